@@ -1,0 +1,8 @@
+//! The command line: one file a command.
+
+use std::process::ExitCode;
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    ExitCode::SUCCESS
+}

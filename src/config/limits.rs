@@ -1,0 +1,88 @@
+//! `[limits]`: what a client may do at most. Every limit has a default with its reason, and a metric that counts
+//! when it bites (`litequic_limit_reached_total`).
+
+/// Bytes in a KiB.
+const KIB: u64 = 1024;
+/// Bytes in a MiB.
+const MIB: u64 = 1024 * KIB;
+
+/// What a client may do at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections a worker; further ones are refused (CONNECTION_REFUSED, RFC 9000 §20.1).
+    pub max_connections: u32,
+    /// Handshakes in flight a worker from which on a client must first prove its address by a Retry
+    /// (RFC 9000 §8.1.2).
+    pub retry_handshakes: u32,
+    /// Handshakes in flight a worker; further Initials are dropped.
+    pub max_handshakes: u32,
+    /// Requests at once on a connection: the QUIC transport parameter `initial_max_streams_bidi`.
+    pub max_streams: u32,
+    /// Requests on a connection in all; then GOAWAY.
+    pub max_requests: u64,
+    /// Bytes of a field section as RFC 9114 §4.2.2 counts them (name + value + 32 a field): 431 beyond.
+    pub max_header_bytes: u32,
+    /// Fields of a field section: 431 beyond.
+    pub max_headers: u32,
+    /// Bytes of a request's body; `None` is no limit: 413 beyond.
+    pub max_body_bytes: Option<u64>,
+    /// Bytes a stream that litequic takes from its client before it must wait (QUIC flow control).
+    pub stream_receive_buffer: u32,
+    /// Bytes a connection that litequic takes from its client before it must wait (QUIC flow control).
+    pub connection_receive_buffer: u32,
+    /// Unacknowledged response bytes a stream.
+    pub stream_send_buffer: u32,
+    /// Unacknowledged response bytes a connection.
+    pub connection_send_buffer: u32,
+    /// Unacknowledged response bytes a worker.
+    pub worker_send_buffer: u64,
+}
+
+impl Limits {
+    /// About what one core serves; each idle connection takes some 10 KiB.
+    pub const MAX_CONNECTIONS: u32 = 20_000;
+    /// A core does a few thousand handshakes a second: this many in flight is more than a round trip's worth.
+    pub const RETRY_HANDSHAKES: u32 = 256;
+    /// A flood with forged addresses never gets past Retry; one with real ones stops here.
+    pub const MAX_HANDSHAKES: u32 = 2_048;
+    /// What nginx and the RFC (9114 §6.1: at least 100) agree on.
+    pub const MAX_STREAMS: u32 = 128;
+    /// A connection does not live for ever, so that load spreads again after a scale-up.
+    pub const MAX_REQUESTS: u64 = 1_000_000;
+    /// What origins accept: nginx takes 4 × 8 KiB.
+    pub const MAX_HEADER_BYTES: u32 = 32 * 1024;
+    /// What Apache takes.
+    pub const MAX_HEADERS: u32 = 100;
+    /// A proxy does not know its origin's uploads: the origin's own limit holds.
+    pub const MAX_BODY_BYTES: Option<u64> = None;
+    /// One stream fills 100 Mbit/s at 80 ms.
+    pub const STREAM_RECEIVE_BUFFER: u32 = MIB as u32;
+    /// A connection fills 200 Mbit/s at 80 ms.
+    pub const CONNECTION_RECEIVE_BUFFER: u32 = 2 * MIB as u32;
+    /// Long GSO trains need about a megabyte in flight.
+    pub const STREAM_SEND_BUFFER: u32 = MIB as u32;
+    /// A connection fills 400 Mbit/s at 80 ms.
+    pub const CONNECTION_SEND_BUFFER: u32 = 4 * MIB as u32;
+    /// A worker's share of a small container's memory; beyond it each stream gets less at a time, none fails.
+    pub const WORKER_SEND_BUFFER: u64 = 16 * MIB;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: Self::MAX_CONNECTIONS,
+            retry_handshakes: Self::RETRY_HANDSHAKES,
+            max_handshakes: Self::MAX_HANDSHAKES,
+            max_streams: Self::MAX_STREAMS,
+            max_requests: Self::MAX_REQUESTS,
+            max_header_bytes: Self::MAX_HEADER_BYTES,
+            max_headers: Self::MAX_HEADERS,
+            max_body_bytes: Self::MAX_BODY_BYTES,
+            stream_receive_buffer: Self::STREAM_RECEIVE_BUFFER,
+            connection_receive_buffer: Self::CONNECTION_RECEIVE_BUFFER,
+            stream_send_buffer: Self::STREAM_SEND_BUFFER,
+            connection_send_buffer: Self::CONNECTION_SEND_BUFFER,
+            worker_send_buffer: Self::WORKER_SEND_BUFFER,
+        }
+    }
+}

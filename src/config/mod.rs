@@ -1,0 +1,132 @@
+//! The configuration as the rest of litequic sees it: typed, checked, with every default filled in.
+//!
+//! `parse` (below) turns TOML into it in one step and names every fault at once. Nothing below re-checks what a
+//! [`Config`] holds.
+
+mod limits;
+mod origin;
+mod timeouts;
+
+pub use limits::Limits;
+pub use origin::{Origin, OriginAddress};
+pub use timeouts::Timeouts;
+
+use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU16, path::PathBuf};
+
+/// What litequic runs by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where clients reach litequic.
+    pub listen: Listen,
+    /// At least one; the first is served to a client that names none of the others' names.
+    pub certificates: Vec<CertificateFiles>,
+    /// In the order of the file; which one serves a request is decided by `proxy::routes`.
+    pub routes: Vec<Route>,
+    /// By name. Every route's origin is among them.
+    pub origins: BTreeMap<String, Origin>,
+    /// What a client may do at most.
+    pub limits: Limits,
+    /// How long litequic waits.
+    pub timeouts: Timeouts,
+    /// Where the operator reaches litequic.
+    pub admin: Admin,
+    /// What is logged and how.
+    pub log: Log,
+    /// Peers whose `Forwarded` and `X-Forwarded-*` fields are appended to instead of removed: networks as
+    /// (address, prefix length).
+    pub trusted_proxies: Vec<Network>,
+}
+
+/// `[listen]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listen {
+    /// UDP addresses for HTTP/3, at least one. `[::]:PORT` takes IPv4 as well.
+    pub udp: Vec<SocketAddr>,
+    /// How many worker threads.
+    pub workers: Workers,
+}
+
+/// `workers`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// One a core that this process may use: its affinity mask, bounded by its cgroup's CPU quota.
+    Auto,
+    /// That many.
+    Count(NonZeroU16),
+}
+
+/// One `[[certificates]]`: PEM files, absolute or relative to the working directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The chain, leaf first.
+    pub cert: PathBuf,
+    /// The leaf's private key.
+    pub key: PathBuf,
+}
+
+/// One `[[routes]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Lower case, without port and trailing dot; `*.example.com` matches one or more labels before it. `None`
+    /// matches every host.
+    pub host: Option<String>,
+    /// Starts with `/`; matches whole segments.
+    pub path_prefix: String,
+    /// The name of one of [`Config::origins`].
+    pub origin: String,
+    /// What the origin gets as `Host`, instead of `:authority`.
+    pub rewrite_host: Option<String>,
+    /// Instead of [`Limits::max_body_bytes`].
+    pub max_body_bytes: Option<u64>,
+}
+
+/// `[admin]`
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Admin {
+    /// Everything that the operator may see and do.
+    pub listen: Option<SocketAddr>,
+    /// `/healthz`, `/readyz` and `/metrics` alone.
+    pub probes: Option<SocketAddr>,
+    /// Whether `/readyz` also asks that an origin be reachable.
+    pub ready_needs_origin: bool,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// The least severe level that is written.
+    pub level: Level,
+    /// How it is written.
+    pub format: LogFormat,
+}
+
+/// `[log] level`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// `[log] format`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Human on a terminal, JSON otherwise.
+    Auto,
+    /// For people.
+    Human,
+    /// For machines, an object a line.
+    Json,
+}
+
+/// Addresses with a common prefix, in CIDR notation (RFC 4632).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// The network's address; bits past the prefix are zero.
+    pub address: std::net::IpAddr,
+    /// The prefix's length in bits: at most 32 or 128.
+    pub prefix: u8,
+}

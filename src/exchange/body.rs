@@ -1,0 +1,121 @@
+//! A message body that streams: nothing, a few bytes in memory, or frames from somewhere.
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+/// A request's or response's body. Belongs to one worker, so it is not `Send`.
+///
+/// Its [`SizeHint`] is exact where the length is known before the body (a `Content-Length`, or no body at all).
+#[derive(Default)]
+pub struct Body(Kind);
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Full(Bytes),
+    Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>),
+}
+
+/// Why a body ended before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// Its sender reset the stream, or is gone.
+    #[error("the sender cancelled the body")]
+    Cancelled,
+    /// It breaks the protocol's rules: longer or shorter than its `Content-Length`, bad chunk, bad frame.
+    #[error("the body is malformed")]
+    Malformed,
+    /// Longer than the limit allows.
+    #[error("the body is larger than allowed")]
+    TooLarge,
+    /// No byte came in time.
+    #[error("the body did not go on in time")]
+    TimedOut,
+    /// The connection closed before the body's end.
+    #[error("the body was cut short")]
+    Truncated,
+}
+
+impl Body {
+    /// No body.
+    pub const fn empty() -> Self {
+        Self(Kind::Empty)
+    }
+
+    /// A body that streams from `source`.
+    pub fn stream(source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
+        Self(Kind::Stream(Box::pin(source)))
+    }
+
+    /// True for a body that was made empty; a stream is never, even one that ends at once.
+    pub const fn is_empty(&self) -> bool {
+        matches!(self.0, Kind::Empty)
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.0 {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.0 = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Kind::Stream(source) => source.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Empty => true,
+            Kind::Full(_) => false,
+            Kind::Stream(source) => source.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Stream(source) => source.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Empty => f.write_str("Body::Empty"),
+            Kind::Full(bytes) => write!(f, "Body::Full({} bytes)", bytes.len()),
+            Kind::Stream(source) => write!(f, "Body::Stream({:?})", source.size_hint()),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Interim (1xx) responses on their way from the handler to the front door.
+//!
+//! hyper hands them over in a callback that must be `Send + Sync`, hence the lock; it is taken once an interim
+//! response, and only ever by one thread.
+
+use http::{HeaderMap, StatusCode};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+/// Interim responses waiting for the front door. An origin that sends more than this before its final response
+/// has the rest dropped: they are advisory (RFC 9110 §15.2).
+const MAX_WAITING: usize = 8;
+
+/// The handler's end: sends interim responses.
+#[derive(Debug, Clone, Default)]
+pub struct Interim(Arc<Mutex<State>>);
+
+/// The front door's end: receives them.
+#[derive(Debug)]
+pub struct InterimQueue(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<(StatusCode, HeaderMap)>,
+    waker: Option<Waker>,
+}
+
+impl Interim {
+    /// Both ends.
+    pub fn channel() -> (Self, InterimQueue) {
+        let interim = Self::default();
+        let queue = InterimQueue(Arc::clone(&interim.0));
+        (interim, queue)
+    }
+
+    /// Passes on an interim response. 101 is not one that HTTP/3 knows (RFC 9114 §4.5): it is dropped here.
+    pub fn send(&self, status: StatusCode, fields: HeaderMap) {
+        if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+            return;
+        }
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.waiting.len() < MAX_WAITING {
+            state.waiting.push_back((status, fields));
+        }
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl InterimQueue {
+    /// The next interim response; pending until there is one. Loses nothing when dropped and polled again.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<(StatusCode, HeaderMap)> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.waiting.pop_front() {
+            Some(interim) => Poll::Ready(interim),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What the front doors (HTTP/3, later TCP) and the proxy agree on: one request, one response, streamed.
+//! Knows neither side.
+
+mod body;
+mod interim;
+
+pub use body::{Body, BodyError};
+pub use interim::{Interim, InterimQueue};
+
+use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
+
+/// A request whose body streams in.
+pub type Request = http::Request<Body>;
+/// A response whose body streams out.
+pub type Response = http::Response<Body>;
+
+/// One request on its way through litequic.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The request as checked by the front door: its URI is in absolute form for an HTTP/3 request
+    /// (scheme, authority, path), fields that are connection-specific are gone or were refused.
+    pub request: Request,
+    /// Who asks.
+    pub client: Rc<Client>,
+    /// Where interim (1xx) responses go.
+    pub interim: Interim,
+}
+
+/// The peer of a front door's connection.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// The client's address; an IPv4-mapped IPv6 address is given as IPv4.
+    pub address: SocketAddr,
+    /// The address that the client reached.
+    pub local: SocketAddr,
+    /// What the client spoke.
+    pub protocol: Protocol,
+    /// The name in the TLS handshake (RFC 6066 §3), lower case.
+    pub server_name: Option<Arc<str>>,
+}
+
+/// The protocol that a client spoke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// RFC 9114 over QUIC.
+    Http3,
+}
+
+impl Protocol {
+    /// `https` or `http`: what `X-Forwarded-Proto` says.
+    pub const fn scheme(self) -> &'static str {
+        match self {
+            Self::Http3 => "https",
+        }
+    }
+}
+
+/// Serves requests. The proxy is one; tests have others.
+pub trait Handler: 'static {
+    /// Answers one request.
+    ///
+    /// The response's body may go on after the future is done, and the request's body may be read until the
+    /// response's body ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Abort`] when no response can be given: the front door resets the stream.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future, or the response's body, cancels the exchange: a client that went away.
+    fn handle(&self, exchange: Exchange) -> impl Future<Output = Result<Response, Abort>>;
+}
+
+/// Why an exchange ends without a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abort {
+    /// The request's body failed while it was sent on: the client reset it, or it broke the rules. The front door
+    /// knows the cause.
+    Request,
+    /// litequic is at fault.
+    Internal,
+}
+
+impl fmt::Display for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "the request's body failed",
+            Self::Internal => "internal error",
+        })
+    }
+}
+
+impl std::error::Error for Abort {}

@@ -1,0 +1,18 @@
+//! litequic terminates HTTP/3 and forwards plaintext HTTP/1.1 to an origin that was never changed.
+//!
+//! The way of a request: [`net`] receives datagrams, [`quic`] makes connections of them, [`http3`] makes
+//! requests, [`exchange`] is what the front doors and the proxy agree on, [`proxy`] sends the request to the
+//! origin. [`app`] wires them; [`cli`] starts it. `docs/architecture.md` has the picture.
+
+pub mod admin;
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod exchange;
+pub mod http3;
+pub mod lifecycle;
+pub mod net;
+pub mod proxy;
+pub mod quic;
+pub mod telemetry;
+pub mod tls;

@@ -1,0 +1,84 @@
+//! starting → ready → draining → stopped, and who waits for whom.
+//!
+//! The control thread moves the state forward; workers and connections watch it. It never moves back.
+
+use tokio::sync::watch;
+
+/// Where the process stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Not every worker listens yet.
+    Starting,
+    /// Serving.
+    Ready,
+    /// Readiness fails, so that balancers look elsewhere; new work is still taken.
+    Leaving,
+    /// GOAWAY goes out; what runs may finish.
+    Draining,
+    /// What still runs is cut off.
+    Stopping,
+}
+
+/// Moves the state forward.
+#[derive(Debug, Clone)]
+pub struct Lifecycle(watch::Sender<Phase>);
+
+/// Sees the state.
+#[derive(Debug, Clone)]
+pub struct Watch(watch::Receiver<Phase>);
+
+impl Default for Lifecycle {
+    fn default() -> Self {
+        Self(watch::Sender::new(Phase::Starting))
+    }
+}
+
+impl Lifecycle {
+    /// Moves on to `phase`, unless it is past that already. Returns whether it moved.
+    pub fn advance(&self, phase: Phase) -> bool {
+        self.0.send_if_modified(|now| {
+            let forward = phase > *now;
+            if forward {
+                *now = phase;
+            }
+            forward
+        })
+    }
+
+    /// The state now.
+    pub fn phase(&self) -> Phase {
+        *self.0.borrow()
+    }
+
+    /// A view for a worker, a connection or the admin listener.
+    pub fn watch(&self) -> Watch {
+        Watch(self.0.subscribe())
+    }
+}
+
+impl Watch {
+    /// The state now.
+    pub fn phase(&self) -> Phase {
+        *self.0.borrow()
+    }
+
+    /// Waits until the state is `phase` or past it. Cancel safe. A process whose control thread is gone counts as
+    /// stopping.
+    pub async fn reached(&mut self, phase: Phase) {
+        // An error means that the sender is gone: nothing moves the state any more, and the process ends.
+        let _ = self.0.wait_for(|now| *now >= phase).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_only_moves_forward() {
+        let lifecycle = Lifecycle::default();
+        assert!(lifecycle.advance(Phase::Draining));
+        assert!(!lifecycle.advance(Phase::Ready));
+        assert_eq!(lifecycle.phase(), Phase::Draining);
+    }
+}

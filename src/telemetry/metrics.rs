@@ -1,0 +1,115 @@
+//! Every metric that litequic has, one line each: field, name, labels, help.
+
+use super::counter::{Counter, Gauge};
+use std::sync::Arc;
+
+/// The counters of all workers.
+#[derive(Debug)]
+pub struct Metrics {
+    workers: Vec<Arc<WorkerMetrics>>,
+}
+
+impl Metrics {
+    /// A set for each of `workers` workers.
+    pub fn new(workers: usize) -> Self {
+        Self { workers: (0..workers).map(|_| Arc::default()).collect() }
+    }
+
+    /// One set a worker, by the worker's index.
+    pub fn workers(&self) -> &[Arc<WorkerMetrics>] {
+        &self.workers
+    }
+
+    /// The sum over all workers of what `read` finds in each.
+    pub fn sum(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
+        self.workers.iter().map(|worker| read(worker)).sum()
+    }
+}
+
+/// How a metric is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// A line of the table below.
+pub(super) struct Description {
+    pub(super) kind: Kind,
+    /// Without the `litequic_` prefix and the `_total` suffix, which the exposition format adds.
+    pub(super) name: &'static str,
+    pub(super) labels: &'static [(&'static str, &'static str)],
+    pub(super) help: &'static str,
+    pub(super) read: fn(&WorkerMetrics) -> u64,
+}
+
+macro_rules! metrics {
+    ($($kind:ident $field:ident = $name:literal $([$($label:ident = $value:literal),+])? $help:literal;)+) => {
+        /// What one worker counts. It alone writes; aligned so that two workers never share a cache line.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct WorkerMetrics {
+            $(#[doc = $help] pub $field: $kind,)+
+        }
+
+        /// Lines with one name stand together.
+        pub(super) const DESCRIPTIONS: &[Description] = &[$(Description {
+            kind: Kind::$kind,
+            name: $name,
+            labels: &[$($((stringify!($label), $value)),+)?],
+            help: $help,
+            read: |worker| worker.$field.get(),
+        },)+];
+    };
+}
+
+metrics! {
+    // QUIC
+    Counter connections = "connections" "Connections whose handshake was completed.";
+    Gauge connections_open = "connections_open" "Connections that are open now.";
+    Counter handshakes_refused = "handshakes_refused" "Connection attempts refused because a limit was reached.";
+    Counter retries = "retries_sent" "Retry packets asked for to validate an address.";
+
+    // HTTP/3
+    Counter requests = "requests" [protocol = "h3"] "Requests whose header was accepted.";
+    Gauge requests_open = "requests_open" "Requests that are being served now.";
+    Counter responses_1xx = "responses" [class = "1xx"] "Responses by status class.";
+    Counter responses_2xx = "responses" [class = "2xx"] "Responses by status class.";
+    Counter responses_3xx = "responses" [class = "3xx"] "Responses by status class.";
+    Counter responses_4xx = "responses" [class = "4xx"] "Responses by status class.";
+    Counter responses_5xx = "responses" [class = "5xx"] "Responses by status class.";
+    Counter request_body_bytes = "request_body_bytes" "Bytes of request bodies received from clients.";
+    Counter response_body_bytes = "response_body_bytes" "Bytes of response bodies handed to QUIC.";
+    Counter malformed_requests = "malformed_requests" "Requests reset with H3_MESSAGE_ERROR.";
+    Counter connection_errors = "http3_connection_errors" "Connections closed for breaking HTTP/3 or QPACK rules.";
+    Counter streams_reset_by_client = "streams_reset" [by = "client"] "Request streams reset before their end.";
+    Counter streams_reset_by_proxy = "streams_reset" [by = "litequic"] "Request streams reset before their end.";
+    Gauge send_buffered = "send_buffered_bytes" "Unacknowledged response bytes that streams have reserved.";
+
+    // Limits and timeouts
+    Counter limit_header_bytes = "limit_reached" [limit = "max_header_bytes"] "Times a limit was reached.";
+    Counter limit_headers = "limit_reached" [limit = "max_headers"] "Times a limit was reached.";
+    Counter limit_body_bytes = "limit_reached" [limit = "max_body_bytes"] "Times a limit was reached.";
+    Counter limit_requests = "limit_reached" [limit = "max_requests"] "Times a limit was reached.";
+    Counter limit_connections = "limit_reached" [limit = "max_connections"] "Times a limit was reached.";
+    Counter limit_handshakes = "limit_reached" [limit = "max_handshakes"] "Times a limit was reached.";
+    Counter limit_send_buffer = "limit_reached" [limit = "send_buffer"] "Times a limit was reached.";
+    Counter limit_origin_connections = "limit_reached" [limit = "origin_max_connections"] "Times a limit was reached.";
+    Counter limit_origin_queue = "limit_reached" [limit = "origin_max_queue"] "Times a limit was reached.";
+    Counter timeout_request_header = "timeouts" [timeout = "request_header"] "Times a timeout ended something.";
+    Counter timeout_request_body = "timeouts" [timeout = "request_body"] "Times a timeout ended something.";
+    Counter timeout_send = "timeouts" [timeout = "send"] "Times a timeout ended something.";
+    Counter timeout_connect = "timeouts" [timeout = "connect"] "Times a timeout ended something.";
+    Counter timeout_response_header = "timeouts" [timeout = "response_header"] "Times a timeout ended something.";
+    Counter timeout_response_body = "timeouts" [timeout = "response_body"] "Times a timeout ended something.";
+    Counter timeout_request = "timeouts" [timeout = "request"] "Times a timeout ended something.";
+    Counter timeout_queue = "timeouts" [timeout = "queue"] "Times a timeout ended something.";
+
+    // Origin
+    Counter origin_connections = "origin_connections" "Connections opened to origins.";
+    Gauge origin_connections_open = "origin_connections_open" "Connections to origins that are open now.";
+    Counter origin_connect_errors = "origin_connect_errors" "Connections to origins that could not be opened.";
+    Counter origin_requests = "origin_requests" "Requests sent to origins, retries included.";
+    Counter origin_retries = "origin_retries" "Requests sent again on another connection.";
+    Counter origin_errors = "origin_errors" "Responses that an origin broke off or garbled.";
+}

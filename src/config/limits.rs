@@ -64,7 +64,7 @@ impl Limits {
     /// A connection fills 400 Mbit/s at 80 ms.
     pub const CONNECTION_SEND_BUFFER: u32 = 4 * MIB as u32;
     /// A worker's share of a small container's memory; beyond it each stream gets less at a time, none fails.
-    pub const WORKER_SEND_BUFFER: u64 = 16 * MIB;
+    pub const WORKER_SEND_BUFFER: u64 = 32 * MIB;
 }
 
 impl Default for Limits {

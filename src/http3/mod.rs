@@ -1,1 +1,2 @@
-//! (to come)
+//! HTTP/3
+mod budget;

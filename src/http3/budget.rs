@@ -1,0 +1,220 @@
+//! Unacknowledged response bytes: how many a stream may have in QUIC's hands, so that a connection and a worker stay
+//! bounded.
+//!
+//! s2n-quic bounds a stream's send buffer alone, so a stream leases bytes from its connection's and its worker's
+//! budget before it hands them over. Two rules make that fair. A lease grows only as bytes are acknowledged, so a
+//! client that does not read never holds more than its first share. And it grows by what is left, as in the dynamic
+//! threshold of shared-memory switches (Choudhury and Hahne, 1998). Half of a budget is kept for first packet trains,
+//! so that a newcomer is served however much the others hold.
+
+use std::{cell::Cell, rc::Rc};
+
+/// What a stream may hold however much the others hold: one packet train.
+const TRAIN: u64 = 16 * 1024;
+/// What a stream may hold before anything was acknowledged: more than QUIC sends in its first round trips.
+const INITIAL: u64 = 128 * 1024;
+
+/// Bytes that the streams of a connection, or of a worker, share.
+#[derive(Debug)]
+pub struct Budget {
+    /// Of each half: first trains, and all beyond them.
+    half: u64,
+    /// A stream may take what is left divided by this.
+    share: u64,
+    trains: Cell<u64>,
+    grown: Cell<u64>,
+}
+
+impl Budget {
+    /// Of one connection: of what is left a stream may take half.
+    pub fn for_connection(limit: u64) -> Rc<Self> {
+        Self::new(limit, 2)
+    }
+
+    /// Of one worker: of what is left a stream may take an eighth.
+    pub fn for_worker(limit: u64) -> Rc<Self> {
+        Self::new(limit, 8)
+    }
+
+    fn new(limit: u64, share: u64) -> Rc<Self> {
+        Rc::new(Self { half: limit / 2, share, trains: Cell::new(0), grown: Cell::new(0) })
+    }
+
+    /// Bytes leased now.
+    pub fn used(&self) -> u64 {
+        self.trains.get() + self.grown.get()
+    }
+
+    /// How many bytes more a stream that holds `held` may take.
+    fn allows(&self, held: u64) -> u64 {
+        let train = TRAIN.saturating_sub(held).min(self.half.saturating_sub(self.trains.get()));
+        if held + train < TRAIN {
+            return train;
+        }
+        train + self.half.saturating_sub(self.grown.get()) / self.share
+    }
+
+    /// A stream that held `before` now holds `after`.
+    fn account(&self, before: u64, after: u64) {
+        let train = |held: u64| held.min(TRAIN);
+        self.trains.set(self.trains.get() + train(after) - train(before));
+        self.grown.set(self.grown.get() + (after - train(after)) - (before - train(before)));
+    }
+}
+
+/// What one stream holds of its connection's and its worker's budget. Gives it back when dropped.
+#[derive(Debug)]
+pub struct Lease {
+    connection: Rc<Budget>,
+    worker: Rc<Budget>,
+    /// The most that this stream ever holds.
+    limit: u64,
+    held: u64,
+    /// How many bytes were acknowledged when the lease last grew.
+    grown_at: u64,
+}
+
+impl Lease {
+    /// Holds nothing yet, and never more than `limit` bytes.
+    pub fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {
+        Self { connection, worker, limit, held: 0, grown_at: 0 }
+    }
+
+    /// Bytes held.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// True once the stream's own limit is the only one that counts.
+    pub fn is_full(&self) -> bool {
+        self.held == self.limit
+    }
+
+    /// How many bytes more the stream may hand to QUIC, having handed over `sent` so far of which `outstanding` are
+    /// not acknowledged, with `ready` more at hand. Zero: wait for acknowledgements, or for others to give back.
+    pub fn permit(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
+        let acknowledged = sent.saturating_sub(outstanding);
+        if self.held < INITIAL {
+            self.grow(INITIAL.min((outstanding + ready).next_multiple_of(TRAIN)));
+        }
+        if outstanding + ready > self.held && acknowledged - self.grown_at.min(acknowledged) >= self.held {
+            self.grow(self.held * 2);
+            self.grown_at = acknowledged;
+        }
+        self.held.saturating_sub(outstanding)
+    }
+
+    fn grow(&mut self, wanted: u64) {
+        let allowed = self.connection.allows(self.held).min(self.worker.allows(self.held));
+        let after = wanted.min(self.limit).min(self.held + allowed);
+        if after > self.held {
+            self.set(after);
+        }
+    }
+
+    fn set(&mut self, after: u64) {
+        self.connection.account(self.held, after);
+        self.worker.account(self.held, after);
+        self.held = after;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn lease(worker: &Rc<Budget>) -> Lease {
+        Lease::new(Budget::for_connection(4 * MIB), Rc::clone(worker), MIB)
+    }
+
+    /// Sends all that is permitted, `rounds` times, each acknowledged at once.
+    fn read_fast(lease: &mut Lease, rounds: usize) {
+        let mut sent = 0;
+        for _ in 0..rounds {
+            sent += lease.permit(sent, 0, u64::MAX / 2);
+        }
+    }
+
+    #[test]
+    fn a_stream_alone_grows_to_all_that_it_may_hold() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stream = lease(&worker);
+        read_fast(&mut stream, 8);
+        assert!(stream.is_full());
+        drop(stream);
+        assert_eq!(worker.used(), 0);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_never_holds_more_than_its_first_share() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stream = lease(&worker);
+        let sent = stream.permit(0, 0, MIB);
+        for _ in 0..100 {
+            assert_eq!(stream.permit(sent, sent, MIB), 0);
+        }
+        assert_eq!(stream.held(), INITIAL);
+    }
+
+    #[test]
+    fn a_short_response_holds_no_more_than_it_needs() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stream = lease(&worker);
+        assert!(stream.permit(0, 0, 1000) >= 1000);
+        assert_eq!(stream.held(), TRAIN);
+    }
+
+    #[test]
+    fn beside_a_thousand_that_do_not_read_a_newcomer_gets_a_train_and_more_once_it_reads() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stalled: Vec<_> = (0..1000).map(|_| lease(&worker)).collect();
+        for stream in &mut stalled {
+            assert!(stream.permit(0, 0, MIB) >= TRAIN);
+        }
+        assert!(worker.used() <= 32 * MIB);
+        let mut newcomer = lease(&worker);
+        assert!(newcomer.permit(0, 0, MIB) >= TRAIN);
+        drop(stalled.drain(..500));
+        read_fast(&mut newcomer, 8);
+        assert!(newcomer.held() > INITIAL);
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_of_sending_and_acknowledging_passes_a_limit(
+            steps in prop::collection::vec((0usize..20, 0u64..2 * MIB, any::<bool>()), 0..400),
+        ) {
+            let worker = Budget::for_worker(2 * MIB);
+            let connections: Vec<_> = (0..4).map(|_| Budget::for_connection(MIB)).collect();
+            let mut streams: Vec<_> = (0..20)
+                .map(|n| (Lease::new(Rc::clone(&connections[n % 4]), Rc::clone(&worker), 512 * 1024), 0, 0))
+                .collect();
+            for (n, bytes, send) in steps {
+                let (lease, sent, outstanding) = &mut streams[n];
+                if send {
+                    let permitted = lease.permit(*sent, *outstanding, bytes).min(bytes);
+                    *sent += permitted;
+                    *outstanding += permitted;
+                } else {
+                    *outstanding = outstanding.saturating_sub(bytes);
+                }
+                prop_assert!(*outstanding <= lease.held());
+                prop_assert!(lease.held() <= 512 * 1024);
+                prop_assert!(worker.used() <= 2 * MIB);
+                prop_assert!(connections.iter().all(|connection| connection.used() <= MIB));
+                prop_assert_eq!(worker.used(), streams.iter().map(|stream| stream.0.held()).sum::<u64>());
+            }
+            drop(streams);
+            prop_assert_eq!(worker.used(), 0);
+        }
+    }
+}

@@ -10,13 +10,13 @@
 use std::{cell::Cell, rc::Rc};
 
 /// What a stream may hold however much the others hold: one packet train.
-const TRAIN: u64 = 16 * 1024;
+pub(super) const TRAIN: u64 = 16 * 1024;
 /// What a stream may hold before anything was acknowledged: more than QUIC sends in its first round trips.
 const INITIAL: u64 = 128 * 1024;
 
 /// Bytes that the streams of a connection, or of a worker, share.
 #[derive(Debug)]
-pub struct Budget {
+pub(super) struct Budget {
     /// Of each half: first trains, and all beyond them.
     half: u64,
     /// A stream may take what is left divided by this.
@@ -27,12 +27,12 @@ pub struct Budget {
 
 impl Budget {
     /// Of one connection: of what is left a stream may take half.
-    pub fn for_connection(limit: u64) -> Rc<Self> {
+    pub(super) fn for_connection(limit: u64) -> Rc<Self> {
         Self::new(limit, 2)
     }
 
     /// Of one worker: of what is left a stream may take an eighth.
-    pub fn for_worker(limit: u64) -> Rc<Self> {
+    pub(super) fn for_worker(limit: u64) -> Rc<Self> {
         Self::new(limit, 8)
     }
 
@@ -41,7 +41,7 @@ impl Budget {
     }
 
     /// Bytes leased now.
-    pub fn used(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         self.trains.get() + self.grown.get()
     }
 
@@ -64,7 +64,7 @@ impl Budget {
 
 /// What one stream holds of its connection's and its worker's budget. Gives it back when dropped.
 #[derive(Debug)]
-pub struct Lease {
+pub(super) struct Lease {
     connection: Rc<Budget>,
     worker: Rc<Budget>,
     /// The most that this stream ever holds.
@@ -72,27 +72,34 @@ pub struct Lease {
     held: u64,
     /// How many bytes were acknowledged when the lease last grew.
     grown_at: u64,
+    /// A budget allowed less than was asked for, the last time.
+    denied: bool,
 }
 
 impl Lease {
     /// Holds nothing yet, and never more than `limit` bytes.
-    pub fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {
-        Self { connection, worker, limit, held: 0, grown_at: 0 }
+    pub(super) fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {
+        Self { connection, worker, limit, held: 0, grown_at: 0, denied: false }
     }
 
     /// Bytes held.
-    pub fn held(&self) -> u64 {
+    pub(super) fn held(&self) -> u64 {
         self.held
     }
 
     /// True once the stream's own limit is the only one that counts.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.held == self.limit
+    }
+
+    /// True if a budget was short when the lease last asked.
+    pub(super) fn is_denied(&self) -> bool {
+        self.denied
     }
 
     /// How many bytes more the stream may hand to QUIC, having handed over `sent` so far of which `outstanding` are
     /// not acknowledged, with `ready` more at hand. Zero: wait for acknowledgements, or for others to give back.
-    pub fn permit(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
+    pub(super) fn permit(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
         let acknowledged = sent.saturating_sub(outstanding);
         if self.held < INITIAL {
             self.grow(INITIAL.min((outstanding + ready).next_multiple_of(TRAIN)));
@@ -106,7 +113,9 @@ impl Lease {
 
     fn grow(&mut self, wanted: u64) {
         let allowed = self.connection.allows(self.held).min(self.worker.allows(self.held));
-        let after = wanted.min(self.limit).min(self.held + allowed);
+        let wanted = wanted.min(self.limit);
+        let after = wanted.min(self.held + allowed);
+        self.denied = after < wanted;
         if after > self.held {
             self.set(after);
         }

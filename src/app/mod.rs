@@ -1,0 +1,321 @@
+//! The composition root: the only place that knows every part. Reads as a table of contents of a running litequic.
+
+mod worker;
+
+use crate::{
+    admin,
+    config::{CertificateFiles, Config, Timeouts, Workers},
+    exchange::Handler,
+    lifecycle::{Lifecycle, Phase},
+    net::{self, BindError, Cpus, Steering},
+    proxy::{self, Proxy, Routing},
+    quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
+    telemetry::{Heartbeat, Metrics},
+    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore, Tickets},
+};
+use arc_swap::ArcSwap;
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{select, sync::mpsc, task::JoinSet, time::sleep};
+use worker::{Ended, Worker};
+
+/// How long workers may take to close their connections once the process stops.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// What the command line adds to the configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Write TLS secrets to the file that the environment variable `SSLKEYLOGFILE` names.
+    pub key_log: bool,
+}
+
+/// Why litequic did not start. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The operator's files.
+    #[error("{}", lines(.0))]
+    Certificates(Vec<CertificateError>),
+    /// A UDP address is taken, or not ours.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// An admin address is taken, or not ours.
+    #[error("cannot bind {key} = \"{address}\": {source}")]
+    Admin {
+        /// The key of `[admin]`.
+        key: &'static str,
+        /// Its value.
+        address: SocketAddr,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// rustls refused what it was given.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The system has no randomness.
+    #[error("no random secrets can be made")]
+    Random,
+    /// A thread or its endpoint did not start.
+    #[error("worker {index} did not start: {reason}")]
+    Worker {
+        /// Which.
+        index: usize,
+        /// Why.
+        reason: String,
+    },
+}
+
+fn lines(errors: &[CertificateError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// A worker ended although nobody told it to: its sockets are dead, so the process must end.
+#[derive(Debug, thiserror::Error)]
+#[error("worker {0} died")]
+pub struct WorkerDied(usize);
+
+/// A litequic that serves.
+pub struct Running {
+    /// Where clients reach it, in the order of `[listen] udp`.
+    pub addresses: Vec<SocketAddr>,
+    /// `[admin] listen`
+    pub admin: Option<SocketAddr>,
+    /// `[admin] probes`
+    pub probes: Option<SocketAddr>,
+    /// Everything that is counted.
+    pub metrics: Arc<Metrics>,
+    /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
+    pub lifecycle: Lifecycle,
+    timeouts: Timeouts,
+    workers: Vec<Worker>,
+    ended: mpsc::UnboundedReceiver<Ended>,
+    /// The admin listeners; they end with [`Phase::Stopping`].
+    tasks: JoinSet<()>,
+}
+
+/// Reads the certificates that the configuration names.
+///
+/// # Errors
+///
+/// Every one that cannot be used, by its file.
+pub fn certificates(files: &[CertificateFiles]) -> Result<CertificateStore, StartError> {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for files in files {
+        match Certificate::load(files) {
+            Ok(certificate) => good.push(certificate),
+            Err(error) => bad.push(error),
+        }
+    }
+    if !bad.is_empty() || good.is_empty() {
+        return Err(StartError::Certificates(bad));
+    }
+    let default = good.remove(0);
+    Ok(CertificateStore::new(default, good))
+}
+
+/// Starts litequic: binds every address, then starts the workers, then the admin listeners. Returns when clients may
+/// come. To be called on a tokio runtime, which the admin listeners use; workers have threads and runtimes of their own.
+///
+/// `wrap` is put around each worker's proxy; pass the identity for the proxy alone.
+///
+/// # Errors
+///
+/// [`StartError`].
+pub async fn start<H: Handler>(
+    config: &Config,
+    certificates: CertificateStore,
+    options: Options,
+    wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
+) -> Result<Running, StartError> {
+    let count = worker_count(config.listen.workers);
+    let layout = Layout::new(ServerId::default());
+    let secrets = Arc::new(Secrets::random().map_err(|_| StartError::Random)?);
+    let resolver = CertificateResolver::new(certificates);
+    let tls = tls::server_config(Arc::clone(&resolver), &Tickets::random()?, options.key_log)?;
+
+    let (addresses, mut sockets) = bind(config, count, &layout)?;
+    let (admin, probes) = (bind_admin(config).await)?;
+
+    let metrics = Arc::new(Metrics::new(count));
+    let lifecycle = Lifecycle::default();
+    let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
+    let routing = Arc::new(ArcSwap::from_pointee(Routing::new(config)));
+    let (ended_sender, ended) = mpsc::unbounded_channel();
+
+    let mut workers = Vec::with_capacity(count);
+    for (index, (counters, heartbeat)) in metrics.workers().iter().zip(&heartbeats).enumerate() {
+        let plan = worker::Plan {
+            index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
+            sockets: sockets.iter_mut().filter_map(Iterator::next).collect(),
+            endpoint: EndpointParts {
+                limits: config.limits,
+                timeouts: config.timeouts,
+                tls: Arc::clone(&tls),
+                secrets: Arc::clone(&secrets),
+                layout,
+                generation: 0,
+                workers: count,
+                metrics: Arc::clone(counters),
+            },
+            resolver: Arc::clone(&resolver),
+            routing: Arc::clone(&routing),
+            heartbeat: Arc::clone(heartbeat),
+            watch: lifecycle.watch(),
+        };
+        workers.push(Worker::start(plan, wrap.clone(), ended_sender.clone()).await?);
+    }
+
+    let mut tasks = JoinSet::new();
+    let state = Arc::new(admin::State {
+        metrics: Arc::clone(&metrics),
+        lifecycle: lifecycle.clone(),
+        heartbeats,
+        readiness: admin::Readiness::new(config.admin.ready_needs_origin.then(|| origin_probe(config))),
+    });
+    let local = |server: &Option<admin::Server>| server.as_ref().and_then(|server| server.local_address().ok());
+    let (admin_address, probes_address) = (local(&admin), local(&probes));
+    for server in [admin, probes].into_iter().flatten() {
+        tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch()));
+    }
+    lifecycle.advance(Phase::Ready);
+    for address in &addresses {
+        tracing::info!(%address, workers = count, "listening for HTTP/3");
+    }
+    Ok(Running {
+        addresses,
+        admin: admin_address,
+        probes: probes_address,
+        metrics,
+        lifecycle,
+        timeouts: config.timeouts,
+        workers,
+        ended,
+        tasks,
+    })
+}
+
+fn worker_count(workers: Workers) -> usize {
+    match workers {
+        Workers::Auto => Cpus::detect().workers().min(MAX_WORKERS),
+        Workers::Count(count) => usize::from(count.get()).min(MAX_WORKERS),
+    }
+}
+
+/// For each address: one socket a worker, in the order of the workers, which is how the kernel's program counts them.
+type SocketGroups = Vec<std::vec::IntoIter<UdpSocket>>;
+
+fn bind(config: &Config, workers: usize, layout: &Layout) -> Result<(Vec<SocketAddr>, SocketGroups), StartError> {
+    let steering = Steering {
+        id_len: u8::try_from(layout.id_len()).unwrap_or(u8::MAX),
+        worker_offset: u8::try_from(layout.worker_offset()).unwrap_or(u8::MAX),
+        workers: u16::try_from(workers).unwrap_or(u16::MAX),
+    };
+    let mut addresses = Vec::new();
+    let mut groups = Vec::new();
+    for address in &config.listen.udp {
+        let sockets = net::bind_group(*address, workers, &steering)?;
+        addresses.push(sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(*address));
+        groups.push(sockets.into_iter());
+    }
+    Ok((addresses, groups))
+}
+
+async fn bind_admin(config: &Config) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {
+    let bind = async |key, address: Option<SocketAddr>, surface| match address {
+        None => Ok(None),
+        Some(address) => admin::Server::bind(address, surface, admin::Limits::default())
+            .await
+            .map(Some)
+            .map_err(|source| StartError::Admin { key, address, source }),
+    };
+    Ok((
+        bind("admin.listen", config.admin.listen, admin::Surface::Operator).await?,
+        bind("admin.probes", config.admin.probes, admin::Surface::Probes).await?,
+    ))
+}
+
+/// Ready when any origin can be reached.
+fn origin_probe(config: &Config) -> admin::OriginProbe {
+    let origins: Arc<Vec<_>> = Arc::new(config.origins.values().cloned().collect());
+    let timeout = config.timeouts.connect;
+    Box::new(move || {
+        let origins = Arc::clone(&origins);
+        Box::pin(async move {
+            let mut reason = "there is none".to_owned();
+            for origin in origins.iter() {
+                match proxy::probe(origin, timeout).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => reason = error.to_string(),
+                }
+            }
+            Err(reason)
+        })
+    })
+}
+
+impl Running {
+    /// Waits until litequic has ended: told to by [`Running::lifecycle`], after the drain.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkerDied`]. What the other workers were doing is cut off.
+    pub async fn wait(mut self) -> Result<(), WorkerDied> {
+        let mut watch = self.lifecycle.watch();
+        let mut phase = Phase::Ready;
+        let outcome = loop {
+            if self.workers.is_empty() {
+                break Ok(());
+            }
+            let next = async {
+                match phase {
+                    Phase::Starting | Phase::Ready => watch.reached(Phase::Leaving).await,
+                    Phase::Leaving => wait_or(self.timeouts.drain_grace, watch.reached(Phase::Draining)).await,
+                    Phase::Draining => wait_or(self.timeouts.drain, watch.reached(Phase::Stopping)).await,
+                    Phase::Stopping => sleep(STOP_GRACE).await,
+                }
+            };
+            select! {
+                biased;
+                Some(ended) = self.ended.recv() => {
+                    if phase < Phase::Draining || !ended.in_order {
+                        break Err(WorkerDied(ended.index));
+                    }
+                    self.workers.retain(|worker| worker.index() != ended.index);
+                }
+                () = next => match phase {
+                    Phase::Starting | Phase::Ready => phase = self.enter(Phase::Leaving),
+                    Phase::Leaving => phase = self.enter(Phase::Draining),
+                    Phase::Draining => phase = self.enter(Phase::Stopping),
+                    Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
+                },
+            }
+        };
+        self.lifecycle.advance(Phase::Stopping);
+        while self.tasks.join_next().await.is_some() {}
+        outcome
+    }
+
+    /// Moves on to `phase`, or to a later one if somebody was faster.
+    fn enter(&self, phase: Phase) -> Phase {
+        self.lifecycle.advance(phase);
+        let now = self.lifecycle.phase();
+        match now {
+            Phase::Starting | Phase::Ready => {}
+            Phase::Leaving => tracing::info!(grace = ?self.timeouts.drain_grace, "leaving: no longer ready"),
+            Phase::Draining => tracing::info!(deadline = ?self.timeouts.drain, "draining: requests may finish"),
+            Phase::Stopping => tracing::info!("stopping"),
+        }
+        now
+    }
+}
+
+/// Waits for `event`, no longer than `limit`.
+async fn wait_or(limit: Duration, event: impl Future<Output = ()>) {
+    select! {
+        () = sleep(limit) => {}
+        () = event => {}
+    }
+}

@@ -1,0 +1,157 @@
+//! One worker: a thread with a runtime of its own, on which a request is born, served and ended.
+
+use super::StartError;
+use crate::{
+    exchange::Handler,
+    http3::{self, Front},
+    lifecycle::{Phase, Watch},
+    proxy::{Proxy, Routing},
+    quic::{self, EndpointParts, WorkerIndex},
+    telemetry::Heartbeat,
+    tls::CertificateResolver,
+};
+use arc_swap::ArcSwap;
+use s2n_quic::Server;
+use std::{net::UdpSocket, rc::Rc, sync::Arc, thread, time::Duration};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    select,
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::sleep,
+};
+
+/// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
+const LINGER: Duration = Duration::from_millis(50);
+
+/// What a worker is made of.
+pub(super) struct Plan {
+    pub(super) index: WorkerIndex,
+    /// One a listen address.
+    pub(super) sockets: Vec<UdpSocket>,
+    pub(super) endpoint: EndpointParts,
+    pub(super) resolver: Arc<CertificateResolver>,
+    pub(super) routing: Arc<ArcSwap<Routing>>,
+    pub(super) heartbeat: Arc<Heartbeat>,
+    pub(super) watch: Watch,
+}
+
+/// A worker's end.
+pub(super) struct Ended {
+    pub(super) index: usize,
+    /// It was told to, and did not panic.
+    pub(super) in_order: bool,
+}
+
+/// Says that a worker ended, however it does.
+struct Farewell {
+    ended: Ended,
+    to: mpsc::UnboundedSender<Ended>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let Ended { index, in_order } = self.ended;
+        // An error means that nobody waits any more.
+        let _ = self.to.send(Ended { index, in_order });
+    }
+}
+
+/// A worker's thread. It ends by the lifecycle; nobody joins it, because its [`Farewell`] says all there is to know.
+pub(super) struct Worker(usize);
+
+impl Worker {
+    /// Starts the thread and waits until its endpoints listen.
+    pub(super) async fn start<H: Handler>(
+        plan: Plan,
+        wrap: impl Fn(Proxy) -> H + Send + 'static,
+        ended: mpsc::UnboundedSender<Ended>,
+    ) -> Result<Self, StartError> {
+        let index = usize::from(plan.index.0);
+        let failed = |reason: String| StartError::Worker { index, reason };
+        let (started, starting) = oneshot::channel();
+        thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(move || {
+                let mut farewell = Farewell { ended: Ended { index, in_order: false }, to: ended };
+                run(plan, wrap, started);
+                farewell.ended.in_order = true;
+            })
+            .map_err(|error| failed(error.to_string()))?;
+        match starting.await {
+            Ok(Ok(())) => Ok(Self(index)),
+            Ok(Err(reason)) => Err(failed(reason)),
+            Err(_) => Err(failed("its thread ended".into())),
+        }
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.0
+    }
+}
+
+fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Sender<Result<(), String>>) {
+    let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = started.send(Err(error.to_string()));
+            return;
+        }
+    };
+    runtime.block_on(async move {
+        let mut servers = Vec::new();
+        for socket in plan.sockets {
+            match quic::start(socket, plan.index, &plan.endpoint) {
+                Ok(server) => servers.push(server),
+                Err(error) => {
+                    let _ = started.send(Err(error.to_string()));
+                    return;
+                }
+            }
+        }
+        let EndpointParts { limits, timeouts, metrics, .. } = plan.endpoint;
+        let resolver = plan.resolver;
+        let covers = Box::new(move |sni: Option<&str>, host: &str| resolver.covers(sni, host));
+        let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
+        let front = Rc::new(Front::new(limits, timeouts, metrics, covers, plan.watch.clone()));
+        let _ = started.send(Ok(()));
+
+        let mut endpoints = JoinSet::new();
+        for server in servers {
+            endpoints.spawn_local(accept(server, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
+        }
+        let beat = async {
+            loop {
+                plan.heartbeat.tick();
+                front.observe();
+                sleep(Heartbeat::INTERVAL).await;
+            }
+        };
+        select! {
+            () = beat => {}
+            () = async { while endpoints.join_next().await.is_some() {} } => {}
+        }
+    });
+}
+
+/// Accepts the connections of one endpoint until the drain is over.
+async fn accept<H: Handler>(mut server: Server, handler: Rc<H>, front: Rc<Front>, mut watch: Watch) {
+    let mut connections = JoinSet::new();
+    let mut draining = false;
+    loop {
+        select! {
+            connection = server.accept() => match connection {
+                Some(connection) => {
+                    connections.spawn_local(http3::serve(connection, Rc::clone(&handler), Rc::clone(&front)));
+                }
+                None => break,
+            },
+            Some(_) = connections.join_next() => {}
+            () = watch.reached(Phase::Draining), if !draining => draining = true,
+        }
+        if draining && connections.is_empty() {
+            break;
+        }
+    }
+    sleep(LINGER).await;
+}

@@ -1,0 +1,81 @@
+//! The client's unidirectional streams: its control stream, its QPACK streams, and those of unknown types.
+
+use super::{
+    connection::Connection,
+    error::Code,
+    frame::{ControlStream, Endpoint},
+    qpack::{DecoderStream, EncoderStream},
+    send::application_error,
+    uni::StreamType,
+    varint,
+};
+use bytes::Bytes;
+use s2n_quic::stream::ReceiveStream;
+use std::rc::Rc;
+
+/// Reads a unidirectional stream to its end; closes the connection if it breaks a rule.
+pub(super) async fn serve<H>(stream: ReceiveStream, connection: Rc<Connection<H>>) {
+    if let Err(code) = read(stream, &connection).await {
+        connection.fail(code);
+    }
+}
+
+async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Result<(), Code> {
+    let Some((kind, rest)) = stream_type(&mut stream).await else { return Ok(()) };
+    connection.uni.borrow_mut().open(kind)?;
+    match kind {
+        StreamType::Control => {
+            let mut control = ControlStream::new(Endpoint::Client);
+            let mut requests = 0;
+            each_chunk(&mut stream, rest, |mut chunk| {
+                if std::mem::replace(&mut requests, connection.accepted.get()) != requests {
+                    control.progress();
+                }
+                // Neither the client's settings nor its GOAWAY, which concerns pushes, change what we send.
+                while control.read(&mut chunk)?.is_some() {}
+                Ok(())
+            })
+            .await
+        }
+        StreamType::QpackEncoder => {
+            let mut instructions = EncoderStream::default();
+            each_chunk(&mut stream, rest, |chunk| instructions.read(&chunk)).await
+        }
+        StreamType::QpackDecoder => {
+            let mut instructions = DecoderStream::default();
+            each_chunk(&mut stream, rest, |chunk| instructions.read(&chunk)).await
+        }
+        StreamType::Push | StreamType::Unknown(_) => {
+            // An error says that the stream is gone already.
+            let _ = stream.stop_sending(application_error(Code::StreamCreationError));
+            if connection.tolerates_unknown_stream() { Ok(()) } else { Err(Code::ExcessiveLoad) }
+        }
+    }
+}
+
+/// The stream's type and what came behind it; `None` for a stream that ends before (RFC 9114 §6.2 allows that).
+async fn stream_type(stream: &mut ReceiveStream) -> Option<(StreamType, Bytes)> {
+    let mut partial = varint::Partial::default();
+    while let Ok(Some(mut chunk)) = stream.receive().await {
+        if let Some(value) = partial.read(&mut chunk) {
+            return Some((StreamType::from_value(value), chunk));
+        }
+    }
+    None
+}
+
+/// Reads a critical stream, which must not end before the connection (RFC 9114 §6.2.1).
+async fn each_chunk(
+    stream: &mut ReceiveStream,
+    first: Bytes,
+    mut read: impl FnMut(Bytes) -> Result<(), Code>,
+) -> Result<(), Code> {
+    read(first)?;
+    loop {
+        match stream.receive().await {
+            Ok(Some(chunk)) => read(chunk)?,
+            Ok(None) | Err(s2n_quic::stream::Error::StreamReset { .. }) => return Err(Code::ClosedCriticalStream),
+            Err(_) => return Ok(()), // the connection is gone
+        }
+    }
+}

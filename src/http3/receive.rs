@@ -1,0 +1,250 @@
+//! The receiving half of a request stream: frames as they come, then the request's body as the proxy pulls it.
+
+use super::{
+    error::Code,
+    frame::{MessageStream, Part},
+    message,
+    qpack::{self, DecodeError, FieldLimits},
+    send::application_error,
+};
+use crate::{
+    exchange::{BodyError, IdleTimer},
+    telemetry::WorkerMetrics,
+};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use s2n_quic::stream::ReceiveStream;
+use std::{
+    cell::Cell,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+/// Chunks taken from QUIC in one call.
+const CHUNKS: usize = 8;
+
+/// What is wrong with a request, and who is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The stream is reset with this code.
+    Stream(Code),
+    /// The connection is closed with this code.
+    Connection(Code),
+    /// The client reset the stream, or is gone.
+    Cancelled,
+    /// The client was too slow.
+    TimedOut,
+}
+
+impl Fault {
+    /// What an error code means for a request.
+    pub(super) fn of(code: Code) -> Self {
+        if code.ends_only_the_stream() { Self::Stream(code) } else { Self::Connection(code) }
+    }
+}
+
+/// What the two halves of a request know of each other.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    fault: Cell<Option<Fault>>,
+    /// What STOP_SENDING says if the rest of the request is not wanted: H3_NO_ERROR as long as nothing is wrong
+    /// (RFC 9114 §4.1.1).
+    stop_code: Cell<Code>,
+}
+
+impl Verdict {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self { fault: Cell::new(None), stop_code: Cell::new(Code::NoError) })
+    }
+
+    /// The first fault found.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.fault.get()
+    }
+
+    /// Notes `fault`, unless one is known already.
+    pub(super) fn note(&self, fault: Fault) {
+        if self.fault.get().is_none() {
+            self.fault.set(Some(fault));
+            if let Fault::Stream(code) = fault {
+                self.stop_code.set(code);
+            }
+        }
+    }
+
+    pub(super) fn stop_with(&self, code: Code) {
+        self.stop_code.set(code);
+    }
+}
+
+/// Reads a request stream. Dropped before the stream's end it sends STOP_SENDING.
+pub(super) struct Receiver {
+    stream: ReceiveStream,
+    message: MessageStream,
+    /// Taken from QUIC and not read yet: those from `at` on.
+    chunks: [Bytes; CHUNKS],
+    at: usize,
+    /// The client has sent its last byte.
+    finished: bool,
+    verdict: Rc<Verdict>,
+}
+
+impl Receiver {
+    pub(super) fn new(stream: ReceiveStream, message: MessageStream, verdict: Rc<Verdict>) -> Self {
+        Self { stream, message, chunks: Default::default(), at: CHUNKS, finished: false, verdict }
+    }
+
+    /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
+    pub(super) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Part>, Fault>> {
+        loop {
+            while let Some(chunk) = self.chunks.get_mut(self.at) {
+                if let Some(part) = self.message.read(chunk).map_err(Fault::of)? {
+                    return Poll::Ready(Ok(Some(part)));
+                }
+                self.at += 1;
+            }
+            if self.finished {
+                self.message.finish().map_err(Fault::of)?;
+                return Poll::Ready(Ok(None));
+            }
+            let (_, open) =
+                ready!(self.stream.poll_receive_vectored(&mut self.chunks, cx)).map_err(|_| Fault::Cancelled)?;
+            self.at = 0;
+            self.finished = !open;
+        }
+    }
+
+    /// True when no byte is left to read: what was read last came with the stream's end.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished && self.chunks.iter().skip(self.at).all(Bytes::is_empty)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        if !self.finished {
+            // An error says that the stream is gone already.
+            let _ = self.stream.stop_sending(application_error(self.verdict.stop_code.get()));
+        }
+    }
+}
+
+/// A request's body, pulled by whoever serves the request: what is not pulled stays with the client (QUIC flow control).
+pub(super) struct RequestBody {
+    receiver: Receiver,
+    /// Read ahead to find out whether there is a body at all.
+    ahead: Option<Part>,
+    idle: IdleTimer,
+    limits: FieldLimits,
+    /// What `Content-Length` said.
+    expected: Option<u64>,
+    received: u64,
+    done: bool,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl RequestBody {
+    pub(super) fn new(
+        receiver: Receiver,
+        ahead: Option<Part>,
+        expected: Option<u64>,
+        patience: Duration,
+        limits: FieldLimits,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Self {
+        Self { receiver, ahead, idle: IdleTimer::new(patience), limits, expected, received: 0, done: false, metrics }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Fault>> {
+        loop {
+            let part = match self.ahead.take() {
+                Some(part) => Some(part),
+                None => match self.receiver.poll_part(cx) {
+                    Poll::Ready(part) => part?,
+                    Poll::Pending if self.idle.poll_expired(cx).is_ready() => {
+                        self.metrics.timeout_request_body.increment();
+                        return Poll::Ready(Err(Fault::TimedOut));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                },
+            };
+            self.idle.touch();
+            match part {
+                Some(Part::Data(data)) => {
+                    self.received += data.len() as u64;
+                    self.metrics.request_body_bytes.add(data.len() as u64);
+                    if self.expected.is_some_and(|expected| self.received > expected) {
+                        return Poll::Ready(Err(Fault::Stream(Code::MessageError)));
+                    }
+                    return Poll::Ready(Ok(Some(Frame::data(data))));
+                }
+                Some(Part::Trailers(section)) => {
+                    self.check_length()?;
+                    let fields = qpack::decode(section, &self.limits).map_err(|error| match error {
+                        DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
+                        DecodeError::TooManyBytes | DecodeError::TooManyFields => Fault::Stream(Code::ExcessiveLoad),
+                    })?;
+                    let trailers = message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))?;
+                    return Poll::Ready(Ok(Some(Frame::trailers(trailers))));
+                }
+                Some(Part::TrailersTooLarge) => {
+                    self.metrics.limit_header_bytes.increment();
+                    return Poll::Ready(Err(Fault::Stream(Code::ExcessiveLoad)));
+                }
+                // A request has one header, which was read before its body.
+                Some(Part::Header(_) | Part::HeaderTooLarge) => {
+                    return Poll::Ready(Err(Fault::Connection(Code::FrameUnexpected)));
+                }
+                None => {
+                    self.check_length()?;
+                    return Poll::Ready(Ok(None));
+                }
+            }
+        }
+    }
+
+    /// At the body's end: it must be as long as announced (RFC 9114 §4.1.2).
+    fn check_length(&self) -> Result<(), Fault> {
+        match self.expected {
+            Some(expected) if expected != self.received => Err(Fault::Stream(Code::MessageError)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let part = ready!(self.poll_next(cx));
+        self.done = !matches!(part, Ok(Some(_)));
+        Poll::Ready(part.transpose().map(|part| {
+            part.map_err(|fault| {
+                self.receiver.verdict.note(fault);
+                match fault {
+                    Fault::Stream(_) | Fault::Connection(_) => BodyError::Malformed,
+                    Fault::Cancelled => BodyError::Cancelled,
+                    Fault::TimedOut => BodyError::TimedOut,
+                }
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.done
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.expected {
+            Some(expected) => SizeHint::with_exact(expected.saturating_sub(self.received)),
+            None => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! One request stream, from its first byte to the acknowledgement of its last.
+
+use super::{
+    connection::Connection,
+    error::Code,
+    frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    message::{self, Rejection},
+    qpack::{self, DecodeError},
+    receive::{Fault, Receiver, RequestBody, Verdict},
+    send::{SendError, Sender},
+};
+use crate::exchange::{Abort, Body, Exchange, Handler, Interim, InterimQueue, Request, Response};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name};
+use http_body::Body as _;
+use s2n_quic::stream::BidirectionalStream;
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::{Sleep, sleep, timeout};
+
+/// A client that goes away while nothing is sent to it is noticed after this long: s2n-quic wakes nobody for a
+/// STOP_SENDING unless bytes wait to be sent.
+const STOPPED_CHECK: Duration = Duration::from_millis(250);
+/// A request that should have no body but whose stream is still open: how long its end is waited for, so that the
+/// origin does not get an empty chunked body. Some clients send FIN in a packet of its own.
+const FIN_WAIT: Duration = Duration::from_millis(20);
+/// Body chunks shorter than this travel in one piece with their DATA frame's header.
+const SHORT: usize = 1024;
+
+/// Serves the request on `stream`.
+pub(super) async fn serve<H: Handler>(stream: BidirectionalStream, connection: Rc<Connection<H>>) {
+    let metrics = &connection.front.metrics;
+    metrics.requests_open.increment();
+    let _open = Open(&connection);
+    let (receive, send) = stream.split();
+    let verdict = Verdict::new();
+    let message = MessageStream::new(Endpoint::Client, connection.front.limits.max_header_bytes as usize);
+    let receiver = Receiver::new(receive, message, Rc::clone(&verdict));
+    let mut sender = connection.sender(send);
+
+    let outcome = match accept(receiver, &connection).await {
+        Ok(request) => {
+            metrics.requests.increment();
+            exchange(request, &mut sender, &connection, &verdict).await
+        }
+        Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict).await,
+    };
+    let outcome = match outcome {
+        Ok(()) => sender.finish().await.map_err(Failure::Send),
+        Err(failure) => {
+            abandon(&mut sender, verdict.fault().map_or(failure, Failure::Request), &verdict);
+            Err(failure)
+        }
+    };
+    let fault = verdict.fault();
+    if let Some(Fault::Connection(code)) = fault {
+        connection.fail(code);
+    }
+    match (fault, outcome) {
+        (Some(Fault::Stream(Code::MessageError)), _) => metrics.malformed_requests.increment(),
+        (Some(Fault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => {
+            metrics.streams_reset_by_client.increment();
+        }
+        (_, Err(Failure::Send(SendError::TimedOut))) => {
+            metrics.timeout_send.increment();
+            metrics.streams_reset_by_proxy.increment();
+        }
+        (_, Err(_)) => metrics.streams_reset_by_proxy.increment(),
+        (_, Ok(())) => {}
+    }
+}
+
+/// Counts a request as open as long as it lives.
+struct Open<'a, H: Handler>(&'a Connection<H>);
+
+impl<H: Handler> Drop for Open<'_, H> {
+    fn drop(&mut self) {
+        self.0.front.metrics.requests_open.decrement();
+    }
+}
+
+/// Why a request got no whole response.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    Request(Fault),
+    Send(SendError),
+    /// The response broke off.
+    Response,
+    /// The handler gave none.
+    Aborted(Abort),
+}
+
+/// Why a request does not reach the handler.
+enum Refusal {
+    Fault(Fault),
+    Status(StatusCode, &'static str),
+}
+
+/// Reads and checks the request's header.
+async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) -> Result<Request, Refusal> {
+    let front = &connection.front;
+    let header = poll_fn(|cx| receiver.poll_part(cx));
+    let Ok(part) = timeout(front.timeouts.request_header, header).await else {
+        front.metrics.timeout_request_header.increment();
+        return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time"));
+    };
+    let section = match part.map_err(Refusal::Fault)? {
+        Some(Part::Header(section)) => section,
+        Some(Part::HeaderTooLarge) => {
+            front.metrics.limit_header_bytes.increment();
+            return Err(too_large());
+        }
+        // The stream's rules let nothing come before the header, nor the stream end without one.
+        Some(_) | None => return Err(Refusal::Fault(Fault::Stream(Code::RequestIncomplete))),
+    };
+    let fields = qpack::decode(section, &front.field_limits).map_err(|error| match error {
+        DecodeError::Failed(_) => Refusal::Fault(Fault::Connection(Code::QpackDecompressionFailed)),
+        DecodeError::TooManyBytes => {
+            front.metrics.limit_header_bytes.increment();
+            too_large()
+        }
+        DecodeError::TooManyFields => {
+            front.metrics.limit_headers.increment();
+            too_large()
+        }
+    })?;
+    let head = message::request(fields).map_err(|rejection| match rejection {
+        Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
+        Rejection::Status(status, why) => Refusal::Status(status, why),
+    })?;
+    if let Some(host) = head.uri.host()
+        && !(front.covers)(connection.client.server_name.as_deref(), host)
+    {
+        return Err(Refusal::Status(StatusCode::MISDIRECTED_REQUEST, "this connection's certificate does not cover that name"));
+    }
+    let body = body(receiver, head.content_length, &head.method, connection).await.map_err(Refusal::Fault)?;
+    Ok(head.into_request(body))
+}
+
+fn too_large() -> Refusal {
+    Refusal::Status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed")
+}
+
+/// The request's body: none where the stream ends with the header.
+async fn body<H: Handler>(
+    mut receiver: Receiver,
+    expected: Option<u64>,
+    method: &Method,
+    connection: &Connection<H>,
+) -> Result<Body, Fault> {
+    let front = &connection.front;
+    let mut ahead = None;
+    if expected.is_none_or(|expected| expected == 0) && !receiver.is_finished() {
+        let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE | Method::TRACE);
+        let patience = if usually_none { FIN_WAIT } else { Duration::ZERO };
+        match timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
+            Ok(Ok(Some(part))) => ahead = Some(part),
+            Ok(Ok(None)) => return Ok(Body::empty()),
+            Ok(Err(fault)) => return Err(fault),
+            Err(_) => {}
+        }
+    }
+    if ahead.is_none() && receiver.is_finished() {
+        return match expected {
+            Some(expected) if expected > 0 => Err(Fault::Stream(Code::MessageError)),
+            _ => Ok(Body::empty()),
+        };
+    }
+    Ok(Body::stream(RequestBody::new(
+        receiver,
+        ahead,
+        expected,
+        front.timeouts.request_body,
+        front.field_limits,
+        front.metrics.clone(),
+    )))
+}
+
+/// Answers a request that does not reach the handler.
+async fn refuse<H: Handler>(
+    refusal: Refusal,
+    sender: &mut Sender,
+    connection: &Connection<H>,
+    verdict: &Verdict,
+) -> Result<(), Failure> {
+    match refusal {
+        Refusal::Fault(fault) => {
+            verdict.note(fault);
+            Err(Failure::Request(fault))
+        }
+        Refusal::Status(status, why) => {
+            let mut response = Response::new(format!("{status}\n{why}\n").into());
+            *response.status_mut() = status;
+            let fields = response.headers_mut();
+            fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            fields.insert("proxy-status", HeaderValue::from_static("litequic; error=http_request_error"));
+            respond(response, &Method::GET, sender, connection).await
+        }
+    }
+}
+
+/// Has the handler answer, and sends what it answers.
+async fn exchange<H: Handler>(
+    request: Request,
+    sender: &mut Sender,
+    connection: &Connection<H>,
+    verdict: &Verdict,
+) -> Result<(), Failure> {
+    let method = request.method().clone();
+    let (interim, queue) = Interim::channel();
+    let exchange = Exchange { request, client: Rc::clone(&connection.client), interim };
+    let mut answer = pin!(connection.handler.handle(exchange));
+    let mut check = pin!(sleep(STOPPED_CHECK));
+    let response = loop {
+        match poll_fn(|cx| poll_answer(cx, answer.as_mut(), &queue, check.as_mut(), sender)).await {
+            Answer::Interim(status, fields) => {
+                connection.front.count_response(status);
+                sender.send(header(status, &fields)?.freeze()).await.map_err(Failure::Send)?;
+            }
+            Answer::Final(response) => break response.map_err(Failure::Aborted)?,
+            Answer::Stopped => return Err(Failure::Send(SendError::Stopped)),
+        }
+    };
+    // A request that breaks the rules gets no response, whatever the origin made of it.
+    if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = verdict.fault() {
+        return Err(Failure::Request(fault));
+    }
+    respond(response, &method, sender, connection).await
+}
+
+enum Answer {
+    Interim(StatusCode, HeaderMap),
+    Final(Result<Response, Abort>),
+    Stopped,
+}
+
+fn poll_answer(
+    cx: &mut Context<'_>,
+    answer: Pin<&mut impl Future<Output = Result<Response, Abort>>>,
+    queue: &InterimQueue,
+    check: Pin<&mut Sleep>,
+    sender: &mut Sender,
+) -> Poll<Answer> {
+    let answered = answer.poll(cx);
+    if let Poll::Ready((status, fields)) = queue.poll_next(cx) {
+        if let Poll::Ready(response) = answered {
+            return Poll::Ready(Answer::Final(response)); // too late for an interim response
+        }
+        return Poll::Ready(Answer::Interim(status, fields));
+    }
+    if let Poll::Ready(response) = answered {
+        return Poll::Ready(Answer::Final(response));
+    }
+    poll_stopped(cx, check, sender).map(|()| Answer::Stopped)
+}
+
+/// Ready once the client wants no more of the response.
+fn poll_stopped(cx: &mut Context<'_>, mut check: Pin<&mut Sleep>, sender: &mut Sender) -> Poll<()> {
+    while check.as_mut().poll(cx).is_ready() {
+        if sender.is_stopped(cx) {
+            return Poll::Ready(());
+        }
+        check.as_mut().reset(tokio::time::Instant::now() + STOPPED_CHECK);
+    }
+    Poll::Pending
+}
+
+/// Sends a response: its header, its body, its trailers. A body whose length is known goes in one DATA frame.
+async fn respond<H: Handler>(
+    response: Response,
+    method: &Method,
+    sender: &mut Sender,
+    connection: &Connection<H>,
+) -> Result<(), Failure> {
+    let (mut parts, body) = response.into_parts();
+    let metrics = &connection.front.metrics;
+    connection.front.count_response(parts.status);
+    let length = body.size_hint().exact();
+    let without_body = *method == Method::HEAD
+        || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || length == Some(0);
+    if !without_body && let Some(length) = length {
+        parts.headers.entry(name::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    let mut start = header(parts.status, &parts.headers)?;
+    if without_body {
+        return sender.send(start.freeze()).await.map_err(Failure::Send);
+    }
+    if let Some(length) = length {
+        FrameHeader { kind: FrameType::Data, length }.encode(&mut start);
+    }
+    sender.send(start.freeze()).await.map_err(Failure::Send)?;
+
+    let mut body = pin!(body);
+    let mut check = pin!(sleep(STOPPED_CHECK));
+    let mut sent = 0;
+    loop {
+        let next = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
+            Poll::Ready(next) => Poll::Ready(Ok(next)),
+            Poll::Pending => poll_stopped(cx, check.as_mut(), sender).map(Err),
+        });
+        let frame = match next.await {
+            Err(()) => return Err(Failure::Send(SendError::Stopped)),
+            Ok(None) => break,
+            Ok(Some(Err(_))) => return Err(Failure::Response),
+            Ok(Some(Ok(frame))) => frame,
+        };
+        match frame.into_data() {
+            Ok(data) if data.is_empty() => {}
+            Ok(data) => {
+                sent += data.len() as u64;
+                if length.is_some_and(|length| sent > length) {
+                    return Err(Failure::Response);
+                }
+                metrics.response_body_bytes.add(data.len() as u64);
+                if length.is_some() {
+                    sender.send(data).await.map_err(Failure::Send)?;
+                } else {
+                    send_data_frame(data, sender).await?;
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    let mut out = BytesMut::new();
+                    message::encode_trailers(&trailers, &mut out);
+                    sender.send(out.freeze()).await.map_err(Failure::Send)?;
+                }
+            }
+        }
+    }
+    match length {
+        Some(length) if length != sent => Err(Failure::Response),
+        _ => Ok(()),
+    }
+}
+
+async fn send_data_frame(data: Bytes, sender: &mut Sender) -> Result<(), Failure> {
+    let mut header = BytesMut::new();
+    FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode(&mut header);
+    if data.len() < SHORT {
+        header.extend_from_slice(&data);
+        return sender.send(header.freeze()).await.map_err(Failure::Send);
+    }
+    sender.send(header.freeze()).await.map_err(Failure::Send)?;
+    sender.send(data).await.map_err(Failure::Send)
+}
+
+/// Resets what was begun, with the code that says why.
+fn abandon(sender: &mut Sender, failure: Failure, verdict: &Verdict) {
+    let code = match failure {
+        Failure::Request(Fault::Stream(code)) => code,
+        Failure::Request(Fault::Connection(_)) => return, // the connection's close says it
+        Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
+        Failure::Send(SendError::Stopped | SendError::TimedOut) => Code::RequestCancelled,
+        Failure::Response | Failure::Aborted(_) => Code::InternalError,
+    };
+    verdict.stop_with(code);
+    sender.reset(code);
+}
+
+/// A response's HEADERS frame.
+fn header(status: StatusCode, fields: &HeaderMap) -> Result<BytesMut, Failure> {
+    let mut out = BytesMut::new();
+    // 101 alone cannot be said, and the handler is told not to.
+    message::encode_response(status, fields, &mut out).map_err(|_| Failure::Response)?;
+    Ok(out)
+}

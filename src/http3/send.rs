@@ -1,0 +1,143 @@
+//! The sending half of a request stream: what goes to the client, within the budget, in time, never looking whole when
+//! it is not.
+
+use super::{budget::Lease, error::Code};
+use crate::telemetry::WorkerMetrics;
+use bytes::Bytes;
+use s2n_quic::{application, stream};
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// Bytes handed to QUIC at a time: bounds by how much a stream overshoots its send buffer, which s2n-quic checks only
+/// before it takes a chunk.
+const PIECE: usize = 64 * 1024;
+/// A stream that waits for its lease looks again after this long: s2n-quic tells of acknowledgements only when all
+/// bytes are acknowledged, or when a full buffer has room again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Why nothing more goes out on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SendError {
+    /// STOP_SENDING, or the connection is gone.
+    #[error("the client wants no more of the response")]
+    Stopped,
+    /// The client took no bytes for `timeouts.send`.
+    #[error("the client took no bytes in time")]
+    TimedOut,
+}
+
+/// Sends on one stream. Dropped before [`finish`](Self::finish) it resets the stream: s2n-quic alone would end it as if
+/// all had been sent.
+pub(super) struct Sender {
+    stream: stream::SendStream,
+    lease: Lease,
+    /// s2n-quic's bound on this stream's unacknowledged bytes.
+    buffer: u64,
+    /// How long the client may take no bytes.
+    patience: Duration,
+    sent: u64,
+    /// Nothing is to be reset any more.
+    ended: bool,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl Sender {
+    pub(super) fn new(
+        stream: stream::SendStream,
+        lease: Lease,
+        buffer: u64,
+        patience: Duration,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Self {
+        Self { stream, lease, buffer, patience, sent: 0, ended: false, metrics }
+    }
+
+    /// Hands `chunk` to QUIC; waits while the stream's share is used up. Not cancel safe: part of it may be sent.
+    pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
+        while !chunk.is_empty() {
+            let permitted = self.permitted(chunk.len()).await?;
+            let mut piece = chunk.split_to(permitted.min(PIECE).min(chunk.len()));
+            self.sent += piece.len() as u64;
+            let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
+            timeout(self.patience, accepted).await.map_err(|_| SendError::TimedOut)?.map_err(|_| SendError::Stopped)?;
+        }
+        Ok(())
+    }
+
+    /// How many bytes may go now: at least one.
+    async fn permitted(&mut self, ready: usize) -> Result<usize, SendError> {
+        if self.lease.is_full() {
+            return Ok(ready); // s2n-quic's own bound is the same from here on
+        }
+        let mut waited = Duration::ZERO;
+        let mut before = u64::MAX;
+        loop {
+            let outstanding = self.outstanding().await?;
+            let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
+            if permitted > 0 {
+                return Ok(usize::try_from(permitted).unwrap_or(ready));
+            }
+            if before == u64::MAX && self.lease.is_denied() {
+                self.metrics.limit_send_buffer.increment();
+            }
+            waited = if outstanding < before { Duration::ZERO } else { waited + LOOK_AGAIN };
+            before = outstanding;
+            if waited >= self.patience {
+                return Err(SendError::TimedOut);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Bytes that QUIC holds and that are not acknowledged.
+    async fn outstanding(&mut self) -> Result<u64, SendError> {
+        let available = timeout(self.patience, poll_fn(|cx| self.stream.poll_send_ready(cx)))
+            .await
+            .map_err(|_| SendError::TimedOut)?
+            .map_err(|_| SendError::Stopped)?;
+        Ok(self.buffer.saturating_sub(available as u64))
+    }
+
+    /// True once the client wants no more, which s2n-quic tells only when asked while nothing is being sent.
+    pub(super) fn is_stopped(&mut self, cx: &mut Context<'_>) -> bool {
+        matches!(self.stream.poll_send_ready(cx), Poll::Ready(Err(_)))
+    }
+
+    /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
+    /// held. A client that takes less than a first train in `timeouts.send` is cut off.
+    pub(super) async fn finish(mut self) -> Result<(), SendError> {
+        self.stream.finish().map_err(|_| SendError::Stopped)?;
+        let trains = u32::try_from(self.lease.held() / super::budget::TRAIN).unwrap_or(u32::MAX);
+        let patience = self.patience.saturating_mul(trains.max(1));
+        let acknowledged = timeout(patience, poll_fn(|cx| self.stream.poll_close(cx))).await;
+        if acknowledged.is_ok() {
+            self.ended = true;
+        }
+        acknowledged.map_err(|_| SendError::TimedOut)?.map_err(|_| SendError::Stopped)
+    }
+
+    /// Resets the stream with `code` (RFC 9114 §8.1).
+    pub(super) fn reset(&mut self, code: Code) {
+        self.ended = true;
+        // An error says that the stream is gone already.
+        let _ = self.stream.reset(application_error(code));
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.reset(Code::RequestCancelled);
+        }
+    }
+}
+
+/// An HTTP/3 code as s2n-quic takes it.
+pub(super) fn application_error(code: Code) -> application::Error {
+    application::Error::new(code.value()).unwrap_or(application::Error::UNKNOWN)
+}

@@ -1,0 +1,150 @@
+//! The control stream as its receiver sees it: SETTINGS first and once, then GOAWAY and what concerns pushes
+//! (RFC 9114 §6.2.1, §7.2).
+
+use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload};
+use crate::http3::{error::Code, settings::Settings, varint};
+use bytes::{Bytes, BytesMut};
+
+/// Ignored frames before [`ControlStream::progress`] is called. Browsers send a PRIORITY_UPDATE (RFC 9218) or two
+/// a request, and may do so ahead of many requests.
+pub const MAX_IGNORED_CONTROL_FRAMES: u32 = 1_024;
+
+/// Bytes of a SETTINGS frame; clients send under a hundred.
+const MAX_SETTINGS_LEN: usize = 512;
+/// Bytes of the one integer that the other frames hold.
+const MAX_ID_LEN: usize = 8;
+
+/// What a peer said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// Its settings: always the first, and only once.
+    Settings(Settings),
+    /// It stops. From a client: the first push ID, from a server: the first stream ID, that it will not process.
+    Goaway(u64),
+}
+
+/// Reads a peer's control stream.
+#[derive(Debug)]
+pub struct ControlStream {
+    reader: FrameReader,
+    rules: Rules,
+    goaway: Option<u64>,
+    max_push_id: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Rules {
+    peer: Endpoint,
+    settings_seen: bool,
+    ignored_frames: u32,
+}
+
+impl ControlStream {
+    /// The control stream that `peer` opened.
+    pub fn new(peer: Endpoint) -> Self {
+        Self {
+            reader: FrameReader::default(),
+            rules: Rules { peer, settings_seen: false, ignored_frames: 0 },
+            goaway: None,
+            max_push_id: None,
+        }
+    }
+
+    /// Takes bytes from the front of `input` up to the next thing said. `None` means that `input` is used up.
+    ///
+    /// A control stream must never end: FIN or a reset is H3_CLOSED_CRITICAL_STREAM, which is the caller's to say.
+    ///
+    /// # Errors
+    ///
+    /// The code with which the connection is to be closed.
+    pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Control>, Code> {
+        loop {
+            let rules = &mut self.rules;
+            let Some(event) = self.reader.read(input, |header| rules.begin(header))? else { return Ok(None) };
+            let (kind, payload) = match event {
+                Event::Frame { kind, payload } => (kind, payload),
+                // SETTINGS may hold any number of unknown settings; we draw a line.
+                Event::TooLarge { header } if header.kind == FrameType::Settings => return Err(Code::ExcessiveLoad),
+                Event::TooLarge { .. } => return Err(Code::FrameError),
+                Event::Data(_) => return Err(Code::InternalError),
+            };
+            match kind {
+                FrameType::Settings => return Settings::decode(&payload).map(Control::Settings).map(Some),
+                FrameType::Goaway => return self.goaway(&payload).map(Control::Goaway).map(Some),
+                FrameType::MaxPushId => self.max_push_id(&payload)?,
+                _ => {
+                    // CANCEL_PUSH: no push was ever promised to, or allowed for, us (RFC 9114 §7.2.3).
+                    only_integer(&payload)?;
+                    return Err(Code::IdError);
+                }
+            }
+        }
+    }
+
+    /// A request came or went: the peer does not only send frames that say nothing.
+    pub fn progress(&mut self) {
+        self.rules.ignored_frames = 0;
+    }
+
+    fn goaway(&mut self, payload: &[u8]) -> Result<u64, Code> {
+        let id = only_integer(payload)?;
+        // A server names a client-initiated bidirectional stream (RFC 9114 §7.2.6).
+        let wrong_kind = self.rules.peer == Endpoint::Server && id % 4 != 0;
+        if wrong_kind || self.goaway.is_some_and(|last| id > last) {
+            return Err(Code::IdError);
+        }
+        self.goaway = Some(id);
+        Ok(id)
+    }
+
+    fn max_push_id(&mut self, payload: &[u8]) -> Result<(), Code> {
+        let id = only_integer(payload)?;
+        if self.max_push_id.is_some_and(|last| id < last) {
+            return Err(Code::IdError);
+        }
+        self.max_push_id = Some(id);
+        Ok(())
+    }
+}
+
+impl Rules {
+    fn begin(&mut self, header: FrameHeader) -> Result<Payload, Code> {
+        if !self.settings_seen {
+            if header.kind != FrameType::Settings {
+                return Err(Code::MissingSettings);
+            }
+            self.settings_seen = true;
+            return Ok(Payload::Whole { max: MAX_SETTINGS_LEN });
+        }
+        match header.kind {
+            FrameType::Goaway => self.count()?,
+            FrameType::CancelPush => {}
+            FrameType::MaxPushId if self.peer == Endpoint::Client => self.count()?,
+            FrameType::Unknown(_) => {
+                self.count()?;
+                return Ok(Payload::Skip);
+            }
+            _ => return Err(Code::FrameUnexpected),
+        }
+        Ok(Payload::Whole { max: MAX_ID_LEN })
+    }
+
+    fn count(&mut self) -> Result<(), Code> {
+        self.ignored_frames += 1;
+        if self.ignored_frames > MAX_IGNORED_CONTROL_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
+    }
+}
+
+/// The integer that alone makes up `payload`.
+fn only_integer(payload: &[u8]) -> Result<u64, Code> {
+    match varint::decode(payload) {
+        Some((id, length)) if length == payload.len() => Ok(id),
+        _ => Err(Code::FrameError),
+    }
+}
+
+/// Appends a GOAWAY frame: requests on stream `id` and above are not processed.
+pub fn encode_goaway(id: u64, out: &mut BytesMut) {
+    FrameHeader { kind: FrameType::Goaway, length: varint::len(id) as u64 }.encode(out);
+    varint::encode(id, out);
+}

@@ -1,0 +1,20 @@
+//! Frames (RFC 9114 §7): their layout, a reader that keeps no more than it must, and which frame is allowed when.
+
+mod control_stream;
+mod header;
+mod message_stream;
+mod reader;
+
+pub use control_stream::{Control, ControlStream, MAX_IGNORED_CONTROL_FRAMES, encode_goaway};
+pub use header::{FrameHeader, FrameType};
+pub use message_stream::{MAX_IDLE_FRAMES, MessageStream, Part};
+pub use reader::{Event, FrameReader, Payload};
+
+/// An end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Sends requests.
+    Client,
+    /// Sends responses.
+    Server,
+}

@@ -1,0 +1,30 @@
+//! Fields into requests, responses and trailers, and back: the rules of RFC 9114 §4 and RFC 9110 for what passes.
+//!
+//! Nothing is cleaned and passed on that the next hop might read differently: a message is as the rules want it, or
+//! it is refused.
+
+mod authority;
+mod encode;
+mod field;
+mod path;
+mod request;
+mod response;
+mod trailers;
+
+pub use encode::{EncodeError, encode_request, encode_response, encode_trailers};
+pub use request::{RequestHead, request};
+pub use response::{ResponseHead, response};
+pub use trailers::trailers;
+
+use http::StatusCode;
+
+/// Why a message does not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// It is malformed (RFC 9114 §4.1.2): the stream is to be reset with H3_MESSAGE_ERROR.
+    #[error("malformed message: {0}")]
+    Malformed(&'static str),
+    /// It is well-formed and gets this answer.
+    #[error("{1} ({0})")]
+    Status(StatusCode, &'static str),
+}

@@ -1,0 +1,64 @@
+//! A field section into a response: what a client checks (RFC 9114 §4.3.2).
+
+use super::{
+    Rejection,
+    field::{self, Name},
+};
+use crate::http3::qpack::{Field, Pseudo};
+use http::{HeaderMap, Response, StatusCode, Version};
+
+/// A response, interim (1xx) or final.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// The status.
+    pub status: StatusCode,
+    /// The fields, checked.
+    pub headers: HeaderMap,
+    /// The length that the body must have, unless the request was HEAD or the status is 304.
+    pub content_length: Option<u64>,
+}
+
+impl ResponseHead {
+    /// The response with `body`.
+    pub fn into_response<B>(self, body: B) -> Response<B> {
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        *response.version_mut() = Version::HTTP_3;
+        response
+    }
+}
+
+/// Makes a response of the fields of its header.
+///
+/// # Errors
+///
+/// [`Rejection::Malformed`] alone.
+pub fn response(fields: Vec<Field>) -> Result<ResponseHead, Rejection> {
+    let mut status = None;
+    let mut headers = HeaderMap::with_capacity(fields.len());
+    let mut regular_seen = false;
+    for Field { name, value } in fields {
+        match field::name(name)? {
+            Name::Pseudo(_) if regular_seen => return Err(Rejection::Malformed("pseudo-header after another field")),
+            Name::Pseudo(Pseudo::Status) if status.is_some() => return Err(Rejection::Malformed(":status twice")),
+            // Three digits, 100 to 999
+            Name::Pseudo(Pseudo::Status) => {
+                let code = StatusCode::from_bytes(&value);
+                status = Some(code.map_err(|_| Rejection::Malformed(":status is not three digits"))?);
+            }
+            Name::Pseudo(_) => return Err(Rejection::Malformed("a request's pseudo-header in a response")),
+            Name::Regular(name) => {
+                regular_seen = true;
+                field::append(&mut headers, name, field::value(value)?)?;
+            }
+        }
+    }
+    let status = status.ok_or(Rejection::Malformed("no :status"))?;
+    // HTTP/3 has no upgrade (RFC 9114 §4.5).
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Rejection::Malformed("status 101"));
+    }
+    let content_length = field::content_length(&mut headers)?;
+    Ok(ResponseHead { status, headers, content_length })
+}

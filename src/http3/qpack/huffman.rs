@@ -1,0 +1,185 @@
+//! The Huffman code of RFC 7541 Appendix B, which QPACK shares with HPACK.
+//!
+//! The code is canonical: its words, ordered by length and then by symbol, count upwards. The lengths alone hold it.
+
+use bytes::{BufMut, BytesMut};
+
+/// The symbol that never stands in a string; padding is made of its first bits.
+const EOS: usize = 256;
+
+/// Bits of each symbol's word; the last is EOS.
+#[rustfmt::skip]
+const LENGTHS: [u8; EOS + 1] = [
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
+    28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
+    6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
+    5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
+    13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+    7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
+    15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5,
+    6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
+    20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23,
+    24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
+    22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23,
+    21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
+    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25,
+    19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
+    20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23,
+    26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
+    30, // EOS
+];
+
+const WORDS: [u32; EOS + 1] = words();
+const CHILDREN: [[u16; 2]; INNER_NODES] = children();
+static STEPS: [Step; INNER_NODES * NIBBLES] = steps();
+
+/// A tree with 257 leaves has 256 inner nodes; 0 is the root.
+const INNER_NODES: usize = 256;
+/// Values of half a byte: what the decoder takes at a time.
+const NIBBLES: usize = 16;
+/// Marks a leaf among [`CHILDREN`], which then holds its symbol.
+const LEAF: u16 = 0x8000;
+
+/// What half a byte does to the decoder.
+#[derive(Clone, Copy)]
+struct Step {
+    node: u8,
+    symbol: u8,
+    flags: u8,
+}
+
+/// The step ends a symbol. No word is shorter than five bits, so that there is at most one.
+const EMIT: u8 = 1;
+/// The step ends EOS, which must not be.
+const FAIL: u8 = 2;
+/// A string may end after the step: what is left is at most seven bits, all ones.
+const MAY_END: u8 = 4;
+
+/// The string is not what an encoder makes: EOS inside, or wrong padding (RFC 7541 §5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HuffmanError;
+
+/// Appends the string that `input` encodes: at most 8 / 5 of its length.
+///
+/// # Errors
+///
+/// [`HuffmanError`]; part of the string may have been appended.
+pub(super) fn decode(input: &[u8], out: &mut BytesMut) -> Result<(), HuffmanError> {
+    let (mut node, mut may_end) = (0_u8, true);
+    for byte in input {
+        for nibble in [byte >> 4, byte & 0x0f] {
+            let step = STEPS.get(usize::from(node) << 4 | usize::from(nibble)).ok_or(HuffmanError)?;
+            if step.flags & FAIL != 0 {
+                return Err(HuffmanError);
+            }
+            if step.flags & EMIT != 0 {
+                out.put_u8(step.symbol);
+            }
+            node = step.node;
+            may_end = step.flags & MAY_END != 0;
+        }
+    }
+    if may_end { Ok(()) } else { Err(HuffmanError) }
+}
+
+/// Bytes that [`encode`] takes for `input`.
+pub(super) fn encoded_len(input: &[u8]) -> usize {
+    let bits: usize =
+        input.iter().filter_map(|byte| LENGTHS.get(usize::from(*byte))).map(|&bits| usize::from(bits)).sum();
+    bits.div_ceil(8)
+}
+
+/// Appends `input`, encoded.
+#[expect(clippy::cast_possible_truncation, reason = "whole bytes are cut off an accumulator on purpose")]
+pub(super) fn encode(input: &[u8], out: &mut BytesMut) {
+    // At most 7 bits stay over from word to word and a word has at most 30.
+    let (mut bits, mut count) = (0_u64, 0_u32);
+    for byte in input {
+        let symbol = usize::from(*byte);
+        let (Some(word), Some(length)) = (WORDS.get(symbol), LENGTHS.get(symbol)) else { continue };
+        bits = bits << length | u64::from(*word);
+        count += u32::from(*length);
+        while count >= 8 {
+            count -= 8;
+            out.put_u8((bits >> count) as u8);
+        }
+    }
+    if count > 0 {
+        out.put_u8((bits << (8 - count)) as u8 | (0xff >> count));
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
+const fn words() -> [u32; EOS + 1] {
+    let mut words = [0; EOS + 1];
+    let (mut word, mut length) = (0_u32, 1);
+    while length <= 30 {
+        let mut symbol = 0;
+        while symbol <= EOS {
+            if LENGTHS[symbol] == length {
+                words[symbol] = word;
+                word += 1;
+            }
+            symbol += 1;
+        }
+        word <<= 1;
+        length += 1;
+    }
+    words
+}
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
+const fn children() -> [[u16; 2]; INNER_NODES] {
+    // The root is nobody's child, so that 0 means that there is none yet.
+    let mut children = [[0; 2]; INNER_NODES];
+    let mut nodes = 1;
+    let mut symbol = 0;
+    while symbol <= EOS {
+        let mut node = 0;
+        let mut bit = LENGTHS[symbol] as u32;
+        while bit > 1 {
+            bit -= 1;
+            let side = (WORDS[symbol] >> bit & 1) as usize;
+            if children[node][side] == 0 {
+                children[node][side] = nodes;
+                nodes += 1;
+            }
+            node = children[node][side] as usize;
+        }
+        children[node][(WORDS[symbol] & 1) as usize] = LEAF | symbol as u16;
+        symbol += 1;
+    }
+    children
+}
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
+const fn steps() -> [Step; INNER_NODES * NIBBLES] {
+    let mut steps = [Step { node: 0, symbol: 0, flags: 0 }; INNER_NODES * NIBBLES];
+    let mut index = 0;
+    while index < steps.len() {
+        let (mut node, mut symbol, mut flags) = (index >> 4, 0, 0);
+        let mut bit = 4;
+        while bit > 0 {
+            bit -= 1;
+            let child = CHILDREN[node][index >> bit & 1];
+            node = child as usize;
+            if child & LEAF != 0 {
+                symbol = child & !LEAF;
+                flags |= if symbol as usize == EOS { FAIL } else { EMIT };
+                node = 0;
+            }
+        }
+        // The nodes of up to seven ones.
+        let (mut ones, mut end) = (0, 0);
+        while ones <= 7 {
+            if node == end {
+                flags |= MAY_END;
+            }
+            end = CHILDREN[end][1] as usize;
+            ones += 1;
+        }
+        steps[index] = Step { node: node as u8, symbol: symbol as u8, flags };
+        index += 1;
+    }
+    steps
+}

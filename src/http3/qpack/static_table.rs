@@ -1,0 +1,220 @@
+//! The static table (RFC 9204 Appendix A), for decoding by index and for encoding by name.
+
+use super::{Field, FieldName, Pseudo};
+use bytes::Bytes;
+use http::HeaderName;
+use std::sync::LazyLock;
+
+const LEN: usize = 99;
+
+/// Names and values by index.
+const TABLE: [(&str, &str); LEN] = [
+    (":authority", ""), // 0
+    (":path", "/"),
+    ("age", "0"),
+    ("content-disposition", ""),
+    ("content-length", "0"),
+    ("cookie", ""), // 5
+    ("date", ""),
+    ("etag", ""),
+    ("if-modified-since", ""),
+    ("if-none-match", ""),
+    ("last-modified", ""), // 10
+    ("link", ""),
+    ("location", ""),
+    ("referer", ""),
+    ("set-cookie", ""),
+    (":method", "CONNECT"), // 15
+    (":method", "DELETE"),
+    (":method", "GET"),
+    (":method", "HEAD"),
+    (":method", "OPTIONS"),
+    (":method", "POST"), // 20
+    (":method", "PUT"),
+    (":scheme", "http"),
+    (":scheme", "https"),
+    (":status", "103"),
+    (":status", "200"), // 25
+    (":status", "304"),
+    (":status", "404"),
+    (":status", "503"),
+    ("accept", "*/*"),
+    ("accept", "application/dns-message"), // 30
+    ("accept-encoding", "gzip, deflate, br"),
+    ("accept-ranges", "bytes"),
+    ("access-control-allow-headers", "cache-control"),
+    ("access-control-allow-headers", "content-type"),
+    ("access-control-allow-origin", "*"), // 35
+    ("cache-control", "max-age=0"),
+    ("cache-control", "max-age=2592000"),
+    ("cache-control", "max-age=604800"),
+    ("cache-control", "no-cache"),
+    ("cache-control", "no-store"), // 40
+    ("cache-control", "public, max-age=31536000"),
+    ("content-encoding", "br"),
+    ("content-encoding", "gzip"),
+    ("content-type", "application/dns-message"),
+    ("content-type", "application/javascript"), // 45
+    ("content-type", "application/json"),
+    ("content-type", "application/x-www-form-urlencoded"),
+    ("content-type", "image/gif"),
+    ("content-type", "image/jpeg"),
+    ("content-type", "image/png"), // 50
+    ("content-type", "text/css"),
+    ("content-type", "text/html; charset=utf-8"),
+    ("content-type", "text/plain"),
+    ("content-type", "text/plain;charset=utf-8"),
+    ("range", "bytes=0-"), // 55
+    ("strict-transport-security", "max-age=31536000"),
+    ("strict-transport-security", "max-age=31536000; includesubdomains"),
+    ("strict-transport-security", "max-age=31536000; includesubdomains; preload"),
+    ("vary", "accept-encoding"),
+    ("vary", "origin"), // 60
+    ("x-content-type-options", "nosniff"),
+    ("x-xss-protection", "1; mode=block"),
+    (":status", "100"),
+    (":status", "204"),
+    (":status", "206"), // 65
+    (":status", "302"),
+    (":status", "400"),
+    (":status", "403"),
+    (":status", "421"),
+    (":status", "425"), // 70
+    (":status", "500"),
+    ("accept-language", ""),
+    ("access-control-allow-credentials", "FALSE"),
+    ("access-control-allow-credentials", "TRUE"),
+    ("access-control-allow-headers", "*"), // 75
+    ("access-control-allow-methods", "get"),
+    ("access-control-allow-methods", "get, post, options"),
+    ("access-control-allow-methods", "options"),
+    ("access-control-expose-headers", "content-length"),
+    ("access-control-request-headers", "content-type"), // 80
+    ("access-control-request-method", "get"),
+    ("access-control-request-method", "post"),
+    ("alt-svc", "clear"),
+    ("authorization", ""),
+    ("content-security-policy", "script-src 'none'; object-src 'none'; base-uri 'none'"), // 85
+    ("early-data", "1"),
+    ("expect-ct", ""),
+    ("forwarded", ""),
+    ("if-range", ""),
+    ("origin", ""), // 90
+    ("purpose", "prefetch"),
+    ("server", ""),
+    ("timing-allow-origin", "*"),
+    ("upgrade-insecure-requests", "1"),
+    ("user-agent", ""), // 95
+    ("x-forwarded-for", ""),
+    ("x-frame-options", "deny"),
+    ("x-frame-options", "sameorigin"),
+];
+
+/// The table in the form that a request takes over: checked once, cloned without allocation.
+static FIELDS: LazyLock<[Field; LEN]> = LazyLock::new(|| {
+    TABLE.map(|(name, value)| Field {
+        name: match Pseudo::from_name(name.as_bytes()) {
+            Some(pseudo) => FieldName::Pseudo(pseudo),
+            None => FieldName::Known(HeaderName::from_static(name)),
+        },
+        value: Bytes::from_static(value.as_bytes()),
+    })
+});
+
+/// The entry at `index`.
+pub(super) fn field(index: u64) -> Option<&'static Field> {
+    FIELDS.get(usize::try_from(index).ok()?)
+}
+
+/// Where `name` stands in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// With the very value.
+    Field(u64),
+    /// With another value.
+    Name(u64),
+}
+
+/// Looks a field up.
+pub(super) fn find(name: &str, value: &[u8]) -> Option<Found> {
+    let mut slot = hash(name.as_bytes());
+    let first = loop {
+        let index = *SLOTS.get(slot)?;
+        let (known, _) = TABLE.get(usize::from(index))?;
+        if *known == name {
+            break index;
+        }
+        slot = (slot + 1) % SLOTS.len();
+    };
+    let mut index = first;
+    while let Some((_, known)) = TABLE.get(usize::from(index)) {
+        if known.as_bytes() == value {
+            return Some(Found::Field(u64::from(index)));
+        }
+        index = *NEXT.get(usize::from(index))?;
+    }
+    Some(Found::Name(u64::from(first)))
+}
+
+/// No entry: beyond the table's end.
+const NONE: u8 = u8::MAX;
+
+/// Each name's first index, open addressing by [`hash`]; mostly empty, so that a name that is not there is found
+/// missing at once.
+static SLOTS: [u8; 256] = slots();
+
+/// From an index to the next one with the same name.
+static NEXT: [u8; LEN] = next();
+
+/// Length and three letters tell the table's names well enough apart.
+const fn hash(name: &[u8]) -> usize {
+    let length = name.len();
+    let (Some(first), Some(last)) = (name.first(), name.last()) else { return 0 };
+    let Some((_, tail)) = name.split_at_checked(length / 2) else { return 0 };
+    let Some(middle) = tail.first() else { return 0 };
+    (length * 7 + *first as usize * 31 + *middle as usize * 5 + *last as usize * 17) % 256
+}
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
+const fn slots() -> [u8; 256] {
+    let mut slots = [NONE; 256];
+    let mut index = 0;
+    while index < LEN {
+        let name = TABLE[index].0.as_bytes();
+        let mut slot = hash(name);
+        while slots[slot] != NONE && !same(TABLE[slots[slot] as usize].0.as_bytes(), name) {
+            slot = (slot + 1) % slots.len();
+        }
+        if slots[slot] == NONE {
+            slots[slot] = index as u8;
+        }
+        index += 1;
+    }
+    slots
+}
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
+const fn next() -> [u8; LEN] {
+    let mut next = [NONE; LEN];
+    let mut index = 0;
+    while index < LEN {
+        let mut other = index + 1;
+        while other < LEN && !same(TABLE[index].0.as_bytes(), TABLE[other].0.as_bytes()) {
+            other += 1;
+        }
+        if other < LEN {
+            next[index] = other as u8;
+        }
+        index += 1;
+    }
+    next
+}
+
+#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
+const fn same(left: &[u8], right: &[u8]) -> bool {
+    let mut index = 0;
+    while index < left.len() && index < right.len() && left[index] == right[index] {
+        index += 1;
+    }
+    index == left.len() && index == right.len()
+}

@@ -1,0 +1,99 @@
+//! The SETTINGS frame (RFC 9114 §7.2.4): what an endpoint supports and how much it takes.
+
+use super::{
+    error::Code,
+    frame::{FrameHeader, FrameType},
+    varint,
+};
+use bytes::BytesMut;
+
+/// The settings that litequic knows. Each default is what holds when a peer does not say it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of QPACK's dynamic table that the sender's decoder holds (RFC 9204 §5).
+    pub qpack_max_table_capacity: u64,
+    /// Streams that the sender's decoder lets wait for its dynamic table (RFC 9204 §5).
+    pub qpack_blocked_streams: u64,
+    /// Bytes of a field section that the sender takes, counted as in RFC 9114 §4.2.2; `None` is no limit.
+    pub max_field_section_size: Option<u64>,
+    /// The sender is a server that takes extended CONNECT (RFC 9220).
+    pub enable_connect_protocol: bool,
+    /// The sender takes HTTP datagrams (RFC 9297). Only with QUIC datagrams, which is the caller's to check.
+    pub h3_datagram: bool,
+}
+
+const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
+const MAX_FIELD_SECTION_SIZE: u64 = 0x06;
+const QPACK_BLOCKED_STREAMS: u64 = 0x07;
+const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
+const H3_DATAGRAM: u64 = 0x33;
+
+impl Settings {
+    /// Reads the payload of a SETTINGS frame; unknown settings are ignored.
+    ///
+    /// # Errors
+    ///
+    /// H3_FRAME_ERROR if it is cut, H3_SETTINGS_ERROR if a setting stands there twice, is one of HTTP/2's, or has a
+    /// value that it cannot have.
+    pub fn decode(payload: &[u8]) -> Result<Self, Code> {
+        let mut settings = Self::default();
+        let mut seen = Vec::new();
+        let mut rest = payload;
+        while !rest.is_empty() {
+            let id = next(&mut rest)?;
+            let value = next(&mut rest)?;
+            // The frame is at most a few hundred bytes long, so that this search is bounded.
+            if seen.contains(&id) {
+                return Err(Code::SettingsError);
+            }
+            seen.push(id);
+            match id {
+                0x00 | 0x02..=0x05 => return Err(Code::SettingsError),
+                QPACK_MAX_TABLE_CAPACITY => settings.qpack_max_table_capacity = value,
+                MAX_FIELD_SECTION_SIZE => settings.max_field_section_size = Some(value),
+                QPACK_BLOCKED_STREAMS => settings.qpack_blocked_streams = value,
+                ENABLE_CONNECT_PROTOCOL => settings.enable_connect_protocol = boolean(value)?,
+                H3_DATAGRAM => settings.h3_datagram = boolean(value)?,
+                _ => {}
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Appends a SETTINGS frame with what differs from the defaults. `grease`, any number, adds a setting that means
+    /// nothing, so that peers keep ignoring what they do not know (RFC 9114 §7.2.4.1).
+    pub fn encode(&self, grease: Option<u64>, out: &mut BytesMut) {
+        let grease = grease.map(|seed| (0x1f * (seed % GREASE_IDS) + 0x21, seed & 0xff));
+        let known = [
+            (QPACK_MAX_TABLE_CAPACITY, Some(self.qpack_max_table_capacity).filter(|&bytes| bytes != 0)),
+            (MAX_FIELD_SECTION_SIZE, self.max_field_section_size),
+            (QPACK_BLOCKED_STREAMS, Some(self.qpack_blocked_streams).filter(|&streams| streams != 0)),
+            (ENABLE_CONNECT_PROTOCOL, self.enable_connect_protocol.then_some(1)),
+            (H3_DATAGRAM, self.h3_datagram.then_some(1)),
+        ];
+        let all = || known.into_iter().filter_map(|(id, value)| Some((id, value?))).chain(grease);
+        let length = all().map(|(id, value)| (varint::len(id) + varint::len(value)) as u64).sum();
+        FrameHeader { kind: FrameType::Settings, length }.encode(out);
+        for (id, value) in all() {
+            varint::encode(id, out);
+            varint::encode(value, out);
+        }
+    }
+}
+
+/// How many reserved identifiers `grease` is spread over; they stay below four bytes.
+const GREASE_IDS: u64 = 1 << 20;
+
+fn next(rest: &mut &[u8]) -> Result<u64, Code> {
+    let (value, length) = varint::decode(rest).ok_or(Code::FrameError)?;
+    *rest = rest.get(length..).unwrap_or_default();
+    Ok(value)
+}
+
+fn boolean(value: u64) -> Result<bool, Code> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Code::SettingsError),
+    }
+}

@@ -1,0 +1,122 @@
+//! Unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2): which a peer may open, and how often.
+
+use super::{error::Code, frame::Endpoint, varint};
+use bytes::BytesMut;
+
+/// What a unidirectional stream is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamType {
+    /// Settings and GOAWAY.
+    Control,
+    /// A pushed response.
+    Push,
+    /// Instructions to fill QPACK's dynamic table.
+    QpackEncoder,
+    /// Acknowledgements of what uses QPACK's dynamic table.
+    QpackDecoder,
+    /// Something that we do not know: to be stopped with H3_STREAM_CREATION_ERROR, or read and dropped.
+    Unknown(u64),
+}
+
+impl StreamType {
+    /// The type with the number `value`, which begins the stream as a [`varint`].
+    pub const fn from_value(value: u64) -> Self {
+        match value {
+            0x00 => Self::Control,
+            0x01 => Self::Push,
+            0x02 => Self::QpackEncoder,
+            0x03 => Self::QpackDecoder,
+            _ => Self::Unknown(value),
+        }
+    }
+
+    /// The type's number.
+    pub const fn value(self) -> u64 {
+        match self {
+            Self::Control => 0x00,
+            Self::Push => 0x01,
+            Self::QpackEncoder => 0x02,
+            Self::QpackDecoder => 0x03,
+            Self::Unknown(value) => value,
+        }
+    }
+
+    /// Appends the type: the first bytes of a stream.
+    pub fn encode(self, out: &mut BytesMut) {
+        varint::encode(self.value(), out);
+    }
+
+    /// True if its end is H3_CLOSED_CRITICAL_STREAM.
+    pub const fn is_critical(self) -> bool {
+        matches!(self, Self::Control | Self::QpackEncoder | Self::QpackDecoder)
+    }
+}
+
+/// The unidirectional streams that a peer has opened.
+#[derive(Debug)]
+pub struct UniStreams {
+    peer: Endpoint,
+    control: bool,
+    encoder: bool,
+    decoder: bool,
+}
+
+impl UniStreams {
+    /// None yet.
+    pub const fn new(peer: Endpoint) -> Self {
+        Self { peer, control: false, encoder: false, decoder: false }
+    }
+
+    /// Notes that the peer opened a stream of the type `kind`.
+    ///
+    /// # Errors
+    ///
+    /// The connection's error: H3_STREAM_CREATION_ERROR for a second critical stream or a push from a client,
+    /// H3_ID_ERROR for a push from a server, to which we never allowed one (RFC 9114 §4.6).
+    pub fn open(&mut self, kind: StreamType) -> Result<(), Code> {
+        let seen = match (kind, self.peer) {
+            (StreamType::Control, _) => &mut self.control,
+            (StreamType::QpackEncoder, _) => &mut self.encoder,
+            (StreamType::QpackDecoder, _) => &mut self.decoder,
+            (StreamType::Push, Endpoint::Client) => return Err(Code::StreamCreationError),
+            (StreamType::Push, Endpoint::Server) => return Err(Code::IdError),
+            (StreamType::Unknown(_), _) => return Ok(()),
+        };
+        if std::mem::replace(seen, true) { Err(Code::StreamCreationError) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use StreamType::{Control, Push, QpackDecoder, QpackEncoder, Unknown};
+
+    #[test]
+    fn each_critical_stream_opens_once_and_a_push_never() {
+        let table: [(Endpoint, &[StreamType], Result<(), Code>); 9] = [
+            (Endpoint::Client, &[Control, QpackEncoder, QpackDecoder], Ok(())),
+            (Endpoint::Client, &[QpackDecoder, QpackEncoder, Control], Ok(())),
+            (Endpoint::Client, &[Control, Control], Err(Code::StreamCreationError)),
+            (Endpoint::Client, &[QpackEncoder, QpackEncoder], Err(Code::StreamCreationError)),
+            (Endpoint::Client, &[QpackDecoder, QpackDecoder], Err(Code::StreamCreationError)),
+            (Endpoint::Client, &[Unknown(0x21), Unknown(0x21)], Ok(())),
+            (Endpoint::Client, &[Push], Err(Code::StreamCreationError)),
+            (Endpoint::Server, &[Push], Err(Code::IdError)),
+            (Endpoint::Server, &[Control, Control], Err(Code::StreamCreationError)),
+        ];
+        for (peer, kinds, expected) in table {
+            let mut streams = UniStreams::new(peer);
+            let outcome = kinds.iter().try_for_each(|kind| streams.open(*kind));
+            assert_eq!(outcome, expected, "{peer:?} opens {kinds:?}");
+        }
+    }
+
+    #[test]
+    fn a_type_decodes_as_encoded() {
+        for kind in [Control, Push, QpackEncoder, QpackDecoder, Unknown(0x21), Unknown(varint::MAX)] {
+            let mut out = BytesMut::new();
+            kind.encode(&mut out);
+            assert_eq!(varint::decode(&out).map(|(value, _)| StreamType::from_value(value)), Some(kind));
+        }
+    }
+}

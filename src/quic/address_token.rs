@@ -1,0 +1,202 @@
+//! Address validation tokens for Retry (RFC 9000 §8.1.2), good on every worker that has the same [`Secrets`].
+//!
+//! ```text
+//! kind (1) · issue time, UNIX seconds (4) · length of the original destination connection ID (1) · that ID (20) · tag (32)
+//! ```
+//!
+//! The tag is an HMAC-SHA256 over all of it, the client's address and port, and its connection ID: RFC 9000 §8.1.4
+//! asks for the address, and s2n-quic's own provider binds the same. The key changes every hour, by the issue time.
+//!
+//! There are no tokens for later connections (NEW_TOKEN): s2n-quic 1.91 never asks for one.
+
+use super::{
+    Secrets,
+    limiter::{Admission, Verdict},
+};
+use aws_lc_rs::hmac;
+use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
+use s2n_quic_core::{
+    connection::{InitialId, LocalId},
+    event::api::SocketAddress,
+};
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    mem,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Seconds that a client has to come back after a Retry: a lost Initial is sent again after 1, 3 and 7 seconds
+/// (RFC 9002 §6.2), then the client has given up on us or we on it.
+const LIFETIME: u32 = 10;
+/// Seconds by which the clocks of two processes with one secret may differ.
+const CLOCK_SKEW: u32 = 2;
+/// Seconds that a key signs.
+const KEY_PERIOD: u32 = 3600;
+/// Tokens remembered a half of the filter: a core completes a few thousand handshakes a second.
+const MAX_REMEMBERED: usize = 32 * 1024;
+
+const KIND_RETRY: u8 = 1;
+/// RFC 9000 §17.2.
+const MAX_ID_LEN: usize = 20;
+const TAG_LEN: usize = 32;
+const BODY_LEN: usize = 1 + 4 + 1 + MAX_ID_LEN;
+const TOKEN_LEN: usize = BODY_LEN + TAG_LEN;
+
+/// Issues and checks tokens for one endpoint.
+#[derive(Debug)]
+pub(super) struct Format {
+    signer: Signer,
+    used: Used,
+    admission: Admission,
+}
+
+impl Format {
+    pub(super) fn new(secrets: Arc<Secrets>, admission: Admission) -> Self {
+        Self { signer: Signer { secrets, keys: [None, None] }, used: Used::default(), admission }
+    }
+}
+
+impl Provider for Format {
+    type Format = Self;
+    type Error = Infallible;
+
+    fn start(self) -> Result<Self, Infallible> {
+        Ok(self)
+    }
+}
+
+impl TokenFormat for Format {
+    const TOKEN_LEN: usize = TOKEN_LEN;
+
+    fn generate_new_token(&mut self, _: &mut Context<'_>, _: &LocalId, _: &mut [u8]) -> Option<()> {
+        None
+    }
+
+    fn generate_retry_token(&mut self, context: &mut Context<'_>, id: &InitialId, output: &mut [u8]) -> Option<()> {
+        let token = self.signer.issue(&Client::of(context)?, id.as_bytes(), unix_seconds())?;
+        output.get_mut(..TOKEN_LEN)?.copy_from_slice(&token);
+        Some(())
+    }
+
+    fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
+        let now = unix_seconds();
+        let valid = self.signer.check(&Client::of(context)?, token, now)?;
+        if !self.used.insert(valid.tag, now) {
+            return None;
+        }
+        // s2n-quic lets whoever has a token pass its limiter: a flood with real addresses must stop here. It cannot be
+        // told to refuse, only to drop.
+        (self.admission.decide(true) == Verdict::Allow).then_some(())?;
+        InitialId::try_from_bytes(valid.original_id)
+    }
+}
+
+/// What a token is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Client {
+    /// IPv4 as 4 octets, IPv6 as 16, the port behind either.
+    address: Vec<u8>,
+    connection_id: Vec<u8>,
+}
+
+impl Client {
+    fn of(context: &Context<'_>) -> Option<Self> {
+        let (ip, port): (&[u8], u16) = match &context.remote_address {
+            SocketAddress::IpV4 { ip, port, .. } => (&ip[..], *port),
+            SocketAddress::IpV6 { ip, port, .. } => (&ip[..], *port),
+            _ => return None,
+        };
+        let address = [ip, &port.to_be_bytes()].concat();
+        Some(Self { address, connection_id: context.peer_connection_id.to_vec() })
+    }
+}
+
+/// A token that holds.
+#[derive(Debug, PartialEq, Eq)]
+struct Valid<'a> {
+    original_id: &'a [u8],
+    tag: [u8; TAG_LEN],
+}
+
+/// Signs and checks; knows no clock.
+#[derive(Debug)]
+struct Signer {
+    secrets: Arc<Secrets>,
+    /// By the parity of their period: this one's and the last one's.
+    keys: [Option<(u32, hmac::Key)>; 2],
+}
+
+impl Signer {
+    fn issue(&mut self, client: &Client, original_id: &[u8], now: u32) -> Option<[u8; TOKEN_LEN]> {
+        let mut token = [0; TOKEN_LEN];
+        let (body, tag) = token.split_at_mut(BODY_LEN);
+        let (head, id) = body.split_at_mut(BODY_LEN - MAX_ID_LEN);
+        let [t0, t1, t2, t3] = now.to_be_bytes();
+        head.copy_from_slice(&[KIND_RETRY, t0, t1, t2, t3, u8::try_from(original_id.len()).ok()?]);
+        id.get_mut(..original_id.len())?.copy_from_slice(original_id);
+        tag.copy_from_slice(hmac::sign(self.key(now), &signed(body, client)).as_ref());
+        Some(token)
+    }
+
+    fn check<'a>(&mut self, client: &Client, token: &'a [u8], now: u32) -> Option<Valid<'a>> {
+        let (body, tag) = token.split_at_checked(BODY_LEN)?;
+        let tag = <[u8; TAG_LEN]>::try_from(tag).ok()?;
+        let &[KIND_RETRY, t0, t1, t2, t3, id_len, ref id @ ..] = body else { return None };
+        let issued = u32::from_be_bytes([t0, t1, t2, t3]);
+        // Before the tag: a key is derived for a time that is near now, or not at all.
+        let alive = issued <= now.saturating_add(CLOCK_SKEW) && now.saturating_sub(issued) <= LIFETIME;
+        if !alive {
+            return None;
+        }
+        // Constant time.
+        hmac::verify(self.key(issued), &signed(body, client), &tag).ok()?;
+        Some(Valid { original_id: id.get(..usize::from(id_len))?, tag })
+    }
+
+    fn key(&mut self, time: u32) -> &hmac::Key {
+        let period = time / KEY_PERIOD;
+        let [even, odd] = &mut self.keys;
+        let slot = if period.is_multiple_of(2) { even } else { odd };
+        if slot.as_ref().is_some_and(|(of, _)| *of != period) {
+            *slot = None;
+        }
+        let (_, key) = slot.get_or_insert_with(|| (period, self.secrets.retry_key(period)));
+        key
+    }
+}
+
+/// What the tag covers. The token's own part has a fixed length and the address one of two, which the connection ID's
+/// length tells apart: no two inputs read the same.
+fn signed(body: &[u8], client: &Client) -> Vec<u8> {
+    let id_len = u8::try_from(client.connection_id.len()).unwrap_or(u8::MAX);
+    [body, &[id_len], &client.connection_id, &client.address].concat()
+}
+
+/// Tokens that were used: each is good once (RFC 9000 §8.1.4). A worker's own filter is enough, as a token is bound to an
+/// address and port, which the kernel hashes to one worker.
+#[derive(Debug, Default)]
+struct Used {
+    recent: HashSet<[u8; TAG_LEN]>,
+    older: HashSet<[u8; TAG_LEN]>,
+    /// When `recent` began, in seconds.
+    since: u32,
+}
+
+impl Used {
+    /// Remembers the token for its lifetime. False if it was used before, or if there is no room to remember it.
+    fn insert(&mut self, tag: [u8; TAG_LEN], now: u32) -> bool {
+        if now.saturating_sub(self.since) > LIFETIME + CLOCK_SKEW || now < self.since {
+            self.older = mem::take(&mut self.recent);
+            self.since = now;
+        }
+        !self.older.contains(&tag) && self.recent.len() < MAX_REMEMBERED && self.recent.insert(tag)
+    }
+}
+
+/// Seconds since 1970; wraps in 2106, when tokens fail for ten seconds.
+#[expect(clippy::cast_possible_truncation, reason = "it wraps, as documented")]
+fn unix_seconds() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
+}

@@ -1,0 +1,156 @@
+//! The connection IDs that litequic issues: they name the worker, so that every packet of a connection finds it
+//! wherever its client has moved to.
+//!
+//! ```text
+//! octet  0                     config rotation (3 bits) and length − 1 (5 bits), after draft-ietf-quic-load-balancers
+//!        1 ..  1 + s           server ID, s = 0 to 4 octets, for a QUIC-LB balancer's plaintext algorithm
+//!        1 + s                 process generation
+//!        2 + s                 worker index
+//!        3 + s .. 16 + s       random
+//! ```
+//!
+//! The config rotation bits are 0b111 without a server ID, which tells a QUIC-LB balancer that this ID cannot be
+//! routed and the 4-tuple must do, and 0b000, its first configuration, with one.
+//!
+//! Worker and generation stand in the open because a classic BPF program steers by them, and cannot decrypt. That
+//! costs little: an observer who sees two IDs of one connection learns that the same worker of the same process issued
+//! both, as it did those of all its other connections (RFC 9000 §5.1 forbids what tells connections apart, and QUIC-LB's
+//! plaintext algorithm says as much of its server ID). The other 104 bits are random: nobody guesses an ID, which is
+//! what keeps stateless resets (RFC 9000 §21.11) and other people's connections out of reach, and two are never alike.
+
+use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Validator};
+
+/// Workers that one octet tells apart.
+pub const MAX_WORKERS: usize = 256;
+
+/// Octets of an ID without server ID.
+const BASE_LEN: usize = 16;
+/// RFC 9000 §17.2: a connection ID has 20 octets at most.
+const MAX_LEN: usize = 20;
+/// Octets of the longest server ID.
+const MAX_SERVER_ID_LEN: usize = MAX_LEN - BASE_LEN;
+/// "This ID cannot be routed" in the config rotation bits.
+const UNROUTABLE: u8 = 0b111 << 5;
+
+/// Which worker of its process, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerIndex(pub u8);
+
+/// Which server a QUIC-LB balancer is to route to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerId {
+    octets: [u8; MAX_SERVER_ID_LEN],
+    len: u8,
+}
+
+/// Why a server ID cannot be one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a server ID has {MAX_SERVER_ID_LEN} octets at most, not {0}")]
+pub struct LayoutError(usize);
+
+impl TryFrom<&[u8]> for ServerId {
+    type Error = LayoutError;
+
+    fn try_from(id: &[u8]) -> Result<Self, LayoutError> {
+        let mut octets = [0; MAX_SERVER_ID_LEN];
+        octets.get_mut(..id.len()).ok_or(LayoutError(id.len()))?.copy_from_slice(id);
+        Ok(Self { octets, len: u8::try_from(id.len()).map_err(|_| LayoutError(id.len()))? })
+    }
+}
+
+impl ServerId {
+    fn as_bytes(&self) -> &[u8] {
+        self.octets.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+/// Where what stands in an ID. The same for all workers of a process, and for all processes that share a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Layout {
+    server_id: ServerId,
+}
+
+impl Layout {
+    /// IDs that carry `server_id`.
+    pub const fn new(server_id: ServerId) -> Self {
+        Self { server_id }
+    }
+
+    /// Octets of every ID.
+    pub fn id_len(&self) -> usize {
+        BASE_LEN + usize::from(self.server_id.len)
+    }
+
+    /// The process generation's place.
+    pub fn generation_offset(&self) -> usize {
+        1 + usize::from(self.server_id.len)
+    }
+
+    /// The worker index's place.
+    pub fn worker_offset(&self) -> usize {
+        2 + usize::from(self.server_id.len)
+    }
+
+    fn first_octet(&self) -> u8 {
+        let rotation = if self.server_id.len == 0 { UNROUTABLE } else { 0 };
+        // At most 19: five bits hold it.
+        let length = (BASE_LEN as u8 - 1) + self.server_id.len;
+        rotation | length
+    }
+}
+
+/// Issues and recognizes one worker's connection IDs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Format {
+    layout: Layout,
+    generation: u8,
+    worker: WorkerIndex,
+    workers: usize,
+}
+
+impl Format {
+    /// IDs of `worker`, one of `workers`, in the process of this `generation`.
+    pub(super) const fn new(layout: Layout, generation: u8, worker: WorkerIndex, workers: usize) -> Self {
+        Self { layout, generation, worker, workers }
+    }
+
+    fn issue(&self) -> [u8; MAX_LEN] {
+        // rand's generator is a CSPRNG, reseeded from the system. Octets beyond the ID's length are not used.
+        let mut id: [u8; MAX_LEN] = rand::random();
+        let head = std::iter::once(self.layout.first_octet())
+            .chain(self.layout.server_id.as_bytes().iter().copied())
+            .chain([self.generation, self.worker.0]);
+        id.iter_mut().zip(head).for_each(|(octet, value)| *octet = value);
+        id
+    }
+
+    /// Whether another worker of this very process issued `id`, and may have a connection for it.
+    fn is_siblings(&self, id: &[u8]) -> bool {
+        let worker = id.get(self.layout.worker_offset()).copied();
+        let generation = id.get(self.layout.generation_offset()).copied();
+        generation == Some(self.generation)
+            && worker.is_some_and(|worker| worker != self.worker.0 && usize::from(worker) < self.workers)
+    }
+}
+
+impl Generator for Format {
+    #[expect(clippy::expect_used, reason = "16 to 20 octets are an ID's length by construction")]
+    fn generate(&mut self, _: &ConnectionInfo<'_>) -> LocalId {
+        let id = self.issue();
+        id.get(..self.layout.id_len()).and_then(LocalId::try_from_bytes).expect("16 to 20 octets are a connection ID")
+    }
+}
+
+impl Validator for Format {
+    /// The length of a short header's connection ID. It is always the same; what follows may be any packet's, an old
+    /// process' too, whose client a stateless reset tells so.
+    ///
+    /// A packet for another worker of this process is not ours to judge: that worker may well have the connection, and
+    /// a stateless reset from here would end it (RFC 9000 §21.11). It is dropped, which happens only where the kernel
+    /// does not steer.
+    fn validate(&self, _: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
+        let len = self.layout.id_len();
+        let id = buffer.get(..len)?;
+        (!self.is_siblings(id)).then_some(len)
+    }
+}

@@ -1,0 +1,64 @@
+//! How many handshakes and connections a worker has, counted where each of them begins and ends: by a guard that lives
+//! in s2n-quic's per-connection context. The limits and the metrics read the same two gauges.
+
+use crate::telemetry::WorkerMetrics;
+use s2n_quic::provider::event::{
+    ConnectionInfo, ConnectionMeta, Subscriber,
+    events::{HandshakeStatus, HandshakeStatusUpdated},
+};
+use std::sync::Arc;
+
+/// Subscribes to what happens a few times in a connection's life, and to nothing that happens a packet.
+#[derive(Debug)]
+pub(super) struct Occupancy(Arc<WorkerMetrics>);
+
+impl Occupancy {
+    pub(super) fn new(metrics: Arc<WorkerMetrics>) -> Self {
+        Self(metrics)
+    }
+}
+
+/// One connection's share. Dropped with the connection, however that ends.
+#[derive(Debug)]
+pub(super) struct Seat {
+    metrics: Arc<WorkerMetrics>,
+    handshaking: bool,
+}
+
+impl Seat {
+    fn take(metrics: &Arc<WorkerMetrics>) -> Self {
+        metrics.connections_open.increment();
+        metrics.handshakes_open.increment();
+        Self { metrics: Arc::clone(metrics), handshaking: true }
+    }
+
+    fn handshake_done(&mut self) {
+        if std::mem::take(&mut self.handshaking) {
+            self.metrics.handshakes_open.decrement();
+            self.metrics.connections.increment();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.metrics.connections_open.decrement();
+        if self.handshaking {
+            self.metrics.handshakes_open.decrement();
+        }
+    }
+}
+
+impl Subscriber for Occupancy {
+    type ConnectionContext = Seat;
+
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Seat {
+        Seat::take(&self.0)
+    }
+
+    fn on_handshake_status_updated(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &HandshakeStatusUpdated) {
+        if matches!(event.status, HandshakeStatus::Complete { .. }) {
+            seat.handshake_done();
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Stateless reset tokens (RFC 9000 §10.3): how a client learns at once that its connection's worker knows it no more.
+//!
+//! Enabled. A packet reaches the worker that its connection ID names; one that this worker does not know belongs to a
+//! connection that is gone. [`Format`](super::connection_id::Format) drops packets of other workers before they get
+//! here. s2n-quic answers only packets with a short header, with fewer octets than it got, so that two endpoints
+//! cannot keep each other busy (§10.3.3), and never fewer than 38: a packet too small for that is dropped.
+//!
+//! With a random key the token proves nothing after a restart, and clients of the old process wait for their idle
+//! timeout; within a process it ends connections that were closed while their client slept.
+
+use super::Secrets;
+use aws_lc_rs::hmac;
+use s2n_quic::provider::stateless_reset_token::{Generator as TokenGenerator, Provider};
+use s2n_quic_core::stateless_reset::token::{LEN, Token};
+use std::{convert::Infallible, sync::Arc};
+
+/// HMAC-SHA256 of the connection ID, cut to the token's length.
+#[derive(Debug)]
+pub(super) struct Generator(Arc<Secrets>);
+
+impl Generator {
+    pub(super) fn new(secrets: Arc<Secrets>) -> Self {
+        Self(secrets)
+    }
+}
+
+impl Provider for Generator {
+    type Generator = Self;
+    type Error = Infallible;
+
+    fn start(self) -> Result<Self, Infallible> {
+        Ok(self)
+    }
+}
+
+impl TokenGenerator for Generator {
+    const ENABLED: bool = true;
+
+    fn generate(&mut self, local_connection_id: &[u8]) -> Token {
+        let tag = hmac::sign(self.0.reset_key(), local_connection_id);
+        let mut token = [0; LEN];
+        token.iter_mut().zip(tag.as_ref()).for_each(|(octet, tag)| *octet = *tag);
+        token.into()
+    }
+}

@@ -1,0 +1,142 @@
+//! The client's side of TLS, for `litequic get`.
+
+use super::{ALPN_H3, provider};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{
+        CertificateDer, ServerName, UnixTime,
+        pem::{self, PemObject},
+    },
+    version::TLS13,
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Whom the client believes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// The roots that the system trusts.
+    System,
+    /// The PEM certificates of this file alone.
+    File(PathBuf),
+    /// Anybody: the connection is encrypted, but with whom is unknown.
+    Insecure,
+}
+
+/// Why there is nobody to believe.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// The file cannot be read, or is not PEM.
+    #[error("cannot read certificates from {}: {source}", file.display())]
+    File {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong.
+        source: pem::Error,
+    },
+    /// The file holds no certificate that could sign others.
+    #[error("{} holds no usable certificate", file.display())]
+    Empty {
+        /// Which file.
+        file: PathBuf,
+    },
+    /// This system has no trusted roots: an image without ca-certificates, for example.
+    #[error("this system has no trusted certificates{reason}")]
+    NoSystemRoots {
+        /// What was tried, if anything failed.
+        reason: String,
+    },
+    /// rustls finds the cipher suites unfit, which no input causes.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
+/// TLS 1.3 for an HTTP/3 client. Reads files.
+///
+/// With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names.
+///
+/// # Errors
+///
+/// [`TrustError`].
+pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
+    let provider = Arc::new(provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
+    let mut config = match trust {
+        Trust::System => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
+        Trust::File(file) => builder.with_root_certificates(roots_of(file)?).with_no_client_auth(),
+        Trust::Insecure => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth()
+        }
+    };
+    config.alpn_protocols = vec![ALPN_H3.to_vec()];
+    if key_log {
+        config.key_log = Arc::new(KeyLogFile::new());
+    }
+    Ok(config)
+}
+
+fn system_roots() -> Result<RootCertStore, TrustError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // A system's list may hold a few that rustls cannot use.
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable > 0 {
+        return Ok(roots);
+    }
+    let reason = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
+    Err(TrustError::NoSystemRoots { reason })
+}
+
+fn roots_of(file: &Path) -> Result<RootCertStore, TrustError> {
+    let failed = |source| TrustError::File { file: file.into(), source };
+    let certificates =
+        CertificateDer::pem_file_iter(file).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let mut roots = RootCertStore::empty();
+    match roots.add_parsable_certificates(certificates) {
+        (0, _) => Err(TrustError::Empty { file: file.into() }),
+        _ => Ok(roots),
+    }
+}
+
+/// Accepts whatever certificate it is shown; the signatures of the handshake are still checked.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,92 @@
+//! Which certificate a client gets, by the name that it asks for (SNI), and which hosts its connection may then be
+//! used for.
+
+use super::certificate::{Certificate, normalize, parse_ip};
+use arc_swap::ArcSwap;
+use rustls::{
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use std::{collections::HashMap, sync::Arc};
+
+/// The certificates of one configuration.
+#[derive(Debug)]
+pub struct CertificateStore {
+    /// For a client that names none of the others' names, or none at all.
+    default: Certificate,
+    /// By name; `*.example.com` as it stands. Of two certificates with one name the first counts.
+    by_name: HashMap<String, Certificate>,
+}
+
+impl CertificateStore {
+    /// `default` is also served to a client that names none of the others' names.
+    pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
+        let mut by_name = HashMap::new();
+        for certificate in std::iter::once(default.clone()).chain(others) {
+            for name in &certificate.names().dns {
+                by_name.entry(name.clone()).or_insert_with(|| certificate.clone());
+            }
+        }
+        Self { default, by_name }
+    }
+
+    /// The certificate for a client that asks for `sni`: the one with exactly this name, else the one with a wildcard
+    /// for its first label, else the default.
+    pub fn choose(&self, sni: Option<&str>) -> &Certificate {
+        let named = sni.map(normalize).and_then(|name| {
+            self.by_name.get(&name).or_else(|| {
+                let (_, parent) = name.split_once('.')?;
+                self.by_name.get(&format!("*.{parent}"))
+            })
+        });
+        named.unwrap_or(&self.default)
+    }
+
+    /// Whether a connection whose client asked for `sni` may carry requests for `host` (an authority without its
+    /// port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
+    ///
+    /// It may if the certificate that this client was served covers the host. Two hosts more are let through,
+    /// because 421 makes a client try again on a connection of its own, and that is the one it has:
+    /// - the very name that it asked for, of which it knows that the default certificate does not cover it;
+    /// - an IP address, from a client that sent no name. SNI cannot carry addresses (RFC 6066 §3), so this client
+    ///   reached litequic by address, and accepted what it got: a sidecar's self-signed certificate, say.
+    pub fn covers(&self, sni: Option<&str>, host: &str) -> bool {
+        let asked_for = match sni {
+            Some(sni) => normalize(sni) == normalize(host),
+            None => parse_ip(host).is_some(),
+        };
+        asked_for || self.choose(sni).names().cover(host)
+    }
+}
+
+/// Hands rustls the certificate, from a store that a reload replaces without touching any endpoint.
+#[derive(Debug)]
+pub struct CertificateResolver(ArcSwap<CertificateStore>);
+
+impl CertificateResolver {
+    /// Serves `store`.
+    pub fn new(store: CertificateStore) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(store)))
+    }
+
+    /// Serves `store` from the next handshake on.
+    pub fn replace(&self, store: CertificateStore) {
+        self.0.store(Arc::new(store));
+    }
+
+    /// [`CertificateStore::covers`] of the store that is served now.
+    pub fn covers(&self, sni: Option<&str>, host: &str) -> bool {
+        self.0.load().covers(sni, host)
+    }
+
+    /// The store that is served now.
+    pub fn store(&self) -> Arc<CertificateStore> {
+        self.0.load_full()
+    }
+}
+
+impl ResolvesServerCert for CertificateResolver {
+    fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.0.load().choose(client_hello.server_name()).key()))
+    }
+}

@@ -1,0 +1,58 @@
+//! A certificate made on the spot, for `litequic demo` and tests: nobody trusts it unless told to.
+
+use super::{Certificate, CertificateError};
+use crate::config::CertificateFiles;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
+use std::time::{Duration, SystemTime};
+
+/// Chromium takes a certificate by its fingerprint (WebTransport's `serverCertificateHashes`) only if it is ECDSA and
+/// valid for at most 14 days; a day stays for clocks that differ.
+const VALIDITY: Duration = Duration::from_secs(13 * 24 * 3600);
+/// Clocks differ.
+const BACKDATED: Duration = Duration::from_secs(3600);
+
+/// A self-signed certificate.
+#[derive(Debug, Clone)]
+pub struct SelfSigned {
+    /// The certificate, PEM.
+    pub cert_pem: String,
+    /// Its private key, PEM (PKCS #8).
+    pub key_pem: String,
+    /// The SHA-256 digest of its public key (SubjectPublicKeyInfo) in base64, for Chromium's
+    /// `--ignore-certificate-errors-spki-list`.
+    pub spki_sha256: String,
+}
+
+impl SelfSigned {
+    /// As the server serves it.
+    ///
+    /// # Errors
+    ///
+    /// None that is not a defect of litequic.
+    pub fn certificate(&self) -> Result<Certificate, CertificateError> {
+        let files = CertificateFiles { cert: "(self-signed)".into(), key: "(self-signed)".into() };
+        Certificate::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes(), &files, SystemTime::now())
+    }
+}
+
+/// A new ECDSA P-256 key with a certificate for `names`: DNS names and IP addresses.
+///
+/// # Errors
+///
+/// A name that is not ASCII.
+pub fn self_signed<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Result<SelfSigned, rcgen::Error> {
+    let names: Vec<String> = names.into_iter().map(Into::into).collect();
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut parameters = CertificateParams::new(names)?;
+    let now = SystemTime::now();
+    parameters.not_before = (now - BACKDATED).into();
+    parameters.not_after = (now + VALIDITY).into();
+    let certificate = parameters.self_signed(&key)?;
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &key.subject_public_key_info());
+    Ok(SelfSigned {
+        cert_pem: certificate.pem(),
+        key_pem: key.serialize_pem(),
+        spki_sha256: BASE64_STANDARD.encode(digest),
+    })
+}

@@ -28,6 +28,12 @@ impl Heartbeat {
         self.age_at(self.born.elapsed())
     }
 
+    /// One whose last tick was `age` ago, for tests of what is done about that.
+    #[cfg(test)]
+    pub(crate) fn aged(age: Duration) -> Self {
+        Self { born: Instant::now().checked_sub(age).expect("the machine is up for longer"), ..Self::default() }
+    }
+
     fn age_at(&self, since_born: Duration) -> Duration {
         Duration::from_millis(millis(since_born).saturating_sub(self.last.load(Relaxed)))
     }

@@ -1,0 +1,3 @@
+//! The integration tests: one binary, a module a subject.
+
+mod layering;

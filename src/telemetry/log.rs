@@ -10,8 +10,8 @@ use tracing_subscriber::{
     util::{SubscriberInitExt, TryInitError},
 };
 
-/// Adds to what is logged, as `target=level,…`: for a look into a library that is otherwise heard from
-/// [`LIBRARIES`] on.
+/// The environment variable that adds to what is logged, as `target=level,…`: for a look into a library, which
+/// otherwise tells its warnings and errors alone.
 pub const VARIABLE: &str = "RUST_LOG";
 
 /// The least severe level of the libraries' own events: s2n-quic, hyper and rustls tell each packet at `debug`.

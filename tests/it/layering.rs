@@ -196,7 +196,7 @@ fn blank(source: &str) -> String {
             block_comment(rest)
         } else if rest.starts_with(b"\"") {
             string(rest)
-        } else if starts_word && rest.starts_with(b"r") || starts_word && rest.starts_with(b"br") {
+        } else if starts_word && (rest.starts_with(b"r") || rest.starts_with(b"br")) {
             raw_string(rest)
         } else if rest.starts_with(b"'") {
             character(rest)

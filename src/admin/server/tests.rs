@@ -136,8 +136,10 @@ async fn a_header_too_large_or_too_slow_ends_the_connection() {
 async fn connections_beyond_the_limit_wait_for_a_place() {
     let limits = Limits { connections: 2, header_timeout: Duration::from_millis(200), ..Limits::default() };
     let admin = start(Surface::Probes, limits).await;
+    let began = tokio::time::Instant::now();
     let _held = [admin.connect().await, admin.connect().await];
     assert!(admin.ask("GET /healthz").await.ends_with("ok\n"));
+    assert!(began.elapsed() >= limits.header_timeout, "a place is free once an idle connection is closed");
 }
 
 #[tokio::test]

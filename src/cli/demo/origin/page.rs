@@ -21,7 +21,8 @@ pub(super) fn image(number: u32) -> String {
     const SIDE: u32 = 16;
     let hue = number.wrapping_mul(47) % 360;
     let mut svg = format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {0}"><rect width="{0}" height="{0}" fill="hsl({hue} 45% 32%)"/>"#,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {0}">
+<rect width="{0}" height="{0}" fill="hsl({hue} 45% 32%)"/>"#,
         TILES * SIDE
     );
     // Knuth's multiplicative hash: the bits look random and are the same on every machine.

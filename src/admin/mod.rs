@@ -1,1 +1,48 @@
-//! (to come)
+//! Where the operator reaches litequic: liveness, readiness, metrics, drain. Plain HTTP/1.1 on the control thread,
+//! so that it answers while every worker is busy.
+//!
+//! | path       | method    | probes | listen | answer                                                              |
+//! |------------|-----------|--------|--------|---------------------------------------------------------------------|
+//! | `/healthz` | GET, HEAD | yes    | yes    | 200 while every worker's loop turns, else 503 with the worker       |
+//! | `/readyz`  | GET, HEAD | yes    | yes    | 200 while new clients are welcome, else 503 with the reason         |
+//! | `/metrics` | GET, HEAD | yes    | yes    | OpenMetrics text                                                    |
+//! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
+
+mod answer;
+mod readiness;
+mod server;
+
+pub use readiness::{OriginProbe, Readiness};
+pub use server::{Limits, Server};
+
+use crate::{
+    lifecycle::Lifecycle,
+    telemetry::{Heartbeat, Metrics},
+};
+use std::{sync::Arc, time::Duration};
+
+/// After how long without a tick a worker counts as hung. Ten times [`Heartbeat::INTERVAL`]: a loop that is that
+/// late serves nobody, while one that is merely saturated ticks in between.
+pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How much an admin address shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surface {
+    /// `[admin] probes`: what kubelet and Prometheus read. Changes nothing.
+    Probes,
+    /// `[admin] listen`: everything.
+    Operator,
+}
+
+/// What the answers are made of; shared by all admin addresses.
+#[derive(Debug)]
+pub struct State {
+    /// The workers' counters.
+    pub metrics: Arc<Metrics>,
+    /// Told to leave by `POST /drain`.
+    pub lifecycle: Lifecycle,
+    /// One a worker, by its index.
+    pub heartbeats: Vec<Arc<Heartbeat>>,
+    /// Whether new clients are welcome.
+    pub readiness: Readiness,
+}

@@ -1,5 +1,7 @@
 //! The command line: one file a command.
 
+pub mod demo;
+
 use std::process::ExitCode;
 
 /// Runs the command that the arguments name.

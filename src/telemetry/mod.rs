@@ -1,7 +1,13 @@
-//! Counters of each worker, summed when scraped, and the log.
+//! Counters of each worker, summed when scraped, the worker's sign of life, and the log.
 
 mod counter;
+mod export;
+mod heartbeat;
+pub mod log;
 mod metrics;
+mod process;
 
 pub use counter::{Counter, Gauge};
+pub use export::CONTENT_TYPE;
+pub use heartbeat::Heartbeat;
 pub use metrics::{Metrics, WorkerMetrics};

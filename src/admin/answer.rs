@@ -1,0 +1,148 @@
+//! From an admin request to its answer. Reads no request body; every answer is small and complete.
+
+use super::{State, Surface, WORKER_DEADLINE};
+use crate::{
+    lifecycle::Phase,
+    telemetry::{self, Heartbeat},
+};
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Response, StatusCode,
+    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ORIGIN},
+    request::Parts,
+};
+use http_body_util::Full;
+use std::{sync::Arc, time::Duration};
+
+pub(super) type Answer = Response<Full<Bytes>>;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resource {
+    Health,
+    Ready,
+    Metrics,
+    Drain,
+}
+
+impl Resource {
+    const ALL: [Self; 4] = [Self::Health, Self::Ready, Self::Metrics, Self::Drain];
+
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Health => "/healthz",
+            Self::Ready => "/readyz",
+            Self::Metrics => "/metrics",
+            Self::Drain => "/drain",
+        }
+    }
+
+    /// As `Allow` says it.
+    const fn methods(self) -> &'static str {
+        match self {
+            Self::Health | Self::Ready | Self::Metrics => "GET, HEAD",
+            Self::Drain => "POST",
+        }
+    }
+
+    fn allows(self, method: &Method) -> bool {
+        match self {
+            Self::Health | Self::Ready | Self::Metrics => method == Method::GET || method == Method::HEAD,
+            Self::Drain => method == Method::POST,
+        }
+    }
+
+    fn is_on(self, surface: Surface) -> bool {
+        surface == Surface::Operator || self != Self::Drain
+    }
+}
+
+/// Answers one request to an address of that `surface`.
+pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> Answer {
+    let on_surface = || Resource::ALL.into_iter().filter(|resource| resource.is_on(surface));
+    let Some(resource) = on_surface().find(|resource| resource.path() == request.uri.path()) else {
+        let list = on_surface().map(|resource| format!("{} {}\n", resource.methods(), resource.path()));
+        return text(StatusCode::NOT_FOUND, format!("not found; there are\n{}", list.collect::<String>()));
+    };
+    if !resource.allows(&request.method) {
+        let mut answer =
+            text(StatusCode::METHOD_NOT_ALLOWED, format!("{} takes {}\n", resource.path(), resource.methods()));
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.methods()));
+        return answer;
+    }
+    match resource {
+        Resource::Health => health(&state.heartbeats),
+        Resource::Ready => match state.readiness.check(&state.lifecycle).await {
+            Ok(()) => text(StatusCode::OK, "ready\n".into()),
+            Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+        },
+        Resource::Metrics => content(StatusCode::OK, telemetry::CONTENT_TYPE, state.metrics.render()),
+        Resource::Drain => drain(state, &request.headers),
+    }
+}
+
+/// Never asks about the origin: an origin that is down is no reason to restart the proxy.
+fn health(heartbeats: &[Arc<Heartbeat>]) -> Answer {
+    let hung = |(index, heartbeat): (usize, &Arc<Heartbeat>)| hung(index, heartbeat.age());
+    let hung: String = heartbeats.iter().enumerate().filter_map(hung).collect();
+    if hung.is_empty() { text(StatusCode::OK, "ok\n".into()) } else { text(StatusCode::SERVICE_UNAVAILABLE, hung) }
+}
+
+fn hung(worker: usize, age: Duration) -> Option<String> {
+    (age > WORKER_DEADLINE).then(|| format!("worker {worker} has not turned for {:.1} s\n", age.as_secs_f64()))
+}
+
+fn drain(state: &State, headers: &HeaderMap) -> Answer {
+    // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
+    // §3.2). No tool that an operator uses sends it.
+    if headers.contains_key(ORIGIN) {
+        return text(StatusCode::FORBIDDEN, "not for web pages\n".into());
+    }
+    if state.lifecycle.advance(Phase::Leaving) {
+        tracing::info!("asked to drain by the admin listener");
+        text(StatusCode::ACCEPTED, "draining\n".into())
+    } else {
+        text(StatusCode::ACCEPTED, "draining already\n".into())
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Answer {
+    content(status, TEXT, body)
+}
+
+fn content(status: StatusCode, content_type: &'static str, body: String) -> Answer {
+    let mut answer = Response::new(Full::from(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{admin::Readiness, lifecycle::Lifecycle, telemetry::Metrics};
+
+    #[test]
+    fn a_worker_is_hung_once_past_the_deadline() {
+        assert_eq!(hung(0, WORKER_DEADLINE), None);
+        let late = WORKER_DEADLINE + Duration::from_millis(100);
+        assert_eq!(hung(3, late).as_deref(), Some("worker 3 has not turned for 5.1 s\n"));
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
+        let state = State {
+            metrics: Arc::new(Metrics::new(2)),
+            lifecycle: Lifecycle::default(),
+            heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))],
+            readiness: Readiness::new(None),
+        };
+        let (request, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
+        assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 503);
+        state.heartbeats[1].tick();
+        assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 200);
+    }
+}

@@ -1,0 +1,139 @@
+//! Whether new clients are welcome: the lifecycle says so and, where the operator asked for it, an origin answers.
+
+use crate::lifecycle::{Lifecycle, Phase};
+use std::{fmt, pin::Pin, time::Duration};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
+
+/// How long an origin may take to be found reachable: below kubelet's probe timeout when that is set to a few seconds,
+/// and kubelet asks again anyway.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a finding stands, so that however often readiness is asked for, an origin is probed once a second at most.
+const PROBE_VALIDITY: Duration = Duration::from_secs(1);
+
+/// Asks whether an origin can be reached; resolves to the reason when none can.
+pub type OriginProbe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// Decides what `/readyz` answers.
+pub struct Readiness {
+    probe: Option<OriginProbe>,
+    /// The last finding and when it was made. Held while an origin is probed: whoever asks meanwhile waits for the
+    /// same finding.
+    last: Mutex<Option<(Instant, Result<(), String>)>>,
+}
+
+impl Readiness {
+    /// Ready while the process is; with a `probe`, only while that succeeds.
+    pub fn new(probe: Option<OriginProbe>) -> Self {
+        Self { probe, last: Mutex::new(None) }
+    }
+
+    /// `Ok` when new clients are welcome, else the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the probe under way; the next caller starts another.
+    pub(super) async fn check(&self, lifecycle: &Lifecycle) -> Result<(), String> {
+        match lifecycle.phase() {
+            Phase::Starting => return Err("starting: not every worker listens yet".into()),
+            Phase::Ready => {}
+            Phase::Leaving | Phase::Draining => return Err("draining".into()),
+            Phase::Stopping => return Err("stopping".into()),
+        }
+        let Some(probe) = &self.probe else { return Ok(()) };
+        let mut last = self.last.lock().await;
+        if let Some((at, finding)) = &*last
+            && at.elapsed() < PROBE_VALIDITY
+        {
+            return finding.clone();
+        }
+        let finding = match timeout(PROBE_TIMEOUT, probe()).await {
+            Ok(finding) => finding.map_err(|reason| format!("no origin is reachable: {reason}")),
+            Err(_) => Err(format!("no origin is reachable: no answer within {PROBE_TIMEOUT:?}")),
+        };
+        *last = Some((Instant::now(), finding.clone()));
+        finding
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readiness").field("asks_origin", &self.probe.is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    fn at(phase: Phase) -> Lifecycle {
+        let lifecycle = Lifecycle::default();
+        lifecycle.advance(phase);
+        lifecycle
+    }
+
+    #[tokio::test]
+    async fn only_the_ready_phase_is_ready() {
+        let readiness = Readiness::new(None);
+        for (phase, expected) in [
+            (Phase::Starting, "starting"),
+            (Phase::Leaving, "draining"),
+            (Phase::Draining, "draining"),
+            (Phase::Stopping, "stopping"),
+        ] {
+            let reason = readiness.check(&at(phase)).await.unwrap_err();
+            assert!(reason.starts_with(expected), "{reason}");
+        }
+        assert_eq!(readiness.check(&at(Phase::Ready)).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn an_origin_is_probed_once_however_many_ask() {
+        let probes = Arc::new(AtomicUsize::new(0));
+        let counted = probes.clone();
+        let readiness = Readiness::new(Some(Box::new(move || {
+            counted.fetch_add(1, Relaxed);
+            Box::pin(async {
+                tokio::task::yield_now().await;
+                Err("connection refused".into())
+            })
+        })));
+        let ready = at(Phase::Ready);
+        let answers = future::join_all((0..10).map(|_| readiness.check(&ready))).await;
+        for answer in answers {
+            assert_eq!(answer, Err("no origin is reachable: connection refused".into()));
+        }
+        assert_eq!(probes.load(Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn an_old_finding_is_made_anew() {
+        let readiness = Readiness::new(Some(Box::new(|| Box::pin(future::ready(Ok(()))))));
+        *readiness.last.lock().await =
+            Instant::now().checked_sub(PROBE_VALIDITY * 2).map(|long_ago| (long_ago, Err("it was down".into())));
+        assert_eq!(readiness.check(&at(Phase::Ready)).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn an_origin_that_does_not_answer_is_not_waited_for() {
+        let readiness = Readiness::new(Some(Box::new(|| Box::pin(future::pending()))));
+        let began = Instant::now();
+        let reason = readiness.check(&at(Phase::Ready)).await.unwrap_err();
+        assert!(reason.contains("within"), "{reason}");
+        assert!(began.elapsed() < PROBE_TIMEOUT * 5);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_leaves_asks_no_origin() {
+        let readiness = Readiness::new(Some(Box::new(|| panic!("the origin was asked"))));
+        assert!(readiness.check(&at(Phase::Leaving)).await.is_err());
+    }
+}

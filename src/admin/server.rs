@@ -1,0 +1,140 @@
+//! An admin address: takes connections, bounded in number, time and size, until the process stops.
+
+use super::{State, Surface, answer::answer};
+use crate::lifecycle::{Phase, Watch};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+/// After an accept that failed for want of file descriptors, the next one would fail at once as well.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long answers under way may take once the process stops.
+const STOP_GRACE: Duration = Duration::from_millis(500);
+
+/// What a client of an admin address may do at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time; further ones wait in the kernel's backlog.
+    pub connections: usize,
+    /// How long a connection may be idle, or take to send a request's header.
+    pub header_timeout: Duration,
+    /// How long an answer may take to be made and taken.
+    pub connection_age: Duration,
+    /// A request's header, in bytes; at least 8192, hyper's own minimum.
+    pub header_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // A few kubelets, scrapers and operators; far below any limit of file descriptors.
+            connections: 64,
+            // Longer than the usual pause between two probes would only keep idle connections.
+            header_timeout: Duration::from_secs(5),
+            // Whoever reads slowly on purpose does not hold a place for longer than that.
+            connection_age: Duration::from_secs(60),
+            header_bytes: 16 * 1024,
+        }
+    }
+}
+
+/// A bound admin address.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    surface: Surface,
+    limits: Limits,
+}
+
+impl Server {
+    /// Binds `address` and listens. To be called on a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the address cannot be bound.
+    pub async fn bind(address: SocketAddr, surface: Surface, limits: Limits) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        if surface == Surface::Operator && !address.ip().to_canonical().is_loopback() {
+            tracing::warn!(%address, "[admin] listen is open to other machines: whoever reaches it may drain litequic");
+        }
+        Ok(Self { listener, surface, limits })
+    }
+
+    /// Where it listens; the port is the kernel's choice if 0 was asked for.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `watch` sees [`Phase::Stopping`]; then answers under way may finish for a moment.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the address and all its connections.
+    pub async fn serve(self, state: Arc<State>, mut watch: Watch) {
+        let mut connections = JoinSet::new();
+        loop {
+            // Places of connections that ended are free again.
+            while connections.try_join_next().is_some() {}
+            let room = connections.len() < self.limits.connections;
+            tokio::select! {
+                biased;
+                () = watch.reached(Phase::Stopping) => break,
+                _ = connections.join_next(), if !room => {}
+                accepted = self.listener.accept(), if room => match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(connection(stream, self.surface, self.limits, state.clone(), watch.clone()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the admin listener could not accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        // What is left after the grace is aborted when the set is dropped.
+        let _ = timeout(STOP_GRACE, async { while connections.join_next().await.is_some() {} }).await;
+    }
+}
+
+/// Serves one connection to its end.
+async fn connection(stream: TcpStream, surface: Surface, limits: Limits, state: Arc<State>, mut watch: Watch) {
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        let state = state.clone();
+        // The body is dropped unread: hyper then closes the connection if there is one.
+        let (parts, _) = request.into_parts();
+        async move { Ok::<_, Infallible>(answer(&state, surface, &parts).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_timeout)
+            .max_buf_size(limits.header_bytes)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = sleep(limits.connection_age) => return,
+        () = watch.reached(Phase::Stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        // The client's fault, and an operator who looks for it.
+        tracing::debug!(%error, "an admin connection broke off");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! A real client over 127.0.0.1, byte by byte.
+
+use super::*;
+use crate::{
+    admin::Readiness,
+    lifecycle::Lifecycle,
+    telemetry::{Heartbeat, Metrics},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+struct Admin {
+    address: SocketAddr,
+    lifecycle: Lifecycle,
+    task: tokio::task::JoinHandle<()>,
+}
+
+async fn start(surface: Surface, limits: Limits) -> Admin {
+    let lifecycle = Lifecycle::default();
+    lifecycle.advance(Phase::Ready);
+    let state = Arc::new(State {
+        metrics: Arc::new(Metrics::new(2)),
+        lifecycle: lifecycle.clone(),
+        heartbeats: vec![Arc::default(), Arc::<Heartbeat>::default()],
+        readiness: Readiness::new(None),
+    });
+    let server = Server::bind(([127, 0, 0, 1], 0).into(), surface, limits).await.unwrap();
+    let address = server.local_address().unwrap();
+    let task = tokio::spawn(server.serve(state, lifecycle.watch()));
+    Admin { address, lifecycle, task }
+}
+
+impl Admin {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Sends `head` with `Connection: close` and gives everything that comes back.
+    async fn ask(&self, head: &str) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(format!("{head} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        read_to_end(&mut stream).await
+    }
+}
+
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("the connection ends").unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn each_address_answers_what_its_surface_has() {
+    let probes = start(Surface::Probes, Limits::default()).await;
+    let operator = start(Surface::Operator, Limits::default()).await;
+    let cases = [
+        ("GET /healthz", "200 OK", "200 OK", "ok\n"),
+        ("GET /readyz?verbose", "200 OK", "200 OK", "ready\n"),
+        ("GET /metrics", "200 OK", "200 OK", "# EOF\n"),
+        ("POST /metrics", "405 Method Not Allowed", "405 Method Not Allowed", "/metrics takes GET, HEAD\n"),
+        ("GET /drain", "404 Not Found", "405 Method Not Allowed", ""),
+        ("GET /", "404 Not Found", "404 Not Found", "GET, HEAD /metrics\n"),
+        ("GET /healthz/", "404 Not Found", "404 Not Found", "GET, HEAD /healthz\n"),
+    ];
+    for (head, on_probes, on_operator, body) in cases {
+        for (admin, status) in [(&probes, on_probes), (&operator, on_operator)] {
+            let answer = admin.ask(head).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{head}: {answer}");
+            assert!(answer.contains(body), "{head}: {answer}");
+            assert!(answer.contains("cache-control: no-store\r\n"), "{head}: {answer}");
+        }
+    }
+    assert!(operator.ask("GET /drain").await.contains("allow: POST\r\n"));
+    assert!(operator.ask("GET /nothing").await.contains("POST /drain\n"));
+    assert!(!probes.ask("GET /nothing").await.contains("/drain"));
+}
+
+#[tokio::test]
+async fn head_is_answered_without_a_body() {
+    let admin = start(Surface::Probes, Limits::default()).await;
+    let answer = admin.ask("HEAD /metrics").await;
+    assert!(
+        answer.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_post_drains_and_readiness_fails_at_once() {
+    let admin = start(Surface::Operator, Limits::default()).await;
+    assert!(admin.ask("POST /drain").await.starts_with("HTTP/1.1 202 "));
+    assert_eq!(admin.lifecycle.phase(), Phase::Leaving);
+    let answer = admin.ask("GET /readyz").await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("not ready: draining\n"), "{answer}");
+    assert!(admin.ask("GET /healthz").await.starts_with("HTTP/1.1 200 "), "draining is no reason to be killed");
+    assert!(admin.ask("POST /drain").await.ends_with("draining already\n"));
+}
+
+#[tokio::test]
+async fn a_web_page_cannot_drain() {
+    let admin = start(Surface::Operator, Limits::default()).await;
+    let answer = admin.ask("POST /drain HTTP/1.1\r\nOrigin: https://evil.example\r\nX: ").await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert_eq!(admin.lifecycle.phase(), Phase::Ready);
+}
+
+#[tokio::test]
+async fn a_drain_with_a_body_reads_none_of_it() {
+    let admin = start(Surface::Operator, Limits::default()).await;
+    let mut stream = admin.connect().await;
+    stream.write_all(b"POST /drain HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").await.unwrap();
+    assert!(read_to_end(&mut stream).await.starts_with("HTTP/1.1 202 "));
+}
+
+#[tokio::test]
+async fn a_header_too_large_or_too_slow_ends_the_connection() {
+    let limits = Limits { header_timeout: Duration::from_millis(50), ..Limits::default() };
+    let admin = start(Surface::Probes, limits).await;
+    let mut large = admin.connect().await;
+    let field = format!("GET /healthz HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(limits.header_bytes));
+    large.write_all(field.as_bytes()).await.unwrap();
+    let answer = read_to_end(&mut large).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+
+    let mut slow = admin.connect().await;
+    slow.write_all(b"GET /healthz HTT").await.unwrap();
+    let _ = read_to_end(&mut slow).await;
+    let mut idle = admin.connect().await;
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    assert!(read_to_end(&mut idle).await.ends_with("ok\n"), "an idle connection is closed after its answer");
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_for_a_place() {
+    let limits = Limits { connections: 2, header_timeout: Duration::from_millis(200), ..Limits::default() };
+    let admin = start(Surface::Probes, limits).await;
+    let began = tokio::time::Instant::now();
+    let _held = [admin.connect().await, admin.connect().await];
+    assert!(admin.ask("GET /healthz").await.ends_with("ok\n"));
+    assert!(began.elapsed() >= limits.header_timeout, "a place is free once an idle connection is closed");
+}
+
+#[tokio::test]
+async fn stopping_ends_the_server_and_its_connections() {
+    let admin = start(Surface::Probes, Limits::default()).await;
+    let mut idle = admin.connect().await;
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut first = [0];
+    idle.read_exact(&mut first).await.unwrap();
+    admin.lifecycle.advance(Phase::Stopping);
+    read_to_end(&mut idle).await;
+    timeout(DEADLINE, admin.task).await.expect("the server ends").unwrap();
+    assert!(TcpStream::connect(admin.address).await.is_err());
+}

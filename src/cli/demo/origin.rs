@@ -1,0 +1,103 @@
+//! The origin behind `litequic demo`: an HTTP/1.1 server with a page to look at, bodies to measure with, and every way
+//! for an origin to misbehave. It knows nothing of litequic, as a real one would not.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/` | a page that shows by which protocol it and its images came |
+//! | `/image/N.svg` | an image |
+//! | `/bytes/N` | N bytes, `k`, `M`, `G` as suffixes of powers of 1000; byte i is i mod 251; takes `Range` |
+//! | `/echo` (POST, PUT) | the request's body, streamed back |
+//! | `/sink` (POST, PUT) | how many bytes the request's body had |
+//! | `/slow/MS` | after MS milliseconds |
+//! | `/drip/N/MS` | N chunks, one each MS milliseconds |
+//! | `/status/CODE` | with that status |
+//! | `/headers` | the request's header as text |
+//! | `/trailers` | a body with a trailer, for who sends `TE: trailers` |
+//! | `/early-hints` | 103, then 200 |
+//! | `/fail/close` | none: the connection is closed |
+//! | `/fail/truncate` | a body shorter than its `Content-Length` |
+//! | `/fail/garbage` | bytes that are no HTTP |
+
+mod answer;
+mod bytes;
+mod page;
+mod wire;
+
+use answer::answer;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{io, net::SocketAddr, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::sleep,
+};
+use wire::Wire;
+
+/// Connections at a time; further ones wait in the kernel's backlog. More than the workers' pools of a demo open.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// How long a connection may be idle: longer than a pool's own idle timeout, so that the pool closes first and no
+/// request meets a closing connection.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// After an accept that failed for want of file descriptors, the next one would fail at once as well.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The demo's origin, bound.
+#[derive(Debug)]
+pub struct DemoOrigin {
+    listener: TcpListener,
+}
+
+impl DemoOrigin {
+    /// Binds `address` and gives where it listens, the port being the kernel's choice if 0 was asked for, and the
+    /// future that serves. Dropping the future closes every connection. To be called on a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the address cannot be bound.
+    pub async fn bind(address: SocketAddr) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send + 'static)> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok((address, Self { listener }.serve()))
+    }
+
+    async fn serve(self) {
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            let room = connections.len() < MAX_CONNECTIONS;
+            tokio::select! {
+                _ = connections.join_next(), if !room => {}
+                accepted = self.listener.accept(), if room => match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(connection(stream));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the demo's origin could not accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream) {
+    // Small answers leave at once; without it the kernel waits for an acknowledgement first.
+    let _ = stream.set_nodelay(true);
+    let (wire, ahead) = Wire::new(stream);
+    let service = service_fn(move |request| answer(request, ahead.clone()));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .serve_connection(TokioIo::new(wire), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection to the demo's origin broke off");
+    }
+}
+
+#[cfg(test)]
+mod tests;

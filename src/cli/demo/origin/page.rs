@@ -1,0 +1,69 @@
+//! What there is to look at: one page without anything from elsewhere, and its images, drawn by rule.
+
+use std::fmt::Write;
+
+/// How many images the page shows: enough for several streams at a time.
+pub(super) const IMAGES: u32 = 24;
+
+/// The page asks the browser how it and its images came.
+pub(super) fn index() -> String {
+    let images = (0..IMAGES).fold(String::new(), |mut images, number| {
+        // Writing to a String cannot fail.
+        let _ = write!(images, r#"<img src="/image/{number}.svg" width="96" height="96" alt="">"#);
+        images
+    });
+    include_str!("page.html").replace("<!-- images -->", &images)
+}
+
+/// A square of tiles, another for every number.
+pub(super) fn image(number: u32) -> String {
+    const TILES: u32 = 6;
+    const SIDE: u32 = 16;
+    let hue = number.wrapping_mul(47) % 360;
+    let mut svg = format!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {0}">
+<rect width="{0}" height="{0}" fill="hsl({hue} 45% 32%)"/>"#,
+        TILES * SIDE
+    );
+    // Knuth's multiplicative hash: the bits look random and are the same on every machine.
+    let mut bits = number.wrapping_add(1).wrapping_mul(2_654_435_761);
+    for y in 0..TILES {
+        for x in 0..TILES / 2 {
+            bits = bits.rotate_left(5).wrapping_mul(2_654_435_761).wrapping_add(y);
+            if bits & 0x100 == 0 {
+                continue;
+            }
+            let light = 50 + bits % 30;
+            for x in [x, TILES - 1 - x] {
+                let _ = write!(
+                    svg,
+                    r#"<rect x="{}" y="{}" width="{SIDE}" height="{SIDE}" fill="hsl({hue} 65% {light}%)"/>"#,
+                    x * SIDE,
+                    y * SIDE
+                );
+            }
+        }
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_needs_nothing_from_elsewhere() {
+        let page = index();
+        assert_eq!(page.matches("<img").count(), 24);
+        assert!(page.contains("nextHopProtocol"));
+        assert!(!page.contains("://"), "a demo without a network shows everything");
+    }
+
+    #[test]
+    fn images_differ_and_stay_the_same() {
+        assert_eq!(image(3), image(3));
+        assert_ne!(image(3), image(4));
+        assert!(image(u32::MAX).ends_with("</svg>"));
+    }
+}

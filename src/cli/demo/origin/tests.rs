@@ -1,0 +1,166 @@
+//! Raw HTTP/1.1 over 127.0.0.1.
+
+use super::*;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Instant, timeout},
+};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+async fn start() -> (SocketAddr, tokio::task::JoinHandle<()>) {
+    let (address, serve) = DemoOrigin::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    (address, tokio::spawn(serve))
+}
+
+/// Sends `request` and gives everything until the connection ends.
+async fn exchange(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_ref()).await.unwrap();
+    let mut answer = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("the connection ends").unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn ask(address: SocketAddr, line: &str, fields: &str) -> String {
+    exchange(address, format!("{line} HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n{fields}\r\n")).await
+}
+
+#[tokio::test]
+async fn each_path_answers_as_its_name_says() {
+    let (address, _task) = start().await;
+    let cases = [
+        ("GET /", "", "200 OK", "nextHopProtocol"),
+        ("GET /?x=1", "", "200 OK", "text/html"),
+        ("GET /image/3.svg", "", "200 OK", "</svg>"),
+        ("GET /image/3.png", "", "404 Not Found", ""),
+        ("GET /bytes/3", "", "200 OK", "content-length: 3\r\n"),
+        ("GET /bytes/0", "", "200 OK", "content-length: 0\r\n"),
+        ("GET /bytes/101G", "", "400 Bad Request", "at most 100000000000"),
+        ("HEAD /bytes/100G", "", "200 OK", "content-length: 100000000000\r\n"),
+        ("GET /bytes/100", "Range: bytes=65-69\r\n", "206 Partial Content", "\r\n\r\nABCDE"),
+        ("GET /bytes/100", "Range: bytes=65-69\r\n", "206 Partial Content", "content-range: bytes 65-69/100\r\n"),
+        ("GET /bytes/100", "Range: bytes=100-\r\n", "416 Range Not Satisfiable", "content-range: bytes */100\r\n"),
+        ("GET /bytes/100", "Range: bytes=1-2\r\nIf-Range: \"x\"\r\n", "200 OK", "content-length: 100\r\n"),
+        ("GET /slow/1", "", "200 OK", "after 1 ms\n"),
+        ("GET /slow/60001", "", "400 Bad Request", "at most 60000"),
+        ("GET /drip/3/1", "", "200 OK", "drop 2\n"),
+        ("GET /drip/0/1", "", "200 OK", "\r\n\r\n0\r\n\r\n"),
+        ("GET /drip/1001/1", "", "400 Bad Request", ""),
+        ("GET /status/418", "", "418 I'm a teapot", "418 I'm a teapot\n"),
+        ("GET /status/299", "", "299 ", ""),
+        ("GET /status/101", "", "400 Bad Request", ""),
+        ("GET /status/99999", "", "400 Bad Request", ""),
+        ("GET /headers", "X-One: 1\r\n", "200 OK", "GET /headers HTTP/1.1\nhost: demo\nconnection: close\nx-one: 1\n"),
+        ("GET /echo", "", "405 Method Not Allowed", "allow: POST, PUT\r\n"),
+        ("DELETE /", "", "405 Method Not Allowed", ""),
+        ("GET /trailers", "TE: trailers\r\n", "200 OK", "\r\n0\r\nx-demo-trailer: the end\r\n\r\n"),
+        ("GET /nothing", "", "404 Not Found", "not found\n"),
+        ("GET /bytes/3/", "", "404 Not Found", ""),
+    ];
+    for (line, fields, status, part) in cases {
+        let answer = ask(address, line, fields).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{line}: {answer}");
+        assert!(answer.contains(part), "{line}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn no_content_has_no_body_and_no_length() {
+    let (address, _task) = start().await;
+    let answer = ask(address, "GET /status/204", "").await;
+    assert!(answer.starts_with("HTTP/1.1 204 ") && answer.ends_with("\r\n\r\n"), "{answer}");
+    assert!(!answer.contains("content-length") && !answer.contains("transfer-encoding"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_comes_back_while_it_is_still_sent() {
+    let (address, _task) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head =
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: a/b\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let first = async {
+        while !answer.windows(5).any(|window| window == b"first") {
+            assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0);
+        }
+    };
+    timeout(DEADLINE, first).await.expect("the first chunk comes back before the last is sent");
+    let head = String::from_utf8(answer).unwrap();
+    assert!(head.contains("content-type: a/b\r\n") && head.contains("transfer-encoding: chunked\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn bodies_are_echoed_with_their_length_and_counted() {
+    let (address, _task) = start().await;
+    let body = "x".repeat(100_000);
+    let fields = format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    for (line, part) in [("PUT /echo", body.as_str()), ("POST /sink", "100000\n")] {
+        let request = format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}");
+        let answer = exchange(address, request).await;
+        let (head, content) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", part.len())), "{head}");
+        assert!(content == part, "{line}: {} bytes", content.len());
+    }
+}
+
+#[tokio::test]
+async fn a_large_body_is_whole() {
+    let (address, _task) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /bytes/5M HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    let body = &answer[answer.len() - 5_000_000..];
+    assert!(body.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 251));
+}
+
+#[tokio::test]
+async fn drops_come_one_by_one() {
+    let (address, _task) = start().await;
+    let began = Instant::now();
+    let answer = ask(address, "GET /drip/3/30", "").await;
+    assert!(began.elapsed() >= Duration::from_millis(90));
+    assert!(answer.contains("7\r\ndrop 0\n\r\n7\r\ndrop 1\n\r\n7\r\ndrop 2\n\r\n0\r\n\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn early_hints_come_before_the_answer_and_once() {
+    let (address, _task) = start().await;
+    let request =
+        "GET /early-hints HTTP/1.1\r\nHost: a\r\n\r\nGET /slow/0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let answer = exchange(address, request).await;
+    let (first, rest) = answer.split_once("\r\n\r\n").unwrap();
+    assert_eq!(first, "HTTP/1.1 103 Early Hints\r\nlink: </image/0.svg>; rel=preload; as=image");
+    assert!(rest.starts_with("HTTP/1.1 200 OK\r\n"), "{rest}");
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 3, "{answer}");
+}
+
+#[tokio::test]
+async fn each_failure_is_the_one_that_was_asked_for() {
+    let (address, _task) = start().await;
+    assert_eq!(ask(address, "GET /fail/close", "").await, "");
+    let truncated = ask(address, "GET /fail/truncate", "").await;
+    assert!(
+        truncated.contains("content-length: 1000\r\n") && truncated.ends_with("\r\n\r\ntruncated\n"),
+        "{truncated}"
+    );
+    let garbage = ask(address, "GET /fail/garbage", "").await;
+    assert!(garbage.starts_with("\u{16}\u{3}\u{1} this"), "{garbage}");
+    assert!(ask(address, "GET /bytes/1", "").await.contains(" 200 "), "the origin outlives what it was asked for");
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_refused_and_harms_nobody() {
+    let (address, _task) = start().await;
+    assert!(exchange(address, "\x16\x03\x01\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
+    // An upload that ends early.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = String::new();
+    timeout(DEADLINE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(!answer.contains("200"), "{answer}");
+    assert!(ask(address, "GET /bytes/1", "").await.contains(" 200 "));
+}

@@ -1,0 +1,89 @@
+//! The connection's bytes, with a door for those that hyper would not write: 103 and garbage.
+
+use bytes::{Buf, Bytes};
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+/// Bytes that go out ahead of the answer that hyper writes next.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ahead(Arc<Mutex<Bytes>>);
+
+impl Ahead {
+    /// Sets what goes out ahead. hyper asks for one answer at a time, so nothing else is under way.
+    pub(super) fn set(&self, bytes: &'static [u8]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Bytes::from_static(bytes);
+    }
+}
+
+/// A connection that writes what [`Ahead`] was given before anything else.
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: TcpStream,
+    ahead: Ahead,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> (Self, Ahead) {
+        let ahead = Ahead::default();
+        (Self { stream, ahead: ahead.clone() }, ahead)
+    }
+
+    fn poll_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut ahead = self.ahead.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while !ahead.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &ahead))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            ahead.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_ahead(context))?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_ahead(context))?;
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_ahead(context))?;
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,206 @@
+//! What a scrape reads: the workers' counters summed, and a few facts about the process, as OpenMetrics 1.0 text.
+//! Runs on the control thread; the workers notice nothing.
+
+use super::{
+    metrics::{DESCRIPTIONS, Description, Kind, Metrics, WorkerMetrics},
+    process::Process,
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text},
+    metrics::{MetricType, exemplar::Exemplar, info::Info},
+    registry::Registry,
+};
+use std::{fmt, sync::Arc};
+
+/// The `Content-Type` of [`Metrics::render`]'s text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl Metrics {
+    /// Everything that is counted, as OpenMetrics text: each family once, counters with `_total`.
+    pub fn render(&self) -> String {
+        self.render_with(Process::read())
+    }
+
+    fn render_with(&self, process: Process) -> String {
+        let mut registry = Registry::default();
+        let ours = registry.sub_registry_with_prefix("litequic");
+        ours.register("build", "The version that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        ours.register_collector(Box::new(Workers(self.workers().to_vec())));
+        registry.register_collector(Box::new(process));
+        let mut text = String::with_capacity(16 * 1024);
+        // Writing to a String cannot fail, and neither do the collectors.
+        let _ = text::encode(&mut text, &registry);
+        text
+    }
+}
+
+/// All workers' counters, each the sum over the workers.
+#[derive(Debug)]
+struct Workers(Vec<Arc<WorkerMetrics>>);
+
+impl Collector for Workers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        encoder
+            .encode_descriptor("workers", "Worker threads.", None, MetricType::Gauge)?
+            .encode_gauge(&self.0.len())?;
+        for family in DESCRIPTIONS.chunk_by(|one, next| one.name == next.name) {
+            let Some(&Description { name, help, kind, .. }) = family.first() else { continue };
+            let mut samples = encoder.encode_descriptor(name, help, None, metric_type(kind))?;
+            for line in family {
+                let sum: u64 = self.0.iter().map(|worker| (line.read)(worker)).sum();
+                if line.labels.is_empty() {
+                    sample(&mut samples, kind, sum)?;
+                } else {
+                    sample(&mut samples.encode_family(&line.labels)?, kind, sum)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn metric_type(kind: Kind) -> MetricType {
+    match kind {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+    }
+}
+
+fn sample(encoder: &mut MetricEncoder<'_>, kind: Kind, value: u64) -> fmt::Result {
+    match kind {
+        Kind::Counter => encoder.encode_counter(&value, None::<&Exemplar<NoLabelSet, u64>>),
+        Kind::Gauge => encoder.encode_gauge(&value),
+    }
+}
+
+/// The names that Prometheus' own client libraries give these.
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        if let Some(seconds) = self.cpu_seconds {
+            let help = "User and system CPU time spent, in seconds.";
+            encoder
+                .encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?
+                .encode_counter(&seconds, None::<&Exemplar<NoLabelSet, u64>>)?;
+        }
+        if let Some(seconds) = self.start_time {
+            let help = "Start time, in seconds since the Unix epoch.";
+            encoder
+                .encode_descriptor("process_start_time_seconds", help, None, MetricType::Gauge)?
+                .encode_gauge(&seconds)?;
+        }
+        let gauges = [
+            ("process_resident_memory_bytes", "Memory in RAM, in bytes.", self.resident_bytes),
+            ("process_open_fds", "Open file descriptors.", self.open_fds),
+        ];
+        for (name, help, value) in gauges {
+            let Some(value) = value else { continue };
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const PROCESS: Process =
+        Process { cpu_seconds: Some(1.5), resident_bytes: Some(4096), start_time: Some(1.7e9), open_fds: None };
+
+    #[test]
+    fn a_scrape_reads_like_this() {
+        let metrics = Metrics::new(2);
+        for worker in metrics.workers() {
+            worker.connections.add(2);
+            worker.connections_open.increment();
+            worker.requests.add(5);
+        }
+        metrics.workers()[1].responses_2xx.add(9);
+        metrics.workers()[0].responses_5xx.increment();
+        let text = metrics.render_with(PROCESS);
+        let version = env!("CARGO_PKG_VERSION");
+        let start = format!(
+            "# HELP litequic_build The version that runs.\n\
+             # TYPE litequic_build info\n\
+             litequic_build_info{{version=\"{version}\"}} 1\n\
+             # HELP litequic_workers Worker threads.\n\
+             # TYPE litequic_workers gauge\n\
+             litequic_workers 2\n\
+             # HELP litequic_connections Connections whose handshake was completed.\n\
+             # TYPE litequic_connections counter\n\
+             litequic_connections_total 4\n\
+             # HELP litequic_connections_open Connections that are open now.\n\
+             # TYPE litequic_connections_open gauge\n\
+             litequic_connections_open 2\n"
+        );
+        let families = [
+            "# HELP litequic_requests Requests whose header was accepted.\n\
+             # TYPE litequic_requests counter\n\
+             litequic_requests_total{protocol=\"h3\"} 10\n",
+            "# HELP litequic_responses Responses by status class.\n\
+             # TYPE litequic_responses counter\n\
+             litequic_responses_total{class=\"1xx\"} 0\n\
+             litequic_responses_total{class=\"2xx\"} 9\n\
+             litequic_responses_total{class=\"3xx\"} 0\n\
+             litequic_responses_total{class=\"4xx\"} 0\n\
+             litequic_responses_total{class=\"5xx\"} 1\n",
+        ];
+        let process = "# HELP process_cpu_seconds User and system CPU time spent, in seconds.\n\
+             # TYPE process_cpu_seconds counter\n\
+             process_cpu_seconds_total 1.5\n\
+             # HELP process_start_time_seconds Start time, in seconds since the Unix epoch.\n\
+             # TYPE process_start_time_seconds gauge\n\
+             process_start_time_seconds 1700000000.0\n\
+             # HELP process_resident_memory_bytes Memory in RAM, in bytes.\n\
+             # TYPE process_resident_memory_bytes gauge\n\
+             process_resident_memory_bytes 4096\n";
+        assert!(text.starts_with(&format!("{process}{start}")), "{text}");
+        for family in families {
+            assert!(text.contains(family), "{text}");
+        }
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn every_family_is_written_once_and_its_samples_follow_it() {
+        let text = Metrics::new(1).render_with(PROCESS);
+        let mut families = HashSet::new();
+        let mut samples = HashSet::new();
+        let mut family = ("", "");
+        for line in text.lines() {
+            if let Some(kind) = line.strip_prefix("# TYPE ") {
+                family = kind.split_once(' ').unwrap();
+                assert!(families.insert(family.0), "{} stands twice", family.0);
+            } else if !line.starts_with('#') {
+                let (key, value) = line.rsplit_once(' ').unwrap();
+                assert!(samples.insert(key), "{key} stands twice");
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                let name = key.split('{').next().unwrap();
+                assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'));
+                let suffix = name.strip_prefix(family.0).unwrap_or_else(|| panic!("{name} stands under {}", family.0));
+                let expected = match family.1 {
+                    "counter" => "_total",
+                    "info" => "_info",
+                    _ => "",
+                };
+                assert_eq!(suffix, expected, "{line}");
+            }
+        }
+        assert!(families.len() > 20);
+    }
+
+    #[test]
+    fn lines_of_one_family_agree_on_kind_and_help() {
+        for family in DESCRIPTIONS.chunk_by(|one, next| one.name == next.name) {
+            let first = &family[0];
+            assert!(!first.name.ends_with("_total"), "{}: the format adds the suffix", first.name);
+            assert!(first.help.ends_with('.') && !first.help.contains(['\n', '\\', '"']), "{}", first.name);
+            for line in family {
+                assert_eq!((line.kind, line.help), (first.kind, first.help), "{}", first.name);
+                assert_eq!(line.labels.is_empty(), family.len() == 1 && first.labels.is_empty(), "{}", first.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Sets the log up: one line an event on standard error, with a time in UTC as RFC 3339 writes it.
+
+use std::io::{self, IsTerminal};
+use tracing::{Level, Subscriber};
+use tracing_subscriber::{
+    EnvFilter,
+    filter::ParseError,
+    fmt::{MakeWriter, layer},
+    layer::SubscriberExt,
+    util::{SubscriberInitExt, TryInitError},
+};
+
+/// The environment variable that adds to what is logged, as `target=level,…`: for a look into a library, which
+/// otherwise tells its warnings and errors alone.
+pub const VARIABLE: &str = "RUST_LOG";
+
+/// The least severe level of the libraries' own events: s2n-quic, hyper and rustls tell each packet at `debug`.
+const LIBRARIES: Level = Level::WARN;
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// [`Format::Human`] on a terminal, [`Format::Json`] otherwise.
+    Auto,
+    /// For people.
+    Human,
+    /// An object a line.
+    Json,
+}
+
+/// The log could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The operator's fault.
+    #[error("the environment variable {VARIABLE} is not a list of target=level")]
+    Filter(#[from] ParseError),
+    /// Ours.
+    #[error("the log was set up before")]
+    Twice(#[from] TryInitError),
+}
+
+/// Writes litequic's events of `level` and above to standard error, from now on and for the whole process.
+///
+/// # Errors
+///
+/// [`LogError`] when [`VARIABLE`] cannot be read as a filter, or when there is a log already.
+pub fn init(level: Level, format: Format) -> Result<(), LogError> {
+    let terminal = io::stderr().is_terminal();
+    let json = match format {
+        Format::Auto => !terminal,
+        Format::Human => false,
+        Format::Json => true,
+    };
+    let extra = std::env::var(VARIABLE).unwrap_or_default();
+    subscriber(filter(level, &extra)?, json, terminal, io::stderr).try_init()?;
+    Ok(())
+}
+
+fn filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
+    // At the level `error` the libraries are not to be louder than litequic.
+    EnvFilter::try_new(format!("{},litequic={level},{extra}", level.min(LIBRARIES)))
+}
+
+fn subscriber<W>(filter: EnvFilter, json: bool, colours: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let registry = tracing_subscriber::registry().with(filter);
+    if json {
+        // The message and the fields stand beside each other: what log collectors expect.
+        Box::new(registry.with(layer().json().flatten_event(true).with_writer(writer)))
+    } else {
+        // NO_COLOR is obeyed by the library's own default; a file or pipe gets no colours either.
+        let colours = colours && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Box::new(registry.with(layer().with_ansi(colours).with_writer(writer)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::Write,
+        sync::{Arc, Mutex},
+    };
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(level: Level, extra: &str, json: bool, events: impl FnOnce()) -> String {
+        let memory = Memory::default();
+        let writer = memory.clone();
+        let subscriber = subscriber(filter(level, extra).unwrap(), json, false, move || writer.clone());
+        tracing::subscriber::with_default(subscriber, events);
+        let bytes = memory.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn tell() {
+        tracing::info!(workers = 2, "ready");
+        tracing::debug!("a detail");
+        tracing::info!(target: "s2n_quic", "a packet");
+        tracing::warn!(target: "s2n_quic", "a fault");
+    }
+
+    #[test]
+    fn an_event_is_one_json_object_with_its_time_and_fields() {
+        let text = logged(Level::INFO, "", true, || tracing::info!(workers = 2, "ready"));
+        assert_eq!(text.lines().count(), 1);
+        let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(event["message"], "ready");
+        assert_eq!(event["workers"], 2);
+        assert_eq!(event["level"], "INFO");
+        assert!(humantime::parse_rfc3339(event["timestamp"].as_str().unwrap()).is_ok(), "{text}");
+    }
+
+    #[test]
+    fn people_read_a_line_without_colours_in_a_file() {
+        let text = logged(Level::INFO, "", false, || tracing::info!(workers = 2, "ready"));
+        let (time, rest) = text.split_once(' ').unwrap();
+        assert!(humantime::parse_rfc3339(time).is_ok(), "{text}");
+        assert!(rest.contains("INFO") && rest.contains("ready workers=2"), "{text}");
+        assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn libraries_are_heard_from_warnings_on() {
+        let cases = [
+            (Level::ERROR, "", vec![]),
+            (Level::WARN, "", vec!["a fault"]),
+            (Level::INFO, "", vec!["ready", "a fault"]),
+            (Level::DEBUG, "", vec!["ready", "a detail", "a fault"]),
+            (Level::INFO, "s2n_quic=info", vec!["ready", "a packet", "a fault"]),
+            (Level::INFO, "litequic=debug", vec!["ready", "a detail", "a fault"]),
+        ];
+        for (level, extra, expected) in cases {
+            let text = logged(level, extra, true, tell);
+            let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            let messages: Vec<_> = events.map(|event| event["message"].as_str().unwrap().to_owned()).collect();
+            assert_eq!(messages, expected, "{level} {extra}");
+        }
+    }
+
+    #[test]
+    fn a_filter_that_makes_no_sense_is_refused() {
+        assert!(filter(Level::INFO, "s2n_quic=loud").is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! What the kernel counts about this process, from `/proc/self` (proc(5)). Pure apart from the reading.
+
+use std::fs;
+
+/// `USER_HZ`, in which `/proc/PID/stat` gives times. Part of Linux's ABI: 100 on every architecture that litequic runs
+/// on, whatever the kernel's own tick is.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// A look at the process. What could not be read is absent: `/proc` may be hidden or not be there.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Process {
+    /// User and system time of all threads, in seconds.
+    pub(super) cpu_seconds: Option<f64>,
+    /// Memory that is in RAM, in bytes.
+    pub(super) resident_bytes: Option<u64>,
+    /// When it started, in seconds since the Unix epoch.
+    pub(super) start_time: Option<f64>,
+    /// File descriptors that are open.
+    pub(super) open_fds: Option<u64>,
+}
+
+impl Process {
+    /// Reads the four files.
+    pub(super) fn read() -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let open_fds = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as u64);
+        Self { open_fds, ..Self::parse(&read("/proc/self/stat"), &read("/proc/self/status"), &read("/proc/stat")) }
+    }
+
+    fn parse(stat: &str, status: &str, system: &str) -> Self {
+        // The second field is the command in parentheses, which may hold blanks and parentheses itself.
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
+        // proc(5) counts from 1, and the first field behind the command is the third.
+        let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
+        let seconds = |number| field(number).map(|ticks| ticks / TICKS_A_SECOND);
+        let boot = word(system, "btime").and_then(|word| word.parse::<f64>().ok());
+        Self {
+            cpu_seconds: seconds(14).zip(seconds(15)).map(|(user, system)| user + system),
+            resident_bytes: word(status, "VmRSS:").and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024)),
+            start_time: boot.zip(seconds(22)).map(|(boot, after)| boot + after),
+            open_fds: None,
+        }
+    }
+}
+
+/// The word after `key`, in the line that starts with it.
+fn word<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(key)).then(|| words.next())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_blanks_and_parentheses_shifts_nothing() {
+        let stat = "71 (a) b (c) S 1 71 71 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 3 0 2500 1000 10";
+        let process = Process::parse(stat, "Name:\ta\nVmRSS:\t  2048 kB\n", "cpu 1 2\nbtime 1700000000\n");
+        assert_eq!(process.cpu_seconds, Some(2.0));
+        assert_eq!(process.resident_bytes, Some(2 * 1024 * 1024));
+        assert_eq!(process.start_time, Some(1_700_000_025.0));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_absent() {
+        assert_eq!(Process::parse("", "", ""), Process::default());
+        assert_eq!(Process::parse("71 (x) S 1", "VmRSS:", "btime soon"), Process::default());
+    }
+
+    #[test]
+    fn this_process_has_started_and_has_memory() {
+        let process = Process::read();
+        assert!(process.cpu_seconds.is_some());
+        assert!(process.resident_bytes.unwrap() > 100_000);
+        assert!(process.start_time.unwrap() > 1_600_000_000.0);
+        assert!(process.open_fds.unwrap() >= 3);
+    }
+}

@@ -1,0 +1,334 @@
+//! The fences between the rooms of `src/`, read off the source: who may name whom, and where `unsafe` may stand.
+//!
+//! A reader of tokens rather than of Rust: comments and literals are blanked, then every `crate::…` path counts, in a
+//! `use`, a group or an expression. That a macro builds a path is not seen; none does.
+
+use std::{fmt, fs, path::Path};
+
+/// Rooms that everyone may use and that know nobody: the vocabulary.
+const GROUND: &[&str] = &["config", "telemetry", "lifecycle", "exchange"];
+
+/// Rooms that use the ground alone and meet in `app`.
+const PARTS: &[&str] = &["net", "tls", "quic", "http3", "tcp", "proxy", "admin"];
+
+/// Wiring: may name everybody.
+const WIRING: &[&str] = &["app", "cli", "lib", "main"];
+
+/// The one folder in which `unsafe` may stand.
+const UNSAFE_ROOM: &str = "net/sys";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Crossing {
+    file: String,
+    line: usize,
+    what: String,
+}
+
+impl fmt::Display for Crossing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "src/{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+#[test]
+fn no_room_crosses_its_fence() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    assert!(files.len() > 10, "the sources were found");
+    let crossings: Vec<String> = files
+        .iter()
+        .flat_map(|file| {
+            let name = file.strip_prefix(&root).unwrap().to_str().unwrap();
+            crossings(name, &fs::read_to_string(file).unwrap())
+        })
+        .map(|crossing| crossing.to_string())
+        .collect();
+    assert!(crossings.is_empty(), "fences crossed:\n{}", crossings.join("\n"));
+}
+
+fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// What is wrong with one file, given by its path below `src/`.
+fn crossings(file: &str, source: &str) -> Vec<Crossing> {
+    let room = file.split(['/', '.']).next().unwrap();
+    let code = blank(source);
+    let crossing = |at: usize, what| Crossing { file: file.into(), line: line(&code, at), what };
+    let mut found = Vec::new();
+    let known = [GROUND, PARTS, WIRING].iter().any(|rooms| rooms.contains(&room));
+    if !known {
+        found.push(crossing(0, format!("`{room}` has no place in the layers: give it one in tests/it/layering.rs")));
+    }
+    if !WIRING.contains(&room) {
+        for (at, named) in named(&code, "crate").into_iter().chain(named(&code, "litequic")) {
+            let allowed = named == room || PARTS.contains(&room) && GROUND.contains(&named.as_str());
+            if !allowed {
+                found.push(crossing(at, format!("`{room}` uses `{named}`")));
+            }
+        }
+        // `super` above the room is `crate` under another name.
+        for (at, depth) in supers(&code) {
+            if depth > depth_of(file) {
+                found.push(crossing(at, format!("`super` leaves `{room}`: name the crate's module")));
+            }
+        }
+    }
+    if !Path::new(file).starts_with(UNSAFE_ROOM) {
+        let unsafes = words(&code).filter(|(_, word)| *word == "unsafe" || *word == "unsafe_code");
+        found.extend(unsafes.map(|(at, word)| crossing(at, format!("`{word}` outside src/{UNSAFE_ROOM}"))));
+    }
+    found.sort_by_key(|crossing| crossing.line);
+    found
+}
+
+/// How many `super` lead from the file's module to the room's own: `http3/mod.rs` 0, `http3/frame.rs` 1.
+fn depth_of(file: &str) -> usize {
+    let levels = file.split('/').count() - 1;
+    if file.ends_with("/mod.rs") { levels - 1 } else { levels }
+}
+
+/// Runs of `super::`, with their length less the `mod … { }` blocks that they stand in.
+fn supers(code: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut blocks: Vec<bool> = Vec::new();
+    let (mut previous, mut before) = (String::new(), String::new());
+    let mut run: Option<(usize, usize)> = None;
+    for (at, token) in tokens(code) {
+        match token {
+            "super" => run = Some(run.map_or((at, 1), |(start, length)| (start, length + 1))),
+            ":" => {}
+            _ => {
+                if let Some((start, length)) = run.take() {
+                    let inside = blocks.iter().filter(|is_module| **is_module).count();
+                    found.push((start, length.saturating_sub(inside)));
+                }
+                match token {
+                    "{" => blocks.push(before == "mod"),
+                    "}" => drop(blocks.pop()),
+                    _ => {}
+                }
+            }
+        }
+        before = std::mem::replace(&mut previous, token.to_owned());
+    }
+    found
+}
+
+/// The top-level modules that follow `root::`, with the groups of a `use` taken apart.
+fn named(code: &str, root: &str) -> Vec<(usize, String)> {
+    let tokens: Vec<(usize, &str)> = tokens(code).collect();
+    let text = |at: usize| tokens.get(at).map_or("", |(_, token)| *token);
+    let mut found = Vec::new();
+    for at in 0..tokens.len() {
+        // `r::crate::x` does not exist; `my_crate::x` is another word.
+        if text(at) != root || text(at + 1) != ":" || text(at + 2) != ":" {
+            continue;
+        }
+        let first = at + 3;
+        if text(first) != "{" {
+            found.push((tokens[at].0, text(first).to_owned()));
+            continue;
+        }
+        let (mut depth, mut next, mut expects_name) = (1, first + 1, true);
+        while depth > 0 && next < tokens.len() {
+            match text(next) {
+                "{" => depth += 1,
+                "}" => depth -= 1,
+                "," if depth == 1 => expects_name = true,
+                name if expects_name && depth == 1 => {
+                    found.push((tokens[next].0, name.to_owned()));
+                    expects_name = false;
+                }
+                _ => {}
+            }
+            next += 1;
+        }
+    }
+    found
+}
+
+/// Words and single marks.
+fn tokens(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let bytes = code.as_bytes();
+        while bytes.get(at)?.is_ascii_whitespace() {
+            at += 1;
+        }
+        let start = at;
+        while bytes.get(at).is_some_and(|byte| is_word(*byte)) {
+            at += 1;
+        }
+        at = at.max(start + 1);
+        Some((start, &code[start..at]))
+    })
+}
+
+fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    tokens(code).filter(|(_, token)| token.starts_with(|first: char| first.is_alphabetic()))
+}
+
+fn line(code: &str, at: usize) -> usize {
+    code[..at].matches('\n').count() + 1
+}
+
+/// The source with comments and literals blanked, every line where it was.
+fn blank(source: &str) -> String {
+    let bytes = source.as_bytes();
+    let mut code = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &source.as_bytes()[at..];
+        let starts_word = at == 0 || !(bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
+        let length = if rest.starts_with(b"//") {
+            rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len())
+        } else if rest.starts_with(b"/*") {
+            block_comment(rest)
+        } else if rest.starts_with(b"\"") {
+            string(rest)
+        } else if starts_word && (rest.starts_with(b"r") || rest.starts_with(b"br")) {
+            raw_string(rest)
+        } else if rest.starts_with(b"'") {
+            character(rest)
+        } else {
+            0
+        };
+        for byte in &mut code[at..at + length] {
+            if *byte != b'\n' {
+                *byte = b' ';
+            }
+        }
+        at += length.max(1);
+    }
+    String::from_utf8(code).unwrap()
+}
+
+fn block_comment(rest: &[u8]) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < rest.len() {
+        if rest[at..].starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if rest[at..].starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    rest.len()
+}
+
+fn string(rest: &[u8]) -> usize {
+    let mut at = 1;
+    while at < rest.len() {
+        match rest[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+/// 0 when it is a word that starts with `r`, or a raw identifier.
+fn raw_string(rest: &[u8]) -> usize {
+    let prefix = if rest[0] == b'b' { 2 } else { 1 };
+    let hashes = rest[prefix..].iter().take_while(|byte| **byte == b'#').count();
+    if rest.get(prefix + hashes) != Some(&b'"') {
+        return 0;
+    }
+    let end = format!("\"{}", "#".repeat(hashes));
+    let body = prefix + hashes + 1;
+    let found = rest[body..].windows(end.len()).position(|window| window == end.as_bytes());
+    found.map_or(rest.len(), |found| body + found + end.len())
+}
+
+/// 0 for a lifetime.
+fn character(rest: &[u8]) -> usize {
+    if rest.get(1) == Some(&b'\\') {
+        return rest.iter().skip(3).position(|byte| *byte == b'\'').map_or(rest.len(), |end| end + 4);
+    }
+    let longest = rest.len().min(6);
+    let end = rest[..longest].iter().skip(2).position(|byte| *byte == b'\'').map(|end| end + 2);
+    // One character lies between, of one to four bytes.
+    end.filter(|end| std::str::from_utf8(&rest[1..*end]).is_ok_and(|inside| inside.chars().count() == 1))
+        .map_or(0, |end| end + 1)
+}
+
+#[test]
+fn the_checker_sees_every_way_across() {
+    let cases: &[(&str, &str, &[&str])] = &[
+        ("proxy/mod.rs", "use crate::http3::Frame;", &["src/proxy/mod.rs:1: `proxy` uses `http3`"]),
+        ("proxy/pool/idle.rs", "\n\nuse crate::net;\n", &["src/proxy/pool/idle.rs:3: `proxy` uses `net`"]),
+        (
+            "quic/mod.rs",
+            "use crate::{\n    config::{Limits, self},\n    tls,\n    net::{sys::{a, b}, c},\n};",
+            &["src/quic/mod.rs:3: `quic` uses `tls`", "src/quic/mod.rs:4: `quic` uses `net`"],
+        ),
+        ("http3/mod.rs", "fn f() { crate :: proxy::f() }", &["src/http3/mod.rs:1: `http3` uses `proxy`"]),
+        ("http3/mod.rs", "fn f(a: &litequic::quic::Q) {}", &["src/http3/mod.rs:1: `http3` uses `quic`"]),
+        ("config/mod.rs", "use crate::telemetry;", &["src/config/mod.rs:1: `config` uses `telemetry`"]),
+        ("lifecycle.rs", "pub use crate::config::Config;", &["src/lifecycle.rs:1: `lifecycle` uses `config`"]),
+        ("admin/mod.rs", "use crate::*;", &["src/admin/mod.rs:1: `admin` uses `*`"]),
+        ("tls/mod.rs", "use super::net;", &["src/tls/mod.rs:1: `super` leaves `tls`: name the crate's module"]),
+        (
+            "tls/a.rs",
+            "mod b { use super::super::super::net; }",
+            &["src/tls/a.rs:1: `super` leaves `tls`: name the crate's module"],
+        ),
+        (
+            "util/mod.rs",
+            "",
+            &["src/util/mod.rs:1: `util` has no place in the layers: give it one in tests/it/layering.rs"],
+        ),
+        ("net/udp.rs", "fn f() { unsafe { g() } }", &["src/net/udp.rs:1: `unsafe` outside src/net/sys"]),
+        ("app.rs", "#[allow(unsafe_code)]\nfn f() {}", &["src/app.rs:1: `unsafe_code` outside src/net/sys"]),
+        ("proxy/mod.rs", "const R: &str = r#\"\"#; use crate::tls::A;", &["src/proxy/mod.rs:1: `proxy` uses `tls`"]),
+        ("proxy/mod.rs", "const C: char = '\"'; use crate::tls::A;", &["src/proxy/mod.rs:1: `proxy` uses `tls`"]),
+        ("proxy/mod.rs", "fn f<'a>(a: &'a crate::tls::A) {}", &["src/proxy/mod.rs:1: `proxy` uses `tls`"]),
+    ];
+    for (file, source, expected) in cases {
+        let found: Vec<String> = crossings(file, source).iter().map(Crossing::to_string).collect();
+        assert_eq!(found, *expected, "{file}: {source}");
+    }
+}
+
+#[test]
+fn the_checker_lets_through_what_is_allowed() {
+    let cases = [
+        ("proxy/mod.rs", "use crate::{config::{net, tls}, exchange::Body, lifecycle::Watch, telemetry};"),
+        ("proxy/pool/idle.rs", "use crate::proxy::routes; use super::super::routes;"),
+        ("tls/mod.rs", "mod a { use super::b; } #[cfg(test)] mod tests { use super::*; }"),
+        ("tls/a.rs", "use super::b; mod tests { fn f() { if x { super::super::c() } } }"),
+        ("app.rs", "use crate::{http3, proxy, quic};"),
+        ("main.rs", "fn main() { litequic::cli::main() }"),
+        ("net/sys/mmsg.rs", "#![expect(unsafe_code, reason = \"a\")] fn f() { unsafe { g() } }"),
+        (
+            "net/mod.rs",
+            "//! unsafe, crate::proxy\n/* crate::tls /* unsafe */ */ fn f() { g(\"crate::quic \\\" unsafe\") }",
+        ),
+        (
+            "net/mod.rs",
+            "const A: &[u8] = br##\"unsafe \"# crate::tls\"##; const B: char = '\\''; const C: &str = \"unsafe\";",
+        ),
+        ("http3/mod.rs", "use s2n_quic::connection; use my_crate::proxy;"),
+        ("http3/frame.rs", "pub(crate) fn f() {} pub(super) fn g() {} pub(in crate::http3) fn h() {}"),
+    ];
+    for (file, source) in cases {
+        assert_eq!(crossings(file, source), [], "{file}: {source}");
+    }
+}

@@ -1,0 +1,4 @@
+//! The integration tests: one binary, a module a subject.
+#![cfg(test)]
+
+mod layering;

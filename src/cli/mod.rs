@@ -1,5 +1,8 @@
 //! The command line: one file a command.
 
+pub mod check;
+pub mod schema;
+
 use std::process::ExitCode;
 
 /// Runs the command that the arguments name.

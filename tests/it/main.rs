@@ -1,0 +1,3 @@
+//! litequic from outside: one binary, a module a subject.
+
+mod config;

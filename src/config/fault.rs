@@ -83,15 +83,17 @@ pub(super) fn quote(text: &str) -> String {
 
 /// The one of `known` that is nearest to `written`, unless all are far off.
 pub(super) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    // A third of the letters may be wrong: "hosts" is "host", "log" is not "url".
-    let tolerance = (written.chars().count() / 3).max(1);
     if written.len() > Fault::MAX_QUOTE {
         return None;
     }
+    let written = written.to_lowercase();
+    // A third of the letters may be wrong; or one is the other's beginning: "warning" is "warn", "log" is not "url".
+    let tolerance = (written.chars().count() / 3).max(1);
+    let begins = |one: &str, other: &str| one.starts_with(other) && other.len() * 2 >= one.len();
     known
         .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&written.to_lowercase(), candidate), candidate))
-        .filter(|(distance, _)| *distance <= tolerance)
+        .map(|candidate| (strsim::damerau_levenshtein(&written, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, known)| *distance <= tolerance || begins(&written, known) || begins(known, &written))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
@@ -118,6 +120,8 @@ mod tests {
             ("MAX_HEADER_BYTES", Some("max_header_bytes")),
             ("hsot", Some("host")),
             ("hosts", Some("host")),
+            ("hosting", Some("host")),
+            ("max", None),
             ("log", None),
             ("", None),
         ] {

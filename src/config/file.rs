@@ -12,6 +12,7 @@ use super::{
 };
 use serde_json::{Value as Json, json};
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, Read},
     net::SocketAddr,
@@ -36,8 +37,8 @@ const REQUESTS: RangeInclusive<u64> = 1..=1 << 60;
 /// Less than 1 KiB takes no browser's header; a field section is held in memory as a whole.
 const HEADER_BYTES: RangeInclusive<u64> = KIB..=MIB;
 const HEADERS: RangeInclusive<u64> = 1..=10_000;
-/// A QUIC stream's length is bounded so (RFC 9000 §4.5).
-const BODY_BYTES: RangeInclusive<u64> = 0..=(1 << 62) - 1;
+/// A QUIC stream carries four times as much (RFC 9000 §4.5).
+const BODY_BYTES: RangeInclusive<u64> = 0..=1 << 60;
 /// Less than a few packets' worth stalls each stream; a u32 holds the rest.
 const BUFFER: RangeInclusive<u64> = 16 * KIB..=GIB;
 const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
@@ -48,6 +49,8 @@ const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 /// Less would ask a name server without pause.
 const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 const DAY: Duration = Duration::from_secs(86_400);
+/// Each is compared with a peer's address, one after the other.
+const MAX_NETWORKS: usize = 256;
 /// What fits into `sun_path` with its final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -131,33 +134,33 @@ fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config> {
     if !root.has("certificates") {
         root.missing("certificates", "[[certificates]] with cert and key: QUIC is always encrypted");
     } else if root.is_empty_list("certificates") {
-        root.fault(&["certificates"], "has no certificate", None, None);
+        root.fault("certificates", "has no certificate", None, None);
     }
 
     let has_origin = root.has("origin");
     let simple =
         root.table("origin", "The origin of every request that no route takes.", |section| origin(section, directory));
-    let mut origins =
-        root.named_tables("origins", "Origins, for routes to name.", |section| origin(section, directory));
-    if has_origin {
-        if origins.iter().any(|(name, _)| name == Config::ORIGIN) {
-            root.fault(&["origins"], "\"origin\" among them is the name of [origin]", Some("another name"), None);
+    let mut origins = root.named_tables("origins", "Origins, for routes to name.", |name, section| {
+        if has_origin && name == Config::ORIGIN {
+            section.fault_here("is the name of [origin] already", "another name");
         }
+        origin(section, directory)
+    });
+    if has_origin {
         origins.push((Config::ORIGIN.into(), simple));
     }
 
-    let names: Vec<_> = origins.iter().map(|(name, _)| name.as_str()).collect();
-    let mut seen = Vec::new();
-    let mut routes = root.tables("routes", "Which origin serves which requests; the longest match wins.", |section| {
-        route(section, &names, &mut seen)
-    });
+    let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).collect();
+    let mut seen = BTreeSet::new();
+    let about = "Which origin serves which requests; the longest match wins.";
+    let mut routes = root.tables("routes", about, |section| route(section, &names, &mut seen));
     if has_origin && !seen.contains(&(None, String::new())) {
         routes.push(Some(Route::catch_all(Config::ORIGIN)));
     }
     if !has_origin && !root.has("routes") {
         root.missing("origin", "[origin] with url, or [[routes]] and [origins.NAME]");
     } else if routes.is_empty() && root.is_empty_list("routes") {
-        root.fault(&["routes"], "has no route", None, None);
+        root.fault("routes", "has no route", None, None);
     }
 
     let limits = root.table("limits", "What a client may do at most.", limits);
@@ -167,6 +170,7 @@ fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config> {
     let trusted_proxies = root.list(
         "trusted_proxies",
         network(),
+        0..=MAX_NETWORKS,
         &[],
         "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.",
     );
@@ -184,19 +188,14 @@ fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config> {
 }
 
 fn listen(section: &mut Section<'_>) -> Listen {
-    let udp = section.list("udp", address(), &[Listen::UDP], "UDP addresses for HTTP/3; [::]:PORT takes IPv4 as well.");
+    let about = "UDP addresses for HTTP/3; [::]:PORT takes IPv4 as well.";
+    let udp = section.list("udp", address(), 1..=Listen::MAX_ADDRESSES, &[Listen::UDP], about);
     let udp = udp.unwrap_or_else(|| vec![(0, Listen::UDP)]);
     for (n, address) in &udp {
         let earlier = udp.iter().take_while(|(m, _)| m < n);
         if let Some((_, other)) = earlier.into_iter().find(|(_, other)| clash(address, other)) {
             section.fault_in_list("udp", *n, &format!("is taken by {other} already"));
         }
-    }
-    if udp.len() > Listen::MAX_ADDRESSES {
-        section.fault(&["udp"], &format!("more than {} addresses", Listen::MAX_ADDRESSES), None, None);
-    }
-    if section.is_empty_list("udp") {
-        section.fault(&["udp"], "has no address", None, None);
     }
     let workers =
         section.value("workers", workers(Listen::MAX_WORKERS), Workers::Auto, "Worker threads; auto is one a core.");
@@ -226,7 +225,7 @@ fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Origin> {
     if let Some(OriginAddress::Unix(path)) = &address
         && path.as_os_str().len() > MAX_SOCKET_PATH
     {
-        section.fault(&["url"], &format!("a socket's path has at most {MAX_SOCKET_PATH} bytes"), None, None);
+        section.fault("url", &format!("a socket's path has at most {MAX_SOCKET_PATH} bytes"), None, None);
     }
     // Every key is asked for before the first `?`: what is not asked for is unknown.
     let max_connections = section.value(
@@ -262,7 +261,11 @@ fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Origin> {
     Some(Origin { address: address?, max_connections, max_queue, idle_timeout, max_age, dns_interval })
 }
 
-fn route(section: &mut Section<'_>, names: &[&str], seen: &mut Vec<(Option<String>, String)>) -> Option<Route> {
+fn route(
+    section: &mut Section<'_>,
+    names: &BTreeSet<&str>,
+    seen: &mut BTreeSet<(Option<String>, String)>,
+) -> Option<Route> {
     let host = section.optional("host", host_pattern(), "A host, or *. and a host; without it, every host.");
     let prefix = section.value("path_prefix", path_prefix(), "/".into(), "Matches whole segments of a path.");
     let origin = section.required("origin", text_of_name(), "The name of an origin.");
@@ -275,19 +278,14 @@ fn route(section: &mut Section<'_>, names: &[&str], seen: &mut Vec<(Option<Strin
     );
 
     if let Some(origin) = origin.as_deref().filter(|origin| !names.contains(origin)) {
-        let expected = format!("one of {}", names.join(", "));
+        let expected = format!("one of {}", names.iter().copied().collect::<Vec<_>>().join(", "));
         let expected = if names.is_empty() { "a name of [origins.NAME]" } else { &expected };
         let near = nearest(origin, names.iter().copied()).map(|name| format!("{name:?}"));
-        section.fault(&["origin"], "no origin has this name", Some(expected), near.as_deref());
+        section.fault("origin", "no origin has this name", Some(expected), near.as_deref());
     }
-    // A host that was refused is none that another route could have.
-    if host.is_some() || !section.has("host") {
-        let matches = (host.clone(), prefix.trim_end_matches('/').to_owned());
-        if seen.contains(&matches) {
-            section.fault(&["path_prefix", "host", "origin"], "another route has the same host and prefix", None, None);
-        } else {
-            seen.push(matches);
-        }
+    if section.is_right(&["host", "path_prefix"]) && !seen.insert((host.clone(), prefix.trim_end_matches('/').into())) {
+        let key = ["path_prefix", "host", "origin"].into_iter().find(|key| section.has(key)).unwrap_or("origin");
+        section.fault(key, "another route has the same host and prefix", None, None);
     }
     Some(Route {
         host,
@@ -400,10 +398,16 @@ fn limits(section: &mut Section<'_>) -> Limits {
         ),
         ("connection_send_buffer", limits.connection_send_buffer, "worker_send_buffer", limits.worker_send_buffer),
     ] {
-        if u64::from(inner_bytes) > outer_bytes {
-            let (inner_size, outer_size) = (show_size(inner_bytes.into()), show_size(outer_bytes));
-            let problem = format!("{inner} ({inner_size}) is larger than {outer} ({outer_size})");
-            section.fault(&[inner, outer], &problem, Some("the outer buffer to hold the inner one"), None);
+        if u64::from(inner_bytes) <= outer_bytes || !section.is_right(&[inner, outer]) {
+            continue;
+        }
+        let (inner_size, outer_size) = (show_size(inner_bytes.into()), show_size(outer_bytes));
+        if section.has(inner) {
+            let problem = format!("is larger than {outer}");
+            section.fault(inner, &problem, Some(&format!("at most {outer_size}")), None);
+        } else {
+            let problem = format!("is smaller than {inner}");
+            section.fault(outer, &problem, Some(&format!("at least {inner_size}")), None);
         }
     }
     limits
@@ -456,7 +460,7 @@ fn admin(section: &mut Section<'_>) -> Admin {
     let listen = section.optional("listen", address(), "Everything that the operator may see and do; TCP.");
     let probes = section.optional("probes", address(), "/healthz, /readyz and /metrics alone; TCP.");
     if listen.is_some() && listen == probes {
-        section.fault(&["probes"], "is taken by admin.listen already", None, None);
+        section.fault("probes", "is taken by admin.listen already", None, None);
     }
     let ready_needs_origin =
         section.value("ready_needs_origin", boolean(), false, "Whether /readyz also asks that an origin be reachable.");

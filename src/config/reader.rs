@@ -7,7 +7,11 @@ use super::{
     values::{Given, Kind},
 };
 use serde_json::{Map, Value as Json, json};
-use std::{cell::RefCell, ops::Range, path::Path};
+use std::{
+    cell::RefCell,
+    ops::{Range, RangeInclusive},
+    path::Path,
+};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -20,6 +24,7 @@ pub(super) type Environment<'s> = &'s dyn Fn(&str) -> Option<String>;
 pub(super) struct Source<'s> {
     file: &'s Path,
     text: &'s str,
+    lines: Lines<'s>,
     environment: Environment<'s>,
     faults: RefCell<Vec<(usize, Fault)>>,
     strays: RefCell<Vec<Stray>>,
@@ -37,7 +42,14 @@ struct Stray {
 impl<'s> Source<'s> {
     /// `text` as the content of `file`.
     pub(super) fn new(file: &'s Path, text: &'s str, environment: Environment<'s>) -> Self {
-        Self { file, text, environment, faults: RefCell::default(), strays: RefCell::default() }
+        Self {
+            file,
+            text,
+            lines: Lines::new(text),
+            environment,
+            faults: RefCell::default(),
+            strays: RefCell::default(),
+        }
     }
 
     /// What `read` makes of the file, or every fault in the order of the file; and the schema of such files.
@@ -83,7 +95,7 @@ impl<'s> Source<'s> {
         expected: Option<String>,
         nearest: Option<String>,
     ) {
-        let (line, column) = at.as_ref().map(|at| position(self.text, at.start)).unzip();
+        let (line, column) = at.as_ref().map(|at| self.lines.position(at.start)).unzip();
         let fault = Fault { file: self.file.into(), line, column, key, value, problem, expected, nearest };
         self.faults.borrow_mut().push((at.map_or(usize::MAX, |at| at.start), fault));
     }
@@ -122,30 +134,37 @@ impl<'s> Source<'s> {
 
 /// The faults of a file that is not TOML. It is not read further: what its keys are is not certain.
 pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error]) -> Faults {
+    let lines = Lines::new(text);
     let fault = |error: &toml::de::Error| {
-        let (line, column) = error.span().map(|span| position(text, span.start)).unzip();
-        let problem = error.message().lines().collect::<Vec<_>>().join("; ");
-        let problem = format!("not TOML: {problem}");
-        Fault {
-            file: file.into(),
-            line,
-            column,
-            key: String::new(),
-            value: None,
-            problem,
-            expected: None,
-            nearest: None,
-        }
+        let (line, column) = error.span().map(|span| lines.position(span.start)).unzip();
+        let problem = format!("not TOML: {}", error.message().lines().collect::<Vec<_>>().join("; "));
+        let file = file.into();
+        Fault { file, line, column, key: String::new(), value: None, problem, expected: None, nearest: None }
     };
-    Faults(errors.iter().map(fault).collect())
+    let mut faults: Vec<_> = errors.iter().map(fault).collect();
+    faults.sort_by_key(|fault| (fault.line, fault.column));
+    Faults(faults)
 }
 
-/// Line and column of a byte.
-fn position(text: &str, byte: usize) -> (usize, usize) {
-    let before = text.get(..byte).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
-    (before.matches('\n').count() + 1, column)
+/// Where lines begin.
+struct Lines<'s> {
+    text: &'s str,
+    starts: Vec<usize>,
+}
+
+impl<'s> Lines<'s> {
+    fn new(text: &'s str) -> Self {
+        let after_newlines = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        Self { text, starts: std::iter::once(0).chain(after_newlines).collect() }
+    }
+
+    /// Line and column of a byte, from 1.
+    fn position(&self, byte: usize) -> (usize, usize) {
+        let line = self.starts.partition_point(|start| *start <= byte);
+        let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(0);
+        let column = self.text.get(start..byte).unwrap_or_default().chars().count() + 1;
+        (line, column)
+    }
 }
 
 /// `${NAME}` replaced by the environment variable; a `$` without a brace stays.
@@ -197,11 +216,13 @@ pub(super) struct Section<'s> {
     path: String,
     properties: Map<String, Json>,
     required: Vec<String>,
+    /// Keys whose value was refused.
+    wrong: Vec<String>,
 }
 
 impl<'s> Section<'s> {
     fn new(source: &'s Source<'s>, table: Option<&'s DeTable<'s>>, span: Option<Range<usize>>, path: String) -> Self {
-        Self { source, table, span, path, properties: Map::new(), required: Vec::new() }
+        Self { source, table, span, path, properties: Map::new(), required: Vec::new(), wrong: Vec::new() }
     }
 
     fn get(&self, key: &str) -> Option<&'s Spanned<DeValue<'s>>> {
@@ -216,6 +237,20 @@ impl<'s> Section<'s> {
         self.properties.insert(key.into(), schema);
     }
 
+    fn read<T>(&mut self, key: &str, kind: &Kind<T>) -> Option<T> {
+        let given = self.get(key)?;
+        let value = self.source.value(&join(&self.path, key), given, kind);
+        if value.is_none() {
+            self.wrong.push(key.into());
+        }
+        value
+    }
+
+    /// Whether this is a table of the file, and in it none of `keys` was refused.
+    pub(super) fn is_right(&self, keys: &[&str]) -> bool {
+        self.table.is_some() && !self.wrong.iter().any(|wrong| keys.contains(&wrong.as_str()))
+    }
+
     /// Whether the file has `key`, right or wrong.
     pub(super) fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
@@ -228,14 +263,14 @@ impl<'s> Section<'s> {
 
     /// The value of `key`, or `default`; also where the value is wrong.
     pub(super) fn value<T>(&mut self, key: &str, kind: Kind<T>, default: T, about: &str) -> T {
-        let value = self.get(key).and_then(|value| self.source.value(&join(&self.path, key), value, &kind));
+        let value = self.read(key, &kind);
         self.describe(key, kind.schema, Some((kind.show)(&default)), about);
         value.unwrap_or(default)
     }
 
     /// The value of `key`; `None` where it is missing or wrong.
     pub(super) fn optional<T>(&mut self, key: &str, kind: Kind<T>, about: &str) -> Option<T> {
-        let value = self.get(key).and_then(|value| self.source.value(&join(&self.path, key), value, &kind));
+        let value = self.read(key, &kind);
         self.describe(key, kind.schema, None, about);
         value
     }
@@ -249,11 +284,23 @@ impl<'s> Section<'s> {
         self.optional(key, kind, about)
     }
 
-    /// The values of `key` with their positions: an array, or a single one as it is. `None` where the key is missing;
-    /// what is wrong is left out.
-    pub(super) fn list<T>(&mut self, key: &str, kind: Kind<T>, default: &[T], about: &str) -> Option<Vec<(usize, T)>> {
+    /// The values of `key` with their positions: an array of so many, or a single one as it is. `None` where the key is
+    /// missing; what is wrong is left out.
+    pub(super) fn list<T>(
+        &mut self,
+        key: &str,
+        kind: Kind<T>,
+        count: RangeInclusive<usize>,
+        default: &[T],
+        about: &str,
+    ) -> Option<Vec<(usize, T)>> {
         let path = join(&self.path, key);
         let values = self.get(key).map(|value| match value.get_ref() {
+            DeValue::Array(array) if !count.contains(&array.len()) => {
+                let problem = format!("has {} values", array.len());
+                self.note_at(path, value, &problem, Some(&format!("{} to {}", count.start(), count.end())), None);
+                Vec::new()
+            }
             DeValue::Array(array) => {
                 let read = |(n, value)| Some((n, self.source.value(&format!("{path}[{n}]"), value, &kind)?));
                 array.iter().enumerate().filter_map(read).collect()
@@ -261,8 +308,9 @@ impl<'s> Section<'s> {
             _ => self.source.value(&path, value, &kind).map(|value| (0, value)).into_iter().collect(),
         });
         let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
-        let schema = json!({ "anyOf": [kind.schema, { "type": "array", "items": kind.schema }] });
-        self.describe(key, schema, Some(default.into()), about);
+        let array =
+            json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
+        self.describe(key, json!({ "anyOf": [kind.schema, array] }), Some(default.into()), about);
         values
     }
 
@@ -307,7 +355,7 @@ impl<'s> Section<'s> {
         &mut self,
         key: &str,
         about: &str,
-        mut read: impl FnMut(&mut Section<'s>) -> T,
+        mut read: impl FnMut(&str, &mut Section<'s>) -> T,
     ) -> Vec<(String, T)> {
         let path = join(&self.path, key);
         let outer = self.inner(path.clone(), self.get(key), "a table of tables");
@@ -315,12 +363,12 @@ impl<'s> Section<'s> {
         for (name, value) in outer.table.into_iter().flatten() {
             let mut section = self.inner(join(&path, name.get_ref()), Some(value), "a table");
             if section.table.is_some() {
-                results.push((name.get_ref().to_string(), read(&mut section)));
+                results.push((name.get_ref().to_string(), read(name.get_ref(), &mut section)));
             }
             section.finish();
         }
         let mut example = Section::new(self.source, None, None, path);
-        read(&mut example);
+        read("", &mut example);
         let schema = json!({ "type": "object", "additionalProperties": example.finish() });
         self.describe(key, schema, None, about);
         results
@@ -335,7 +383,7 @@ impl<'s> Section<'s> {
     }
 
     fn wrong_type(&self, path: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
-        let problem = format!("is of type {}", value.get_ref().type_str());
+        let problem = Given::Other(value.get_ref().type_str()).wrong_type().problem;
         self.source.note(
             Some(value.span()),
             path.into(),
@@ -354,11 +402,17 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// Notes a fault of a value that is right by itself. Of `keys` the first that the file has is blamed; a fault of
-    /// defaults alone is none.
-    pub(super) fn fault(&self, keys: &[&str], problem: &str, expected: Option<&str>, nearest: Option<&str>) {
-        if let Some((key, value)) = keys.iter().find_map(|key| Some((*key, self.get(key)?))) {
+    /// Notes a fault of a value that is right by itself.
+    pub(super) fn fault(&self, key: &str, problem: &str, expected: Option<&str>, nearest: Option<&str>) {
+        if let Some(value) = self.get(key) {
             self.note_at(join(&self.path, key), value, problem, expected, nearest);
+        }
+    }
+
+    /// Notes a fault of this table as a whole.
+    pub(super) fn fault_here(&self, problem: &str, expected: &str) {
+        if self.table.is_some() {
+            self.source.note(self.span.clone(), self.path.clone(), None, problem.into(), Some(expected.into()), None);
         }
     }
 

@@ -36,14 +36,16 @@ impl<S: Into<String>> From<S> for Wrong {
 }
 
 impl Given {
-    fn wrong_type(&self) -> Wrong {
-        let article = match self {
-            Self::Text(_) => "a string",
-            Self::Integer(_) => "an integer",
-            Self::Boolean(_) => "a boolean",
-            Self::Other(name) => return format!("is of type {name}").into(),
+    /// The fault of a value of another type than the one that is wanted.
+    pub(super) fn wrong_type(&self) -> Wrong {
+        let name = match self {
+            Self::Text(_) => "string",
+            Self::Integer(_) => "integer",
+            Self::Boolean(_) => "boolean",
+            Self::Other(name) => name,
         };
-        format!("is {article}").into()
+        let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+        format!("is {article} {name}").into()
     }
 }
 
@@ -174,7 +176,7 @@ pub(super) fn one_of<T: Copy + PartialEq + 'static>(words: &'static [(&'static s
         read: Box::new(move |given| match given {
             Given::Text(text) => {
                 words.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| Wrong {
-                    problem: "unknown".into(),
+                    problem: "unknown value".into(),
                     nearest: nearest(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
                 })
             }
@@ -209,7 +211,7 @@ pub(super) fn workers(most: u16) -> Kind<Workers> {
         schema: json!({ "anyOf": [{ "const": "auto" }, count.schema] }),
         read: Box::new(move |given| match given {
             Given::Text(text) if text == "auto" => Ok(Workers::Auto),
-            Given::Text(_) => Err("unknown".into()),
+            Given::Text(_) => Err("unknown value".into()),
             given => {
                 let count = NonZeroU16::new((count.read)(given)?);
                 count.map(Workers::Count).ok_or_else(|| "too small".into())

@@ -5,6 +5,7 @@
 //! origin. [`app`] wires them; [`cli`] starts it. `docs/architecture.md` has the picture.
 
 pub mod admin;
+pub mod app;
 
 pub mod cli;
 pub mod config;

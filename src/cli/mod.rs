@@ -1,10 +1,57 @@
 //! The command line: one file a command.
 
+pub mod check;
 pub mod demo;
+pub mod exit;
+pub mod get;
+pub mod run;
+pub mod schema;
 
-use std::process::ExitCode;
+use clap::{Parser, Subcommand};
+use exit::Exit;
+use std::{path::PathBuf, process::ExitCode};
 
-/// Runs the command that the arguments name.
+/// Terminates HTTP/3 and forwards HTTP/1.1 to an origin that was never changed.
+#[derive(Debug, Parser)]
+#[command(name = "litequic", version, arg_required_else_help = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve.
+    Run(run::Arguments),
+    /// Say every fault of a configuration, and exit with 78 if there is one.
+    Check {
+        /// The configuration.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Try HTTP/3 out: serve a small origin, or your own, with a certificate made on the spot.
+    Demo(demo::Arguments),
+    /// Make one HTTP/3 request: for health checks and scripts.
+    Get(get::Arguments),
+    /// Print the configuration's JSON schema.
+    Schema,
+}
+
+/// Runs the command that the process' arguments name.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Whoever closed our output does not want the text.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    match arguments.command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Check { config } => check::run(&config),
+        Command::Demo(arguments) => demo::run(arguments),
+        Command::Get(arguments) => get::run(arguments),
+        Command::Schema => schema::run(),
+    }
 }

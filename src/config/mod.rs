@@ -1,17 +1,28 @@
 //! The configuration as the rest of litequic sees it: typed, checked, with every default filled in.
 //!
-//! `parse` (below) turns TOML into it in one step and names every fault at once. Nothing below re-checks what a
+//! [`parse`] turns TOML into it in one step and names every fault at once. Nothing below re-checks what a
 //! [`Config`] holds.
 
+mod fault;
+mod file;
 mod limits;
 mod origin;
+mod reader;
 mod timeouts;
+mod values;
 
+pub use fault::{Fault, Faults};
+pub use file::{load, parse, schema};
 pub use limits::Limits;
-pub use origin::{Origin, OriginAddress};
+pub use origin::{Origin, OriginAddress, OriginAddressError};
 pub use timeouts::Timeouts;
 
-use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU16, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv6Addr, SocketAddr},
+    num::NonZeroU16,
+    path::PathBuf,
+};
 
 /// What litequic runs by.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +48,26 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
 }
 
+impl Config {
+    /// The name under which `[origin]` is among [`Config::origins`].
+    pub const ORIGIN: &str = "origin";
+
+    /// One origin, one certificate, and every default: what needs no file.
+    pub fn simple(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {
+        Self {
+            listen: Listen { udp: vec![listen], workers: Workers::Auto },
+            certificates: vec![CertificateFiles { cert, key }],
+            routes: vec![Route::catch_all(Self::ORIGIN)],
+            origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            admin: Admin::default(),
+            log: Log::default(),
+            trusted_proxies: Vec::new(),
+        }
+    }
+}
+
 /// `[listen]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listen {
@@ -44,6 +75,15 @@ pub struct Listen {
     pub udp: Vec<SocketAddr>,
     /// How many worker threads.
     pub workers: Workers,
+}
+
+impl Listen {
+    /// No privileged port is needed, and a port above 1024 is what a Service or a balancer maps 443 to.
+    pub const UDP: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
+    /// Each address is a socket a worker.
+    pub const MAX_ADDRESSES: usize = 16;
+    /// More than the cores of any machine of today.
+    pub const MAX_WORKERS: u16 = 1024;
 }
 
 /// `workers`
@@ -80,6 +120,13 @@ pub struct Route {
     pub max_body_bytes: Option<u64>,
 }
 
+impl Route {
+    /// Every request to `origin`.
+    pub fn catch_all(origin: &str) -> Self {
+        Self { host: None, path_prefix: "/".into(), origin: origin.into(), rewrite_host: None, max_body_bytes: None }
+    }
+}
+
 /// `[admin]`
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Admin {
@@ -98,6 +145,13 @@ pub struct Log {
     pub level: Level,
     /// How it is written.
     pub format: LogFormat,
+}
+
+impl Default for Log {
+    /// What an operator wants to know of a healthy proxy, in the form that the reader can use.
+    fn default() -> Self {
+        Self { level: Level::Info, format: LogFormat::Auto }
+    }
 }
 
 /// `[log] level`

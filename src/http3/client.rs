@@ -100,9 +100,9 @@ pub async fn send(
             Some(Part::HeaderTooLarge) => return Err(ClientError::TooLarge),
             _ => return Err(ClientError::Protocol(Code::MessageError)),
         };
-        let head = body.fields(section).and_then(|fields| {
-            message::response(fields).map_err(|_| ClientError::Protocol(Code::MessageError))
-        })?;
+        let head = body
+            .fields(section)
+            .and_then(|fields| message::response(fields).map_err(|_| ClientError::Protocol(Code::MessageError)))?;
         let mut response = Response::new(());
         *response.status_mut() = head.status;
         *response.headers_mut() = head.headers;
@@ -111,9 +111,9 @@ pub async fn send(
             interim(response);
             continue;
         }
-        body.expected = head.content_length.filter(|_| {
-            parts.method != http::Method::HEAD && head.status != http::StatusCode::NOT_MODIFIED
-        });
+        body.expected = head
+            .content_length
+            .filter(|_| parts.method != http::Method::HEAD && head.status != http::StatusCode::NOT_MODIFIED);
         return Ok(response.map(|()| body));
     }
 }

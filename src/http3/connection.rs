@@ -56,7 +56,13 @@ pub struct Front {
 
 impl Front {
     /// A worker's front door.
-    pub fn new(limits: Limits, timeouts: Timeouts, metrics: Arc<WorkerMetrics>, covers: Box<Covers>, watch: Watch) -> Self {
+    pub fn new(
+        limits: Limits,
+        timeouts: Timeouts,
+        metrics: Arc<WorkerMetrics>,
+        covers: Box<Covers>,
+        watch: Watch,
+    ) -> Self {
         let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
         let budget = Budget::for_worker(limits.worker_send_buffer);
         Self { limits, timeouts, field_limits, metrics, covers, budget, watch }
@@ -226,8 +232,11 @@ async fn control_stream<H>(connection: &Connection<H>) -> Result<SendStream, s2n
     let mut handle = connection.handle.clone();
     let mut stream = handle.open_send_stream().await?;
     let mut payload = BytesMut::new();
-    Settings { max_field_section_size: Some(u64::from(connection.front.limits.max_header_bytes)), ..Settings::default() }
-        .encode(None, &mut payload);
+    Settings {
+        max_field_section_size: Some(u64::from(connection.front.limits.max_header_bytes)),
+        ..Settings::default()
+    }
+    .encode(None, &mut payload);
     let mut out = BytesMut::new();
     StreamType::Control.encode(&mut out);
     FrameHeader { kind: FrameType::Settings, length: payload.len() as u64 }.encode(&mut out);

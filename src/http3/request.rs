@@ -136,7 +136,10 @@ async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) 
     if let Some(host) = head.uri.host()
         && !(front.covers)(connection.client.server_name.as_deref(), host)
     {
-        return Err(Refusal::Status(StatusCode::MISDIRECTED_REQUEST, "this connection's certificate does not cover that name"));
+        return Err(Refusal::Status(
+            StatusCode::MISDIRECTED_REQUEST,
+            "this connection's certificate does not cover that name",
+        ));
     }
     let body = body(receiver, head.content_length, &head.method, connection).await.map_err(Refusal::Fault)?;
     Ok(head.into_request(body))
@@ -156,7 +159,8 @@ async fn body<H: Handler>(
     let front = &connection.front;
     let mut ahead = None;
     if expected.is_none_or(|expected| expected == 0) && !receiver.is_finished() {
-        let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE | Method::TRACE);
+        let usually_none =
+            matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE | Method::TRACE);
         let patience = if usually_none { FIN_WAIT } else { Duration::ZERO };
         match timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
             Ok(Ok(Some(part))) => ahead = Some(part),

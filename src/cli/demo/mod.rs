@@ -1,3 +1,116 @@
 //! `litequic demo`: HTTP/3 to try out on a laptop, with nothing to set up.
 
 pub mod origin;
+
+mod meter;
+
+use super::{
+    exit::{Exit, fail},
+    run::{LogArguments, control_runtime, origin as origin_address, serve},
+};
+use crate::{
+    app::{self, Options},
+    config::{Config, Level, Log, LogFormat, OriginAddress},
+    tls::{CertificateStore, SelfSigned, self_signed},
+};
+use clap::Args;
+use meter::Meter;
+use origin::DemoOrigin;
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+/// What `litequic demo` is told.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Where to listen, UDP; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
+    listen: SocketAddr,
+    /// Stand before this origin instead of a small one of its own: http://HOST[:PORT], HOST:PORT or unix:/PATH.
+    #[arg(long, value_name = "URL", value_parser = origin_address)]
+    origin: Option<OriginAddress>,
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// Serves until Ctrl-C.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let log = Log { level: Level::Warn, format: LogFormat::Auto };
+    if let Err(error) = arguments.log.start(&log) {
+        return fail(Exit::Usage, error);
+    }
+    match control_runtime() {
+        Ok(runtime) => runtime.block_on(demonstrate(arguments)),
+        Err(error) => fail(Exit::Software, error),
+    }
+}
+
+async fn demonstrate(arguments: Arguments) -> ExitCode {
+    let (origin, embedded) = match arguments.origin {
+        Some(origin) => (origin, None),
+        None => match DemoOrigin::bind((Ipv4Addr::LOCALHOST, 0).into()).await {
+            Ok((address, serving)) => {
+                let host = address.ip().to_string();
+                (OriginAddress::Tcp { host, port: address.port() }, Some(tokio::spawn(serving)))
+            }
+            Err(error) => return fail(Exit::Unavailable, format!("cannot start the demo's origin: {error}")),
+        },
+    };
+    let certificate = match self_signed(["localhost", "127.0.0.1", "::1"]) {
+        Ok(certificate) => certificate,
+        Err(error) => return fail(Exit::Software, format!("cannot make a certificate: {error}")),
+    };
+    let store = match certificate.certificate() {
+        Ok(certificate) => CertificateStore::new(certificate, []),
+        Err(error) => return fail(Exit::Software, error),
+    };
+    let config = Config::simple(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
+    let running = match app::start(&config, store, Options::default(), Meter::new).await {
+        Ok(running) => running,
+        Err(error) => return fail(Exit::from(&error), error),
+    };
+    let address = running.addresses.first().copied().unwrap_or(arguments.listen);
+    // Whoever closed our output does not want the text; the demo runs all the same.
+    let _ = io::stdout().write_all(welcome(address, &origin, embedded.is_some(), &certificate).as_bytes());
+    let _ = io::stdout().flush();
+    let exit = serve(running).await;
+    if let Some(serving) = embedded {
+        serving.abort();
+    }
+    exit
+}
+
+/// What to try, ready to be copied.
+fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certificate: &SelfSigned) -> String {
+    let port = address.port();
+    let reached = match address.ip() {
+        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        ip => ip,
+    };
+    let url = format!("https://{}/", SocketAddr::new(reached, port));
+    let litequic = std::env::current_exe().map_or_else(|_| "litequic".into(), |path| path.display().to_string());
+    let mut text = format!(
+        "litequic serves HTTP/3 at {url}\nbefore {} at {origin}\n\n\
+         litequic's own client:\n  {litequic} get --insecure {url}\n\n\
+         curl, where it was built with HTTP/3:\n  curl --http3-only --insecure {url}\n\n\
+         Chromium, told to trust this certificate and to begin with HTTP/3:\n  \
+         chromium --user-data-dir=\"$(mktemp -d)\" --enable-quic --origin-to-force-quic-on=localhost:{port} \
+         --ignore-certificate-errors-spki-list={} --host-resolver-rules=\"MAP localhost {reached}\" \
+         https://localhost:{port}/\n\n",
+        if embedded { "a small origin of its own" } else { "your origin" },
+        certificate.spki_sha256,
+    );
+    if embedded {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "The origin has /bytes/N (say /bytes/100M), /echo and /sink for uploads, /slow/MS, /drip/N/MS, /headers,\n\
+             /status/CODE, /early-hints, /trailers, and /fail/close, /fail/truncate, /fail/garbage.\n"
+        );
+    }
+    text + "What each request cost follows; Ctrl-C ends the demo.\n"
+}

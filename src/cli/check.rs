@@ -1,0 +1,58 @@
+//! `litequic check --config FILE`: says what is wrong with a configuration, or what it holds.
+
+use super::exit::Exit;
+use crate::{
+    app,
+    config::{self, Config, Faults},
+};
+use std::{
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+/// Prints one line about the configuration at `path` to stdout; or its faults to stderr, with [`Exit::Config`].
+pub fn run(path: &Path) -> ExitCode {
+    // Whoever closed our output does not want the rest of it: the exit code still says how it went.
+    match report(path) {
+        Ok(summary) => {
+            let _ = writeln!(io::stdout(), "{summary}");
+            ExitCode::SUCCESS
+        }
+        Err(faults) => {
+            let _ = writeln!(io::stderr(), "{faults}");
+            Exit::Config.into()
+        }
+    }
+}
+
+/// What the configuration at `path` holds, on one line.
+///
+/// # Errors
+///
+/// Its faults.
+pub fn report(path: &Path) -> Result<String, Faults> {
+    let config = config::load(path)?;
+    let mut summary = format!(
+        "{}: ok ({}, {}, {})",
+        path.display(),
+        count(config.routes.len(), "route"),
+        count(config.origins.len(), "origin"),
+        count(config.certificates.len(), "certificate"),
+    );
+    let idle = unused(&config);
+    if !idle.is_empty() {
+        summary += &format!("; no route leads to {}", idle.join(", "));
+    }
+    Ok(summary)
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The origins that no route names: allowed, since a route may be switched off for a while, but worth a word.
+fn unused(config: &Config) -> Vec<&str> {
+    let used = |name: &str| config.routes.iter().any(|route| route.origin == name);
+    config.origins.keys().map(String::as_str).filter(|name| !used(name)).collect()
+}

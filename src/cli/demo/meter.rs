@@ -1,0 +1,116 @@
+//! Tells what each request cost in CPU: the time that its worker's thread ran while it was served, QUIC included.
+
+use crate::{
+    exchange::{Abort, Body, BodyError, Exchange, Handler, Response},
+    net::thread_cpu_time,
+    proxy::Proxy,
+};
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::{
+    cell::Cell,
+    io::{self, Write},
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+/// After a response's last byte was handed to QUIC, so that sending it is counted as well.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// A proxy whose requests are metered.
+pub(super) struct Meter {
+    proxy: Proxy,
+    /// Requests being served: with more than one, each one's figure holds the others' work too.
+    open: Rc<Cell<usize>>,
+}
+
+impl Meter {
+    pub(super) fn new(proxy: Proxy) -> Self {
+        Self { proxy, open: Rc::default() }
+    }
+}
+
+impl Handler for Meter {
+    async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
+        let mut reading = Reading::new(&exchange, &self.open);
+        let response = self.proxy.handle(exchange).await?;
+        reading.status = Some(response.status());
+        Ok(response.map(|body| Body::stream(Metered { body, reading })))
+    }
+}
+
+/// What is known of a request; written out when it is dropped.
+struct Reading {
+    request: String,
+    status: Option<StatusCode>,
+    bytes: u64,
+    began: Option<Duration>,
+    /// Others were served meanwhile.
+    shared: bool,
+    open: Rc<Cell<usize>>,
+}
+
+impl Reading {
+    fn new(exchange: &Exchange, open: &Rc<Cell<usize>>) -> Self {
+        open.set(open.get() + 1);
+        let uri = exchange.request.uri();
+        let path = uri.path_and_query().map_or("", |path| path.as_str());
+        Self {
+            request: format!("{} {path}", exchange.request.method()),
+            status: None,
+            bytes: 0,
+            began: thread_cpu_time().ok(),
+            shared: open.get() > 1,
+            open: Rc::clone(open),
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.open.set(self.open.get().saturating_sub(1));
+        let shared = self.shared || self.open.get() > 0;
+        let request = std::mem::take(&mut self.request);
+        let (status, bytes, began) = (self.status, self.bytes, self.began);
+        // Detached on purpose: it ends by itself, or with the worker.
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(SETTLE).await;
+            let (Some(began), Ok(now)) = (began, thread_cpu_time()) else { return };
+            let status = status.map_or_else(|| "-".to_owned(), |status| status.as_u16().to_string());
+            let note = if shared { ", together with others" } else { "" };
+            let milliseconds = (now - began).as_secs_f64() * 1e3;
+            // Whoever closed our output does not want the text.
+            let _ = writeln!(io::stdout(), "{request} {status}: {bytes} bytes, {milliseconds:.2} ms of CPU{note}");
+        });
+    }
+}
+
+/// A response's body, counted.
+struct Metered {
+    body: Body,
+    reading: Reading,
+}
+
+impl HttpBody for Metered {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(pin!(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            self.reading.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,52 @@
+//! The one table from outcomes to exit codes: those of sysexits.h where it has one.
+
+use crate::app::StartError;
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// As asked.
+    Success = 0,
+    /// `get`: the response's status is 400 or above.
+    Status = 1,
+    /// `EX_USAGE`: the command line.
+    Usage = 64,
+    /// `EX_UNAVAILABLE`: an address cannot be bound, a server cannot be reached.
+    Unavailable = 69,
+    /// `EX_SOFTWARE`: litequic is at fault.
+    Software = 70,
+    /// `EX_IOERR`: the output cannot be written.
+    Output = 74,
+    /// `EX_PROTOCOL`: `get`: the server broke a rule, or broke off.
+    Protocol = 76,
+    /// `EX_CONFIG`: the configuration, or a file that it names.
+    Config = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl From<&StartError> for Exit {
+    fn from(error: &StartError) -> Self {
+        match error {
+            StartError::Certificates(_) => Self::Config,
+            StartError::Bind(_) | StartError::Admin { .. } => Self::Unavailable,
+            StartError::Tls(_) | StartError::Random | StartError::Worker { .. } => Self::Software,
+        }
+    }
+}
+
+/// Says why on standard error.
+pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
+    // Whoever closed our output gets the exit code alone.
+    let _ = writeln!(io::stderr(), "litequic: {why}");
+    exit.into()
+}

@@ -1,0 +1,183 @@
+//! `litequic run`: serves until it is told to stop.
+
+use super::exit::{Exit, fail};
+use crate::{
+    app::{self, Options, Running},
+    config::{self, Config, Level, LogFormat, OriginAddress},
+    lifecycle::{Lifecycle, Phase},
+    telemetry::log,
+};
+use clap::{Args, ValueEnum};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What `litequic run` is told.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The configuration.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "origin", "cert", "key"])]
+    config: Option<PathBuf>,
+    /// Without a configuration: the UDP address for HTTP/3, such as [::]:8443.
+    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    listen: Option<SocketAddr>,
+    /// Without a configuration: http://HOST[:PORT], HOST:PORT or unix:/PATH.
+    #[arg(long, value_name = "URL", required_unless_present = "config", value_parser = origin)]
+    origin: Option<OriginAddress>,
+    /// Without a configuration: the certificate chain, PEM.
+    #[arg(long, value_name = "FILE", required_unless_present = "config")]
+    cert: Option<PathBuf>,
+    /// Without a configuration: the certificate's private key, PEM.
+    #[arg(long, value_name = "FILE", required_unless_present = "config")]
+    key: Option<PathBuf>,
+    /// Write TLS secrets to the file that SSLKEYLOGFILE names: for Wireshark, never in production.
+    #[arg(long)]
+    key_log: bool,
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// How to log, instead of what the configuration says.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct LogArguments {
+    /// The least severe level that is logged.
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How the log is written: for people, or an object a line. On a terminal it is for people.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    log_format: Option<LogStyle>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogStyle {
+    Human,
+    Json,
+}
+
+/// An origin as the command line takes it: `http://` may be left out.
+pub(super) fn origin(text: &str) -> Result<OriginAddress, config::OriginAddressError> {
+    if text.contains("://") || text.starts_with("unix:") { text.parse() } else { format!("http://{text}").parse() }
+}
+
+impl LogArguments {
+    /// Sets the log up.
+    pub(super) fn start(self, config: &config::Log) -> Result<(), log::LogError> {
+        let level = self.log_level.map_or(config.level, |level| match level {
+            LogLevel::Error => Level::Error,
+            LogLevel::Warn => Level::Warn,
+            LogLevel::Info => Level::Info,
+            LogLevel::Debug => Level::Debug,
+            LogLevel::Trace => Level::Trace,
+        });
+        let format = self.log_format.map_or(config.format, |format| match format {
+            LogStyle::Human => LogFormat::Human,
+            LogStyle::Json => LogFormat::Json,
+        });
+        let level = match level {
+            Level::Error => tracing::Level::ERROR,
+            Level::Warn => tracing::Level::WARN,
+            Level::Info => tracing::Level::INFO,
+            Level::Debug => tracing::Level::DEBUG,
+            Level::Trace => tracing::Level::TRACE,
+        };
+        let format = match format {
+            LogFormat::Auto => log::Format::Auto,
+            LogFormat::Human => log::Format::Human,
+            LogFormat::Json => log::Format::Json,
+        };
+        log::init(level, format)
+    }
+}
+
+/// Serves until it is told to stop.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let config = match configuration(&arguments) {
+        Ok(config) => config,
+        Err(faults) => return fail(Exit::Config, faults),
+    };
+    if let Err(error) = arguments.log.start(&config.log) {
+        return fail(Exit::Usage, error);
+    }
+    let runtime = match control_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(Exit::Software, error),
+    };
+    runtime.block_on(async {
+        let started = match app::certificates(&config.certificates) {
+            Ok(certificates) => {
+                let options = Options { key_log: arguments.key_log };
+                app::start(&config, certificates, options, |proxy| proxy).await
+            }
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(running) => serve(running).await,
+            Err(error) => fail(Exit::from(&error), error),
+        }
+    })
+}
+
+fn configuration(arguments: &Arguments) -> Result<Config, config::Faults> {
+    match arguments {
+        Arguments { config: Some(file), .. } => config::load(file),
+        Arguments { listen: Some(listen), origin: Some(origin), cert: Some(cert), key: Some(key), .. } => {
+            Ok(Config::simple(*listen, origin.clone(), cert.clone(), key.clone()))
+        }
+        // The command line's rules ask for one or the other.
+        _ => Err(config::Faults(Vec::new())),
+    }
+}
+
+/// The control thread's runtime: admin listeners, signals.
+pub(super) fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// Serves until a signal, or `POST /drain`, and the drain after it.
+pub(super) async fn serve(running: Running) -> ExitCode {
+    let signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => return fail(Exit::Software, error),
+    };
+    let lifecycle = running.lifecycle.clone();
+    let outcome = tokio::select! {
+        outcome = running.wait() => outcome,
+        never = signals.obey(lifecycle) => match never {},
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(died) => fail(Exit::Software, died),
+    }
+}
+
+/// The signals that end litequic: the first drains, the second ends it now.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn obey(mut self, lifecycle: Lifecycle) -> std::convert::Infallible {
+        loop {
+            let name = tokio::select! {
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.interrupt.recv() => "SIGINT",
+            };
+            let next = if lifecycle.phase() < Phase::Leaving { Phase::Leaving } else { Phase::Stopping };
+            tracing::info!(signal = name, "told to {}", if next == Phase::Leaving { "drain" } else { "stop now" });
+            lifecycle.advance(next);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What is wrong with a configuration: where, what stands there, what would be right.
+
+use std::{fmt, path::PathBuf};
+
+/// One fault. Its `Display` is one line: `FILE:LINE:COLUMN: KEY = VALUE: PROBLEM; expected …; did you mean …?`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The file as it was named on the command line.
+    pub file: PathBuf,
+    /// From 1. `None` where the file as a whole is at fault.
+    pub line: Option<usize>,
+    /// In characters, from 1.
+    pub column: Option<usize>,
+    /// The path of the key, such as `routes[1].host`; empty where no key is at fault.
+    pub key: String,
+    /// What stands there, as it is written, cut to [`Fault::MAX_QUOTE`] characters.
+    pub value: Option<String>,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What would be right.
+    pub expected: Option<String>,
+    /// The known key, name or word that is nearest to what was written.
+    pub nearest: Option<String>,
+}
+
+impl Fault {
+    /// Characters of a key or a value that a message quotes at most.
+    pub const MAX_QUOTE: usize = 60;
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+            if let Some(value) = &self.value {
+                write!(f, " = {value}")?;
+            }
+        }
+        write!(f, ": {}", self.problem)?;
+        if let Some(expected) = &self.expected {
+            write!(f, "; expected {expected}")?;
+        }
+        match &self.nearest {
+            Some(nearest) => write!(f, "; did you mean {nearest}?"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Every fault of a configuration, in the order of the file; at least one. Its `Display` has a line a fault and a
+/// last one that counts them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faults(pub Vec<Fault>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.0 {
+            writeln!(f, "{fault}")?;
+        }
+        match self.0.len() {
+            1 => f.write_str("1 fault"),
+            many => write!(f, "{many} faults"),
+        }
+    }
+}
+
+impl std::error::Error for Faults {}
+
+/// `text` on one line, cut to [`Fault::MAX_QUOTE`] characters.
+pub(super) fn quote(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let mut quoted: String =
+        line.chars().take(Fault::MAX_QUOTE).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if line.chars().nth(Fault::MAX_QUOTE).is_some() || line.len() < text.trim_end().len() {
+        quoted.push('…');
+    }
+    quoted
+}
+
+/// The one of `known` that is nearest to `written`, unless all are far off.
+pub(super) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    if written.len() > Fault::MAX_QUOTE {
+        return None;
+    }
+    let written = written.to_lowercase();
+    // A third of the letters may be wrong; or one is the other's beginning: "warning" is "warn", "log" is not "url".
+    let tolerance = (written.chars().count() / 3).max(1);
+    let begins = |one: &str, other: &str| one.starts_with(other) && other.len() * 2 >= one.len();
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(&written, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, known)| *distance <= tolerance || begins(&written, known) || begins(known, &written))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_is_one_bounded_line() {
+        assert_eq!(quote("\"short\""), "\"short\"");
+        assert_eq!(quote("[\n  1,\n]"), "[…");
+        assert_eq!(quote("a\u{1b}[31mb"), "a\u{fffd}[31mb");
+        assert_eq!(quote(&"x".repeat(61)).chars().count(), Fault::MAX_QUOTE + 1);
+        assert_eq!(quote(&"é".repeat(60)), "é".repeat(60));
+    }
+
+    #[test]
+    fn the_nearest_word_is_found_and_a_far_one_is_not() {
+        let known = ["max_headers", "max_header_bytes", "host", "url"];
+        for (written, expected) in [
+            ("max_heders", Some("max_headers")),
+            ("max-headers", Some("max_headers")),
+            ("MAX_HEADER_BYTES", Some("max_header_bytes")),
+            ("hsot", Some("host")),
+            ("hosts", Some("host")),
+            ("hosting", Some("host")),
+            ("max", None),
+            ("log", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(written, known), expected, "{written}");
+        }
+    }
+}

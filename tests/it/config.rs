@@ -1,0 +1,312 @@
+//! The configuration as an operator meets it: example files, every message, the schema, the reference.
+
+use litequic::{
+    cli::check,
+    config::{self, Config, Listen, Route, Workers},
+};
+use proptest::prelude::*;
+use serde_json::Value as Json;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config");
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
+
+fn toml_files(directory: impl AsRef<Path>) -> Vec<PathBuf> {
+    let entries = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|ext| ext == "toml")).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{}", directory.as_ref().display());
+    files
+}
+
+fn environment(name: &str) -> Option<String> {
+    let value = match name {
+        "PORT" => "8443",
+        "TLS" => "/tls",
+        "SCHEME" => "gopher",
+        _ => return None,
+    };
+    Some(value.into())
+}
+
+fn parse(text: &str) -> Result<Config, config::Faults> {
+    config::parse(text, Path::new("litequic.toml"), environment)
+}
+
+/// With `LITEQUIC_BLESS=1` in the environment the messages are written instead of compared.
+#[test]
+fn every_invalid_file_gets_its_exact_message() {
+    let bless = std::env::var_os("LITEQUIC_BLESS").is_some();
+    for path in toml_files(Path::new(FIXTURES).join("invalid")) {
+        let name = Path::new(path.file_name().unwrap());
+        let faults = config::parse(&fs::read_to_string(&path).unwrap(), name, environment).unwrap_err();
+        let message = format!("{faults}\n");
+        if bless {
+            fs::write(path.with_extension("txt"), &message).unwrap();
+        }
+        let expected = fs::read_to_string(path.with_extension("txt")).unwrap();
+        assert_eq!(message, expected, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_file_with_five_faults_names_five() {
+    let path = Path::new(FIXTURES).join("invalid/five-faults.toml");
+    let faults = config::load(&path).unwrap_err();
+    let keys: Vec<_> = faults.0.iter().map(|fault| (fault.line.unwrap(), fault.key.as_str())).collect();
+    assert_eq!(
+        keys,
+        [
+            (2, "listen.udp"),
+            (3, "listen.wokers"),
+            (13, "limits.max_header_bytes"),
+            (14, "limits.max_headers"),
+            (17, "timeouts.idle")
+        ]
+    );
+    assert!(faults.to_string().ends_with("\n5 faults"));
+}
+
+#[test]
+fn every_example_is_valid() {
+    for path in toml_files(EXAMPLES) {
+        config::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
+    }
+}
+
+#[test]
+fn check_says_what_a_file_holds() {
+    for (file, summary) in [
+        ("config/edge.toml", "config/edge.toml: ok (3 routes, 3 origins, 2 certificates)"),
+        ("config/sidecar.toml", "config/sidecar.toml: ok (1 route, 1 origin, 1 certificate)"),
+    ] {
+        // Tests run in the package's directory.
+        assert_eq!(check::report(Path::new(file)).unwrap(), summary);
+    }
+}
+
+#[test]
+fn check_names_an_origin_that_no_route_leads_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("litequic.toml");
+    let text = fs::read_to_string("config/edge.toml").unwrap().replace("origin = \"packager\"", "origin = \"uploads\"");
+    fs::write(&path, text).unwrap();
+    assert!(check::report(&path).unwrap().ends_with("; no route leads to packager"));
+}
+
+#[test]
+fn the_full_example_is_the_defaults() {
+    let certificate = |file| Path::new(EXAMPLES).join("tls").join(file);
+    let origin = "http://127.0.0.1:8080".parse().unwrap();
+    let defaults = Config::simple(Listen::UDP, origin, certificate("tls.crt"), certificate("tls.key"));
+    assert_eq!(config::load(&Path::new(EXAMPLES).join("full.toml")).unwrap(), defaults);
+    let sidecar = config::load(&Path::new(EXAMPLES).join("sidecar.toml")).unwrap();
+    assert_eq!(Config { admin: defaults.admin.clone(), ..sidecar }, defaults);
+}
+
+#[test]
+fn the_full_example_has_every_key_that_has_a_default() {
+    let text = fs::read_to_string(Path::new(EXAMPLES).join("full.toml")).unwrap();
+    let table: toml::Table = text.parse().unwrap();
+    for (key, property) in keys() {
+        let shown_elsewhere = key.starts_with("routes[]") || key.starts_with("origins.NAME");
+        if property.get("default").is_some() && !shown_elsewhere {
+            let found =
+                key.split('.').try_fold(&toml::Value::Table(table.clone()), |value, key| value.get(key)).is_some();
+            assert!(found, "{key}");
+        }
+    }
+}
+
+#[test]
+fn what_the_examples_do_not_show_is_read_as_well() {
+    let path = Path::new(FIXTURES).join("valid/everything-else.toml");
+    let config =
+        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+    assert_eq!(config.listen.udp, ["127.0.0.1:8443".parse().unwrap(), "[::1]:8444".parse().unwrap()]);
+    assert_eq!(config.listen.workers, Workers::Count(2.try_into().unwrap()));
+    assert_eq!(config.certificates[0].cert, Path::new("/tls/tls.crt"));
+    assert_eq!(config.certificates[0].key, Path::new("/etc/tls.key"));
+    let route = Route {
+        host: Some("example.com".into()),
+        rewrite_host: Some("origin:8080".into()),
+        max_body_bytes: Some(u64::MAX),
+        ..Route::catch_all("socket")
+    };
+    assert_eq!(config.routes, [route]);
+    assert_eq!(config.origins["socket"].address.to_string(), "unix:/etc/app.sock");
+    assert_eq!(config.origins["socket"].max_age, None);
+    assert_eq!(config.origins["unused"].address.to_string(), "http://[::1]:80");
+    assert_eq!(config.limits.max_body_bytes, Some(1000));
+    assert_eq!(config.limits.worker_send_buffer, 3 << 29);
+    assert_eq!(config.timeouts.drain_grace.as_secs(), 90);
+    assert_eq!(config.trusted_proxies[0].prefix, 32);
+}
+
+#[test]
+fn origin_serves_what_no_route_takes() {
+    let base = "[[certificates]]\ncert = 'c'\nkey = 'k'\n[origin]\nurl = 'http://a'\n[origins.b]\nurl = 'http://b'\n";
+    for (route, origins) in [
+        ("", &["origin"][..]),
+        ("[[routes]]\npath_prefix = '/b'\norigin = 'b'", &["b", "origin"]),
+        ("[[routes]]\nhost = 'b'\norigin = 'b'", &["b", "origin"]),
+        ("[[routes]]\norigin = 'b'", &["b"]),
+        ("[[routes]]\norigin = 'origin'\nmax_body_bytes = 5", &["origin"]),
+    ] {
+        let config = parse(&format!("{base}{route}")).unwrap();
+        let found: Vec<_> = config.routes.iter().map(|route| route.origin.as_str()).collect();
+        assert_eq!(found, origins, "{route}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let large = directory.path().join("large.toml");
+    fs::write(&large, "#".repeat((1 << 20) + 1)).unwrap();
+    let binary = directory.path().join("binary.toml");
+    fs::write(&binary, b"a = \"\xff\"").unwrap();
+    for (path, problem) in [
+        (directory.path().join("absent.toml"), "cannot be read: No such file or directory (os error 2)"),
+        (directory.path().into(), "cannot be read: Is a directory (os error 21)"),
+        (large, "is larger than 1 MiB"),
+        (binary, "is not UTF-8"),
+    ] {
+        let message = config::load(&path).unwrap_err().to_string();
+        assert_eq!(message, format!("{}: {problem}; expected a file of TOML\n1 fault", path.display()));
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused_and_not_followed() {
+    for text in [
+        format!("a = {}", "[".repeat(100_000)),
+        format!("a = {}", "{b=".repeat(100_000)),
+        format!("{}x = 1", "a.".repeat(50_000)),
+    ] {
+        parse(&text).unwrap_err();
+    }
+}
+
+/// Every key of the schema that holds a value, by its path.
+fn keys() -> BTreeMap<String, Json> {
+    fn collect(path: &str, schema: &Json, keys: &mut BTreeMap<String, Json>) {
+        if let Some(properties) = schema["properties"].as_object() {
+            for (key, inner) in properties {
+                let key = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect(&key, inner, keys);
+            }
+        } else if schema["items"].is_object() {
+            collect(&format!("{path}[]"), &schema["items"], keys);
+        } else if schema["additionalProperties"].is_object() {
+            collect(&format!("{path}.NAME"), &schema["additionalProperties"], keys);
+        } else {
+            keys.insert(path.into(), schema.clone());
+        }
+    }
+    let mut keys = BTreeMap::new();
+    collect("", &config::schema(), &mut keys);
+    keys
+}
+
+#[test]
+fn the_schema_knows_every_key_with_its_description() {
+    let keys = keys();
+    assert_eq!(keys["limits.max_header_bytes"]["default"], "32 KiB");
+    assert_eq!(keys["limits.max_header_bytes"]["maximum"], 1 << 20);
+    assert_eq!(keys["log.level"]["enum"][1], "warn");
+    for key in ["certificates[].cert", "routes[].origin", "origins.NAME.url", "origin.dns_interval", "trusted_proxies"]
+    {
+        assert!(keys.contains_key(key), "{key}");
+    }
+    for (key, property) in keys {
+        assert!(property["description"].as_str().is_some_and(|text| text.ends_with('.')), "{key}");
+    }
+}
+
+#[test]
+fn the_schema_takes_every_example() {
+    fn check(at: &str, value: &Json, schema: &Json) {
+        if let Some(table) = value.as_object() {
+            for required in schema["required"].as_array().into_iter().flatten() {
+                assert!(table.contains_key(required.as_str().unwrap()), "{at}: {required}");
+            }
+            for (key, value) in table {
+                let inner = schema["properties"].get(key).unwrap_or(&schema["additionalProperties"]);
+                assert!(inner.is_object(), "{at}.{key}");
+                check(&format!("{at}.{key}"), value, inner);
+            }
+        } else if let (Some(array), true) = (value.as_array(), schema["items"].is_object()) {
+            array.iter().for_each(|value| check(at, value, &schema["items"]));
+        } else {
+            let kinds = schema["anyOf"].as_array().map_or_else(|| std::slice::from_ref(schema), Vec::as_slice);
+            let kind = match value {
+                Json::String(_) => "string",
+                Json::Number(_) => "integer",
+                Json::Bool(_) => "boolean",
+                _ => "array",
+            };
+            let fits = |schema: &Json| {
+                schema["const"] == *value
+                    || schema["type"] == kind
+                    || schema["type"].as_array().is_some_and(|types| types.iter().any(|one| one == kind))
+            };
+            assert!(kinds.iter().any(fits), "{at}: {value} is not {schema}");
+        }
+    }
+    for path in toml_files(EXAMPLES).into_iter().chain(toml_files(Path::new(FIXTURES).join("valid"))) {
+        let table: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        check(&path.display().to_string(), &serde_json::to_value(table).unwrap(), &config::schema());
+    }
+}
+
+/// The rows of docs/configuration.md: `| key | default | … |`.
+#[test]
+fn the_reference_has_every_key_with_its_default() {
+    let reference = include_str!("../../docs/configuration.md");
+    let mut rows = BTreeMap::new();
+    for line in reference.lines() {
+        let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`').to_owned());
+        let (Some(""), Some(key), Some(default)) = (cells.next().as_deref(), cells.next(), cells.next()) else {
+            continue;
+        };
+        if key != "key" && !key.starts_with('-') {
+            assert_eq!(rows.insert(key.clone(), default), None, "{key} stands there twice");
+        }
+    }
+    // [origin] and [origins.NAME] have the same keys: one table for both.
+    let keys: BTreeMap<_, _> = keys()
+        .into_iter()
+        .filter(|(key, _)| !key.starts_with("origins.NAME."))
+        .map(|(key, property)| (key, property.get("default").map_or_else(|| "–".to_owned(), Json::to_string)))
+        .collect();
+    assert_eq!(rows, keys);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(text in any::<String>()) {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_change_of_a_file_makes_the_parser_panic(
+        file in prop::sample::select(toml_files(EXAMPLES).into_iter().chain(toml_files(Path::new(FIXTURES).join("invalid"))).collect::<Vec<_>>()),
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0..12_usize, "[\\[\\]{}=.\"'$#,\n 0-9a-z_é-]{0,6}"), 1..6),
+    ) {
+        let mut text: Vec<char> = fs::read_to_string(file).unwrap().chars().collect();
+        for (index, length, insert) in cuts {
+            let start = index.index(text.len() + 1);
+            let end = (start + length).min(text.len());
+            text.splice(start..end, insert.chars());
+        }
+        if let Err(faults) = parse(&text.into_iter().collect::<String>()) {
+            prop_assert!(!faults.0.is_empty());
+            prop_assert!(faults.0.iter().all(|fault| !fault.to_string().contains('\n')));
+        }
+    }
+}

@@ -199,7 +199,7 @@ pub async fn start<H: Handler>(
 
 fn worker_count(workers: Workers) -> usize {
     match workers {
-        Workers::Auto => Cpus::detect().workers().min(MAX_WORKERS),
+        Workers::Auto => Cpus::detect().workers().get().min(MAX_WORKERS),
         Workers::Count(count) => usize::from(count.get()).min(MAX_WORKERS),
     }
 }

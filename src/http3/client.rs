@@ -120,12 +120,9 @@ pub async fn send(
 
 /// The control stream's beginning.
 fn settings() -> Bytes {
-    let mut payload = BytesMut::new();
-    Settings { max_field_section_size: Some(LIMITS.bytes as u64), ..Settings::default() }.encode(None, &mut payload);
     let mut out = BytesMut::new();
     StreamType::Control.encode(&mut out);
-    FrameHeader { kind: FrameType::Settings, length: payload.len() as u64 }.encode(&mut out);
-    out.extend_from_slice(&payload);
+    Settings { max_field_section_size: Some(LIMITS.bytes as u64), ..Settings::default() }.encode(None, &mut out);
     out.freeze()
 }
 

@@ -4,7 +4,7 @@ use super::{
     budget::{Budget, Lease},
     control,
     error::Code,
-    frame::{Endpoint, FrameHeader, FrameType, encode_goaway},
+    frame::{Endpoint, encode_goaway},
     qpack::FieldLimits,
     request,
     send::{Sender, application_error},
@@ -231,16 +231,10 @@ async fn goaway<H>(
 async fn control_stream<H>(connection: &Connection<H>) -> Result<SendStream, s2n_quic::connection::Error> {
     let mut handle = connection.handle.clone();
     let mut stream = handle.open_send_stream().await?;
-    let mut payload = BytesMut::new();
-    Settings {
-        max_field_section_size: Some(u64::from(connection.front.limits.max_header_bytes)),
-        ..Settings::default()
-    }
-    .encode(None, &mut payload);
     let mut out = BytesMut::new();
     StreamType::Control.encode(&mut out);
-    FrameHeader { kind: FrameType::Settings, length: payload.len() as u64 }.encode(&mut out);
-    out.extend_from_slice(&payload);
+    let max_field_section_size = Some(u64::from(connection.front.limits.max_header_bytes));
+    Settings { max_field_section_size, ..Settings::default() }.encode(None, &mut out);
     // An error means that the connection is gone.
     let _ = stream.send(out.freeze()).await;
     Ok(stream)

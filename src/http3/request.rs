@@ -9,7 +9,7 @@ use super::{
     receive::{Fault, Receiver, RequestBody, Verdict},
     send::{SendError, Sender},
 };
-use crate::exchange::{Abort, Body, Exchange, Handler, Interim, InterimQueue, Request, Response};
+use crate::exchange::{Abort, Body, Exchange, Handler, Interim, Request, Response};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name};
 use http_body::Body as _;
@@ -92,7 +92,7 @@ enum Failure {
     /// The response broke off.
     Response,
     /// The handler gave none.
-    Aborted(Abort),
+    Aborted,
 }
 
 /// Why a request does not reach the handler.
@@ -220,13 +220,29 @@ async fn exchange<H: Handler>(
     let exchange = Exchange { request, client: Rc::clone(&connection.client), interim };
     let mut answer = pin!(connection.handler.handle(exchange));
     let mut check = pin!(sleep(STOPPED_CHECK));
+    let mut answered = None;
     let response = loop {
-        match poll_fn(|cx| poll_answer(cx, answer.as_mut(), &queue, check.as_mut(), sender)).await {
+        let next = poll_fn(|cx| {
+            if answered.is_none()
+                && let Poll::Ready(response) = answer.as_mut().poll(cx)
+            {
+                answered = Some(response);
+            }
+            // What the origin sent before its final response goes out before it.
+            if let Poll::Ready((status, fields)) = queue.poll_next(cx) {
+                return Poll::Ready(Answer::Interim(status, fields));
+            }
+            match answered.take() {
+                Some(response) => Poll::Ready(Answer::Final(response)),
+                None => poll_stopped(cx, check.as_mut(), sender).map(|()| Answer::Stopped),
+            }
+        });
+        match next.await {
             Answer::Interim(status, fields) => {
                 connection.front.count_response(status);
                 sender.send(header(status, &fields)?.freeze()).await.map_err(Failure::Send)?;
             }
-            Answer::Final(response) => break response.map_err(Failure::Aborted)?,
+            Answer::Final(response) => break response.map_err(|_| Failure::Aborted)?,
             Answer::Stopped => return Err(Failure::Send(SendError::Stopped)),
         }
     };
@@ -241,26 +257,6 @@ enum Answer {
     Interim(StatusCode, HeaderMap),
     Final(Result<Response, Abort>),
     Stopped,
-}
-
-fn poll_answer(
-    cx: &mut Context<'_>,
-    answer: Pin<&mut impl Future<Output = Result<Response, Abort>>>,
-    queue: &InterimQueue,
-    check: Pin<&mut Sleep>,
-    sender: &mut Sender,
-) -> Poll<Answer> {
-    let answered = answer.poll(cx);
-    if let Poll::Ready((status, fields)) = queue.poll_next(cx) {
-        if let Poll::Ready(response) = answered {
-            return Poll::Ready(Answer::Final(response)); // too late for an interim response
-        }
-        return Poll::Ready(Answer::Interim(status, fields));
-    }
-    if let Poll::Ready(response) = answered {
-        return Poll::Ready(Answer::Final(response));
-    }
-    poll_stopped(cx, check, sender).map(|()| Answer::Stopped)
 }
 
 /// Ready once the client wants no more of the response.
@@ -361,7 +357,7 @@ fn abandon(sender: &mut Sender, failure: Failure, verdict: &Verdict) {
         Failure::Request(Fault::Connection(_)) => return, // the connection's close says it
         Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
         Failure::Send(SendError::Stopped | SendError::TimedOut) => Code::RequestCancelled,
-        Failure::Response | Failure::Aborted(_) => Code::InternalError,
+        Failure::Response | Failure::Aborted => Code::InternalError,
     };
     verdict.stop_with(code);
     sender.reset(code);

@@ -154,3 +154,71 @@ impl Validator for Format {
         (!self.is_siblings(id)).then_some(len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s2n_quic_core::inet::SocketAddress;
+    use std::collections::HashSet;
+
+    const GENERATION: u8 = 9;
+
+    fn format(server_id: &[u8], worker: u8) -> Format {
+        Format::new(Layout::new(server_id.try_into().unwrap()), GENERATION, WorkerIndex(worker), 4)
+    }
+
+    fn generate(format: &mut Format) -> Vec<u8> {
+        let address = SocketAddress::default();
+        format.generate(&ConnectionInfo::new(&address)).as_bytes().to_vec()
+    }
+
+    fn validate(format: &Format, buffer: &[u8]) -> Option<usize> {
+        let address = SocketAddress::default();
+        format.validate(&ConnectionInfo::new(&address), buffer)
+    }
+
+    #[test]
+    fn an_id_says_what_the_layout_says() {
+        let table: &[(&[u8], u8)] = &[(&[], 0b1110_1111), (&[1], 16), (&[1, 2], 17), (&[1, 2, 3, 4], 19)];
+        for (server_id, first) in table {
+            let mut format = format(server_id, 3);
+            let id = generate(&mut format);
+            let head = [&[*first], *server_id, &[GENERATION, 3]].concat();
+            assert!(id.starts_with(&head), "{id:?}");
+            assert_eq!(id.len(), format.layout.id_len());
+            assert_eq!(id.len(), 16 + server_id.len());
+            assert_eq!(id[format.layout.generation_offset()], GENERATION);
+            assert_eq!(id[format.layout.worker_offset()], 3);
+        }
+    }
+
+    #[test]
+    fn a_server_id_of_five_octets_is_refused() {
+        assert_eq!(ServerId::try_from(&[0; 5][..]), Err(LayoutError(5)));
+    }
+
+    #[test]
+    fn ids_are_unique() {
+        let mut format = format(&[], 0);
+        let ids: HashSet<_> = (0..10_000).map(|_| generate(&mut format)).collect();
+        assert_eq!(ids.len(), 10_000);
+    }
+
+    #[test]
+    fn packets_of_sibling_workers_are_left_alone() {
+        let own = format(&[], 1);
+        let id = |generation, worker| [&[0xef, generation, worker], &[0; 30][..]].concat();
+        let table = [
+            ("our own", id(GENERATION, 1), Some(16)),
+            ("a sibling's", id(GENERATION, 2), None),
+            ("of a worker that does not exist", id(GENERATION, 4), Some(16)),
+            ("of a process before", id(GENERATION - 1, 2), Some(16)),
+            ("just long enough", id(GENERATION, 1)[..16].to_vec(), Some(16)),
+            ("too short", id(GENERATION, 1)[..15].to_vec(), None),
+            ("empty", vec![], None),
+        ];
+        for (what, buffer, expected) in table {
+            assert_eq!(validate(&own, &buffer), expected, "{what}");
+        }
+    }
+}

@@ -62,3 +62,24 @@ impl Subscriber for Occupancy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_is_given_back_whether_or_not_the_handshake_was_done() {
+        let metrics = Arc::<WorkerMetrics>::default();
+        let gauges = || (metrics.handshakes_open.get(), metrics.connections_open.get(), metrics.connections.get());
+        let given_up = Seat::take(&metrics);
+        let mut served = Seat::take(&metrics);
+        assert_eq!(gauges(), (2, 2, 0));
+        served.handshake_done();
+        served.handshake_done();
+        assert_eq!(gauges(), (1, 2, 1));
+        drop(given_up);
+        assert_eq!(gauges(), (0, 1, 1));
+        drop(served);
+        assert_eq!(gauges(), (0, 0, 1));
+    }
+}

@@ -63,3 +63,88 @@ fn has_aes() -> bool {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     return false;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed};
+    use rustls::{CipherSuite, ClientConfig, ClientConnection, HandshakeKind, ServerConnection, pki_types::ServerName};
+    use std::io::Write;
+
+    fn server(made: &SelfSigned, tickets: &Tickets) -> Arc<ServerConfig> {
+        let store = CertificateStore::new(made.certificate().unwrap(), []);
+        server_config(CertificateResolver::new(store), tickets, false).unwrap()
+    }
+
+    /// A handshake in memory, up to the tickets.
+    fn shake(
+        server: &Arc<ServerConfig>,
+        client: &Arc<ClientConfig>,
+        name: &'static str,
+    ) -> Result<ClientConnection, rustls::Error> {
+        let mut server = ServerConnection::new(Arc::clone(server))?;
+        let mut client = ClientConnection::new(Arc::clone(client), ServerName::try_from(name).unwrap())?;
+        for _ in 0..4 {
+            let mut bytes = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut bytes).unwrap();
+            }
+            server.read_tls(&mut bytes.as_slice()).unwrap();
+            server.process_new_packets()?;
+            let mut bytes = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut bytes).unwrap();
+            }
+            client.read_tls(&mut bytes.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(client)
+    }
+
+    fn trusting(pem: &str) -> Arc<ClientConfig> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(pem.as_bytes()).unwrap();
+        Arc::new(client_config(&Trust::File(file.path().into()), false).unwrap())
+    }
+
+    #[test]
+    fn a_client_that_trusts_the_certificate_agrees_on_h3() {
+        let made = self_signed(["localhost"]).unwrap();
+        let server = server(&made, &Tickets::random().unwrap());
+        let client = shake(&server, &trusting(&made.cert_pem), "localhost").unwrap();
+        assert_eq!(client.alpn_protocol(), Some(&b"h3"[..]));
+        assert_eq!(client.negotiated_cipher_suite().unwrap().suite(), CipherSuite::TLS13_AES_128_GCM_SHA256);
+        assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full));
+    }
+
+    #[test]
+    fn only_an_insecure_client_accepts_a_stranger() {
+        let tickets = Tickets::random().unwrap();
+        let server = server(&self_signed(["localhost"]).unwrap(), &tickets);
+        let stranger = self_signed(["localhost"]).unwrap();
+        assert!(shake(&server, &trusting(&stranger.cert_pem), "localhost").is_err());
+        let insecure = Arc::new(client_config(&Trust::Insecure, false).unwrap());
+        assert!(shake(&server, &insecure, "elsewhere.test").is_ok());
+    }
+
+    #[test]
+    fn a_ticket_outlives_a_new_configuration_with_the_same_key() {
+        let made = self_signed(["localhost"]).unwrap();
+        let tickets = Tickets::random().unwrap();
+        let client = trusting(&made.cert_pem);
+        shake(&server(&made, &tickets), &client, "localhost").unwrap();
+        let resumed = shake(&server(&made, &tickets), &client, "localhost").unwrap();
+        assert_eq!(resumed.handshake_kind(), Some(HandshakeKind::Resumed));
+        let elsewhere = shake(&server(&made, &Tickets::random().unwrap()), &client, "localhost").unwrap();
+        assert_eq!(elsewhere.handshake_kind(), Some(HandshakeKind::Full));
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_named() {
+        let missing = client_config(&Trust::File("/nonexistent/ca.pem".into()), false).unwrap_err();
+        assert!(missing.to_string().contains("/nonexistent/ca.pem"), "{missing}");
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        let error = client_config(&Trust::File(empty.path().into()), false).unwrap_err();
+        assert!(error.to_string().contains("holds no usable certificate"), "{error}");
+    }
+}

@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn the_smallest_quota_on_the_way_up_counts() {
-        let table: &[(&str, &str, &[(&str, &str)], Option<f64>)] = &[
+        type Files = &'static [(&'static str, &'static str)];
+        let table: &[(&str, &str, Files, Option<f64>)] = &[
             ("v2", "0::/a/b\n", &[("a/b/cpu.max", "200000 100000\n")], Some(2.0)),
             ("v2, parent", "0::/a/b\n", &[("a/b/cpu.max", "max 100000\n"), ("a/cpu.max", "50000 100000\n")], Some(0.5)),
             ("v2, container's root", "0::/\n", &[("cpu.max", "150000 100000\n")], Some(1.5)),

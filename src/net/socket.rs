@@ -121,8 +121,8 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    const WORKERS: u16 = 4;
-    const STEERING: Steering = Steering { id_len: 16, worker_offset: 2, workers: WORKERS };
+    const WORKERS: u8 = 4;
+    const STEERING: Steering = Steering { id_len: 16, worker_offset: 2, workers: WORKERS as u16 };
 
     fn group(address: &str) -> (Vec<UdpSocket>, u16) {
         let sockets = bind_group(address.parse().unwrap(), WORKERS.into(), &STEERING).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     fn assert_steered(sockets: &[UdpSocket], from: &str, to: &str) {
         for tag in 0..8 {
             let client = UdpSocket::bind(from).unwrap();
-            for worker in 0..WORKERS as u8 {
+            for worker in 0..WORKERS {
                 for datagram in [short(worker, tag), long(0xe0, worker, tag)] {
                     client.send_to(&datagram, to).unwrap();
                     assert_eq!(receive(sockets), (usize::from(worker), datagram), "{from} {to}");
@@ -192,7 +192,7 @@ mod tests {
         for tag in 0..64 {
             let client = UdpSocket::bind("127.0.0.1:0").unwrap();
             let mut first = None;
-            for worker in 0..WORKERS as u8 {
+            for worker in 0..WORKERS {
                 client.send_to(&long(0xc0, worker, tag), ("127.0.0.1", port)).unwrap();
                 let (socket, _) = receive(&sockets);
                 seen[socket] = true;

@@ -153,7 +153,7 @@ mod tests {
             let code = u32::from(i.code);
             let mut test = |true_branch: bool| at += usize::from(if true_branch { i.jump_true } else { i.jump_false });
             match code {
-                0x80 => accumulator = datagram.len() as u32,
+                0x80 => accumulator = u32::try_from(datagram.len()).unwrap(),
                 0x30 => match datagram.get(offset) {
                     Some(byte) => accumulator = u32::from(*byte),
                     None => return 0,

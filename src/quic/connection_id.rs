@@ -24,11 +24,11 @@ use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Vali
 pub const MAX_WORKERS: usize = 256;
 
 /// Octets of an ID without server ID.
-const BASE_LEN: usize = 16;
+const BASE_LEN: u8 = 16;
 /// RFC 9000 §17.2: a connection ID has 20 octets at most.
-const MAX_LEN: usize = 20;
+const MAX_LEN: u8 = 20;
 /// Octets of the longest server ID.
-const MAX_SERVER_ID_LEN: usize = MAX_LEN - BASE_LEN;
+const MAX_SERVER_ID_LEN: u8 = MAX_LEN - BASE_LEN;
 /// "This ID cannot be routed" in the config rotation bits.
 const UNROUTABLE: u8 = 0b111 << 5;
 
@@ -39,7 +39,7 @@ pub struct WorkerIndex(pub u8);
 /// Which server a QUIC-LB balancer is to route to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerId {
-    octets: [u8; MAX_SERVER_ID_LEN],
+    octets: [u8; MAX_SERVER_ID_LEN as usize],
     len: u8,
 }
 
@@ -52,7 +52,7 @@ impl TryFrom<&[u8]> for ServerId {
     type Error = LayoutError;
 
     fn try_from(id: &[u8]) -> Result<Self, LayoutError> {
-        let mut octets = [0; MAX_SERVER_ID_LEN];
+        let mut octets = [0; MAX_SERVER_ID_LEN as usize];
         octets.get_mut(..id.len()).ok_or(LayoutError(id.len()))?.copy_from_slice(id);
         Ok(Self { octets, len: u8::try_from(id.len()).map_err(|_| LayoutError(id.len()))? })
     }
@@ -78,7 +78,7 @@ impl Layout {
 
     /// Octets of every ID.
     pub fn id_len(&self) -> usize {
-        BASE_LEN + usize::from(self.server_id.len)
+        usize::from(BASE_LEN + self.server_id.len)
     }
 
     /// The process generation's place.
@@ -94,7 +94,7 @@ impl Layout {
     fn first_octet(&self) -> u8 {
         let rotation = if self.server_id.len == 0 { UNROUTABLE } else { 0 };
         // At most 19: five bits hold it.
-        let length = (BASE_LEN as u8 - 1) + self.server_id.len;
+        let length = BASE_LEN - 1 + self.server_id.len;
         rotation | length
     }
 }
@@ -114,9 +114,9 @@ impl Format {
         Self { layout, generation, worker, workers }
     }
 
-    fn issue(&self) -> [u8; MAX_LEN] {
+    fn issue(&self) -> [u8; MAX_LEN as usize] {
         // rand's generator is a CSPRNG, reseeded from the system. Octets beyond the ID's length are not used.
-        let mut id: [u8; MAX_LEN] = rand::random();
+        let mut id: [u8; MAX_LEN as usize] = rand::random();
         let head = std::iter::once(self.layout.first_octet())
             .chain(self.layout.server_id.as_bytes().iter().copied())
             .chain([self.generation, self.worker.0]);

@@ -28,6 +28,7 @@ pub(super) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction])
     let mut filter: Vec<sock_filter> =
         program.iter().map(|i| sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.operand }).collect();
     let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let value_len = socklen_t::try_from(size_of::<sock_fprog>()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = sock_fprog { len, filter: filter.as_mut_ptr() };
     // SAFETY: socket(7), SO_ATTACH_REUSEPORT_CBPF: the option's value is a sock_fprog, whose size is given and whose
     // filter points to `len` instructions. The kernel copies them before it returns, and `filter` lives until then.
@@ -37,7 +38,7 @@ pub(super) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction])
             libc::SOL_SOCKET,
             libc::SO_ATTACH_REUSEPORT_CBPF,
             (&raw const program).cast::<c_void>(),
-            size_of::<sock_fprog>() as socklen_t,
+            value_len,
         )
     };
     check(result)

@@ -242,7 +242,7 @@ mod tests {
         let parts = parts(Limits::default());
         let address = echo(&parts, 0);
         hello(address, &client_tls()).await;
-        assert_eq!(parts.metrics.connections.get(), 1);
+        assert_eq!(parts.metrics.connections_held.get(), 1);
         assert_eq!(parts.metrics.handshakes_open.get(), 0);
         assert_eq!(parts.metrics.retries.get(), 0);
     }
@@ -253,7 +253,7 @@ mod tests {
         let address = echo(&parts, 0);
         hello(address, &client_tls()).await;
         assert_eq!(parts.metrics.retries.get(), 1);
-        assert_eq!(parts.metrics.connections.get(), 1);
+        assert_eq!(parts.metrics.connections_held.get(), 1);
     }
 
     #[tokio::test]
@@ -272,7 +272,7 @@ mod tests {
         let result = connect(address, "localhost", client_tls(), Duration::from_millis(300)).await;
         assert!(result.is_err());
         assert!(parts.metrics.limit_handshakes.get() > 0);
-        assert_eq!(parts.metrics.connections_open.get(), 0);
+        assert_eq!(parts.metrics.connections_held.get(), 0);
     }
 
     #[tokio::test]

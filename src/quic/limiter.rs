@@ -49,7 +49,7 @@ impl Admission {
     /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
     pub(super) fn decide(&self, validated: bool) -> Verdict {
         let metrics = &self.metrics;
-        let verdict = judge(&self.limits, metrics.connections_open.get(), metrics.handshakes_open.get(), validated);
+        let verdict = judge(&self.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
         match verdict {
             Verdict::Allow => {}
             Verdict::Retry => metrics.retries.increment(),
@@ -133,7 +133,7 @@ mod tests {
         metrics.handshakes_open.set(20);
         admission.decide(false);
         metrics.handshakes_open.set(0);
-        metrics.connections_open.set(100);
+        metrics.connections_held.set(100);
         admission.decide(false);
         assert_eq!(metrics.retries.get(), 1);
         assert_eq!(metrics.limit_handshakes.get(), 1);

@@ -9,6 +9,10 @@
 //!
 //! A client's first packets name a connection ID of its own making: only the hash spreads them. It also keeps them
 //! together, as a client does not change its address before the handshake is done (RFC 9000 §9).
+//!
+//! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They are of one
+//! worker, as the hash had sent all their connections there, unless one of them has moved to this address: what then
+//! reaches the wrong worker is dropped by it and sent again by the client.
 
 use super::sys::Instruction;
 

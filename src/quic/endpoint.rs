@@ -276,6 +276,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_packet_of_a_connection_that_is_gone_is_answered_with_a_smaller_reset() {
+        let parts = parts(Limits::default());
+        let address = echo(&parts, 0);
+        let client = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let short = |worker, id: u8| [&[0x41, 0xef, parts.generation, worker], &[id; 60][..]].concat();
+        // The other worker may have this one.
+        client.send_to(&short(1, 1), address).await.unwrap();
+        let gone = short(0, 2);
+        client.send_to(&gone, address).await.unwrap();
+
+        let mut buffer = [0; 1500];
+        let receiving = client.recv(&mut buffer);
+        let len = tokio::time::timeout(PATIENCE, receiving).await.unwrap().unwrap();
+        assert!(len < gone.len());
+        let tag = ::aws_lc_rs::hmac::sign(parts.secrets.reset_key(), &gone[1..17]);
+        assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
+    }
+
+    #[tokio::test]
     async fn nonsense_for_a_server_name_is_an_error() {
         let result = connect(([127, 0, 0, 1], 9).into(), "not a name", client_tls(), PATIENCE).await;
         assert!(matches!(result, Err(ConnectError::ServerName(_))));

@@ -200,3 +200,117 @@ impl Used {
 fn unix_seconds() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: u32 = 1_800_000_000;
+    const ORIGINAL_ID: &[u8] = b"original id";
+
+    fn signer(secret: u8) -> Signer {
+        Signer { secrets: Arc::new(Secrets::derive(&[secret; 32])), keys: [None, None] }
+    }
+
+    fn client() -> Client {
+        Client { address: vec![192, 0, 2, 1, 0x1f, 0x90], connection_id: b"peer".to_vec() }
+    }
+
+    fn token() -> [u8; TOKEN_LEN] {
+        signer(1).issue(&client(), ORIGINAL_ID, NOW).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_good_on_another_worker() {
+        let token = token();
+        let valid = signer(1).check(&client(), &token, NOW + 1).unwrap();
+        assert_eq!(valid.original_id, ORIGINAL_ID);
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_client_alone() {
+        let table = [
+            ("another address", Client { address: vec![192, 0, 2, 2, 0x1f, 0x90], ..client() }),
+            ("another port", Client { address: vec![192, 0, 2, 1, 0x1f, 0x91], ..client() }),
+            ("another connection ID", Client { connection_id: b"poor".to_vec(), ..client() }),
+            ("a longer connection ID", Client { connection_id: b"peer\0".to_vec(), ..client() }),
+        ];
+        for (what, other) in table {
+            assert_eq!(signer(1).check(&other, &token(), NOW), None, "{what}");
+        }
+        assert_eq!(signer(2).check(&client(), &token(), NOW), None, "another secret");
+    }
+
+    #[test]
+    fn a_token_lives_for_its_lifetime() {
+        let table = [(-2, true), (-3, false), (0, true), (10, true), (11, false), (100_000, false)];
+        for (later, good) in table {
+            let now = NOW.checked_add_signed(later).unwrap();
+            assert_eq!(signer(1).check(&client(), &token(), now).is_some(), good, "{later} s later");
+        }
+    }
+
+    #[test]
+    fn a_token_outlives_the_change_of_keys() {
+        let mut signer = signer(1);
+        let last = NOW / KEY_PERIOD * KEY_PERIOD - 1;
+        let old = signer.issue(&client(), ORIGINAL_ID, last).unwrap();
+        let new = signer.issue(&client(), ORIGINAL_ID, last + 1).unwrap();
+        assert!(signer.check(&client(), &old, last + 2).is_some());
+        assert!(signer.check(&client(), &new, last + 2).is_some());
+        // A slot that an older period's key was in.
+        let later = signer.issue(&client(), ORIGINAL_ID, last + 1 + KEY_PERIOD).unwrap();
+        assert!(signer.check(&client(), &later, last + 1 + KEY_PERIOD).is_some());
+    }
+
+    #[test]
+    fn no_bit_of_a_token_can_be_changed() {
+        for bit in 0..TOKEN_LEN * 8 {
+            let mut token = token();
+            token[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(signer(1).check(&client(), &token, NOW), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_once() {
+        let mut used = Used::default();
+        assert!(used.insert([1; 32], NOW));
+        assert!(used.insert([2; 32], NOW + LIFETIME));
+        // The halves of the filter change places, and it still knows.
+        for later in [0, LIFETIME, LIFETIME + CLOCK_SKEW] {
+            assert!(!used.insert([1; 32], NOW + later), "{later} s later");
+        }
+        assert!(used.insert([3; 32], NOW + LIFETIME + CLOCK_SKEW + 1));
+        assert!(!used.insert([2; 32], NOW + LIFETIME + CLOCK_SKEW + 1));
+    }
+
+    #[test]
+    fn a_full_filter_takes_no_token_that_it_could_not_remember() {
+        let mut used = Used::default();
+        let tag = |n: usize| std::array::from_fn(|i| n.to_be_bytes().get(i).copied().unwrap_or_default());
+        assert!((0..MAX_REMEMBERED).all(|n| used.insert(tag(n), NOW)));
+        assert!(!used.insert(tag(MAX_REMEMBERED), NOW));
+        assert!(used.insert(tag(MAX_REMEMBERED), NOW + 2 * LIFETIME));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_token(token in proptest::collection::vec(any::<u8>(), 0..100), fresh: bool) {
+            let mut token = token;
+            if fresh && token.len() >= 5 {
+                token[0] = KIND_RETRY;
+                token[1..5].copy_from_slice(&NOW.to_be_bytes());
+            }
+            prop_assert_eq!(signer(1).check(&client(), &token, NOW), None);
+        }
+
+        #[test]
+        fn every_id_comes_back(id in proptest::collection::vec(any::<u8>(), 0..=20)) {
+            let token = signer(1).issue(&client(), &id, NOW).unwrap();
+            let valid = signer(1).check(&client(), &token, NOW).unwrap();
+            prop_assert_eq!(valid.original_id, &id[..]);
+        }
+    }
+}

@@ -24,11 +24,11 @@ use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Vali
 pub const MAX_WORKERS: usize = 256;
 
 /// Octets of an ID without server ID.
-const BASE_LEN: usize = 16;
+const BASE_LEN: u8 = 16;
 /// RFC 9000 §17.2: a connection ID has 20 octets at most.
-const MAX_LEN: usize = 20;
+const MAX_LEN: u8 = 20;
 /// Octets of the longest server ID.
-const MAX_SERVER_ID_LEN: usize = MAX_LEN - BASE_LEN;
+const MAX_SERVER_ID_LEN: u8 = MAX_LEN - BASE_LEN;
 /// "This ID cannot be routed" in the config rotation bits.
 const UNROUTABLE: u8 = 0b111 << 5;
 
@@ -39,7 +39,7 @@ pub struct WorkerIndex(pub u8);
 /// Which server a QUIC-LB balancer is to route to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerId {
-    octets: [u8; MAX_SERVER_ID_LEN],
+    octets: [u8; MAX_SERVER_ID_LEN as usize],
     len: u8,
 }
 
@@ -52,7 +52,7 @@ impl TryFrom<&[u8]> for ServerId {
     type Error = LayoutError;
 
     fn try_from(id: &[u8]) -> Result<Self, LayoutError> {
-        let mut octets = [0; MAX_SERVER_ID_LEN];
+        let mut octets = [0; MAX_SERVER_ID_LEN as usize];
         octets.get_mut(..id.len()).ok_or(LayoutError(id.len()))?.copy_from_slice(id);
         Ok(Self { octets, len: u8::try_from(id.len()).map_err(|_| LayoutError(id.len()))? })
     }
@@ -78,7 +78,7 @@ impl Layout {
 
     /// Octets of every ID.
     pub fn id_len(&self) -> usize {
-        BASE_LEN + usize::from(self.server_id.len)
+        usize::from(BASE_LEN + self.server_id.len)
     }
 
     /// The process generation's place.
@@ -94,7 +94,7 @@ impl Layout {
     fn first_octet(&self) -> u8 {
         let rotation = if self.server_id.len == 0 { UNROUTABLE } else { 0 };
         // At most 19: five bits hold it.
-        let length = (BASE_LEN as u8 - 1) + self.server_id.len;
+        let length = BASE_LEN - 1 + self.server_id.len;
         rotation | length
     }
 }
@@ -114,9 +114,9 @@ impl Format {
         Self { layout, generation, worker, workers }
     }
 
-    fn issue(&self) -> [u8; MAX_LEN] {
+    fn issue(&self) -> [u8; MAX_LEN as usize] {
         // rand's generator is a CSPRNG, reseeded from the system. Octets beyond the ID's length are not used.
-        let mut id: [u8; MAX_LEN] = rand::random();
+        let mut id: [u8; MAX_LEN as usize] = rand::random();
         let head = std::iter::once(self.layout.first_octet())
             .chain(self.layout.server_id.as_bytes().iter().copied())
             .chain([self.generation, self.worker.0]);
@@ -152,5 +152,73 @@ impl Validator for Format {
         let len = self.layout.id_len();
         let id = buffer.get(..len)?;
         (!self.is_siblings(id)).then_some(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s2n_quic_core::inet::SocketAddress;
+    use std::collections::HashSet;
+
+    const GENERATION: u8 = 9;
+
+    fn format(server_id: &[u8], worker: u8) -> Format {
+        Format::new(Layout::new(server_id.try_into().unwrap()), GENERATION, WorkerIndex(worker), 4)
+    }
+
+    fn generate(format: &mut Format) -> Vec<u8> {
+        let address = SocketAddress::default();
+        format.generate(&ConnectionInfo::new(&address)).as_bytes().to_vec()
+    }
+
+    fn validate(format: &Format, buffer: &[u8]) -> Option<usize> {
+        let address = SocketAddress::default();
+        format.validate(&ConnectionInfo::new(&address), buffer)
+    }
+
+    #[test]
+    fn an_id_says_what_the_layout_says() {
+        let table: &[(&[u8], u8)] = &[(&[], 0b1110_1111), (&[1], 16), (&[1, 2], 17), (&[1, 2, 3, 4], 19)];
+        for (server_id, first) in table {
+            let mut format = format(server_id, 3);
+            let id = generate(&mut format);
+            let head = [&[*first], *server_id, &[GENERATION, 3]].concat();
+            assert!(id.starts_with(&head), "{id:?}");
+            assert_eq!(id.len(), format.layout.id_len());
+            assert_eq!(id.len(), 16 + server_id.len());
+            assert_eq!(id[format.layout.generation_offset()], GENERATION);
+            assert_eq!(id[format.layout.worker_offset()], 3);
+        }
+    }
+
+    #[test]
+    fn a_server_id_of_five_octets_is_refused() {
+        assert_eq!(ServerId::try_from(&[0; 5][..]), Err(LayoutError(5)));
+    }
+
+    #[test]
+    fn ids_are_unique() {
+        let mut format = format(&[], 0);
+        let ids: HashSet<_> = (0..10_000).map(|_| generate(&mut format)).collect();
+        assert_eq!(ids.len(), 10_000);
+    }
+
+    #[test]
+    fn packets_of_sibling_workers_are_left_alone() {
+        let own = format(&[], 1);
+        let id = |generation, worker| [&[0xef, generation, worker], &[0; 30][..]].concat();
+        let table = [
+            ("our own", id(GENERATION, 1), Some(16)),
+            ("a sibling's", id(GENERATION, 2), None),
+            ("of a worker that does not exist", id(GENERATION, 4), Some(16)),
+            ("of a process before", id(GENERATION - 1, 2), Some(16)),
+            ("just long enough", id(GENERATION, 1)[..16].to_vec(), Some(16)),
+            ("too short", id(GENERATION, 1)[..15].to_vec(), None),
+            ("empty", vec![], None),
+        ];
+        for (what, buffer, expected) in table {
+            assert_eq!(validate(&own, &buffer), expected, "{what}");
+        }
     }
 }

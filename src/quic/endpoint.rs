@@ -38,7 +38,7 @@ pub struct EndpointParts {
     pub limits: Limits,
     /// How long litequic waits.
     pub timeouts: Timeouts,
-    /// Certificates and tickets, the same for all workers.
+    /// Certificates, the same for all workers.
     pub tls: Arc<ServerConfig>,
     /// Token keys, the same for all workers.
     pub secrets: Arc<Secrets>,
@@ -115,4 +115,188 @@ fn transport_limits(limits: &Limits, timeouts: &Timeouts) -> Result<connection::
 
 fn configuration(error: impl std::fmt::Display) -> StartError {
     StartError::Configuration(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::{ConnectError, connect};
+    use rustls::{
+        ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        crypto::{CryptoProvider, aws_lc_rs},
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
+        version::TLS13,
+    };
+    use std::{net::SocketAddr, time::Duration};
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Accepts every certificate.
+    #[derive(Debug)]
+    struct Anybody;
+
+    impl ServerCertVerifier for Anybody {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("TLS 1.2 over QUIC".into()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Ok(HandshakeSignatureValid::assertion())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            provider().signature_verification_algorithms.supported_schemes()
+        }
+    }
+
+    fn provider() -> Arc<CryptoProvider> {
+        Arc::new(aws_lc_rs::default_provider())
+    }
+
+    fn parts(limits: Limits) -> EndpointParts {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let mut tls = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        EndpointParts {
+            limits,
+            timeouts: Timeouts::default(),
+            tls: Arc::new(tls),
+            secrets: Arc::new(Secrets::random().unwrap()),
+            layout: Layout::default(),
+            generation: 0,
+            workers: 2,
+            metrics: Arc::default(),
+        }
+    }
+
+    fn client_tls() -> ClientConfig {
+        let mut tls = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        tls
+    }
+
+    /// An endpoint that sends back what it gets. Its task ends with the test's runtime.
+    fn echo(parts: &EndpointParts, worker: u8) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
+        let mut server = start(socket, WorkerIndex(worker), parts).unwrap();
+        tokio::spawn(async move {
+            while let Some(mut connection) = server.accept().await {
+                tokio::spawn(async move {
+                    while let Ok(Some(mut stream)) = connection.accept_bidirectional_stream().await {
+                        while let Ok(Some(data)) = stream.receive().await {
+                            stream.send(data).await.unwrap();
+                        }
+                        stream.finish().unwrap();
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    async fn hello(address: SocketAddr, tls: &ClientConfig) {
+        let mut connection = connect(address, "localhost", tls.clone(), PATIENCE).await.unwrap();
+        let mut stream = connection.open_bidirectional_stream().await.unwrap();
+        stream.send("hello".into()).await.unwrap();
+        stream.finish().unwrap();
+        assert_eq!(stream.receive().await.unwrap().unwrap(), "hello");
+    }
+
+    #[tokio::test]
+    async fn a_client_connects_and_is_counted() {
+        let parts = parts(Limits::default());
+        let address = echo(&parts, 0);
+        hello(address, &client_tls()).await;
+        assert_eq!(parts.metrics.connections_held.get(), 1);
+        assert_eq!(parts.metrics.handshakes_open.get(), 0);
+        assert_eq!(parts.metrics.retries.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_busy_worker_has_its_clients_prove_their_address() {
+        let parts = parts(Limits { retry_handshakes: 0, ..Limits::default() });
+        let address = echo(&parts, 0);
+        hello(address, &client_tls()).await;
+        assert_eq!(parts.metrics.retries.get(), 1);
+        assert_eq!(parts.metrics.connections_held.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_full_worker_refuses() {
+        let parts = parts(Limits { max_connections: 0, ..Limits::default() });
+        let address = echo(&parts, 0);
+        let result = connect(address, "localhost", client_tls(), PATIENCE).await;
+        assert!(matches!(result, Err(ConnectError::Refused { .. })), "{result:?}");
+        assert!(parts.metrics.limit_connections.get() > 0);
+    }
+
+    #[tokio::test]
+    async fn a_flooded_worker_is_silent() {
+        let parts = parts(Limits { max_handshakes: 0, ..Limits::default() });
+        let address = echo(&parts, 0);
+        let result = connect(address, "localhost", client_tls(), Duration::from_millis(300)).await;
+        assert!(result.is_err());
+        assert!(parts.metrics.limit_handshakes.get() > 0);
+        assert_eq!(parts.metrics.connections_held.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_packet_of_a_connection_that_is_gone_is_answered_with_a_smaller_reset() {
+        let parts = parts(Limits::default());
+        let address = echo(&parts, 0);
+        let client = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let short = |worker, id: u8| [&[0x41, 0xef, parts.generation, worker], &[id; 60][..]].concat();
+        // The other worker may have this one.
+        client.send_to(&short(1, 1), address).await.unwrap();
+        let gone = short(0, 2);
+        client.send_to(&gone, address).await.unwrap();
+
+        let mut buffer = [0; 1500];
+        let receiving = client.recv(&mut buffer);
+        let len = tokio::time::timeout(PATIENCE, receiving).await.unwrap().unwrap();
+        assert!(len < gone.len());
+        let tag = ::aws_lc_rs::hmac::sign(parts.secrets.reset_key(), &gone[1..17]);
+        assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
+    }
+
+    #[tokio::test]
+    async fn nonsense_for_a_server_name_is_an_error() {
+        let result = connect(([127, 0, 0, 1], 9).into(), "not a name", client_tls(), PATIENCE).await;
+        assert!(matches!(result, Err(ConnectError::ServerName(_))));
+    }
 }

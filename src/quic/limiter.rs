@@ -49,7 +49,7 @@ impl Admission {
     /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
     pub(super) fn decide(&self, validated: bool) -> Verdict {
         let metrics = &self.metrics;
-        let verdict = judge(&self.limits, metrics.connections_open.get(), metrics.handshakes_open.get(), validated);
+        let verdict = judge(&self.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
         match verdict {
             Verdict::Allow => {}
             Verdict::Retry => metrics.retries.increment(),
@@ -82,5 +82,62 @@ impl Limit for Limiter {
             Verdict::Drop => Outcome::drop(),
             Verdict::Refuse => Outcome::close(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        max_connections: 100,
+        retry_handshakes: 10,
+        max_handshakes: 20,
+        max_streams: 1,
+        max_requests: 1,
+        max_header_bytes: 1,
+        max_headers: 1,
+        max_body_bytes: None,
+        stream_receive_buffer: 1,
+        connection_receive_buffer: 1,
+        stream_send_buffer: 1,
+        connection_send_buffer: 1,
+        worker_send_buffer: 1,
+    };
+
+    #[test]
+    fn an_attempt_is_judged_by_what_the_worker_has() {
+        let table = [
+            ("idle", 0, 0, false, Verdict::Allow),
+            ("one below retry", 50, 9, false, Verdict::Allow),
+            ("busy", 50, 10, false, Verdict::Retry),
+            ("busy, address proved", 50, 10, true, Verdict::Allow),
+            ("full", 100, 0, false, Verdict::Refuse),
+            ("full, address proved", 100, 0, true, Verdict::Refuse),
+            ("flooded", 50, 20, false, Verdict::Drop),
+            ("flooded, address proved", 50, 20, true, Verdict::Drop),
+            ("full and flooded", 100, 20, true, Verdict::Drop),
+        ];
+        for (what, connections, handshakes, validated, expected) in table {
+            assert_eq!(judge(&LIMITS, connections, handshakes, validated), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn every_limit_that_bites_is_counted() {
+        let metrics = Arc::<WorkerMetrics>::default();
+        let admission = Admission::new(LIMITS, Arc::clone(&metrics));
+        admission.decide(false);
+        metrics.handshakes_open.set(10);
+        admission.decide(false);
+        metrics.handshakes_open.set(20);
+        admission.decide(false);
+        metrics.handshakes_open.set(0);
+        metrics.connections_held.set(100);
+        admission.decide(false);
+        assert_eq!(metrics.retries.get(), 1);
+        assert_eq!(metrics.limit_handshakes.get(), 1);
+        assert_eq!(metrics.limit_connections.get(), 1);
+        assert_eq!(metrics.handshakes_refused.get(), 2);
     }
 }

@@ -1,5 +1,6 @@
 //! How many handshakes and connections a worker has, counted where each of them begins and ends: by a guard that lives
-//! in s2n-quic's per-connection context. The limits and the metrics read the same two gauges.
+//! in s2n-quic's per-connection context. The limits and the metrics read the same two gauges. What a connection is
+//! worth to HTTP/3 is counted there: it sees those alone whose handshake was done.
 
 use crate::telemetry::WorkerMetrics;
 use s2n_quic::provider::event::{
@@ -27,7 +28,7 @@ pub(super) struct Seat {
 
 impl Seat {
     fn take(metrics: &Arc<WorkerMetrics>) -> Self {
-        metrics.connections_open.increment();
+        metrics.connections_held.increment();
         metrics.handshakes_open.increment();
         Self { metrics: Arc::clone(metrics), handshaking: true }
     }
@@ -35,14 +36,13 @@ impl Seat {
     fn handshake_done(&mut self) {
         if std::mem::take(&mut self.handshaking) {
             self.metrics.handshakes_open.decrement();
-            self.metrics.connections.increment();
         }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.metrics.connections_open.decrement();
+        self.metrics.connections_held.decrement();
         if self.handshaking {
             self.metrics.handshakes_open.decrement();
         }
@@ -60,5 +60,26 @@ impl Subscriber for Occupancy {
         if matches!(event.status, HandshakeStatus::Complete { .. }) {
             seat.handshake_done();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_is_given_back_whether_or_not_the_handshake_was_done() {
+        let metrics = Arc::<WorkerMetrics>::default();
+        let gauges = || (metrics.handshakes_open.get(), metrics.connections_held.get());
+        let given_up = Seat::take(&metrics);
+        let mut served = Seat::take(&metrics);
+        assert_eq!(gauges(), (2, 2));
+        served.handshake_done();
+        served.handshake_done();
+        assert_eq!(gauges(), (1, 2));
+        drop(given_up);
+        assert_eq!(gauges(), (0, 1));
+        drop(served);
+        assert_eq!(gauges(), (0, 0));
     }
 }

@@ -43,3 +43,17 @@ impl TokenGenerator for Generator {
         token.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_worker_and_every_process_with_the_secret_makes_the_same_token() {
+        let generator = |secret| Generator::new(Arc::new(Secrets::derive(&[secret; 32])));
+        let (mut one, mut two, mut stranger) = (generator(1), generator(1), generator(2));
+        assert_eq!(one.generate(b"an id"), two.generate(b"an id"));
+        assert_ne!(one.generate(b"an id"), one.generate(b"another"));
+        assert_ne!(one.generate(b"an id"), stranger.generate(b"an id"));
+    }
+}

@@ -67,6 +67,7 @@ metrics! {
     // QUIC
     Counter connections = "connections" "Connections whose handshake was completed.";
     Gauge connections_open = "connections_open" "Connections that are open now.";
+    Gauge connections_held = "connections_held" "Connections that QUIC keeps state for, handshakes and closing ones too.";
     Gauge handshakes_open = "handshakes_open" "Handshakes that are under way now.";
     Counter handshakes_refused = "handshakes_refused" "Connection attempts refused because a limit was reached.";
     Counter retries = "retries_sent" "Retry packets asked for to validate an address.";

@@ -237,3 +237,91 @@ fn system_time(time: ASN1Time) -> SystemTime {
     };
     from_epoch.unwrap_or(SystemTime::UNIX_EPOCH)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::{SelfSigned, self_signed};
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn files() -> CertificateFiles {
+        CertificateFiles { cert: "tls.crt".into(), key: "tls.key".into() }
+    }
+
+    fn made() -> SelfSigned {
+        self_signed(["localhost", "*.example.com", "127.0.0.1", "::1"]).unwrap()
+    }
+
+    fn load(cert: &str, key: &str, now: SystemTime) -> Result<Certificate, CertificateError> {
+        Certificate::from_pem(cert.as_bytes(), key.as_bytes(), &files(), now)
+    }
+
+    #[test]
+    fn a_fault_names_its_file() {
+        let (one, other) = (made(), made());
+        let (cert, key) = (&one.cert_pem, &one.key_pem);
+        let now = SystemTime::now();
+        let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let not_x509 = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let table = [
+            ("", key.as_str(), now, "tls.crt holds no certificate"),
+            (key, key, now, "tls.crt holds no certificate"),
+            (broken, key, now, "tls.crt is not valid PEM"),
+            (not_x509, key, now, "the first certificate of tls.crt cannot be parsed"),
+            (cert, "", now, "tls.key holds no unencrypted private key"),
+            (cert, cert, now, "tls.key holds no unencrypted private key"),
+            (cert, &other.key_pem, now, "the key in tls.key does not fit the certificate in tls.crt"),
+            (cert, key, now + 14 * DAY, "the certificate in tls.crt expired on "),
+            (cert, key, now - DAY, "the certificate in tls.crt is not valid before "),
+        ];
+        for (cert, key, now, expected) in table {
+            let error = load(cert, key, now).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let files = CertificateFiles { cert: "/nonexistent/tls.crt".into(), key: "/nonexistent/tls.key".into() };
+        let error = Certificate::load(&files).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /nonexistent/tls.crt: "), "{error}");
+    }
+
+    #[test]
+    fn a_certificate_knows_its_names() {
+        let certificate = load(&made().cert_pem, &made().key_pem, SystemTime::now());
+        assert!(certificate.is_err(), "two keys");
+        let certificate = made().certificate().unwrap();
+        let table = [
+            ("localhost", true),
+            ("LOCALHOST.", true),
+            ("www.example.com", true),
+            ("example.com", false),
+            (".example.com", false),
+            ("a.b.example.com", false),
+            ("127.0.0.1", true),
+            ("[::1]", true),
+            ("::1", true),
+            ("127.0.0.2", false),
+            ("", false),
+        ];
+        for (host, expected) in table {
+            assert_eq!(certificate.names().cover(host), expected, "{host:?}");
+        }
+    }
+
+    #[test]
+    fn the_common_name_counts_only_without_alternative_names() {
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let mut parameters = rcgen::CertificateParams::new(names).unwrap();
+            parameters.distinguished_name.push(rcgen::DnType::CommonName, "Common.Test");
+            let key = rcgen::KeyPair::generate().unwrap();
+            let cert = parameters.self_signed(&key).unwrap().pem();
+            load(&cert, &key.serialize_pem(), SystemTime::now()).unwrap().names().dns.clone()
+        };
+        assert_eq!(named(&[]), ["common.test"]);
+        assert_eq!(named(&["other.test"]), ["other.test"]);
+    }
+}

@@ -1,5 +1,5 @@
-//! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, session tickets that every worker
-//! accepts, and the client's side for `litequic get`.
+//! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, and the client's side for
+//! `litequic get`.
 
 mod certificate;
 mod client;
@@ -11,7 +11,7 @@ pub use certificate::{Certificate, CertificateError, Names};
 pub use client::{Trust, TrustError, client_config};
 pub use resolver::{CertificateResolver, CertificateStore};
 pub use self_signed::{SelfSigned, self_signed};
-pub use server::{Tickets, server_config};
+pub use server::server_config;
 
 /// What HTTP/3 is called in the TLS handshake (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";

@@ -90,3 +90,69 @@ impl ResolvesServerCert for CertificateResolver {
         Some(Arc::clone(self.0.load().choose(client_hello.server_name()).key()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::self_signed;
+
+    fn certificate(names: &[&str]) -> Certificate {
+        self_signed(names.iter().copied()).unwrap().certificate().unwrap()
+    }
+
+    fn store() -> CertificateStore {
+        let others = [certificate(&["www.example.com"]), certificate(&["*.example.com", "example.org", "192.0.2.1"])];
+        CertificateStore::new(certificate(&["localhost", "::1"]), others)
+    }
+
+    #[test]
+    fn the_most_specific_name_wins_and_the_first_certificate_is_the_default() {
+        let table = [
+            (Some("www.example.com"), "www.example.com"),
+            (Some("WWW.Example.com."), "www.example.com"),
+            (Some("api.example.com"), "*.example.com"),
+            (Some("example.org"), "*.example.com"),
+            (Some("a.b.example.com"), "localhost"),
+            (Some("example.com"), "localhost"),
+            (Some("localhost"), "localhost"),
+            (Some("elsewhere.net"), "localhost"),
+            (Some(""), "localhost"),
+            (None, "localhost"),
+        ];
+        let store = store();
+        for (sni, expected) in table {
+            assert_eq!(store.choose(sni).names().dns[0], expected, "{sni:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_serves_the_hosts_of_its_certificate() {
+        let table = [
+            ("same name", Some("www.example.com"), "www.example.com", true),
+            ("another certificate's name", Some("www.example.com"), "api.example.com", false),
+            ("a sibling under the wildcard", Some("api.example.com"), "img.example.com", true),
+            ("two labels under the wildcard", Some("api.example.com"), "a.b.example.com", false),
+            ("another name of the certificate", Some("api.example.com"), "example.org", true),
+            ("an address of the certificate", Some("api.example.com"), "192.0.2.1", true),
+            ("an address of none", Some("api.example.com"), "192.0.2.2", false),
+            ("a name that only the client knows", Some("web.default.svc"), "web.default.svc", true),
+            ("a name nobody asked for", Some("web.default.svc"), "db.default.svc", false),
+            ("reached by address", None, "10.0.0.5", true),
+            ("reached by address", None, "[2001:db8::1]", true),
+            ("no name, the default's name", None, "localhost", true),
+            ("no name, another's name", None, "www.example.com", false),
+        ];
+        let store = store();
+        for (what, sni, host, expected) in table {
+            assert_eq!(store.covers(sni, host), expected, "{what}: {sni:?}, {host}");
+        }
+    }
+
+    #[test]
+    fn a_replaced_store_serves_from_then_on() {
+        let resolver = CertificateResolver::new(CertificateStore::new(certificate(&["old.test"]), []));
+        resolver.replace(CertificateStore::new(certificate(&["new.test"]), []));
+        assert!(resolver.covers(None, "new.test"));
+        assert!(!resolver.covers(None, "old.test"));
+    }
+}

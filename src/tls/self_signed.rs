@@ -56,3 +56,21 @@ pub fn self_signed<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Resul
         spki_sha256: BASE64_STANDARD.encode(digest),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_is_a_sha256_digest_in_base64() {
+        let made = self_signed(["localhost"]).unwrap();
+        assert_eq!(BASE64_STANDARD.decode(&made.spki_sha256).unwrap().len(), 32);
+    }
+
+    #[test]
+    fn chromium_would_accept_its_validity() {
+        let certificate = self_signed(["localhost"]).unwrap().certificate().unwrap();
+        let left = certificate.not_after().duration_since(SystemTime::now()).unwrap();
+        assert!(left + BACKDATED <= Duration::from_secs(14 * 24 * 3600));
+    }
+}

@@ -1,50 +1,26 @@
-//! The server's side of TLS: one configuration that all workers share, so that a session ticket issued by one is good
-//! on every other.
+//! The server's side of TLS: one configuration that all workers share.
 
 use super::{ALPN_H3, CertificateResolver, provider};
-use rustls::{
-    KeyLogFile, ServerConfig,
-    crypto::aws_lc_rs::Ticketer,
-    server::{NoServerSessionStorage, ProducesTickets},
-    version::TLS13,
-};
+use rustls::{KeyLogFile, ServerConfig, server::NoServerSessionStorage, version::TLS13};
 use std::sync::Arc;
-
-/// The key of the session tickets. Outlives a reload, so that tickets do.
-#[derive(Debug, Clone)]
-pub struct Tickets(Arc<dyn ProducesTickets>);
-
-impl Tickets {
-    /// A random key, renewed every six hours; the one before stays good for decryption.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no randomness.
-    pub fn random() -> Result<Self, rustls::Error> {
-        Ticketer::new().map(Self)
-    }
-}
 
 /// TLS 1.3 for HTTP/3 with what `resolver` serves.
 ///
-/// Sessions are resumed by tickets alone: nothing is kept for a client. No early data, which s2n-quic does not take.
+/// Every handshake is a full one, and none is made ready for resumption: s2n-quic-rustls 0.91 ends the TLS session with
+/// the client's Finished, before rustls' tickets could be sent. There is no early data either.
 /// With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: whoever reads it reads the traffic.
 ///
 /// # Errors
 ///
 /// When rustls finds the cipher suites unfit, which no input causes.
-pub fn server_config(
-    resolver: Arc<CertificateResolver>,
-    tickets: &Tickets,
-    key_log: bool,
-) -> Result<Arc<ServerConfig>, rustls::Error> {
+pub fn server_config(resolver: Arc<CertificateResolver>, key_log: bool) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&TLS13])?
         .with_no_client_auth()
         .with_cert_resolver(resolver);
     config.alpn_protocols = vec![ALPN_H3.to_vec()];
-    config.ticketer = Arc::clone(&tickets.0);
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
     // With AES in hardware AES-128-GCM is the cheapest for us; without, a client that lacks it too knows best.
     config.ignore_client_order = has_aes();
@@ -62,4 +38,77 @@ fn has_aes() -> bool {
     return std::arch::is_aarch64_feature_detected!("aes");
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     return false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed};
+    use rustls::{CipherSuite, ClientConfig, ClientConnection, ServerConnection, pki_types::ServerName};
+    use std::io::Write;
+
+    fn server(made: &SelfSigned) -> Arc<ServerConfig> {
+        let store = CertificateStore::new(made.certificate().unwrap(), []);
+        server_config(CertificateResolver::new(store), false).unwrap()
+    }
+
+    /// A handshake in memory, and what follows it.
+    fn shake(
+        server: &Arc<ServerConfig>,
+        client: &Arc<ClientConfig>,
+        name: &'static str,
+    ) -> Result<ClientConnection, rustls::Error> {
+        let mut server = ServerConnection::new(Arc::clone(server))?;
+        let mut client = ClientConnection::new(Arc::clone(client), ServerName::try_from(name).unwrap())?;
+        for _ in 0..4 {
+            let mut bytes = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut bytes).unwrap();
+            }
+            server.read_tls(&mut bytes.as_slice()).unwrap();
+            server.process_new_packets()?;
+            let mut bytes = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut bytes).unwrap();
+            }
+            client.read_tls(&mut bytes.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(client)
+    }
+
+    fn trusting(pem: &str) -> Arc<ClientConfig> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(pem.as_bytes()).unwrap();
+        Arc::new(client_config(&Trust::File(file.path().into()), false).unwrap())
+    }
+
+    #[test]
+    fn a_client_that_trusts_the_certificate_agrees_on_h3() {
+        let made = self_signed(["localhost"]).unwrap();
+        let server = server(&made);
+        let client = shake(&server, &trusting(&made.cert_pem), "localhost").unwrap();
+        assert_eq!(client.alpn_protocol(), Some(&b"h3"[..]));
+        assert_eq!(client.negotiated_cipher_suite().unwrap().suite(), CipherSuite::TLS13_AES_128_GCM_SHA256);
+        // They would cost CPU time and go nowhere.
+        assert_eq!(client.tls13_tickets_received(), 0);
+    }
+
+    #[test]
+    fn only_an_insecure_client_accepts_a_stranger() {
+        let server = server(&self_signed(["localhost"]).unwrap());
+        let stranger = self_signed(["localhost"]).unwrap();
+        assert!(shake(&server, &trusting(&stranger.cert_pem), "localhost").is_err());
+        let insecure = Arc::new(client_config(&Trust::Insecure, false).unwrap());
+        assert!(shake(&server, &insecure, "elsewhere.test").is_ok());
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_named() {
+        let missing = client_config(&Trust::File("/nonexistent/ca.pem".into()), false).unwrap_err();
+        assert!(missing.to_string().contains("/nonexistent/ca.pem"), "{missing}");
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        let error = client_config(&Trust::File(empty.path().into()), false).unwrap_err();
+        assert!(error.to_string().contains("holds no usable certificate"), "{error}");
+    }
 }

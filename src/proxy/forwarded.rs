@@ -49,7 +49,8 @@ pub(super) fn is_ours(name: &HeaderName) -> bool {
     let name = name.as_str().as_bytes();
     let starts = |ours: &str| {
         let ours = ours.as_bytes();
-        name.len() >= ours.len() && name.iter().zip(ours).all(|(&byte, &our)| byte == our || (byte == b'_' && our == b'-'))
+        name.len() >= ours.len()
+            && name.iter().zip(ours).all(|(&byte, &our)| byte == our || (byte == b'_' && our == b'-'))
     };
     starts(X_FORWARDED) || OURS.iter().any(|ours| name.len() == ours.len() && starts(ours))
 }
@@ -153,13 +154,36 @@ mod tests {
     #[test]
     fn every_spelling_of_our_fields_is_recognized() {
         for name in [
-            "forwarded", "x-forwarded-for", "x_forwarded_for", "x-forwarded_for", "x-forwarded-proto", "x-forwarded-host",
-            "x-forwarded-port", "x-forwarded-prefix", "x_forwarded_anything", "x-real-ip", "x_real_ip", "client-cert",
-            "client_cert", "client-cert-chain", "client_cert_chain", "x-request-id", "x_request_id", "x-request_id",
+            "forwarded",
+            "x-forwarded-for",
+            "x_forwarded_for",
+            "x-forwarded_for",
+            "x-forwarded-proto",
+            "x-forwarded-host",
+            "x-forwarded-port",
+            "x-forwarded-prefix",
+            "x_forwarded_anything",
+            "x-real-ip",
+            "x_real_ip",
+            "client-cert",
+            "client_cert",
+            "client-cert-chain",
+            "client_cert_chain",
+            "x-request-id",
+            "x_request_id",
+            "x-request_id",
         ] {
             assert!(is_ours(&HeaderName::from_static(name)), "{name}");
         }
-        for name in ["x-forwarded", "forwarded-x", "xforwardedfor", "x-real-ip-x", "client-certificate", "accept", "x-request-ids"] {
+        for name in [
+            "x-forwarded",
+            "forwarded-x",
+            "xforwardedfor",
+            "x-real-ip-x",
+            "client-certificate",
+            "accept",
+            "x-request-ids",
+        ] {
             assert!(!is_ours(&HeaderName::from_static(name)), "{name}");
         }
     }
@@ -167,8 +191,13 @@ mod tests {
     #[test]
     fn what_an_untrusted_client_says_about_itself_is_replaced() {
         let mut map = fields(&[
-            ("x-forwarded-for", "10.0.0.1"), ("x_forwarded_for", "10.0.0.2"), ("forwarded", "for=10.0.0.3"),
-            ("x-forwarded-proto", "http"), ("x-real-ip", "10.0.0.4"), ("client-cert", ":AA==:"), ("x-request-id", "mine"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x_forwarded_for", "10.0.0.2"),
+            ("forwarded", "for=10.0.0.3"),
+            ("x-forwarded-proto", "http"),
+            ("x-real-ip", "10.0.0.4"),
+            ("client-cert", ":AA==:"),
+            ("x-request-id", "mine"),
             ("accept", "*/*"),
         ]);
         let id = request_id(&map, false);
@@ -184,8 +213,12 @@ mod tests {
     #[test]
     fn a_trusted_peer_is_appended_to() {
         let mut map = fields(&[
-            ("x-forwarded-for", "10.0.0.1"), ("x-forwarded-for", "10.0.0.2"), ("x_forwarded_for", "10.0.0.9"),
-            ("forwarded", "for=10.0.0.1"), ("x-forwarded-proto", "http"), ("x-request-id", "edge-7f.3"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("x_forwarded_for", "10.0.0.9"),
+            ("forwarded", "for=10.0.0.1"),
+            ("x-forwarded-proto", "http"),
+            ("x-request-id", "edge-7f.3"),
         ]);
         let id = request_id(&map, true);
         set(&mut map, &client("192.0.2.7:4711"), "example.com", &id, true);

@@ -113,10 +113,28 @@ pub(super) fn trailers(fields: &mut HeaderMap) {
 /// Framing, routing, control data and authentication never come late.
 pub(super) fn may_trail(name: &HeaderName) -> bool {
     let forbidden = [
-        header::CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, header::UPGRADE, header::TE, header::TRANSFER_ENCODING,
-        header::CONTENT_LENGTH, header::HOST, header::TRAILER, header::EXPECT, header::AUTHORIZATION, header::COOKIE,
-        header::PROXY_AUTHORIZATION, header::SET_COOKIE, header::CONTENT_TYPE, header::CONTENT_ENCODING,
-        header::CONTENT_RANGE, header::RANGE, header::CACHE_CONTROL, header::MAX_FORWARDS, header::ALT_SVC, EARLY_DATA,
+        header::CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        header::UPGRADE,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::CONTENT_LENGTH,
+        header::HOST,
+        header::TRAILER,
+        header::EXPECT,
+        header::AUTHORIZATION,
+        header::COOKIE,
+        header::PROXY_AUTHORIZATION,
+        header::SET_COOKIE,
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::CONTENT_RANGE,
+        header::RANGE,
+        header::CACHE_CONTROL,
+        header::MAX_FORWARDS,
+        header::ALT_SVC,
+        EARLY_DATA,
     ];
     !forbidden.contains(name) && !forwarded::is_ours(name)
 }
@@ -132,7 +150,7 @@ mod tests {
     use bytes::Bytes;
     use http_body_util::{BodyExt, StreamBody};
 
-    fn translated(request: http::request::Builder, framing: Framing, rewrite: Option<&str>) -> request::Parts {
+    fn translated(request: request::Builder, framing: Framing, rewrite: Option<&str>) -> request::Parts {
         let route = config::Route {
             host: None,
             path_prefix: "/".into(),
@@ -198,7 +216,7 @@ mod tests {
         for (uri, expected) in [
             ("https://a.test/", "/"),
             ("https://a.test", "/"),
-            ("https://a.test/a/%2e%2E/b;c=d//e?q=%20&r='\"|", "/a/%2e%2E/b;c=d//e?q=%20&r='\"|"),
+            ("https://a.test/a/%2e%2E/b;c=d//e?q=%20&r='{}", "/a/%2e%2E/b;c=d//e?q=%20&r='{}"),
             ("https://a.test/?", "/?"),
             ("https://a.test/a?b?c", "/a?b?c"),
         ] {
@@ -241,7 +259,9 @@ mod tests {
     #[test]
     fn trailers_cannot_say_what_only_a_header_may() {
         let mut fields = HeaderMap::new();
-        for name in ["x-checksum", "content-length", "transfer-encoding", "host", "x_forwarded_for", "cookie", "authorization"] {
+        for name in
+            ["x-checksum", "content-length", "transfer-encoding", "host", "x_forwarded_for", "cookie", "authorization"]
+        {
             fields.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
         }
         trailers(&mut fields);

@@ -134,7 +134,8 @@ mod tests {
     fn a_response_has_one_content_length_or_none() {
         const CL: &str = "content-length";
         const TE: &str = "transfer-encoding";
-        type Case = (Method, u16, &'static [(&'static str, &'static str)], Option<u64>, Result<Option<&'static str>, Error>);
+        type Case =
+            (Method, u16, &'static [(&'static str, &'static str)], Option<u64>, Result<Option<&'static str>, Error>);
         let cases: [Case; 14] = [
             (Method::GET, 200, &[(CL, "5")], Some(5), Ok(Some("5"))),
             (Method::GET, 200, &[(CL, "5"), (CL, "5")], Some(5), Ok(Some("5"))),
@@ -174,7 +175,8 @@ mod tests {
             ("server", "origin"),
             ("x-kept", "1"),
         ];
-        let names: Vec<_> = translated(Method::GET, 200, &lines, None).unwrap().into_iter().map(|(name, _)| name).collect();
+        let names: Vec<_> =
+            translated(Method::GET, 200, &lines, None).unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["date", "server", "x-kept"]);
     }
 

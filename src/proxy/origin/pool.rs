@@ -124,7 +124,12 @@ impl Pool {
     /// # Cancel safety
     ///
     /// Dropping the future gives up the place in the queue.
-    pub(super) async fn acquire(self: &Rc<Self>, fresh: bool, queue: Duration, connect: Duration) -> Result<Lease, Error> {
+    pub(super) async fn acquire(
+        self: &Rc<Self>,
+        fresh: bool,
+        queue: Duration,
+        connect: Duration,
+    ) -> Result<Lease, Error> {
         let now = Instant::now();
         while let Some(connection) = self.pop_idle() {
             if fresh {

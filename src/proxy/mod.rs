@@ -1,1 +1,177 @@
-//! (to come)
+//! Sends requests to origins: chooses a route, rewrites the head, sends it over the origin's connection pool, and
+//! answers in the origin's place when it cannot.
+//!
+//! One [`Proxy`] a worker: pools, queues and names are its own, and nothing here is shared with another worker but
+//! the [`Routing`], which a reload replaces as a whole. `routes`, `request`, `response`, `forwarded` and `retry` are
+//! pure; `origin` has the sockets and the clocks.
+//!
+//! Decisions worth knowing: `TE: trailers` is passed on; `Early-Data` passes as it is (RFC 8470 §5.1); `Via` is not
+//! added (some origins stop compressing for proxies); an origin that answers with HTTP/1.0 gets a connection a
+//! request; a 100 (Continue) comes from the origin, or after a second from litequic.
+
+mod error;
+mod forwarded;
+mod origin;
+mod request;
+mod response;
+mod retry;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    config::{self, Config, Network, Timeouts},
+    exchange::{Abort, Exchange, Handler, Interim, Request, Response},
+    telemetry::WorkerMetrics,
+};
+use arc_swap::ArcSwap;
+use error::Error;
+use http::HeaderValue;
+use origin::{Origin, Outcome, Sending};
+use request::Framing;
+use routes::Routes;
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// What the configuration says about requests, compiled. Replaced as a whole by a reload.
+#[derive(Debug)]
+pub struct Routing {
+    routes: Routes,
+    origins: BTreeMap<String, config::Origin>,
+    timeouts: Timeouts,
+    trusted: Vec<Network>,
+}
+
+impl Routing {
+    /// Compiles `config`.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            routes: Routes::new(&config.routes, config.limits.max_body_bytes),
+            origins: config.origins.clone(),
+            timeouts: config.timeouts,
+            trusted: config.trusted_proxies.clone(),
+        }
+    }
+}
+
+/// One worker's proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    shared: Arc<ArcSwap<Routing>>,
+    metrics: Arc<WorkerMetrics>,
+    local: RefCell<Rc<Local>>,
+}
+
+/// The routing that this worker goes by, and its pools.
+#[derive(Debug)]
+struct Local {
+    routing: Arc<Routing>,
+    origins: BTreeMap<String, Rc<Origin>>,
+}
+
+impl Proxy {
+    /// The proxy of the worker that counts in `metrics`. It follows what is stored in `shared`.
+    pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<WorkerMetrics>) -> Self {
+        let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics);
+        Self { local: RefCell::new(Rc::new(local)), shared, metrics }
+    }
+
+    /// Closes idle connections to origins, and those in use when their request is done.
+    pub fn shutdown(&self) {
+        for origin in self.local.borrow().origins.values() {
+            origin.close();
+        }
+    }
+
+    /// The routing of now. An origin that a reload did not touch keeps its pool; one that is gone closes its idle
+    /// connections, and the requests on the others end as they would.
+    fn local(&self) -> Rc<Local> {
+        let local = Rc::clone(&self.local.borrow());
+        let shared = self.shared.load();
+        if Arc::ptr_eq(&shared, &local.routing) {
+            return local;
+        }
+        let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics));
+        for (name, origin) in &local.origins {
+            if next.origins.get(name).is_none_or(|kept| !Rc::ptr_eq(kept, origin)) {
+                origin.close();
+            }
+        }
+        self.local.replace(Rc::clone(&next));
+        next
+    }
+
+    async fn serve(
+        &self,
+        local: &Local,
+        request: Request,
+        client: &crate::exchange::Client,
+        interim: &Interim,
+        id: &HeaderValue,
+        trusted: bool,
+    ) -> Result<Response, Outcome> {
+        let (mut head, body) = request.into_parts();
+        let authority = match head.uri.authority() {
+            Some(authority) => authority.as_str(),
+            None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
+        };
+        let route = local.routing.routes.choose(authority, head.uri.path()).ok_or(Error::NoRoute)?;
+        // A checked configuration has the origin of every route.
+        let origin = local.origins.get(&route.origin).ok_or(Error::NoRoute)?;
+
+        let framing = Framing::of(&body);
+        if let (Framing::Length(length), Some(allowed)) = (framing, route.max_body_bytes)
+            && length > allowed
+        {
+            self.metrics.limit_body_bytes.increment();
+            return Err(Error::BodyTooLarge.into());
+        }
+        request::translate(&mut head, framing, route, client, id, trusted)?;
+
+        let timeouts = &local.routing.timeouts;
+        let deadline = timeouts.request.map(|limit| Instant::now() + limit);
+        let max_body_bytes = route.max_body_bytes;
+        origin.send(Sending { head, framing, body, max_body_bytes, interim, timeouts, deadline }).await
+    }
+}
+
+impl Local {
+    fn new(routing: Arc<Routing>, before: &BTreeMap<String, Rc<Origin>>, metrics: &Arc<WorkerMetrics>) -> Self {
+        let pool = |(name, config): (&String, &config::Origin)| {
+            let kept = before.get(name).filter(|origin| origin.config() == config).cloned();
+            (name.clone(), kept.unwrap_or_else(|| Rc::new(Origin::new(config, Arc::clone(metrics)))))
+        };
+        let origins = routing.origins.iter().map(pool).collect();
+        Self { routing, origins }
+    }
+}
+
+impl Handler for Proxy {
+    async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
+        let Exchange { request, client, interim } = exchange;
+        let local = self.local();
+        let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
+        let id = forwarded::request_id(request.headers(), trusted);
+        match self.serve(&local, request, &client, &interim, &id, trusted).await {
+            Ok(response) => Ok(response),
+            Err(Outcome::Answer(error)) => {
+                tracing::info!(request = id.to_str().unwrap_or_default(), %error, "answered in the origin's place");
+                Ok(error.response(&id))
+            }
+            Err(Outcome::Abort(abort)) => Err(abort),
+        }
+    }
+}
+
+/// Whether `origin` takes connections: what readiness asks.
+///
+/// # Errors
+///
+/// Why it does not, in words for the operator.
+///
+/// # Cancel safety
+///
+/// Dropping the future gives up.
+pub async fn probe(origin: &config::Origin, timeout: Duration) -> Result<(), impl std::error::Error + use<>> {
+    origin::probe(origin, timeout).await
+}

@@ -1,0 +1,259 @@
+//! The fields by which the origin learns who asks: `Forwarded` (RFC 7239), `X-Forwarded-*` and the request's ID. Pure.
+//!
+//! What a client sent of them is removed, together with the spellings that CGI-like origins take for the same
+//! (`x_forwarded_for`). A peer in `trusted_proxies` is appended to instead.
+
+use crate::{config::Network, exchange::Client};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use std::{
+    fmt::Write,
+    net::{IpAddr, SocketAddr},
+};
+
+/// The field that carries the request's ID.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Every `X-Forwarded-` field is ours, whether we set it or not: an origin that believes one believes it from us.
+const X_FORWARDED: &str = "x-forwarded-";
+/// The others that litequic sets, or that an origin behind a proxy believes.
+const OURS: [&str; 5] = ["forwarded", "x-real-ip", "client-cert", "client-cert-chain", "x-request-id"];
+
+/// A trusted peer's ID longer than that is replaced: it goes into logs and a response field.
+const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// Whether the peer at `address` is a proxy that we believe.
+pub(super) fn is_trusted(address: IpAddr, trusted: &[Network]) -> bool {
+    trusted.iter().any(|network| contains(network, address.to_canonical()))
+}
+
+fn contains(network: &Network, address: IpAddr) -> bool {
+    match (network.address, address) {
+        (IpAddr::V4(network_address), IpAddr::V4(address)) => {
+            let shift = 32_u32.saturating_sub(u32::from(network.prefix));
+            u32::from(network_address).checked_shr(shift) == u32::from(address).checked_shr(shift)
+        }
+        (IpAddr::V6(network_address), IpAddr::V6(address)) => {
+            let shift = 128_u32.saturating_sub(u32::from(network.prefix));
+            u128::from(network_address).checked_shr(shift) == u128::from(address).checked_shr(shift)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a client may not say `name` itself. `_` counts as `-`.
+pub(super) fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str().as_bytes();
+    let starts = |ours: &str| {
+        let ours = ours.as_bytes();
+        name.len() >= ours.len()
+            && name.iter().zip(ours).all(|(&byte, &our)| byte == our || (byte == b'_' && our == b'-'))
+    };
+    starts(X_FORWARDED) || OURS.iter().any(|ours| name.len() == ours.len() && starts(ours))
+}
+
+/// The ID of this request: a trusted peer's, if it is one, else a fresh one of 128 random bits.
+pub(super) fn request_id(fields: &HeaderMap, trusted: bool) -> HeaderValue {
+    let sane = |id: &&HeaderValue| {
+        (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
+            && id.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:".contains(byte))
+    };
+    let given = fields.get(&REQUEST_ID).filter(|_| trusted).filter(sane);
+    given.cloned().unwrap_or_else(|| value(format!("{:032x}", rand::random::<u128>())))
+}
+
+/// Removes what the peer may not say, and says who asks.
+pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: &HeaderValue, trusted: bool) {
+    // Collecting nothing allocates nothing.
+    let doomed: Vec<HeaderName> =
+        fields.keys().filter(|name| is_ours(name) && (!trusted || name.as_str().contains('_'))).cloned().collect();
+    for name in doomed {
+        fields.remove(name);
+    }
+
+    let address = client.address.ip();
+    let proto = client.protocol.scheme();
+    append(fields, X_FORWARDED_FOR, address.to_string());
+    append(fields, header::FORWARDED, forwarded(client.address, authority, proto));
+    // A trusted peer knows better than we what the client spoke, and to which name.
+    if !fields.contains_key(&X_FORWARDED_PROTO) {
+        fields.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+    }
+    if !fields.contains_key(&X_FORWARDED_HOST) {
+        fields.insert(X_FORWARDED_HOST, value(authority.to_owned()));
+    }
+    fields.insert(REQUEST_ID, id.clone());
+}
+
+/// One `forwarded-element` (RFC 7239 §4). An IPv6 address is bracketed and therefore quoted; a host with a port too.
+fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> String {
+    let mut element = String::with_capacity(64);
+    // Writing to a String cannot fail.
+    let _ = match client.ip() {
+        IpAddr::V4(address) => write!(element, "for={address}"),
+        IpAddr::V6(address) => write!(element, "for=\"[{address}]\""),
+    };
+    let is_token = authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
+    let _ = if is_token && !authority.is_empty() {
+        write!(element, ";host={authority}")
+    } else {
+        write!(element, ";host=\"{}\"", authority.replace('\\', "\\\\").replace('"', "\\\""))
+    };
+    let _ = write!(element, ";proto={proto}");
+    element
+}
+
+/// Adds `item` to the end of the list that `name` holds, as one field line.
+fn append(fields: &mut HeaderMap, name: HeaderName, item: String) {
+    let mut lines = fields.get_all(&name).iter().peekable();
+    if lines.peek().is_none() {
+        fields.insert(name, value(item));
+        return;
+    }
+    let mut list = Vec::new();
+    for line in lines.filter(|line| !line.is_empty()) {
+        list.extend_from_slice(line.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(item.as_bytes());
+    if let Ok(list) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
+        fields.insert(name, list);
+    }
+}
+
+/// Addresses, hex digits and authorities are all visible ASCII: the fallback never serves.
+fn value(text: String) -> HeaderValue {
+    HeaderValue::from_maybe_shared(Bytes::from(text)).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::Protocol;
+
+    fn client(address: &str) -> Client {
+        Client {
+            address: address.parse().unwrap(),
+            local: "192.0.2.1:443".parse().unwrap(),
+            protocol: Protocol::Http3,
+            server_name: None,
+        }
+    }
+
+    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    fn all(fields: &HeaderMap, name: &str) -> Vec<String> {
+        fields.get_all(name).iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_spelling_of_our_fields_is_recognized() {
+        for name in [
+            "forwarded",
+            "x-forwarded-for",
+            "x_forwarded_for",
+            "x-forwarded_for",
+            "x-forwarded-proto",
+            "x-forwarded-host",
+            "x-forwarded-port",
+            "x-forwarded-prefix",
+            "x_forwarded_anything",
+            "x-real-ip",
+            "x_real_ip",
+            "client-cert",
+            "client_cert",
+            "client-cert-chain",
+            "client_cert_chain",
+            "x-request-id",
+            "x_request_id",
+            "x-request_id",
+        ] {
+            assert!(is_ours(&HeaderName::from_static(name)), "{name}");
+        }
+        for name in [
+            "x-forwarded",
+            "forwarded-x",
+            "xforwardedfor",
+            "x-real-ip-x",
+            "client-certificate",
+            "accept",
+            "x-request-ids",
+        ] {
+            assert!(!is_ours(&HeaderName::from_static(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_an_untrusted_client_says_about_itself_is_replaced() {
+        let mut map = fields(&[
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x_forwarded_for", "10.0.0.2"),
+            ("forwarded", "for=10.0.0.3"),
+            ("x-forwarded-proto", "http"),
+            ("x-real-ip", "10.0.0.4"),
+            ("client-cert", ":AA==:"),
+            ("x-request-id", "mine"),
+            ("accept", "*/*"),
+        ]);
+        let id = request_id(&map, false);
+        set(&mut map, &client("[2001:db8::1]:4711"), "example.com:8443", &id, false);
+        assert_eq!(all(&map, "x-forwarded-for"), ["2001:db8::1"]);
+        assert_eq!(all(&map, "forwarded"), [r#"for="[2001:db8::1]";host="example.com:8443";proto=https"#]);
+        assert_eq!(all(&map, "x-forwarded-proto"), ["https"]);
+        assert_eq!(all(&map, "x-forwarded-host"), ["example.com:8443"]);
+        assert_eq!(all(&map, "x-request-id")[0].len(), 32);
+        assert_eq!(map.len(), 6, "{map:?}");
+    }
+
+    #[test]
+    fn a_trusted_peer_is_appended_to() {
+        let mut map = fields(&[
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("x_forwarded_for", "10.0.0.9"),
+            ("forwarded", "for=10.0.0.1"),
+            ("x-forwarded-proto", "http"),
+            ("x-request-id", "edge-7f.3"),
+        ]);
+        let id = request_id(&map, true);
+        set(&mut map, &client("192.0.2.7:4711"), "example.com", &id, true);
+        assert_eq!(all(&map, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 192.0.2.7"]);
+        assert_eq!(all(&map, "forwarded"), ["for=10.0.0.1, for=192.0.2.7;host=example.com;proto=https"]);
+        assert_eq!(all(&map, "x-forwarded-proto"), ["http"]);
+        assert_eq!(all(&map, "x-request-id"), ["edge-7f.3"]);
+        assert!(!map.contains_key("x_forwarded_for"));
+    }
+
+    #[test]
+    fn a_request_id_that_could_forge_a_log_line_is_replaced() {
+        for bad in ["", "a b", "a\tb", "\"", "<script>"] {
+            let mut map = HeaderMap::new();
+            map.insert(REQUEST_ID, HeaderValue::from_str(bad).unwrap());
+            assert_eq!(request_id(&map, true).len(), 32, "{bad}");
+        }
+    }
+
+    #[test]
+    fn networks_contain_their_addresses() {
+        for (network, prefix, address, expected) in [
+            ("10.0.0.0", 8, "10.255.0.1", true),
+            ("10.0.0.0", 8, "11.0.0.1", false),
+            ("10.0.0.0", 8, "::ffff:10.0.0.1", true),
+            ("0.0.0.0", 0, "192.0.2.1", true),
+            ("192.0.2.1", 32, "192.0.2.1", true),
+            ("192.0.2.1", 32, "192.0.2.2", false),
+            ("2001:db8::", 32, "2001:db8:1::1", true),
+            ("2001:db8::", 32, "2001:db9::1", false),
+            ("::", 0, "2001:db9::1", true),
+            ("::", 0, "192.0.2.1", false),
+        ] {
+            let network = [Network { address: network.parse().unwrap(), prefix }];
+            assert_eq!(is_trusted(address.parse().unwrap(), &network), expected, "{address} in {network:?}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The two bodies of an exchange with an origin: the request's on its way in, checked as it goes, and the
+//! response's on its way out, which holds the connection until its end.
+
+use super::pool::Lease;
+use crate::{
+    exchange::{Body, BodyError},
+    proxy::{
+        request::{self, Framing},
+        response,
+    },
+    telemetry::WorkerMetrics,
+};
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::{
+    cell::{Cell, RefCell},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A request's body as hyper takes it.
+#[derive(Debug)]
+pub(super) struct RequestBody(Option<Rc<Upload>>);
+
+/// A request's body and how far it has got; shared by hyper, which sends it, and the exchange, which watches it.
+#[derive(Debug)]
+pub(super) struct Upload {
+    body: RefCell<Option<Body>>,
+    framing: Framing,
+    /// Bytes that `Content-Length` still owes.
+    owed: Cell<u64>,
+    /// Bytes that the route still allows.
+    allowed: Cell<u64>,
+    /// The last piece of a body of known length: it leaves when the client's stream has ended where it should.
+    held: RefCell<Option<Bytes>>,
+    progress: Cell<Progress>,
+    /// When hyper last took something.
+    moved: Cell<Instant>,
+    /// At least one byte was taken from the client.
+    taken: Cell<bool>,
+}
+
+/// Who is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The origin: what was read is on its way to it.
+    Origin,
+    /// The client.
+    Client,
+    /// Nobody: all was handed to hyper.
+    Done,
+    /// Nobody: it failed.
+    Failed(BodyError),
+}
+
+impl Upload {
+    /// `body` with `framing`, of at most `max_bytes`. `None` where there is no body.
+    pub(super) fn new(body: Body, framing: Framing, max_bytes: Option<u64>) -> Option<Rc<Self>> {
+        let owed = match framing {
+            Framing::None => return None,
+            Framing::Length(length) => length,
+            Framing::Chunked => 0,
+        };
+        Some(Rc::new(Self {
+            body: RefCell::new(Some(body)),
+            framing,
+            owed: Cell::new(owed),
+            allowed: Cell::new(max_bytes.unwrap_or(u64::MAX)),
+            held: RefCell::new(None),
+            // hyper never asks for a body of no bytes.
+            progress: Cell::new(if framing == Framing::Length(0) { Progress::Done } else { Progress::Origin }),
+            moved: Cell::new(Instant::now()),
+            taken: Cell::new(false),
+        }))
+    }
+
+    /// How it stands.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress.get()
+    }
+
+    /// When hyper last took something.
+    pub(super) fn moved(&self) -> Instant {
+        self.moved.get()
+    }
+
+    /// Whether a byte was taken from the client: what was taken cannot be sent again.
+    pub(super) fn taken(&self) -> bool {
+        self.taken.get()
+    }
+
+    /// Lets go of the client's stream.
+    pub(super) fn cancel(&self) {
+        // Dropped after the borrow: the front door may do much then.
+        let body = self.body.borrow_mut().take();
+        drop(body);
+    }
+
+    fn fail(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.progress.set(Progress::Failed(error));
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn end(&self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.owed.get() > 0 {
+            return self.fail(BodyError::Malformed);
+        }
+        self.moved.set(Instant::now());
+        self.progress.set(Progress::Done);
+        Poll::Ready(self.held.take().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.progress.get() == Progress::Done {
+            return Poll::Ready(None);
+        }
+        loop {
+            let (polled, ended) = match &mut *self.body.borrow_mut() {
+                Some(body) => (Pin::new(&mut *body).poll_frame(cx), body.is_end_stream()),
+                // Cancelled: never a clean end, which hyper would make the last chunk of.
+                None => return self.fail(BodyError::Cancelled),
+            };
+            let frame = match polled {
+                Poll::Pending => {
+                    self.progress.set(Progress::Client);
+                    return Poll::Pending;
+                }
+                Poll::Ready(None) => return self.end(),
+                Poll::Ready(Some(Err(error))) => return self.fail(error),
+                Poll::Ready(Some(Ok(frame))) => frame,
+            };
+            self.progress.set(Progress::Origin);
+            self.moved.set(Instant::now());
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(frame) => match frame.into_trailers() {
+                    Ok(mut fields) if self.framing == Framing::Chunked => {
+                        request::trailers(&mut fields);
+                        self.progress.set(Progress::Done);
+                        return Poll::Ready(Some(Ok(Frame::trailers(fields))));
+                    }
+                    // HTTP/1.1 has no trailers after a body of known length.
+                    Ok(_) => return self.end(),
+                    Err(_) => continue,
+                },
+            };
+            if data.is_empty() && !ended {
+                continue;
+            }
+            let length = data.len() as u64;
+            self.taken.set(self.taken.get() || length > 0);
+            match self.allowed.get().checked_sub(length) {
+                Some(allowed) => self.allowed.set(allowed),
+                None => return self.fail(BodyError::TooLarge),
+            }
+            if let Framing::Length(_) = self.framing {
+                match self.owed.get().checked_sub(length) {
+                    Some(owed) => self.owed.set(owed),
+                    None => return self.fail(BodyError::Malformed),
+                }
+                if self.owed.get() == 0 && !ended {
+                    self.held.replace(Some(data));
+                    continue;
+                }
+            }
+            if !ended {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            if !data.is_empty() {
+                self.held.replace(Some(data));
+            }
+            return self.end();
+        }
+    }
+}
+
+impl RequestBody {
+    /// What hyper sends of `upload`.
+    pub(super) fn new(upload: Option<Rc<Upload>>) -> Self {
+        Self(upload)
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &self.0 {
+            Some(upload) => upload.poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    /// Never true before the end was seen, so that hyper's framing is the one decided on, whatever came meanwhile.
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|upload| upload.progress.get() == Progress::Done)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.0.as_ref().map(|upload| upload.framing) {
+            None | Some(Framing::None) => SizeHint::with_exact(0),
+            Some(Framing::Length(length)) => SizeHint::with_exact(length),
+            Some(Framing::Chunked) => SizeHint::default(),
+        }
+    }
+}
+
+/// A response's body. Its end gives the connection back; anything else closes it.
+pub(super) struct ResponseBody {
+    incoming: Incoming,
+    lease: Option<Lease>,
+    upload: Option<Rc<Upload>>,
+    /// Between two reads.
+    idle: Duration,
+    /// Of the whole exchange.
+    deadline: Option<Instant>,
+    /// Since when the origin is waited for.
+    waiting: Option<Instant>,
+    /// One timer a body, made at the first wait and set again only when it fires too early.
+    timer: Option<Pin<Box<Sleep>>>,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl ResponseBody {
+    /// The body of a response that came over `lease`; at once given back when there is none.
+    pub(super) fn wrap(
+        incoming: Incoming,
+        lease: Lease,
+        upload: Option<Rc<Upload>>,
+        idle: Duration,
+        deadline: Option<Instant>,
+        metrics: &Arc<WorkerMetrics>,
+    ) -> Body {
+        let metrics = Arc::clone(metrics);
+        let mut this =
+            Self { incoming, lease: Some(lease), upload, idle, deadline, waiting: None, timer: None, metrics };
+        if this.incoming.is_end_stream() {
+            this.finish();
+            return Body::empty();
+        }
+        Body::stream(this)
+    }
+
+    /// The response is whole: another request may use the connection, unless this one's body is still on its way.
+    fn finish(&mut self) {
+        let sent = self.upload.as_ref().is_none_or(|upload| upload.progress() == Progress::Done);
+        if let Some(lease) = self.lease.take().filter(|_| sent) {
+            lease.give_back();
+        }
+        self.cancel();
+    }
+
+    /// Closes the connection, if it is still ours, and lets go of the client's stream.
+    fn cancel(&mut self) {
+        self.lease = None;
+        if let Some(upload) = self.upload.take() {
+            upload.cancel();
+        }
+    }
+
+    fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.cancel();
+        Poll::Ready(Some(Err(error)))
+    }
+
+    /// Whether a deadline has passed, and the counter of it.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<()> {
+        let idle = since + self.idle;
+        let next = self.deadline.map_or(idle, |deadline| deadline.min(idle));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next)));
+        if timer.deadline() > next {
+            timer.as_mut().reset(next);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if timer.deadline() >= next {
+                let counter =
+                    if next == idle { &self.metrics.timeout_response_body } else { &self.metrics.timeout_request };
+                counter.increment();
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(next);
+        }
+        Poll::Pending
+    }
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        if this.lease.is_none() {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut this.incoming).poll_frame(cx) {
+            Poll::Pending => {
+                let since = *this.waiting.get_or_insert_with(Instant::now);
+                match this.poll_timeout(cx, since) {
+                    Poll::Ready(()) => this.fail(BodyError::TimedOut),
+                    Poll::Pending => Poll::Pending,
+                }
+            }
+            Poll::Ready(None) => {
+                this.finish();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                // A request's body that fails takes the response down with it.
+                if let Some(Progress::Failed(cause)) = this.upload.as_deref().map(Upload::progress) {
+                    return this.fail(cause);
+                }
+                tracing::debug!(%error, "the origin broke off its response");
+                this.metrics.origin_errors.increment();
+                this.fail(BodyError::Truncated)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                this.waiting = None;
+                if this.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                    this.metrics.timeout_request.increment();
+                    return this.fail(BodyError::TimedOut);
+                }
+                let frame = match frame.into_trailers() {
+                    Ok(mut fields) => {
+                        response::trailers(&mut fields);
+                        Frame::trailers(fields)
+                    }
+                    Err(frame) => frame,
+                };
+                if frame.is_trailers() || this.incoming.is_end_stream() {
+                    this.finish();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.lease.is_none() || self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}

@@ -1,0 +1,193 @@
+//! A connection to an origin, over TCP or a Unix socket, as the byte stream that hyper speaks HTTP/1.1 over.
+//!
+//! The stream knows two things that hyper does not tell: whether a response byte has come, and that a failed write
+//! must not destroy a response that is still being read.
+
+use super::resolve::Resolver;
+use crate::{config::OriginAddress, proxy::error::Error};
+use std::{
+    cell::Cell,
+    io,
+    path::PathBuf,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+    time::{Instant, timeout, timeout_at},
+};
+
+/// Where to connect to.
+#[derive(Debug)]
+pub(super) enum Connector {
+    Tcp(Resolver),
+    Unix(PathBuf),
+}
+
+impl Connector {
+    /// For `address`, whose name is looked up every `dns_interval`.
+    pub(super) fn new(address: &OriginAddress, dns_interval: Duration) -> Self {
+        match address {
+            OriginAddress::Tcp { host, port } => Self::Tcp(Resolver::new(host, *port, dns_interval)),
+            OriginAddress::Unix(path) => Self::Unix(path.clone()),
+        }
+    }
+
+    /// Connects within `limit`, lookup included. Each address gets its share of what is left of the time, so that
+    /// one that never answers does not keep the others from being tried.
+    ///
+    /// # Errors
+    ///
+    /// One of the connection errors of [`Error`]; of several addresses, the last one's.
+    pub(super) async fn connect(&self, limit: Duration) -> Result<Stream, Error> {
+        let deadline = Instant::now() + limit;
+        let resolver = match self {
+            Self::Unix(path) => {
+                let connected = timeout_at(deadline, UnixStream::connect(path)).await;
+                let stream = connected.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
+                return Ok(Stream::new(Socket::Unix(stream)));
+            }
+            Self::Tcp(resolver) => resolver,
+        };
+        let addresses = timeout_at(deadline, resolver.addresses()).await;
+        let addresses = addresses.map_err(|_| Error::ConnectTimeout)?.map_err(|_| Error::Resolve)?;
+        let mut left = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        let mut failure = Error::Resolve;
+        for address in addresses {
+            let share = deadline.saturating_duration_since(Instant::now()) / left.max(1);
+            left = left.saturating_sub(1);
+            failure = match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // A request's head and its body's last piece leave at once.
+                    stream.set_nodelay(true).map_err(|error| classify(&error))?;
+                    return Ok(Stream::new(Socket::Tcp(stream)));
+                }
+                Ok(Err(error)) => classify(&error),
+                Err(_) => Error::ConnectTimeout,
+            };
+        }
+        Err(failure)
+    }
+}
+
+fn classify(error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Error::Refused,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Error::Unreachable,
+        io::ErrorKind::TimedOut => Error::ConnectTimeout,
+        _ => Error::Connect,
+    }
+}
+
+/// The bytes to and from an origin.
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: Socket,
+    state: Rc<StreamState>,
+}
+
+/// What the stream has seen; shared with who sends requests over it.
+#[derive(Debug, Default)]
+pub(super) struct StreamState {
+    /// Bytes received, in all. Wraps.
+    pub(super) received: Cell<u64>,
+    write_failed: Cell<bool>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn new(socket: Socket) -> Self {
+        Self { socket, state: Rc::default() }
+    }
+
+    /// What it will have seen.
+    pub(super) fn state(&self) -> Rc<StreamState> {
+        Rc::clone(&self.state)
+    }
+
+    /// An origin may answer and close without reading the whole request. hyper gives up on the response when a
+    /// write fails; so a write never fails, it waits, and reading tells what became of the connection.
+    fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match result {
+            Poll::Ready(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
+                tracing::debug!(%error, "the origin takes no more of the request");
+                self.state.write_failed.set(true);
+                Poll::Pending
+            }
+            other => other,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let room = buf.remaining();
+        let result = match &mut self.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        };
+        if let Poll::Ready(Ok(())) = result {
+            let read = buf.filled().len().saturating_sub(before);
+            if read == 0 && room > 0 && self.state.write_failed.get() {
+                // The failed write consumed the socket's error. Without this a reset would look like an orderly end,
+                // and a body that lasts until the end like a whole one.
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            self.state.received.set(self.state.received.get().wrapping_add(read as u64));
+        }
+        result
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.state.write_failed.get() {
+            return Poll::Pending;
+        }
+        let result = match &mut self.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        };
+        self.written(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.state.write_failed.get() {
+            return Poll::Pending;
+        }
+        let result = match &mut self.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        };
+        self.written(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Sockets hold nothing back.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What the origin gets: an HTTP/1.1 head whose framing is said explicitly, from a request that the front door has
+//! checked. Pure.
+//!
+//! hyper's own choices are not relied on: it sends an unknown-length GET body as none, it prefers a
+//! `Transfer-Encoding` that is there to its own idea, and it keeps whatever `Content-Length` it finds.
+
+use super::{error::Error, forwarded, routes::Route};
+use crate::exchange::Client;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request};
+use http_body::Body as HttpBody;
+
+pub(super) const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+pub(super) const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
+
+/// How a body is delimited on the connection to the origin (RFC 9112 §6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// The request ended with its header.
+    None,
+    /// `Content-Length`
+    Length(u64),
+    /// `Transfer-Encoding: chunked`
+    Chunked,
+}
+
+impl Framing {
+    /// What `body` needs.
+    pub(super) fn of(body: &impl HttpBody) -> Self {
+        match body.size_hint().exact() {
+            _ if body.is_end_stream() => Self::None,
+            Some(length) => Self::Length(length),
+            None => Self::Chunked,
+        }
+    }
+}
+
+/// Turns the head of a client's request into the origin's.
+///
+/// # Errors
+///
+/// [`Error::NoAuthority`] where the request names no host that could become `Host`.
+pub(super) fn translate(
+    parts: &mut request::Parts,
+    framing: Framing,
+    route: &Route,
+    client: &Client,
+    id: &HeaderValue,
+    trusted: bool,
+) -> Result<(), Error> {
+    let uri = std::mem::take(&mut parts.uri).into_parts();
+    let fields = &mut parts.headers;
+
+    let host = match &uri.authority {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).map_err(|_| Error::NoAuthority)?,
+        None => fields.get(header::HOST).cloned().ok_or(Error::NoAuthority)?,
+    };
+    let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
+    forwarded::set(fields, client, authority, id, trusted);
+    fields.insert(header::HOST, route.rewrite_host.clone().unwrap_or(host));
+
+    // RFC 9114 §4.2: the front door refused these. Should it ever not, they end here.
+    for name in [header::CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, header::UPGRADE] {
+        fields.remove(name);
+    }
+    // `TE: trailers` is hop-by-hop, and says that we, too, take trailers (RFC 9110 §10.1.4).
+    if fields.remove(header::TE).is_some() {
+        fields.insert(header::TE, HeaderValue::from_static("trailers"));
+        fields.insert(header::CONNECTION, HeaderValue::from_static("TE"));
+    }
+    frame(fields, &parts.method, framing);
+
+    // Origin form, byte for byte as the client wrote it. `Early-Data` passes: no intermediary may remove it
+    // (RFC 8470 §5.1), and as litequic takes no 0-RTT it never has to add one.
+    parts.uri = uri.path_and_query.map_or_else(|| Uri::from_static("/"), Uri::from);
+    parts.version = Version::HTTP_11;
+    parts.extensions.clear();
+    Ok(())
+}
+
+/// Says how the body ends, and nothing else that could be read as saying it.
+fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
+    fields.remove(header::CONTENT_LENGTH);
+    fields.remove(header::TRANSFER_ENCODING);
+    match framing {
+        // RFC 9110 §8.6: a method whose body has a meaning says that there is none.
+        Framing::None if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
+            fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        Framing::None => {}
+        Framing::Length(length) => {
+            fields.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        Framing::Chunked => {
+            fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+    }
+    if framing != Framing::Chunked {
+        // HTTP/1.1 has trailers only after chunks.
+        fields.remove(header::TRAILER);
+    }
+}
+
+/// Removes trailer fields that would mean something to an origin that merges them into the header
+/// (RFC 9110 §6.5.1). hyper passes on those that the request's `Trailer` declared.
+pub(super) fn trailers(fields: &mut HeaderMap) {
+    let doomed: Vec<HeaderName> = fields.keys().filter(|name| !may_trail(name)).cloned().collect();
+    for name in doomed {
+        fields.remove(name);
+    }
+}
+
+/// Framing, routing, control data and authentication never come late.
+pub(super) fn may_trail(name: &HeaderName) -> bool {
+    let forbidden = [
+        header::CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        header::UPGRADE,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::CONTENT_LENGTH,
+        header::HOST,
+        header::TRAILER,
+        header::EXPECT,
+        header::AUTHORIZATION,
+        header::COOKIE,
+        header::PROXY_AUTHORIZATION,
+        header::SET_COOKIE,
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::CONTENT_RANGE,
+        header::RANGE,
+        header::CACHE_CONTROL,
+        header::MAX_FORWARDS,
+        header::ALT_SVC,
+        EARLY_DATA,
+    ];
+    !forbidden.contains(name) && !forwarded::is_ours(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config,
+        exchange::{Body, BodyError, Protocol},
+        proxy::routes::Routes,
+    };
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, StreamBody};
+
+    fn translated(request: request::Builder, framing: Framing, rewrite: Option<&str>) -> request::Parts {
+        let route = config::Route {
+            host: None,
+            path_prefix: "/".into(),
+            origin: "o".into(),
+            rewrite_host: rewrite.map(str::to_owned),
+            max_body_bytes: None,
+        };
+        let routes = Routes::new(&[route], None);
+        let client = Client {
+            address: "192.0.2.7:1".parse().unwrap(),
+            local: "192.0.2.1:443".parse().unwrap(),
+            protocol: Protocol::Http3,
+            server_name: None,
+        };
+        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        let route = routes.choose("", "/").unwrap();
+        translate(&mut parts, framing, route, &client, &HeaderValue::from_static("id"), false).unwrap();
+        parts
+    }
+
+    fn field<'a>(parts: &'a request::Parts, name: &str) -> Option<&'a str> {
+        assert!(parts.headers.get_all(name).iter().count() <= 1, "{name} twice");
+        parts.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    #[test]
+    fn framing_is_explicit() {
+        for (method, framing, length, coding) in [
+            ("GET", Framing::None, None, None),
+            ("HEAD", Framing::None, None, None),
+            ("DELETE", Framing::None, None, None),
+            ("OPTIONS", Framing::None, None, None),
+            ("BREW", Framing::None, None, None),
+            ("POST", Framing::None, Some("0"), None),
+            ("PUT", Framing::None, Some("0"), None),
+            ("PATCH", Framing::None, Some("0"), None),
+            ("GET", Framing::Length(5), Some("5"), None),
+            ("POST", Framing::Length(0), Some("0"), None),
+            ("GET", Framing::Chunked, None, Some("chunked")),
+            ("HEAD", Framing::Chunked, None, Some("chunked")),
+            ("DELETE", Framing::Chunked, None, Some("chunked")),
+            ("POST", Framing::Chunked, None, Some("chunked")),
+        ] {
+            let request = http::Request::builder().method(method).uri("https://a.test/");
+            // Whatever the client said about it.
+            let request = request.header("content-length", "7").header("transfer-encoding", "gzip");
+            let parts = translated(request, framing, None);
+            assert_eq!(field(&parts, "content-length"), length, "{method} {framing:?}");
+            assert_eq!(field(&parts, "transfer-encoding"), coding, "{method} {framing:?}");
+        }
+    }
+
+    #[test]
+    fn a_bodys_framing_follows_what_is_known_of_it() {
+        let unknown = StreamBody::new(futures_util::stream::empty::<Result<http_body::Frame<Bytes>, BodyError>>());
+        assert_eq!(Framing::of(&Body::empty()), Framing::None);
+        assert_eq!(Framing::of(&Body::from("hello")), Framing::Length(5));
+        assert_eq!(Framing::of(&Body::stream(unknown.boxed_unsync())), Framing::Chunked);
+    }
+
+    #[test]
+    fn the_target_is_in_origin_form_and_byte_identical() {
+        for (uri, expected) in [
+            ("https://a.test/", "/"),
+            ("https://a.test", "/"),
+            ("https://a.test/a/%2e%2E/b;c=d//e?q=%20&r='{}", "/a/%2e%2E/b;c=d//e?q=%20&r='{}"),
+            ("https://a.test/?", "/?"),
+            ("https://a.test/a?b?c", "/a?b?c"),
+        ] {
+            assert_eq!(translated(http::Request::get(uri), Framing::None, None).uri.to_string(), expected);
+        }
+        let star = Uri::builder().scheme("https").authority("a.test").path_and_query("*").build().unwrap();
+        let request = http::Request::options(star);
+        assert_eq!(translated(request, Framing::None, None).uri.to_string(), "*");
+    }
+
+    #[test]
+    fn there_is_one_host_and_it_is_the_authority_unless_rewritten() {
+        let request = || http::Request::get("https://A.test:8443/").header("host", "x").header("host", "y");
+        assert_eq!(field(&translated(request(), Framing::None, None), "host"), Some("A.test:8443"));
+        let rewritten = translated(request(), Framing::None, Some("inner"));
+        assert_eq!(field(&rewritten, "host"), Some("inner"));
+        assert_eq!(field(&rewritten, "x-forwarded-host"), Some("A.test:8443"));
+    }
+
+    #[test]
+    fn hop_by_hop_fields_never_pass() {
+        let mut request = http::Request::get("https://a.test/");
+        for name in ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding"] {
+            request = request.header(name, "x");
+        }
+        let parts = translated(request.header("early-data", "1").header("expect", "100-continue"), Framing::None, None);
+        for name in ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding", "te"] {
+            assert_eq!(field(&parts, name), None);
+        }
+        assert_eq!(field(&parts, "early-data"), Some("1"));
+        assert_eq!(field(&parts, "expect"), Some("100-continue"));
+    }
+
+    #[test]
+    fn te_trailers_goes_with_connection_te() {
+        let parts = translated(http::Request::get("https://a.test/").header("te", "trailers"), Framing::None, None);
+        assert_eq!((field(&parts, "te"), field(&parts, "connection")), (Some("trailers"), Some("TE")));
+    }
+
+    #[test]
+    fn trailers_cannot_say_what_only_a_header_may() {
+        let mut fields = HeaderMap::new();
+        for name in
+            ["x-checksum", "content-length", "transfer-encoding", "host", "x_forwarded_for", "cookie", "authorization"]
+        {
+            fields.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        trailers(&mut fields);
+        assert_eq!(fields.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);
+    }
+}

@@ -1,0 +1,187 @@
+//! What the client gets: the origin's head without what belongs to the connection it came over. Pure.
+//!
+//! hyper's client lets pass what this file does not: `Content-Length` beside `Transfer-Encoding`, several equal
+//! `Content-Length`s, an unasked 101, and transfer codings that it does not decode.
+
+use super::{
+    error::Error,
+    request::{KEEP_ALIVE, PROXY_CONNECTION, may_trail},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response};
+
+/// Turns the head of an origin's response to a `method` request into the client's. `length` is the body's as hyper
+/// will deliver it, where that is known.
+///
+/// # Errors
+///
+/// The response cannot be passed on as it is meant.
+pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Option<u64>) -> Result<(), Error> {
+    if parts.status.is_informational() {
+        return Err(Error::Upgrade);
+    }
+    let fields = &mut parts.headers;
+    let bodiless = *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+
+    let mut codings = fields.get_all(header::TRANSFER_ENCODING).iter();
+    let coding = (codings.next(), codings.next());
+    let coded = coding.0.is_some();
+    match coding {
+        (None, _) => {}
+        (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => {}
+        _ if bodiless => {}
+        _ => return Err(Error::TransferCoding),
+    }
+
+    // One Content-Length or none (RFC 9110 §8.6): HTTP/3 takes no list of them.
+    let length = match () {
+        () if coded || parts.status == StatusCode::NO_CONTENT => None,
+        () if bodiless => declared_length(fields)?,
+        () => length.filter(|_| fields.contains_key(header::CONTENT_LENGTH)),
+    };
+    match length {
+        None => drop(fields.remove(header::CONTENT_LENGTH)),
+        // Several lines, or one with a list.
+        Some(length) if !is_plain(fields) => drop(fields.insert(header::CONTENT_LENGTH, HeaderValue::from(length))),
+        Some(_) => {}
+    }
+
+    remove_hop_by_hop(fields);
+    // It names the origin's own ports.
+    fields.remove(header::ALT_SVC);
+    // hyper's reason phrase: HTTP/3 has none.
+    parts.extensions.clear();
+    Ok(())
+}
+
+/// What a response without a body says its length would be.
+fn declared_length(fields: &HeaderMap) -> Result<Option<u64>, Error> {
+    let mut length = None;
+    for line in fields.get_all(header::CONTENT_LENGTH) {
+        for item in line.as_bytes().split(|&byte| byte == b',') {
+            let item = item.trim_ascii();
+            let digits = !item.is_empty() && item.iter().all(u8::is_ascii_digit);
+            let item = std::str::from_utf8(item).ok().filter(|_| digits).and_then(|item| item.parse::<u64>().ok());
+            match (item, length) {
+                (Some(item), None) => length = Some(item),
+                (Some(item), Some(before)) if item == before => {}
+                _ => return Err(Error::Protocol),
+            }
+        }
+    }
+    Ok(length)
+}
+
+/// Whether there is one `Content-Length` with one number.
+fn is_plain(fields: &HeaderMap) -> bool {
+    let mut lines = fields.get_all(header::CONTENT_LENGTH).iter();
+    let plain = |line: &HeaderValue| line.as_bytes().iter().all(u8::is_ascii_digit);
+    lines.next().is_some_and(plain) && lines.next().is_none()
+}
+
+/// Removes what belongs to one connection (RFC 9110 §7.6.1): `Connection`, the fields it names, and those that
+/// always are such.
+pub(super) fn remove_hop_by_hop(fields: &mut HeaderMap) {
+    // Collecting nothing allocates nothing; most origins send `keep-alive`, `close` or no Connection at all.
+    let named: Vec<HeaderName> = fields
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.eq_ignore_ascii_case(b"close") && !token.eq_ignore_ascii_case(b"keep-alive"))
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .collect();
+    for name in named {
+        fields.remove(name);
+    }
+    for name in
+        [header::CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TE]
+    {
+        fields.remove(name);
+    }
+}
+
+/// Removes trailer fields that no recipient may merge into a header (RFC 9110 §6.5.1).
+pub(super) fn trailers(fields: &mut HeaderMap) {
+    let doomed: Vec<HeaderName> = fields.keys().filter(|name| !may_trail(name)).cloned().collect();
+    for name in doomed {
+        fields.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(
+        method: Method,
+        status: u16,
+        lines: &[(&'static str, &'static str)],
+        length: Option<u64>,
+    ) -> Result<Vec<(String, String)>, Error> {
+        let mut response = http::Response::builder().status(status);
+        for &(name, value) in lines {
+            response = response.header(name, value);
+        }
+        let (mut parts, ()) = response.body(()).unwrap().into_parts();
+        translate(&mut parts, &method, length)?;
+        let mut fields: Vec<_> =
+            parts.headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
+        fields.sort();
+        Ok(fields)
+    }
+
+    #[test]
+    fn a_response_has_one_content_length_or_none() {
+        const CL: &str = "content-length";
+        const TE: &str = "transfer-encoding";
+        type Case =
+            (Method, u16, &'static [(&'static str, &'static str)], Option<u64>, Result<Option<&'static str>, Error>);
+        let cases: [Case; 14] = [
+            (Method::GET, 200, &[(CL, "5")], Some(5), Ok(Some("5"))),
+            (Method::GET, 200, &[(CL, "5"), (CL, "5")], Some(5), Ok(Some("5"))),
+            (Method::GET, 200, &[(CL, "5, 5")], Some(5), Ok(Some("5"))),
+            (Method::GET, 200, &[], None, Ok(None)),
+            (Method::GET, 200, &[(CL, "5"), (TE, "chunked")], None, Ok(None)),
+            (Method::GET, 200, &[(TE, "Chunked")], None, Ok(None)),
+            (Method::GET, 200, &[(TE, "gzip, chunked")], None, Err(Error::TransferCoding)),
+            (Method::GET, 200, &[(TE, "chunked"), (TE, "chunked")], None, Err(Error::TransferCoding)),
+            (Method::GET, 200, &[(TE, "identity")], None, Err(Error::TransferCoding)),
+            (Method::HEAD, 200, &[(CL, "5")], Some(0), Ok(Some("5"))),
+            (Method::HEAD, 200, &[(CL, "5"), (CL, "6")], Some(0), Err(Error::Protocol)),
+            (Method::HEAD, 200, &[(CL, "+5")], Some(0), Err(Error::Protocol)),
+            (Method::GET, 304, &[(CL, "5")], Some(0), Ok(Some("5"))),
+            (Method::GET, 204, &[(CL, "5")], Some(0), Ok(None)),
+        ];
+        for (method, status, lines, length, expected) in cases {
+            let fields = translated(method.clone(), status, lines, length);
+            let found = fields.map(|fields| fields.into_iter().find(|(name, _)| name == CL).map(|(_, value)| value));
+            assert_eq!(found, expected.map(|value| value.map(str::to_owned)), "{method} {status} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_the_connection_stays_there() {
+        let lines = [
+            ("connection", "close, X-Inner"),
+            ("connection", "x-other"),
+            ("x-inner", "1"),
+            ("x-other", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "close"),
+            ("upgrade", "h2c"),
+            ("te", "trailers"),
+            ("alt-svc", "h3=\":1\""),
+            ("date", "today"),
+            ("server", "origin"),
+            ("x-kept", "1"),
+        ];
+        let names: Vec<_> =
+            translated(Method::GET, 200, &lines, None).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["date", "server", "x-kept"]);
+    }
+
+    #[test]
+    fn a_protocol_switch_that_nobody_asked_for_is_refused() {
+        assert_eq!(translated(Method::GET, 101, &[("upgrade", "websocket")], Some(0)), Err(Error::Upgrade));
+    }
+}

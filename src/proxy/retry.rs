@@ -1,0 +1,81 @@
+//! Whether a request that failed before its response may be sent again. Pure.
+//!
+//! A request is tried again only if it was handed back unsent, or the connection was a reused one that closed
+//! before a response byte, the method is idempotent and no body byte was read from the client (RFC 9110 §9.2.2,
+//! RFC 9112 §9.3.1).
+
+use http::Method;
+
+/// How often one request is sent again at most: one for a stale connection, one more on a connection made for it,
+/// which no origin has had time to close.
+pub(super) const MAX_RETRIES: u32 = 2;
+
+/// How sending failed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Failure {
+    /// hyper gave the request back: no byte of it was written.
+    pub(super) handed_back: bool,
+    /// The connection had served a request before.
+    pub(super) reused: bool,
+    /// The connection closed or broke, rather than said something wrong.
+    pub(super) closed: bool,
+    /// At least one byte came since the request was sent.
+    pub(super) answered: bool,
+    /// At least one byte of the body was taken from the client.
+    pub(super) body_read: bool,
+}
+
+/// What to do after a [`Failure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Send it again; `fresh` asks for a connection made for it.
+    Again { fresh: bool },
+    /// Answer 502.
+    Fail,
+}
+
+/// Decides after `retries` earlier ones.
+pub(super) fn decide(retries: u32, method: &Method, failure: Failure) -> Decision {
+    let unseen = failure.reused && failure.closed && !failure.answered && !failure.body_read;
+    if retries < MAX_RETRIES && (failure.handed_back || (unseen && is_idempotent(method))) {
+        Decision::Again { fresh: retries + 1 == MAX_RETRIES }
+    } else {
+        Decision::Fail
+    }
+}
+
+/// RFC 9110 §9.2.2. A method that we do not know is not.
+pub(super) fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STALE: Failure =
+        Failure { handed_back: false, reused: true, closed: true, answered: false, body_read: false };
+
+    #[test]
+    fn only_what_cannot_have_had_an_effect_is_sent_again() {
+        let again = Decision::Again { fresh: false };
+        let fresh = Decision::Again { fresh: true };
+        for (what, retries, method, failure, expected) in [
+            ("stale", 0, Method::GET, STALE, again),
+            ("stale, the second time", 1, Method::GET, STALE, fresh),
+            ("stale, too often", 2, Method::GET, STALE, Decision::Fail),
+            ("put", 0, Method::PUT, STALE, again),
+            ("post", 0, Method::POST, STALE, Decision::Fail),
+            ("patch", 0, Method::PATCH, STALE, Decision::Fail),
+            ("unknown method", 0, Method::from_bytes(b"BREW").unwrap(), STALE, Decision::Fail),
+            ("first use", 0, Method::GET, Failure { reused: false, ..STALE }, Decision::Fail),
+            ("half an answer", 0, Method::GET, Failure { answered: true, ..STALE }, Decision::Fail),
+            ("body taken", 0, Method::PUT, Failure { body_read: true, ..STALE }, Decision::Fail),
+            ("garbage", 0, Method::GET, Failure { closed: false, ..STALE }, Decision::Fail),
+            ("post handed back", 0, Method::POST, Failure { handed_back: true, ..STALE }, again),
+            ("handed back too often", 2, Method::GET, Failure { handed_back: true, ..STALE }, Decision::Fail),
+        ] {
+            assert_eq!(decide(retries, &method, failure), expected, "{what}");
+        }
+    }
+}

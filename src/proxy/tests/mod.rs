@@ -1,0 +1,224 @@
+//! The proxy against scripted origins: what is on the wire, byte for byte, and what the client gets.
+
+mod clocks;
+mod pooling;
+mod translation;
+
+use super::{Proxy, Routing};
+use crate::{
+    config::{self, Config, Origin, OriginAddress, Timeouts},
+    exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Interim, InterimQueue, Protocol, Request, Response},
+    telemetry::WorkerMetrics,
+};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::Method;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use std::{collections::BTreeMap, future::Future, rc::Rc, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::{LocalSet, spawn_local},
+    time::timeout,
+};
+
+/// Longer than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Runs a test as a worker runs: on one thread, with local tasks.
+fn on_a_worker(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async { timeout(DEADLINE, test).await.expect("the test hangs") });
+}
+
+/// The same with a clock that jumps to the next timer whenever nothing else can happen.
+fn with_a_jumping_clock(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, test);
+}
+
+struct Setup {
+    proxy: Rc<Proxy>,
+    metrics: Arc<WorkerMetrics>,
+    shared: Arc<ArcSwap<Routing>>,
+    config: Config,
+}
+
+fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
+    let route = config::Route {
+        host: Some("a.test".into()),
+        path_prefix: "/".into(),
+        origin: "o".into(),
+        rewrite_host: None,
+        max_body_bytes: None,
+    };
+    let mut config = Config {
+        listen: config::Listen { udp: Vec::new(), workers: config::Workers::Auto },
+        certificates: Vec::new(),
+        routes: vec![route],
+        origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),
+        limits: config::Limits::default(),
+        timeouts: Timeouts::default(),
+        admin: config::Admin::default(),
+        log: config::Log { level: config::Level::Info, format: config::LogFormat::Auto },
+        trusted_proxies: Vec::new(),
+    };
+    change(&mut config);
+    config
+}
+
+fn setup_at(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Setup {
+    let config = config(address, change);
+    let shared = Arc::new(ArcSwap::from_pointee(Routing::new(&config)));
+    let metrics = Arc::new(WorkerMetrics::default());
+    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics)));
+    Setup { proxy, metrics, shared, config }
+}
+
+/// An origin whose connections the test plays itself.
+struct Script {
+    listener: TcpListener,
+}
+
+impl Script {
+    async fn new() -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").await.unwrap() }
+    }
+
+    fn address(&self) -> OriginAddress {
+        OriginAddress::Tcp { host: "127.0.0.1".into(), port: self.listener.local_addr().unwrap().port() }
+    }
+
+    fn proxy(&self, change: impl FnOnce(&mut Config)) -> Setup {
+        setup_at(self.address(), change)
+    }
+
+    async fn accept(&self) -> Peer {
+        Peer { stream: self.listener.accept().await.unwrap().0, seen: Vec::new() }
+    }
+}
+
+/// The origin's end of a connection.
+struct Peer {
+    stream: TcpStream,
+    seen: Vec<u8>,
+}
+
+impl Peer {
+    /// Reads on until what was read ends with `end`, and returns it all.
+    async fn until(&mut self, end: &str) -> String {
+        while !self.seen.ends_with(end.as_bytes()) {
+            let read = self.stream.read_buf(&mut self.seen).await.unwrap();
+            assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&self.seen));
+        }
+        String::from_utf8(std::mem::take(&mut self.seen)).unwrap()
+    }
+
+    async fn head(&mut self) -> String {
+        self.until("\r\n\r\n").await
+    }
+
+    async fn say(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// Everything until the proxy closes.
+    async fn rest(&mut self) -> String {
+        while let Ok(read) = self.stream.read_buf(&mut self.seen).await {
+            if read == 0 {
+                break;
+            }
+        }
+        String::from_utf8(std::mem::take(&mut self.seen)).unwrap()
+    }
+}
+
+impl Setup {
+    fn exchange(request: Request) -> (Exchange, InterimQueue) {
+        let (interim, queue) = Interim::channel();
+        let client = Client {
+            address: "192.0.2.7:4711".parse().unwrap(),
+            local: "192.0.2.1:443".parse().unwrap(),
+            protocol: Protocol::Http3,
+            server_name: None,
+        };
+        (Exchange { request, client: Rc::new(client), interim }, queue)
+    }
+
+    /// Sends a request as a task of its own.
+    fn send(&self, request: Request) -> tokio::task::JoinHandle<Result<Response, Abort>> {
+        let proxy = Rc::clone(&self.proxy);
+        let (exchange, _) = Self::exchange(request);
+        spawn_local(async move { proxy.handle(exchange).await })
+    }
+
+    fn get(&self) -> tokio::task::JoinHandle<Result<Response, Abort>> {
+        self.send(get())
+    }
+}
+
+fn get() -> Request {
+    request(Method::GET, Body::empty())
+}
+
+fn request(method: Method, body: Body) -> Request {
+    http::Request::builder().method(method).uri("https://a.test/x?y=1").body(body).unwrap()
+}
+
+type Feed = mpsc::UnboundedSender<Result<Frame<Bytes>, BodyError>>;
+
+/// A body of unknown length that the test feeds.
+fn fed() -> (Feed, Body) {
+    let (feed, frames) = mpsc::unbounded_channel();
+    let frames = stream::unfold(frames, |mut frames| async move { frames.recv().await.map(|frame| (frame, frames)) });
+    (feed, Body::stream(StreamBody::new(frames.boxed_local())))
+}
+
+/// The same, of known length.
+fn fed_known(length: u64) -> (Feed, Body) {
+    struct Known(Body, u64);
+    impl http_body::Body for Known {
+        type Data = Bytes;
+        type Error = BodyError;
+        fn poll_frame(
+            mut self: std::pin::Pin<&mut Self>,
+            cx: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+            std::pin::Pin::new(&mut self.0).poll_frame(cx)
+        }
+        fn size_hint(&self) -> http_body::SizeHint {
+            http_body::SizeHint::with_exact(self.1)
+        }
+    }
+    let (feed, body) = fed();
+    (feed, Body::stream(Known(body, length)))
+}
+
+fn data(text: &'static str) -> Result<Frame<Bytes>, BodyError> {
+    Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+}
+
+async fn text(response: Response) -> Result<String, BodyError> {
+    let collected = response.into_body().collect().await?;
+    Ok(String::from_utf8(collected.to_bytes().to_vec()).unwrap())
+}
+
+/// Lets every other task run until nothing moves.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn proxy_status(response: &Response) -> String {
+    response.headers()["proxy-status"].to_str().unwrap().split("; ").nth(1).unwrap().to_owned()
+}
+
+fn lines(head: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = head.trim_end().split("\r\n").collect();
+    lines[1..].sort_unstable();
+    lines
+}

@@ -1,0 +1,367 @@
+//! Connections to the origin: which is used again, which never, how many there are, and what is sent twice.
+
+use super::{Peer, Script, Setup, config, data, fed, get, on_a_worker, proxy_status, request, settle, setup_at, text};
+use crate::{
+    config::{Config, Origin, OriginAddress},
+    exchange::{Abort, Body, Response},
+    proxy::{Routing, probe},
+};
+use http::Method;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixListener,
+};
+
+const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
+
+fn origin(config: &mut Config) -> &mut Origin {
+    config.origins.get_mut("o").unwrap()
+}
+
+/// Sends a request over a connection that there is none of yet, and leaves it idle.
+async fn warm(setup: &Setup, script: &Script) -> Peer {
+    let sent = setup.get();
+    let mut peer = script.accept().await;
+    serve(&mut peer).await;
+    assert_eq!(status(sent).await, 204);
+    peer
+}
+
+async fn serve(peer: &mut Peer) {
+    peer.head().await;
+    peer.say(DONE).await;
+}
+
+async fn status(sent: tokio::task::JoinHandle<Result<Response, Abort>>) -> u16 {
+    sent.await.unwrap().unwrap().status().as_u16()
+}
+
+#[test]
+fn the_newest_idle_connection_is_used_first() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let (one, two) = (setup.get(), setup.get());
+        let (mut first, mut second) = (script.accept().await, script.accept().await);
+        serve(&mut first).await;
+        assert_eq!(status(one).await, 204);
+        serve(&mut second).await;
+        assert_eq!(status(two).await, 204);
+        for _ in 0..3 {
+            let sent = setup.get();
+            serve(&mut second).await;
+            assert_eq!(status(sent).await, 204);
+        }
+        assert_eq!(setup.metrics.origin_connections.get(), 2);
+    });
+}
+
+#[test]
+fn a_connection_is_kept_only_when_nothing_is_left_on_it() {
+    on_a_worker(async {
+        for (answer, kept) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", true),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", true),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello", false),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhello", false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!", false),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+                false,
+            ),
+            ("HTTP/1.1 204 No Content\r\n\r\nbody", false),
+        ] {
+            let script = Script::new().await;
+            let setup = script.proxy(|_| {});
+            let sent = setup.get();
+            let mut peer = script.accept().await;
+            peer.head().await;
+            peer.say(answer).await;
+            text(sent.await.unwrap().unwrap()).await.unwrap();
+            settle().await;
+            assert_eq!(setup.metrics.origin_connections_open.get(), u64::from(kept), "{answer}");
+            if !kept {
+                assert_eq!(peer.rest().await, "");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_body_that_nobody_reads_on_closes_its_connection() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let sent = setup.get();
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe").await;
+        drop(sent.await.unwrap().unwrap());
+        assert_eq!(peer.rest().await, "");
+        assert_eq!(setup.metrics.origin_connections_open.get(), 0);
+    });
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_its_request() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = script.accept().await;
+        feed.send(data("abc")).unwrap();
+        peer.until("abc\r\n").await;
+        sent.abort();
+        assert_eq!(peer.rest().await, "", "no last chunk");
+        feed.closed().await;
+        assert_eq!(setup.metrics.origin_connections_open.get(), 0);
+    });
+}
+
+#[test]
+fn a_connection_that_the_origin_closes_while_idle_is_not_used() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        drop(warm(&setup, &script).await);
+        while setup.metrics.origin_connections_open.get() > 0 {
+            tokio::task::yield_now().await;
+        }
+        warm(&setup, &script).await;
+        assert_eq!(setup.metrics.origin_retries.get(), 0);
+    });
+}
+
+#[test]
+fn an_idempotent_request_is_sent_again_when_a_used_connection_closes_unanswered() {
+    on_a_worker(async {
+        for (method, body, again) in [
+            (Method::GET, "", true),
+            (Method::PUT, "", true),
+            (Method::POST, "", false),
+            // Its body was taken from the client.
+            (Method::PUT, "abc", false),
+        ] {
+            let script = Script::new().await;
+            let setup = script.proxy(|_| {});
+            let mut peer = warm(&setup, &script).await;
+            let sent = setup.send(request(method.clone(), Body::from(body)));
+            if body.is_empty() {
+                peer.head().await
+            } else {
+                peer.until(body).await
+            };
+            drop(peer);
+            if again {
+                serve(&mut script.accept().await).await;
+            }
+            assert_eq!(status(sent).await, if again { 204 } else { 502 }, "{method} {body}");
+            assert_eq!(setup.metrics.origin_retries.get(), u64::from(again));
+        }
+    });
+}
+
+#[test]
+fn a_body_not_yet_begun_goes_to_the_connection_that_lasts() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let mut peer = warm(&setup, &script).await;
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::PUT, body));
+        peer.head().await;
+        drop(peer);
+        let mut peer = script.accept().await;
+        peer.head().await;
+        feed.send(data("abc")).unwrap();
+        drop(feed);
+        assert_eq!(peer.until("0\r\n\r\n").await, "3\r\nabc\r\n0\r\n\r\n");
+        peer.say(DONE).await;
+        assert_eq!(status(sent).await, 204);
+    });
+}
+
+#[test]
+fn nothing_is_sent_again_after_a_first_use_or_a_first_byte() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        // Its first use.
+        let sent = setup.get();
+        script.accept().await.head().await;
+        assert_eq!(status(sent).await, 502);
+        // A first byte.
+        let mut peer = warm(&setup, &script).await;
+        let sent = setup.get();
+        peer.head().await;
+        peer.say("H").await;
+        drop(peer);
+        let response = sent.await.unwrap().unwrap();
+        assert_eq!(proxy_status(&response), "error=http_response_incomplete");
+        assert_eq!(setup.metrics.origin_retries.get(), 0);
+    });
+}
+
+#[test]
+fn retries_end_and_the_last_is_on_a_fresh_connection() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let sent = [setup.get(), setup.get(), setup.get()];
+        let mut peers = [script.accept().await, script.accept().await, script.accept().await];
+        for (peer, sent) in peers.iter_mut().zip(sent) {
+            serve(peer).await;
+            assert_eq!(status(sent).await, 204);
+        }
+        let sent = setup.get();
+        let [oldest, middle, newest] = peers;
+        for mut peer in [newest, middle] {
+            peer.head().await;
+        }
+        let mut fresh = script.accept().await;
+        serve(&mut fresh).await;
+        assert_eq!(status(sent).await, 204);
+        assert_eq!(setup.metrics.origin_retries.get(), 2);
+        drop(oldest);
+    });
+}
+
+#[test]
+fn beyond_the_cap_requests_queue_in_order_and_beyond_the_queue_they_are_refused() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|config| {
+            origin(config).max_connections = 1;
+            origin(config).max_queue = 2;
+        });
+        let first = setup.get();
+        let mut peer = script.accept().await;
+        peer.head().await;
+        let tagged = |tag: &str| {
+            let mut asked = get();
+            asked.headers_mut().insert("tag", tag.parse().unwrap());
+            setup.send(asked)
+        };
+        let second = tagged("second");
+        let third = tagged("third");
+        settle().await;
+        let refused = setup.get().await.unwrap().unwrap();
+        assert_eq!(
+            (refused.status().as_u16(), proxy_status(&refused).as_str()),
+            (503, "error=connection_limit_reached")
+        );
+        assert_eq!(refused.headers()["retry-after"], "1");
+        peer.say(DONE).await;
+        assert_eq!(status(first).await, 204);
+        assert!(peer.head().await.contains("tag: second"));
+        // The connection's end hands its slot on.
+        peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
+        assert_eq!(status(second).await, 204);
+        let mut peer = script.accept().await;
+        assert!(peer.head().await.contains("tag: third"));
+        peer.say(DONE).await;
+        assert_eq!(status(third).await, 204);
+        assert_eq!((setup.metrics.limit_origin_queue.get(), setup.metrics.origin_connections.get()), (1, 2));
+    });
+}
+
+#[test]
+fn a_request_that_left_the_queue_holds_up_nobody() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|config| {
+            origin(config).max_connections = 1;
+            origin(config).max_queue = 1;
+        });
+        let first = setup.get();
+        let mut peer = script.accept().await;
+        peer.head().await;
+        let gone = setup.get();
+        settle().await;
+        gone.abort();
+        settle().await;
+        let next = setup.get();
+        settle().await;
+        peer.say(DONE).await;
+        assert_eq!(status(first).await, 204);
+        serve(&mut peer).await;
+        assert_eq!(status(next).await, 204);
+    });
+}
+
+#[test]
+fn an_origin_that_refuses_is_a_502_and_not_reachable() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let target = Origin::new(script.address());
+        probe(&target, Duration::from_secs(1)).await.unwrap();
+        drop(script);
+        assert!(probe(&target, Duration::from_secs(1)).await.is_err());
+        let response = setup.get().await.unwrap().unwrap();
+        assert_eq!((response.status().as_u16(), proxy_status(&response).as_str()), (502, "error=connection_refused"));
+        assert_eq!(setup.metrics.origin_connect_errors.get(), 1);
+
+        let nowhere = setup_at(OriginAddress::Unix("/nonexistent/socket".into()), |_| {});
+        let response = nowhere.get().await.unwrap().unwrap();
+        assert_eq!(proxy_status(&response), "error=destination_unavailable");
+        assert!(!text(response).await.unwrap().contains("nonexistent"));
+    });
+}
+
+#[test]
+fn a_unix_socket_is_an_origin_like_any_other() {
+    on_a_worker(async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("origin.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let setup = setup_at(OriginAddress::Unix(path), |_| {});
+        let sent = setup.get();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut seen = vec![0; 4096];
+        let read = stream.read(&mut seen).await.unwrap();
+        assert!(seen[..read].starts_with(b"GET /x?y=1 HTTP/1.1\r\n"));
+        stream.write_all(DONE.as_bytes()).await.unwrap();
+        assert_eq!(status(sent).await, 204);
+    });
+}
+
+#[test]
+fn a_reload_keeps_the_pools_of_origins_that_did_not_change() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let mut peer = warm(&setup, &script).await;
+        let mut reloaded = setup.config.clone();
+        reloaded.routes[0].rewrite_host = Some("inner.test".into());
+        setup.shared.store(Arc::new(Routing::new(&reloaded)));
+        let sent = setup.get();
+        assert!(peer.head().await.contains("host: inner.test\r\n"));
+        peer.say(DONE).await;
+        assert_eq!(status(sent).await, 204);
+
+        let other = Script::new().await;
+        setup.shared.store(Arc::new(Routing::new(&config(other.address(), |_| {}))));
+        warm(&setup, &other).await;
+        assert_eq!(peer.rest().await, "", "the old origin's idle connection is closed");
+    });
+}
+
+#[test]
+fn shutting_down_closes_what_is_idle_now_and_what_is_used_later() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let (one, two) = (setup.get(), setup.get());
+        let (mut idle, mut busy) = (script.accept().await, script.accept().await);
+        serve(&mut idle).await;
+        assert_eq!(status(one).await, 204);
+        setup.proxy.shutdown();
+        assert_eq!(idle.rest().await, "");
+        serve(&mut busy).await;
+        assert_eq!(status(two).await, 204);
+        assert_eq!(busy.rest().await, "");
+    });
+}

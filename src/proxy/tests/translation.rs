@@ -1,0 +1,454 @@
+//! What becomes of a request on its way in, and of a response on its way out.
+
+use super::{Script, Setup, data, fed, fed_known, get, lines, on_a_worker, proxy_status, request, settle, text};
+use crate::exchange::{Abort, Body, BodyError, Handler};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+
+#[test]
+fn a_request_is_on_the_wire_as_it_should_be() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let mut asked = get();
+        asked.headers_mut().insert("x-forwarded-for", HeaderValue::from_static("10.0.0.1"));
+        asked.headers_mut().insert("x_real_ip", HeaderValue::from_static("10.0.0.1"));
+        asked.headers_mut().insert("x-request-id", HeaderValue::from_static("forged"));
+        asked.headers_mut().insert("te", HeaderValue::from_static("trailers"));
+        let sent = setup.send(asked);
+        let mut peer = origin.accept().await;
+        let head = peer.head().await;
+        let lines = lines(&head);
+        let (id, lines) = lines.split_last().unwrap();
+        assert!(id.starts_with("x-request-id: ") && *id != "x-request-id: forged", "{id}");
+        assert_eq!(
+            lines,
+            [
+                "GET /x?y=1 HTTP/1.1",
+                "connection: TE",
+                "forwarded: for=192.0.2.7;host=a.test;proto=https",
+                "host: a.test",
+                "te: trailers",
+                "x-forwarded-for: 192.0.2.7",
+                "x-forwarded-host: a.test",
+                "x-forwarded-proto: https",
+            ]
+        );
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A:  \t b \t \r\nServer: o\r\nAlt-Svc: h3\r\n\r\nhello")
+            .await;
+        let response = sent.await.unwrap().unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(5));
+        assert_eq!(response.headers()["x-a"], "b");
+        assert!(!response.headers().contains_key("alt-svc"));
+        assert_eq!(text(response).await.unwrap(), "hello");
+    });
+}
+
+#[test]
+fn framing_on_the_wire_follows_the_body_whatever_the_method() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        for method in ["GET", "HEAD", "OPTIONS", "DELETE", "POST", "PUT", "BREW"] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            // Unknown length.
+            let (feed, body) = fed();
+            let sent = setup.send(request(method.clone(), body));
+            let mut peer = origin.accept().await;
+            feed.send(data("abc")).unwrap();
+            drop(feed);
+            let all = peer.until("0\r\n\r\n").await;
+            assert!(all.ends_with("\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), "{all}");
+            assert!(all.contains("transfer-encoding: chunked\r\n") && !all.contains("content-length"), "{all}");
+            // Nothing at all, said late.
+            peer.say("HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n").await;
+            assert!(!sent.await.unwrap().unwrap().headers().contains_key("content-length"));
+            let (feed, body) = fed();
+            let sent = setup.send(request(method.clone(), body));
+            drop(feed);
+            let all = peer.until("0\r\n\r\n").await;
+            assert!(
+                all.contains("transfer-encoding: chunked\r\n\r\n0\r\n\r\n") || all.ends_with("\r\n\r\n0\r\n\r\n"),
+                "{all}"
+            );
+            peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
+            sent.await.unwrap().unwrap();
+            // Known length.
+            let sent = setup.send(request(method.clone(), Body::from("abc")));
+            let all = peer.until("abc").await;
+            assert!(all.contains("content-length: 3\r\n") && !all.contains("transfer-encoding"), "{all}");
+            peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
+            sent.await.unwrap().unwrap();
+            // None.
+            let sent = setup.send(request(method.clone(), Body::empty()));
+            let all = peer.head().await;
+            let expected = matches!(method, Method::POST | Method::PUT);
+            assert_eq!(all.contains("content-length: 0\r\n"), expected, "{all}");
+            assert!(!all.contains("transfer-encoding"));
+            peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
+            sent.await.unwrap().unwrap();
+        }
+        assert_eq!(setup.metrics.origin_connections.get(), 7);
+    });
+}
+
+#[test]
+fn an_upload_that_ends_early_never_gets_its_last_chunk() {
+    on_a_worker(async {
+        for (error, known) in [
+            (BodyError::Cancelled, false),
+            (BodyError::Malformed, false),
+            (BodyError::Cancelled, true),
+            (BodyError::Malformed, true),
+        ] {
+            let origin = Script::new().await;
+            let setup = origin.proxy(|_| {});
+            let (feed, body) = if known { fed_known(5) } else { fed() };
+            let sent = setup.send(request(Method::POST, body));
+            let mut peer = origin.accept().await;
+            feed.send(data("abc")).unwrap();
+            peer.until(if known { "abc" } else { "abc\r\n" }).await;
+            feed.send(Err(error)).unwrap();
+            assert_eq!(sent.await.unwrap().unwrap_err(), Abort::Request);
+            assert_eq!(peer.rest().await, "", "{error:?} {known}");
+        }
+    });
+}
+
+#[test]
+fn a_body_that_breaks_its_length_never_looks_whole_to_the_origin() {
+    on_a_worker(async {
+        for pieces in [&["abc"][..], &["abc", "def"], &["abcde", "f"]] {
+            let origin = Script::new().await;
+            let setup = origin.proxy(|_| {});
+            let (feed, body) = fed_known(5);
+            let sent = setup.send(request(Method::POST, body));
+            let mut peer = origin.accept().await;
+            for piece in pieces {
+                feed.send(data(piece)).unwrap();
+            }
+            drop(feed);
+            assert_eq!(sent.await.unwrap().unwrap_err(), Abort::Request, "{pieces:?}");
+            let all = peer.rest().await;
+            let body = all.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            assert!(body.len() < 5, "{all}");
+        }
+    });
+}
+
+#[test]
+fn declared_trailers_pass_both_ways_and_others_do_not() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let (feed, body) = fed();
+        let mut asked = request(Method::POST, body);
+        asked.headers_mut().insert("trailer", HeaderValue::from_static("x-sum, x-forwarded-for"));
+        let sent = setup.send(asked);
+        let mut peer = origin.accept().await;
+        feed.send(data("abc")).unwrap();
+        let mut trailers = HeaderMap::new();
+        for name in ["x-sum", "x-undeclared", "x-forwarded-for"] {
+            trailers.insert(name, HeaderValue::from_static("1"));
+        }
+        feed.send(Ok(Frame::trailers(trailers))).unwrap();
+        drop(feed);
+        let all = peer.until("x-sum: 1\r\n\r\n").await;
+        assert!(all.ends_with("3\r\nabc\r\n0\r\nx-sum: 1\r\n\r\n"), "{all}");
+        peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 99\r\n\r\n").await;
+        peer.say("3\r\nabc\r\n0\r\nX-End: 1\r\nContent-Length: 7\r\n\r\n").await;
+        let response = sent.await.unwrap().unwrap();
+        assert!(!response.headers().contains_key("content-length"));
+        let collected = response.into_body().collect().await.unwrap();
+        assert_eq!(collected.trailers().unwrap().keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["x-end"]);
+        // Clean after all that.
+        let again = setup.get();
+        peer.head().await;
+        peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
+        assert_eq!(again.await.unwrap().unwrap().status(), 204);
+    });
+}
+
+#[test]
+fn a_bad_answer_is_a_502_that_names_its_fault() {
+    on_a_worker(async {
+        let many: String = (0..1000).map(|at| format!("x-{at}: y\r\n")).collect();
+        let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(70_000));
+        let many = format!("HTTP/1.1 200 OK\r\n{many}\r\n");
+        for (answer, error) in [
+            ("", "error=connection_terminated"),
+            ("HTTP/1.1 200 OK\r\nContent-Le", "error=http_response_incomplete"),
+            ("SSH-2.0-OpenSSH_9.6\r\n", "error=http_protocol_error"),
+            ("HTTP/2.0 200 OK\r\n\r\n", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nx: a\r\n b\r\n\r\n", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nx : a\r\n\r\n", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nx: a\x01b\r\n\r\n", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nx: a\0b\r\n\r\n", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nx: a\rb\r\n\r\n", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\n: a\r\n\r\n", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\nhello", "error=http_protocol_error"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nhello", "error=http_protocol_error"),
+            ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "error=http_protocol_error"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+                "error=http_response_transfer_coding",
+            ),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: x\r\n\r\n", "error=http_response_transfer_coding"),
+            (
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+                "error=http_upgrade_failed",
+            ),
+            (&many, "error=http_response_header_section_size"),
+            (&long, "error=http_response_header_section_size"),
+        ] {
+            let origin = Script::new().await;
+            let setup = origin.proxy(|_| {});
+            let sent = setup.get();
+            let mut peer = origin.accept().await;
+            peer.head().await;
+            // The proxy may close before it has read all of it.
+            let _ = peer.stream.write_all(answer.as_bytes()).await;
+            let _ = peer.stream.shutdown().await;
+            let response = sent.await.unwrap().unwrap();
+            let shown = &answer[..answer.len().min(60)];
+            assert_eq!((response.status().as_u16(), proxy_status(&response).as_str()), (502, error), "{shown:?}");
+            assert_eq!(setup.metrics.origin_errors.get(), 1, "{shown:?}");
+            let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
+            let body = text(response).await.unwrap();
+            assert!(body.contains(&id) && !body.contains("127.0.0.1"), "{body}");
+            assert_eq!(peer.rest().await, "", "the connection is closed, {shown:?}");
+            settle().await;
+            assert_eq!(setup.metrics.origin_connections_open.get(), 0, "{shown:?}");
+        }
+    });
+}
+
+#[test]
+fn a_truncated_body_never_looks_whole() {
+    on_a_worker(async {
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+        ] {
+            let origin = Script::new().await;
+            let setup = origin.proxy(|_| {});
+            let sent = setup.get();
+            let mut peer = origin.accept().await;
+            peer.head().await;
+            peer.say(answer).await;
+            peer.stream.shutdown().await.unwrap();
+            let response = sent.await.unwrap().unwrap();
+            assert_eq!(response.status(), 200);
+            assert_eq!(text(response).await.unwrap_err(), BodyError::Truncated, "{answer}");
+            assert_eq!(setup.metrics.origin_errors.get(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_body_that_lasts_until_the_close_is_whole_only_after_an_orderly_one() {
+    on_a_worker(async {
+        for (reset, expected) in [(false, Ok("hello".to_owned())), (true, Err(BodyError::Truncated))] {
+            let origin = Script::new().await;
+            let setup = origin.proxy(|_| {});
+            let sent = setup.get();
+            let mut peer = origin.accept().await;
+            peer.head().await;
+            peer.say("HTTP/1.1 200 OK\r\n\r\nhello").await;
+            let response = sent.await.unwrap().unwrap();
+            if reset {
+                socket2::SockRef::from(&peer.stream).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+            drop(peer);
+            assert_eq!(text(response).await, expected);
+        }
+    });
+}
+
+#[test]
+fn head_204_and_304_have_no_body_and_leave_the_connection_clean() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let mut peer = None;
+        for (method, answer, length) in [
+            (Method::HEAD, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", Some("7")),
+            (Method::HEAD, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", None),
+            (Method::GET, "HTTP/1.1 204 No Content\r\nContent-Length: 7\r\n\r\n", None),
+            (Method::GET, "HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", Some("7")),
+            (Method::GET, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Some("0")),
+        ] {
+            let sent = setup.send(request(method, Body::empty()));
+            if peer.is_none() {
+                peer = Some(origin.accept().await);
+            }
+            let peer = peer.as_mut().unwrap();
+            peer.head().await;
+            peer.say(answer).await;
+            let response = sent.await.unwrap().unwrap();
+            assert!(response.body().is_empty(), "{answer}");
+            assert_eq!(response.headers().get("content-length").map(|value| value.to_str().unwrap()), length);
+        }
+        assert_eq!(setup.metrics.origin_connections.get(), 1);
+    });
+}
+
+#[test]
+fn interim_responses_pass_and_100_only_to_who_waits_for_it() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        for expects in [false, true] {
+            let mut asked = request(Method::POST, Body::from("abc"));
+            if expects {
+                asked.headers_mut().insert("expect", HeaderValue::from_static("100-continue"));
+            }
+            let (exchange, interim) = Setup::exchange(asked);
+            let handled = setup.proxy.handle(exchange);
+            let script = async {
+                let mut peer = origin.accept().await;
+                let head = peer.until("abc").await;
+                assert_eq!(head.contains("expect: 100-continue"), expects);
+                peer.say("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\nConnection: x\r\n\r\n")
+                    .await;
+                peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+            };
+            let (response, ()) = tokio::join!(handled, script);
+            assert_eq!(response.unwrap().status(), 200);
+            let next = || std::future::poll_fn(|cx| interim.poll_next(cx)).now_or_never();
+            if expects {
+                assert_eq!(next().unwrap().0, StatusCode::CONTINUE);
+            }
+            let (status, fields) = next().unwrap();
+            assert_eq!(status, StatusCode::EARLY_HINTS);
+            assert_eq!(fields.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["link"]);
+            assert!(next().is_none());
+        }
+    });
+}
+
+#[test]
+fn a_client_that_waits_for_100_is_not_held_for_ever() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let (feed, body) = fed();
+        let mut asked = request(Method::POST, body);
+        asked.headers_mut().insert("expect", HeaderValue::from_static("100-continue"));
+        let (exchange, interim) = Setup::exchange(asked);
+        let client = async {
+            let (status, _) = std::future::poll_fn(|cx| interim.poll_next(cx)).await;
+            assert_eq!(status, StatusCode::CONTINUE);
+            feed.send(data("abc")).unwrap();
+            drop(feed);
+        };
+        let script = async {
+            let mut peer = origin.accept().await;
+            peer.until("0\r\n\r\n").await;
+            peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
+            peer
+        };
+        let (response, (), _peer) = tokio::join!(setup.proxy.handle(exchange), client, script);
+        assert_eq!(response.unwrap().status(), 204);
+    });
+}
+
+#[test]
+fn an_early_answer_passes_and_its_connection_is_not_used_again() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = origin.accept().await;
+        feed.send(data("abc")).unwrap();
+        peer.until("abc\r\n").await;
+        peer.say("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").await;
+        let response = sent.await.unwrap().unwrap();
+        assert_eq!(response.status(), 403);
+        assert_eq!(text(response).await.unwrap(), "no");
+        assert_eq!(peer.rest().await, "");
+        feed.closed().await;
+    });
+}
+
+#[test]
+fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = origin.accept().await;
+        peer.head().await;
+        let page = "x".repeat(100_000);
+        peer.say(&format!("HTTP/1.1 413 Too Large\r\nContent-Length: {}\r\n\r\n", page.len())).await;
+        let response = sent.await.unwrap().unwrap();
+        peer.say(&page).await;
+        feed.send(data("unread")).unwrap();
+        settle().await;
+        // With bytes unread, this resets the connection: hyper's next writes fail.
+        drop(peer);
+        for _ in 0..10 {
+            let _ = feed.send(data("more"));
+            settle().await;
+        }
+        assert_eq!(text(response).await.unwrap().len(), page.len());
+    });
+}
+
+#[test]
+fn the_route_decides_and_a_body_beyond_its_limit_is_refused() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|config| config.routes[0].max_body_bytes = Some(4));
+        let mut elsewhere = get();
+        *elsewhere.uri_mut() = "https://b.test/".parse().unwrap();
+        let response = setup.send(elsewhere).await.unwrap().unwrap();
+        assert_eq!(
+            (response.status().as_u16(), proxy_status(&response).as_str()),
+            (404, "error=destination_not_found")
+        );
+        // Known beforehand: the origin hears nothing of it.
+        let response = setup.send(request(Method::POST, Body::from("hello"))).await.unwrap().unwrap();
+        assert_eq!(response.status(), 413);
+        assert_eq!(setup.metrics.origin_connections.get(), 0);
+        // Found on the way.
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = origin.accept().await;
+        feed.send(data("hel")).unwrap();
+        peer.until("hel\r\n").await;
+        feed.send(data("lo")).unwrap();
+        assert_eq!(sent.await.unwrap().unwrap().status(), 413);
+        assert_eq!(peer.rest().await, "");
+        assert_eq!(setup.metrics.limit_body_bytes.get(), 2);
+    });
+}
+
+#[test]
+fn a_client_too_slow_with_its_body_gets_408() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = origin.accept().await;
+        peer.head().await;
+        feed.send(Err(BodyError::TimedOut)).unwrap();
+        assert_eq!(sent.await.unwrap().unwrap().status(), 408);
+        assert_eq!(peer.rest().await, "");
+    });
+}

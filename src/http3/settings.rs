@@ -97,3 +97,71 @@ fn boolean(value: u64) -> Result<bool, Code> {
         _ => Err(Code::SettingsError),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn settings_are_read_by_the_rules_of_the_rfc() {
+        let default = Settings::default();
+        let table: [(&[u8], Result<Settings, Code>); 18] = [
+            (&[], Ok(default)),
+            (&[0x01, 0x00], Ok(default)),
+            (&[0x01, 0x40, 0x64], Ok(Settings { qpack_max_table_capacity: 100, ..default })),
+            (&[0x06, 0x05], Ok(Settings { max_field_section_size: Some(5), ..default })),
+            (&[0x07, 0x10], Ok(Settings { qpack_blocked_streams: 16, ..default })),
+            (&[0x08, 0x01], Ok(Settings { enable_connect_protocol: true, ..default })),
+            (&[0x33, 0x01], Ok(Settings { h3_datagram: true, ..default })),
+            (&[0x21, 0x3f, 0x40, 0x40, 0x00], Ok(default)), // unknown ones
+            // HTTP/2's
+            (&[0x00, 0x00], Err(Code::SettingsError)),
+            (&[0x02, 0x00], Err(Code::SettingsError)),
+            (&[0x03, 0x00], Err(Code::SettingsError)),
+            (&[0x04, 0x00], Err(Code::SettingsError)),
+            (&[0x05, 0x00], Err(Code::SettingsError)),
+            // twice, known or not, however encoded
+            (&[0x06, 0x05, 0x40, 0x06, 0x05], Err(Code::SettingsError)),
+            (&[0x21, 0x00, 0x21, 0x01], Err(Code::SettingsError)),
+            // neither 0 nor 1
+            (&[0x08, 0x02], Err(Code::SettingsError)),
+            (&[0x33, 0x02], Err(Code::SettingsError)),
+            // cut
+            (&[0x06, 0x40], Err(Code::FrameError)),
+        ];
+        for (payload, expected) in table {
+            assert_eq!(Settings::decode(payload), expected, "{payload:02x?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn settings_decode_as_encoded(
+            qpack_max_table_capacity in 0..=varint::MAX,
+            qpack_blocked_streams in 0..=varint::MAX,
+            max_field_section_size in proptest::option::of(0..=varint::MAX),
+            enable_connect_protocol: bool,
+            h3_datagram: bool,
+            grease: Option<u64>,
+        ) {
+            let settings = Settings {
+                qpack_max_table_capacity,
+                qpack_blocked_streams,
+                max_field_section_size,
+                enable_connect_protocol,
+                h3_datagram,
+            };
+            let mut out = BytesMut::new();
+            settings.encode(grease, &mut out);
+            let (header, used) = FrameHeader::decode(&out).unwrap();
+            prop_assert_eq!(header, FrameHeader { kind: FrameType::Settings, length: (out.len() - used) as u64 });
+            prop_assert_eq!(Settings::decode(&out[used..]), Ok(settings));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(payload: Vec<u8>) {
+            let _ = Settings::decode(&payload);
+        }
+    }
+}

@@ -148,3 +148,103 @@ pub fn encode_goaway(id: u64, out: &mut BytesMut) {
     FrameHeader { kind: FrameType::Goaway, length: varint::len(id) as u64 }.encode(out);
     varint::encode(id, out);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: &[u8] = &[0x04, 0x00];
+    const UNKNOWN: &[u8] = &[0x21, 0x01, 0x00];
+    use Endpoint::{Client, Server};
+
+    /// Reads `frames` byte by byte to their end; what was said as letters: S, G.
+    fn read(peer: Endpoint, frames: &[&[u8]]) -> (String, Result<(), Code>) {
+        let mut stream = ControlStream::new(peer);
+        let mut letters = String::new();
+        for byte in frames.concat() {
+            let mut input = Bytes::copy_from_slice(&[byte]);
+            loop {
+                match stream.read(&mut input) {
+                    Ok(Some(Control::Settings(_))) => letters.push('S'),
+                    Ok(Some(Control::Goaway(_))) => letters.push('G'),
+                    Ok(None) => break,
+                    Err(code) => return (letters, Err(code)),
+                }
+            }
+        }
+        (letters, Ok(()))
+    }
+
+    #[test]
+    fn a_control_stream_says_settings_once_and_first_and_then_what_its_side_may() {
+        let table: [(Endpoint, &[&[u8]], &str, Result<(), Code>); 28] = [
+            (Client, &[SETTINGS], "S", Ok(())),
+            (Client, &[SETTINGS, UNKNOWN], "S", Ok(())),
+            // PRIORITY_UPDATE (RFC 9218)
+            (Client, &[SETTINGS, &[0x80, 0x0f, 0x07, 0x00, 0x01, 0x00]], "S", Ok(())),
+            // first and once
+            (Client, &[&[0x07, 0x01, 0x00]], "", Err(Code::MissingSettings)),
+            (Client, &[UNKNOWN], "", Err(Code::MissingSettings)),
+            (Client, &[&[0x00, 0x00]], "", Err(Code::MissingSettings)),
+            (Client, &[SETTINGS, SETTINGS], "S", Err(Code::FrameUnexpected)),
+            // frames of request streams and of HTTP/2
+            (Client, &[SETTINGS, &[0x00, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x01, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x05, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x02, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x06, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x08, 0x00]], "S", Err(Code::FrameUnexpected)),
+            (Client, &[SETTINGS, &[0x09, 0x00]], "S", Err(Code::FrameUnexpected)),
+            // GOAWAY: one integer, which never rises
+            (Client, &[SETTINGS, &[0x07, 0x01, 0x05], &[0x07, 0x01, 0x05], &[0x07, 0x01, 0x00]], "SGGG", Ok(())),
+            (Client, &[SETTINGS, &[0x07, 0x01, 0x04], &[0x07, 0x01, 0x05]], "SG", Err(Code::IdError)),
+            (Client, &[SETTINGS, &[0x07, 0x00]], "S", Err(Code::FrameError)),
+            (Client, &[SETTINGS, &[0x07, 0x02, 0x00, 0x00]], "S", Err(Code::FrameError)),
+            (Client, &[SETTINGS, &[0x07, 0x09]], "S", Err(Code::FrameError)),
+            (Server, &[SETTINGS, &[0x07, 0x01, 0x04]], "SG", Ok(())),
+            (Server, &[SETTINGS, &[0x07, 0x01, 0x05]], "S", Err(Code::IdError)),
+            // MAX_PUSH_ID: a client's, and it never sinks
+            (Client, &[SETTINGS, &[0x0d, 0x01, 0x00], &[0x0d, 0x01, 0x05], &[0x0d, 0x01, 0x05]], "S", Ok(())),
+            (Client, &[SETTINGS, &[0x0d, 0x01, 0x05], &[0x0d, 0x01, 0x04]], "S", Err(Code::IdError)),
+            (Client, &[SETTINGS, &[0x0d, 0x00]], "S", Err(Code::FrameError)),
+            (Server, &[SETTINGS, &[0x0d, 0x01, 0x00]], "S", Err(Code::FrameUnexpected)),
+            // CANCEL_PUSH: there are no pushes
+            (Client, &[SETTINGS, &[0x0d, 0x01, 0x05], &[0x03, 0x01, 0x00]], "S", Err(Code::IdError)),
+            (Server, &[SETTINGS, &[0x03, 0x01, 0x00]], "S", Err(Code::IdError)),
+            (Server, &[SETTINGS, &[0x03, 0x02, 0x00, 0x00]], "S", Err(Code::FrameError)),
+        ];
+        for (peer, frames, letters, end) in table {
+            assert_eq!(read(peer, frames), (letters.to_owned(), end), "{peer:?} sends {frames:02x?}");
+        }
+    }
+
+    #[test]
+    fn settings_of_any_length_are_not_collected() {
+        let (_, end) = read(Client, &[&[0x04, 0x7f, 0xff]]);
+        assert_eq!(end, Err(Code::ExcessiveLoad));
+    }
+
+    #[test]
+    fn frames_that_say_nothing_are_a_flood_unless_requests_come_between() {
+        let mut stream = ControlStream::new(Client);
+        let at_most = Bytes::from(UNKNOWN.repeat(MAX_IGNORED_CONTROL_FRAMES as usize));
+        assert!(stream.read(&mut Bytes::from_static(SETTINGS)).is_ok());
+        assert_eq!(stream.read(&mut at_most.clone()), Ok(None));
+        stream.progress();
+        assert_eq!(stream.read(&mut at_most.clone()), Ok(None));
+        assert_eq!(stream.read(&mut Bytes::from_static(UNKNOWN)), Err(Code::ExcessiveLoad));
+    }
+
+    #[test]
+    fn a_goaway_that_we_send_is_one_that_we_understand() {
+        for id in [0, 4, 64, varint::MAX - 3] {
+            let mut out = BytesMut::from(SETTINGS);
+            encode_goaway(id, &mut out);
+            let mut input = out.freeze();
+            let mut stream = ControlStream::new(Server);
+            assert!(matches!(stream.read(&mut input), Ok(Some(Control::Settings(_)))));
+            assert_eq!(stream.read(&mut input), Ok(Some(Control::Goaway(id))));
+            assert!(input.is_empty());
+        }
+    }
+}

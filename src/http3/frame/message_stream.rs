@@ -129,3 +129,109 @@ impl Rules {
         if self.idle_frames > MAX_IDLE_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 4;
+    const HEADERS: &[u8] = &[0x01, 0x01, b'h'];
+    const DATA: &[u8] = &[0x00, 0x02, b'd', b'd'];
+    const EMPTY_DATA: &[u8] = &[0x00, 0x00];
+    const UNKNOWN: &[u8] = &[0x21, 0x02, 0xff, 0xff];
+    const LARGE_HEADERS: &[u8] = &[0x01, 0x05, 0, 0, 0, 0, 0];
+
+    /// Reads `frames` to their end; parts as letters: H, h (too large), D, T, t (too large).
+    fn read(peer: Endpoint, frames: &[&[u8]]) -> (String, Result<(), Code>) {
+        let mut stream = MessageStream::new(peer, MAX);
+        let mut input = Bytes::from(frames.concat());
+        let mut letters = String::new();
+        loop {
+            match stream.read(&mut input) {
+                Ok(Some(part)) => letters.push(match part {
+                    Part::Header(_) => 'H',
+                    Part::HeaderTooLarge => 'h',
+                    Part::Data(_) => 'D',
+                    Part::Trailers(_) => 'T',
+                    Part::TrailersTooLarge => 't',
+                }),
+                Ok(None) => return (letters, stream.finish()),
+                Err(code) => return (letters, Err(code)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_is_a_header_a_body_and_trailers_in_that_order() {
+        let table: [(&[&[u8]], &str, Result<(), Code>); 22] = [
+            (&[HEADERS], "H", Ok(())),
+            (&[HEADERS, DATA], "HD", Ok(())),
+            (&[HEADERS, DATA, DATA], "HDD", Ok(())),
+            (&[HEADERS, EMPTY_DATA], "H", Ok(())),
+            (&[HEADERS, HEADERS], "HT", Ok(())),
+            (&[HEADERS, DATA, HEADERS], "HDT", Ok(())),
+            (&[UNKNOWN, HEADERS, UNKNOWN, DATA, UNKNOWN, HEADERS, UNKNOWN], "HDT", Ok(())),
+            (&[LARGE_HEADERS, DATA], "hD", Ok(())),
+            (&[HEADERS, LARGE_HEADERS], "Ht", Ok(())),
+            // order
+            (&[DATA, HEADERS], "", Err(Code::FrameUnexpected)),
+            (&[EMPTY_DATA], "", Err(Code::FrameUnexpected)),
+            (&[HEADERS, HEADERS, HEADERS], "HT", Err(Code::FrameUnexpected)),
+            (&[HEADERS, HEADERS, DATA], "HT", Err(Code::FrameUnexpected)),
+            // frames of other streams: refused before a byte of payload is there
+            (&[HEADERS, &[0x04, 0x7f, 0xff]], "H", Err(Code::FrameUnexpected)), // SETTINGS
+            (&[&[0x07, 0x01]], "", Err(Code::FrameUnexpected)),                 // GOAWAY
+            (&[&[0x03, 0x01]], "", Err(Code::FrameUnexpected)),                 // CANCEL_PUSH
+            (&[&[0x0d, 0x01]], "", Err(Code::FrameUnexpected)),                 // MAX_PUSH_ID
+            (&[HEADERS, &[0x05, 0x01]], "H", Err(Code::FrameUnexpected)),       // PUSH_PROMISE
+            (&[HEADERS, &[0x06, 0x00]], "H", Err(Code::FrameUnexpected)),       // HTTP/2's PING
+            // how it ends
+            (&[], "", Err(Code::RequestIncomplete)),
+            (&[UNKNOWN], "", Err(Code::RequestIncomplete)),
+            (&[HEADERS, &[0x00, 0x02, b'd']], "HD", Err(Code::FrameError)),
+        ];
+        for (frames, letters, end) in table {
+            assert_eq!(read(Endpoint::Client, frames), (letters.to_owned(), end), "{frames:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_the_end_of_the_stream_cuts_is_an_error_wherever_it_is_cut() {
+        for frame in [HEADERS, DATA, UNKNOWN, LARGE_HEADERS] {
+            for cut in 1..frame.len() {
+                let (_, end) = read(Endpoint::Client, &[HEADERS, &frame[..cut]]);
+                assert_eq!(end, Err(Code::FrameError), "{frame:02x?} cut after {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_takes_no_push_and_no_stream_without_a_response() {
+        assert_eq!(read(Endpoint::Server, &[HEADERS, &[0x05, 0x01]]), ("H".into(), Err(Code::IdError)));
+        assert_eq!(read(Endpoint::Server, &[UNKNOWN]), (String::new(), Err(Code::MessageError)));
+    }
+
+    #[test]
+    fn another_header_may_follow_an_interim_response() {
+        let mut stream = MessageStream::new(Endpoint::Server, MAX);
+        let mut input = Bytes::from([HEADERS, HEADERS, DATA, HEADERS].concat());
+        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Header(_)))));
+        stream.expect_another_header();
+        assert_eq!(stream.finish(), Err(Code::MessageError));
+        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Header(_)))));
+        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Data(_)))));
+        assert!(matches!(stream.read(&mut input), Ok(Some(Part::Trailers(_)))));
+        assert_eq!((stream.read(&mut input), stream.finish()), (Ok(None), Ok(())));
+    }
+
+    #[test]
+    fn frames_that_carry_nothing_are_a_flood_after_a_while() {
+        for idle in [EMPTY_DATA, UNKNOWN, &[0x21, 0x00]] {
+            let at_most = idle.repeat(MAX_IDLE_FRAMES as usize);
+            assert_eq!(read(Endpoint::Client, &[HEADERS, &at_most]), ("H".into(), Ok(())));
+            assert_eq!(read(Endpoint::Client, &[HEADERS, &at_most, DATA, &at_most]), ("HD".into(), Ok(())));
+            let (_, end) = read(Endpoint::Client, &[HEADERS, &at_most, idle]);
+            assert_eq!(end, Err(Code::ExcessiveLoad));
+        }
+    }
+}

@@ -143,3 +143,140 @@ fn take(input: &mut Bytes, rest: &mut u64) -> Bytes {
     *rest -= length as u64;
     input.split_to(length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX: usize = 8;
+
+    fn rule(header: FrameHeader) -> Result<Payload, Code> {
+        Ok(match header.kind {
+            FrameType::Data => Payload::Stream,
+            FrameType::Headers => Payload::Whole { max: MAX },
+            FrameType::Reserved(_) => return Err(Code::FrameUnexpected),
+            _ => Payload::Skip,
+        })
+    }
+
+    /// The events of `chunks`, pieces of one DATA frame joined, then the error or whether the end is between frames.
+    fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Result<bool, Code>) {
+        let mut reader = FrameReader::default();
+        let mut events = Vec::new();
+        for chunk in chunks {
+            let mut input = Bytes::copy_from_slice(chunk);
+            loop {
+                match reader.read(&mut input, rule) {
+                    Ok(Some(Event::Data(piece))) => {
+                        assert!(!piece.is_empty());
+                        match events.last_mut() {
+                            Some(Event::Data(data)) => *data = [&data[..], &piece].concat().into(),
+                            _ => events.push(Event::Data(piece)),
+                        }
+                    }
+                    Ok(Some(event)) => events.push(event),
+                    Ok(None) => break assert!(input.is_empty()),
+                    Err(code) => return (events, Err(code)),
+                }
+            }
+        }
+        (events, Ok(reader.is_between_frames()))
+    }
+
+    /// What [`read`] should say of `bytes`, found with everything at hand.
+    fn oracle(mut bytes: &[u8]) -> (Vec<Event>, Result<bool, Code>) {
+        let mut events = Vec::new();
+        while let Some((header, used)) = FrameHeader::decode(bytes) {
+            bytes = &bytes[used..];
+            let length = header.length.min(bytes.len() as u64) as usize;
+            let (payload, rest) = bytes.split_at(length);
+            let whole = length as u64 == header.length;
+            match rule(header) {
+                Err(code) => return (events, Err(code)),
+                Ok(Payload::Stream) if payload.is_empty() => {}
+                Ok(Payload::Stream) => match events.last_mut() {
+                    Some(Event::Data(data)) => *data = [&data[..], payload].concat().into(),
+                    _ => events.push(Event::Data(Bytes::copy_from_slice(payload))),
+                },
+                Ok(Payload::Whole { max }) if header.length > max as u64 => events.push(Event::TooLarge { header }),
+                Ok(Payload::Whole { .. }) if whole => {
+                    events.push(Event::Frame { kind: header.kind, payload: Bytes::copy_from_slice(payload) });
+                }
+                Ok(Payload::Whole { .. } | Payload::Skip) => {}
+            }
+            if !whole {
+                return (events, Ok(false));
+            }
+            bytes = rest;
+        }
+        (events, Ok(bytes.is_empty()))
+    }
+
+    #[test]
+    fn a_gigabyte_is_announced_and_nothing_is_kept_for_it() {
+        // HEADERS and an unknown type of 2^30 bytes
+        let (events, end) = read([&[0x01, 0xc0, 0, 0, 0, 0x40, 0, 0, 0][..], &[0; 100]]);
+        let header = FrameHeader { kind: FrameType::Headers, length: 1 << 30 };
+        assert_eq!((events, end), (vec![Event::TooLarge { header }], Ok(false)));
+        let (events, end) = read([&[0x21, 0xc0, 0, 0, 0, 0x40, 0, 0, 0][..], &[0; 100]]);
+        assert_eq!((events, end), (vec![], Ok(false)));
+    }
+
+    #[test]
+    fn a_whole_frame_in_one_chunk_is_not_copied() {
+        let mut input = Bytes::from_static(&[0x01, 0x02, b'a', b'b', 0x00, 0x01, b'c']);
+        let inside = input.as_ptr_range();
+        let mut reader = FrameReader::default();
+        let Ok(Some(Event::Frame { payload, .. })) = reader.read(&mut input, rule) else { panic!("no frame") };
+        assert!(inside.contains(&payload.as_ptr()));
+    }
+
+    #[test]
+    fn an_empty_frame_is_whole_at_once() {
+        let frame = Event::Frame { kind: FrameType::Headers, payload: Bytes::new() };
+        assert_eq!(read([&[0x01, 0x00][..]]), (vec![frame], Ok(true)));
+        assert_eq!(read([&[0x00, 0x00, 0x21, 0x00][..]]), (vec![], Ok(true)));
+    }
+
+    /// Mostly sensible frames, so that more than the first header is reached.
+    fn stream() -> impl Strategy<Value = Vec<u8>> {
+        let kind = prop_oneof![Just(0_u64), Just(1), Just(2), Just(0x21), Just(0x1f_ffff)];
+        let frame =
+            (kind, proptest::collection::vec(any::<u8>(), 0..12), 0_u64..20).prop_map(|(kind, payload, more)| {
+                let length = payload.len() as u64 + if more == 19 { more } else { 0 };
+                let mut out = BytesMut::new();
+                FrameHeader { kind: FrameType::from_value(kind), length }.encode(&mut out);
+                [&out[..], &payload].concat()
+            });
+        (proptest::collection::vec(frame, 0..6), 0_usize..3).prop_map(|(frames, cut)| {
+            let mut bytes = frames.concat();
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            bytes
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_into_chunks_gives_the_same_frames(bytes in stream(), cuts: Vec<prop::sample::Index>) {
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let chunks = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
+            let expected = oracle(&bytes);
+            prop_assert_eq!(read(chunks), expected.clone());
+            prop_assert_eq!(read(bytes.chunks(1)), expected);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic_or_keep_more_than_allowed(bytes: Vec<u8>) {
+            let (events, end) = read(bytes.chunks(3));
+            prop_assert_eq!((&events, &end), (&oracle(&bytes).0, &oracle(&bytes).1));
+            for event in events {
+                if let Event::Frame { payload, .. } = event {
+                    prop_assert!(payload.len() <= MAX);
+                }
+            }
+        }
+    }
+}

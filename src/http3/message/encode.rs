@@ -1,6 +1,9 @@
 //! Messages into HEADERS frames. Whatever HTTP/3 forbids stays here, whoever asks for it to be sent.
 
-use super::{field::is_connection_specific, trailers::is_allowed};
+use super::{
+    field::{is_connection_specific, is_token},
+    trailers::is_allowed,
+};
 use crate::http3::{
     frame::{FrameHeader, FrameType},
     qpack,
@@ -83,7 +86,7 @@ pub fn encode_request(method: &Method, uri: &Uri, headers: &HeaderMap, out: &mut
 /// Appends the HEADERS frame of trailers, without the fields that do not belong there (RFC 9110 §6.5.1).
 pub fn encode_trailers(trailers: &HeaderMap, out: &mut BytesMut) {
     headers_frame(out, |out| {
-        for (name, value) in trailers.iter().filter(|(name, _)| is_allowed(name)) {
+        for (name, value) in trailers.iter().filter(|(name, _)| is_allowed(name) && is_token(name)) {
             field(name, value, out);
         }
     });
@@ -98,7 +101,7 @@ fn passing(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderVal
             options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
         })
     };
-    headers.iter().filter(move |(name, _)| !is_connection_specific(name) && !is_named(name))
+    headers.iter().filter(move |(name, _)| !is_connection_specific(name) && !is_named(name) && is_token(name))
 }
 
 fn field(name: &HeaderName, value: &HeaderValue, out: &mut BytesMut) {
@@ -120,3 +123,124 @@ fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
 
 /// Bytes that most field sections do not exceed.
 const USUAL_SECTION: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Rejection, RequestHead, ResponseHead, request, response, trailers};
+    use super::*;
+    use crate::http3::qpack::{Field, FieldLimits, decode};
+    use proptest::prelude::*;
+
+    /// The fields of the one HEADERS frame in `out`.
+    fn fields(out: BytesMut) -> Vec<Field> {
+        let mut frame = out.freeze();
+        let (header, used) = FrameHeader::decode(&frame).unwrap();
+        let section = frame.split_off(used);
+        assert_eq!(header, FrameHeader { kind: FrameType::Headers, length: section.len() as u64 });
+        decode(section, &FieldLimits { bytes: usize::MAX, fields: usize::MAX }).unwrap()
+    }
+
+    fn map(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        all.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    fn response_back(status: u16, headers: &HeaderMap) -> Result<ResponseHead, Rejection> {
+        let mut out = BytesMut::new();
+        encode_response(StatusCode::from_u16(status).unwrap(), headers, &mut out).unwrap();
+        response(fields(out))
+    }
+
+    fn request_back(method: &Method, uri: &'static str, headers: &HeaderMap) -> Result<RequestHead, Rejection> {
+        let mut out = BytesMut::new();
+        encode_request(method, &Uri::from_static(uri), headers, &mut out).unwrap();
+        request(fields(out))
+    }
+
+    #[test]
+    fn nothing_that_concerns_an_http_1_connection_leaves_in_a_response() {
+        let headers = map(&[
+            ("connection", "x-hop, Close"),
+            ("connection", "x-other"),
+            ("x-hop", "1"),
+            ("x-other", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("te", "gzip"),
+            ("server", " a b "),
+            ("set-cookie", "a"),
+            ("set-cookie", "b"),
+        ]);
+        let head = response_back(200, &headers).unwrap();
+        assert_eq!(head.headers, map(&[("server", "a b"), ("set-cookie", "a"), ("set-cookie", "b")]));
+    }
+
+    #[test]
+    fn a_content_length_leaves_only_with_a_status_that_may_have_one() {
+        let headers = map(&[("content-length", "5")]);
+        for (status, expected) in [(103, None), (204, None), (200, Some(5)), (206, Some(5)), (304, Some(5))] {
+            assert_eq!(response_back(status, &headers).unwrap().content_length, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_switch_of_protocols_does_not_leave() {
+        let mut out = BytesMut::new();
+        let outcome = encode_response(StatusCode::SWITCHING_PROTOCOLS, &HeaderMap::new(), &mut out);
+        assert_eq!((outcome, out.len()), (Err(EncodeError::SwitchingProtocols), 0));
+    }
+
+    #[test]
+    fn a_request_that_we_send_is_one_that_we_accept() {
+        let headers = map(&[("host", "other"), ("te", "gzip"), ("connection", "close"), ("cookie", "a=b")]);
+        let head = request_back(&Method::GET, "https://example.com:8443/a?b", &headers).unwrap();
+        assert_eq!(
+            (head.uri, head.headers),
+            (Uri::from_static("https://example.com:8443/a?b"), map(&[("cookie", "a=b")]))
+        );
+        let head = request_back(&Method::POST, "https://a", &map(&[("te", "trailers")])).unwrap();
+        assert_eq!((head.uri.path(), head.headers.len()), ("/", 1));
+        let connect = request_back(&Method::CONNECT, "a:443", &HeaderMap::new());
+        assert!(matches!(connect, Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, _))));
+    }
+
+    #[test]
+    fn a_request_without_scheme_or_authority_or_with_a_user_does_not_leave() {
+        for (uri, error) in [
+            ("/a", EncodeError::IncompleteUri),
+            ("example.com", EncodeError::IncompleteUri),
+            ("https://user@example.com/", EncodeError::UserInformation),
+        ] {
+            let mut out = BytesMut::new();
+            let outcome = encode_request(&Method::GET, &Uri::from_static(uri), &HeaderMap::new(), &mut out);
+            assert_eq!((outcome, out.len()), (Err(error), 0), "{uri}");
+        }
+    }
+
+    #[test]
+    fn trailers_leave_without_what_does_not_belong_there() {
+        let mut out = BytesMut::new();
+        encode_trailers(&map(&[("content-length", "5"), ("connection", "x"), ("grpc-status", "0")]), &mut out);
+        assert_eq!(trailers(fields(out)), Ok(map(&[("grpc-status", "0")])));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_headers_are_a_response_leaves_well_formed(
+            status in (100_u16..=999).prop_filter("not in HTTP/3", |status| *status != 101),
+            all in proptest::collection::vec(
+                ("[a-zA-Z0-9_\"-]{1,12}|connection|te|set-cookie|transfer-encoding", "[ -~\t]{0,30}"), 0..8),
+        ) {
+            let mut headers = HeaderMap::new();
+            for (name, value) in &all {
+                let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else { continue };
+                if name != header::CONTENT_LENGTH {
+                    headers.append(name, value);
+                }
+            }
+            let head = response_back(status, &headers);
+            prop_assert!(head.is_ok_and(|head| head.status == status));
+        }
+    }
+}

@@ -19,10 +19,16 @@ pub(super) fn name(name: FieldName) -> Result<Name, Rejection> {
         FieldName::Raw(raw) if raw.first() == Some(&b':') => {
             Pseudo::from_name(&raw).map(Name::Pseudo).ok_or(Rejection::Malformed("unknown pseudo-header"))
         }
-        FieldName::Raw(raw) => HeaderName::from_lowercase(&raw)
-            .map(Name::Regular)
-            .map_err(|_| Rejection::Malformed("field name is not a token in lower case")),
+        FieldName::Raw(raw) if !raw.iter().copied().all(is_name_byte) => Err(NOT_A_NAME),
+        FieldName::Raw(raw) => HeaderName::from_lowercase(&raw).map(Name::Regular).map_err(|_| NOT_A_NAME),
     }
+}
+
+const NOT_A_NAME: Rejection = Rejection::Malformed("field name is not a token in lower case");
+
+/// True for what a token holds (RFC 9110 §5.6.2), but for capitals. [`HeaderName`] takes a quotation mark as well.
+const fn is_name_byte(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
 }
 
 /// Checks the value of any field, pseudo-headers included.
@@ -44,6 +50,11 @@ pub(super) fn check_value(value: &[u8]) -> Result<(), Rejection> {
 pub(super) fn value(value: Bytes) -> Result<HeaderValue, Rejection> {
     check_value(&value)?;
     HeaderValue::from_maybe_shared(value).map_err(|_| Rejection::Malformed("field value with a control character"))
+}
+
+/// True if a [`HeaderName`] is a token: it may hold a quotation mark besides.
+pub(super) fn is_token(name: &HeaderName) -> bool {
+    !name.as_str().contains('"')
 }
 
 /// True for the fields that speak of an HTTP/1.1 connection (RFC 9114 §4.2).

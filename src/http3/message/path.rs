@@ -15,7 +15,8 @@ pub(super) fn path(method: &Method, raw: Bytes) -> Result<PathAndQuery, (StatusC
     if raw.len() > MAX_LEN {
         return Err((StatusCode::URI_TOO_LONG, "path is too long"));
     }
-    // Whatever else `http` refuses or would normalize must not pass either.
+    // `http` refuses `<`, `>` and here or there a quotation mark or grave accent as well; anything that it normalizes
+    // must not pass either.
     let parsed = PathAndQuery::from_maybe_shared(raw.clone()).ok().filter(|path| path.as_str().as_bytes() == raw);
     parsed.ok_or((StatusCode::BAD_REQUEST, "path with a forbidden character"))
 }

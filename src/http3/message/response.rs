@@ -62,3 +62,37 @@ pub fn response(fields: Vec<Field>) -> Result<ResponseHead, Rejection> {
     let content_length = field::content_length(&mut headers)?;
     Ok(ResponseHead { status, headers, content_length })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_support::{fields, malformed};
+    use super::*;
+
+    #[test]
+    fn a_response_has_one_status_of_three_digits_before_its_fields() {
+        for code in ["100", "103", "200", "304", "404", "599", "999"] {
+            let head = response(fields(&[(":status", code), ("content-length", "3")])).unwrap();
+            assert_eq!((head.status.as_str(), head.content_length), (code, Some(3)));
+            assert_eq!(head.into_response(()).version(), Version::HTTP_3);
+        }
+        let table: [&[(&str, &str)]; 14] = [
+            &[],
+            &[("a", "b")],
+            &[(":status", "")],
+            &[(":status", "20")],
+            &[(":status", "2000")],
+            &[(":status", "099")],
+            &[(":status", "+20")],
+            &[(":status", "101")],
+            &[(":status", "200"), (":status", "200")],
+            &[("a", "b"), (":status", "200")],
+            &[(":status", "200"), (":path", "/")],
+            &[(":status", "200"), ("connection", "close")],
+            &[(":status", "200"), ("content-length", "1"), ("content-length", "1")],
+            &[(":status", "200"), ("A", "b")],
+        ];
+        for all in table {
+            assert!(malformed(&response(fields(all))), "{all:?}");
+        }
+    }
+}

@@ -53,3 +53,38 @@ pub(super) fn is_allowed(name: &HeaderName) -> bool {
         )
         && !name.as_str().starts_with("x-forwarded-")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_support::{fields, malformed};
+    use super::*;
+
+    #[test]
+    fn pseudo_headers_and_bad_fields_in_trailers_are_malformed() {
+        for field in [
+            (":path", "/"),
+            (":status", "200"),
+            (":unknown", ""),
+            ("connection", "close"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "x"),
+            ("X", "y"),
+            ("x", "y\r\n"),
+            ("x", " y"),
+            ("content-length", "\0"),
+        ] {
+            assert!(malformed(&trailers(fields(&[field]))), "{field:?}");
+        }
+    }
+
+    #[test]
+    fn fields_that_mean_something_only_before_the_body_are_dropped() {
+        for name in
+            ["content-length", "host", "te", "trailer", "authorization", "cookie", "set-cookie", "x-forwarded-for"]
+        {
+            let kept = trailers(fields(&[(name, "1"), ("x-checksum", "2")])).unwrap();
+            assert_eq!((kept.len(), kept["x-checksum"].as_bytes()), (1, &b"2"[..]), "{name}");
+        }
+        assert_eq!(trailers(fields(&[("grpc-status", "0"), ("grpc-message", "")])).unwrap().len(), 2);
+    }
+}

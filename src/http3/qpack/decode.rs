@@ -137,3 +137,117 @@ impl Section {
         Ok(value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Pseudo, encode_field, encode_prefix};
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: FieldLimits = FieldLimits { bytes: 1024, fields: 16 };
+
+    fn decoded(block: &[u8]) -> Result<Vec<(String, String)>, DecodeError> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let fields = decode(Bytes::copy_from_slice(block), &LIMITS)?;
+        Ok(fields.iter().map(|field| (text(field.name.as_bytes()), text(&field.value))).collect())
+    }
+
+    #[test]
+    fn each_representation_without_dynamic_table_decodes() {
+        let table: [(&str, &[u8], &[(&str, &str)]); 8] = [
+            ("nothing", &[0, 0], &[]),
+            ("RFC 9204 B.1", b"\x00\x00\x51\x0b/index.html", &[(":path", "/index.html")]),
+            ("indexed", &[0, 0, 0xd1, 0xd7], &[(":method", "GET"), (":scheme", "https")]),
+            ("indexed above the prefix", &[0, 0, 0xff, 0x23], &[("x-frame-options", "sameorigin")]),
+            ("name reference, never indexed", b"\x00\x00\x75\x03a=b", &[("cookie", "a=b")]),
+            ("literal name", b"\x00\x00\x23abc\x01d", &[("abc", "d")]),
+            ("Huffman", b"\x00\x00\x2b\x9b\xd9\xab\x83\x9b\xd9\xab", &[("gzip", "gzip")]),
+            ("a base without use", &[0, 0x05, 0xd1], &[(":method", "GET")]),
+        ];
+        for (what, block, fields) in table {
+            let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            assert_eq!(decoded(block), Ok(fields), "{what}");
+        }
+    }
+
+    #[test]
+    fn whatever_refers_to_a_dynamic_table_or_is_cut_fails() {
+        let table: [(&str, &[u8]); 18] = [
+            ("no bytes", &[]),
+            ("no base", &[0]),
+            ("insert count", &[1, 0]),
+            ("insert count, RFC 9204 B.2", &[0x03, 0x81, 0x10, 0x11]),
+            ("negative base", &[0, 0x80]),
+            ("indexed, dynamic", &[0, 0, 0x80]),
+            ("name reference, dynamic", &[0, 0, 0x40, 0x00]),
+            ("indexed, post-base", &[0, 0, 0x10]),
+            ("name reference, post-base", &[0, 0, 0x00, 0x00]),
+            ("static index 99", &[0, 0, 0xff, 0x24]),
+            ("name at static index 99", &[0, 0, 0x5f, 0x54, 0x00]),
+            ("cut index", &[0, 0, 0xff]),
+            ("cut name", &[0, 0, 0x23, b'a']),
+            ("no value", &[0, 0, 0x21, b'a']),
+            ("cut value", &[0, 0, 0x51, 0x02, b'/']),
+            ("value of 2^62 bytes", &[0, 0, 0x51, 0x7f, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f]),
+            ("Huffman with EOS", &[0, 0, 0x51, 0x84, 0xff, 0xff, 0xff, 0xff]),
+            ("Huffman with wrong padding", &[0, 0, 0x51, 0x81, 0x00]),
+        ];
+        for (what, block) in table {
+            assert!(matches!(decoded(block), Err(DecodeError::Failed(_))), "{what}: {:?}", decoded(block));
+        }
+    }
+
+    #[test]
+    fn limits_hold_to_the_byte_and_to_the_field() {
+        // :method GET counts 7 + 3 + 32 = 42.
+        let block = Bytes::from_static(&[0, 0, 0xd1, 0xd1]);
+        let table = [
+            (84, 2, Ok(2)),
+            (83, 2, Err(DecodeError::TooManyBytes)),
+            (84, 1, Err(DecodeError::TooManyFields)),
+            (0, 0, Err(DecodeError::TooManyFields)),
+        ];
+        for (bytes, fields, expected) in table {
+            let count = decode(block.clone(), &FieldLimits { bytes, fields }).map(|fields| fields.len());
+            assert_eq!(count, expected, "{bytes} bytes, {fields} fields");
+        }
+    }
+
+    #[test]
+    fn a_pseudo_header_is_known_from_the_static_table_and_checked_later_from_a_literal() {
+        let fields = decode(Bytes::from_static(b"\x00\x00\xd1\x27\x00:method\x03GET"), &LIMITS).unwrap();
+        assert_eq!(fields[0].name, FieldName::Pseudo(Pseudo::Method));
+        assert_eq!(fields[1].name, FieldName::Raw(Bytes::from_static(b":method")));
+    }
+
+    #[test]
+    fn a_plain_literal_is_a_slice_of_the_section() {
+        let block = Bytes::from_static(b"\x00\x00\x51\x0b/index.html");
+        let inside = block.as_ptr_range();
+        assert!(inside.contains(&decode(block, &LIMITS).unwrap()[0].value.as_ptr()));
+    }
+
+    proptest! {
+        #[test]
+        fn fields_decode_as_encoded(
+            fields in proptest::collection::vec(("[a-z:-]{0,12}|cookie|:status|content-type", "[ -~]{0,40}|200"), 0..16),
+            sensitive: bool,
+        ) {
+            let mut out = BytesMut::new();
+            encode_prefix(&mut out);
+            for (name, value) in &fields {
+                encode_field(name, value.as_bytes(), sensitive, &mut out);
+            }
+            prop_assert_eq!(decoded(&out), Ok(fields));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic_or_exceed_the_limits(tail: Vec<u8>, bytes in 0_usize..300, fields in 0_usize..6) {
+            let block = Bytes::from([vec![0, 0], tail].concat());
+            if let Ok(decoded) = decode(block, &FieldLimits { bytes, fields }) {
+                let size: usize = decoded.iter().map(|field| field.name.as_bytes().len() + field.value.len() + 32).sum();
+                prop_assert!(size <= bytes && decoded.len() <= fields);
+            }
+        }
+    }
+}

@@ -44,3 +44,29 @@ fn string(prefix: u32, flags: u8, value: &[u8], out: &mut BytesMut) {
         out.put_slice(value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_takes_its_shortest_form_and_secrets_are_never_indexed() {
+        let table: [(&str, &str, bool, &[u8]); 9] = [
+            (":status", "200", false, &[0xd9]),
+            (":status", "500", false, &[0xff, 0x08]),
+            (":status", "418", false, b"\x5f\x09\x03418"),
+            ("content-type", "text/plain", false, &[0xf5]),
+            ("cookie", "a=b", true, b"\x75\x03a=b"),
+            // an exact hit, too, stays a literal
+            ("authorization", "", true, &[0x7f, 0x45, 0x00]),
+            ("x-a", "gzip", false, b"\x23x-a\x83\x9b\xd9\xab"),
+            ("x-a", "\u{1}", true, b"\x33x-a\x01\x01"),
+            ("gzip", "", false, &[0x2b, 0x9b, 0xd9, 0xab, 0x00]),
+        ];
+        for (name, value, sensitive, expected) in table {
+            let mut out = BytesMut::new();
+            encode_field(name, value.as_bytes(), sensitive, &mut out);
+            assert_eq!(out, expected, "{name}: {value} gives {out:02x?}");
+        }
+    }
+}

@@ -183,3 +183,120 @@ const fn steps() -> [Step; INNER_NODES * NIBBLES] {
     }
     steps
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// RFC 7541 C.4 and C.6
+    const VECTORS: [(&str, &str); 11] = [
+        ("www.example.com", "f1e3c2e5f23a6ba0ab90f4ff"),
+        ("no-cache", "a8eb10649cbf"),
+        ("custom-key", "25a849e95ba97d7f"),
+        ("custom-value", "25a849e95bb8e8b4bf"),
+        ("302", "6402"),
+        ("private", "aec3771a4b"),
+        ("Mon, 21 Oct 2013 20:13:21 GMT", "d07abe941054d444a8200595040b8166e082a62d1bff"),
+        ("https://www.example.com", "9d29ad171863c78f0b97c8e9ae82ae43d3"),
+        ("307", "640eff"),
+        ("gzip", "9bd9ab"),
+        (
+            "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1",
+            "94e7821dd7f2e6c7b335dfdfcd5b3960d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
+        ),
+    ];
+
+    fn hex(text: &str) -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    }
+
+    fn decoded(input: &[u8]) -> Result<Vec<u8>, HuffmanError> {
+        let mut out = BytesMut::new();
+        decode(input, &mut out).map(|()| out.to_vec())
+    }
+
+    /// Bit by bit, comparing with every word.
+    fn oracle(input: &[u8]) -> Result<Vec<u8>, HuffmanError> {
+        let (mut out, mut word, mut length) = (Vec::new(), 0_u32, 0_u8);
+        for bit in input.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)) {
+            word = word << 1 | u32::from(bit);
+            length += 1;
+            if let Some(symbol) = (0..=EOS).find(|symbol| (WORDS[*symbol], LENGTHS[*symbol]) == (word, length)) {
+                out.push(u8::try_from(symbol).map_err(|_| HuffmanError)?);
+                (word, length) = (0, 0);
+            }
+        }
+        if length <= 7 && word == (1 << length) - 1 { Ok(out) } else { Err(HuffmanError) }
+    }
+
+    #[test]
+    fn the_examples_of_rfc_7541_encode_and_decode() {
+        for (text, encoded) in VECTORS {
+            let encoded = hex(encoded);
+            let mut out = BytesMut::new();
+            encode(text.as_bytes(), &mut out);
+            assert_eq!(out, encoded, "{text}");
+            assert_eq!(encoded_len(text.as_bytes()), encoded.len());
+            assert_eq!(decoded(&encoded), Ok(text.as_bytes().to_vec()));
+        }
+    }
+
+    #[test]
+    fn words_have_the_values_of_the_rfc() {
+        // From the table in RFC 7541 Appendix B: first, last and odd ones.
+        let table = [
+            (0, 0x1ff8, 13),
+            (10, 0x3fff_fffc, 30),
+            (32, 0x14, 6),
+            (48, 0x0, 5),
+            (57, 0x1f, 6),
+            (92, 0x7fff0, 19),
+            (122, 0x7b, 7),
+            (127, 0x0fff_fffc, 28),
+            (207, 0x01ff_ffed, 25),
+            (255, 0x3ff_ffee, 26),
+            (EOS, 0x3fff_ffff, 30),
+        ];
+        for (symbol, word, length) in table {
+            assert_eq!((WORDS[symbol], LENGTHS[symbol]), (word, length), "symbol {symbol}");
+        }
+    }
+
+    #[test]
+    fn end_of_string_and_wrong_padding_are_refused() {
+        let table: [(&[u8], bool); 8] = [
+            (&[], true),
+            (&[0b0000_0111], true),             // "0" and three ones
+            (&[0b0000_0110], false),            // padding with a zero
+            (&[0b0000_0000], false),            // the same
+            (&[0xff], false),                   // eight bits of padding
+            (&[0b0000_0111, 0xff], false),      // eleven
+            (&[0xff, 0xff, 0xff, 0xff], false), // EOS
+            (&[0xff, 0xff, 0xff, 0xfc], false), // EOS and then zeros
+        ];
+        for (input, allowed) in table {
+            assert_eq!(decoded(input).is_ok(), allowed, "{input:02x?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_string_decodes_as_encoded(text: Vec<u8>) {
+            let mut out = BytesMut::new();
+            encode(&text, &mut out);
+            prop_assert_eq!(out.len(), encoded_len(&text));
+            prop_assert_eq!(decoded(&out), Ok(text));
+        }
+
+        #[test]
+        fn any_bytes_decode_as_bit_by_bit(input: Vec<u8>, ones in 0_usize..6) {
+            let input = [input, vec![0xff; ones]].concat();
+            let expected = oracle(&input);
+            if let Ok(text) = &expected {
+                prop_assert!(text.len() <= input.len() * 8 / 5);
+            }
+            prop_assert_eq!(decoded(&input), expected);
+        }
+    }
+}

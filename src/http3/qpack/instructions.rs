@@ -85,10 +85,10 @@ mod tests {
             (&[0x40], true),
             (&[0x48], true), // RFC 9204 B.4: stream 8
             (&[0x7f, 0x80, 0x01, 0x44], true),
-            (&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80], false), // above 62 bits
-            (&[0x84], false),                                                       // section acknowledgement
-            (&[0x00], false),                                                       // increment by 0
-            (&[0x01], false),                                                       // increment by 1
+            (&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00], false), // above 62 bits
+            (&[0x84], false),                                                             // section acknowledgement
+            (&[0x00], false),                                                             // increment by 0
+            (&[0x01], false),                                                             // increment by 1
             (&[0x44, 0x01], false),
         ];
         for (bytes, allowed) in table {

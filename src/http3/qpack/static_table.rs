@@ -218,3 +218,52 @@ const fn same(left: &[u8], right: &[u8]) -> bool {
     }
     index == left.len() && index == right.len()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_stand_where_rfc_9204_puts_them() {
+        let table = [
+            (0, ":authority", ""),
+            (1, ":path", "/"),
+            (5, "cookie", ""),
+            (15, ":method", "CONNECT"),
+            (17, ":method", "GET"),
+            (23, ":scheme", "https"),
+            (25, ":status", "200"),
+            (31, "accept-encoding", "gzip, deflate, br"),
+            (42, "content-encoding", "br"),
+            (46, "content-type", "application/json"),
+            (53, "content-type", "text/plain"),
+            (56, "strict-transport-security", "max-age=31536000"),
+            (63, ":status", "100"),
+            (71, ":status", "500"),
+            (72, "accept-language", ""),
+            (85, "content-security-policy", "script-src 'none'; object-src 'none'; base-uri 'none'"),
+            (98, "x-frame-options", "sameorigin"),
+        ];
+        for (index, name, value) in table {
+            let field = field(index).unwrap();
+            assert_eq!((field.name.as_bytes(), &field.value[..]), (name.as_bytes(), value.as_bytes()), "{index}");
+        }
+        assert_eq!(field(99), None);
+        assert_eq!(field(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_field_is_found_as_a_search_from_the_first_entry_finds_it() {
+        let names =
+            TABLE.iter().map(|(name, _)| *name).chain(["", "x", "accepp", "x-request-id", ":protocol", "link "]);
+        let values = TABLE.iter().map(|(_, value)| *value).chain(["else"]);
+        for name in names {
+            for value in values.clone() {
+                let field = TABLE.iter().position(|entry| *entry == (name, value));
+                let first = TABLE.iter().position(|entry| entry.0 == name);
+                let expected = field.map(|at| Found::Field(at as u64)).or(first.map(|at| Found::Name(at as u64)));
+                assert_eq!(find(name, value.as_bytes()), expected, "{name}: {value}");
+            }
+        }
+    }
+}

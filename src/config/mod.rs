@@ -5,9 +5,12 @@
 
 mod fault;
 mod file;
+mod keys;
 mod limits;
+mod names;
 mod origin;
-mod reader;
+mod section;
+mod source;
 mod timeouts;
 mod values;
 

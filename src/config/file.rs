@@ -6,11 +6,7 @@ use super::{
     values::show_size,
 };
 use serde_json::{Value as Json, json};
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::Path,
-};
+use std::{fs::File, io::Read, path::Path};
 use toml::de::DeTable;
 
 /// Bytes of a file at most: a thousand times a long one, and no log file by mistake.
@@ -36,14 +32,17 @@ pub fn load(path: &Path) -> Result<Config, Faults> {
             nearest: None,
         }])
     };
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     // One byte more, to know a file that is too large from one that just fits.
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
-    match read {
-        Ok(bytes) if bytes as u64 > MAX_FILE => Err(whole(format!("is larger than {}", show_size(MAX_FILE)))),
-        Ok(_) => parse(&text, path, |name| std::env::var(name).ok()),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(whole("is not UTF-8".into())),
-        Err(error) => Err(whole(format!("cannot be read: {error}"))),
+    if let Err(error) = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes)) {
+        return Err(whole(format!("cannot be read: {error}")));
+    }
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(whole(format!("is larger than {}", show_size(MAX_FILE))));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => parse(&text, path, |name| std::env::var(name).ok()),
+        Err(_) => Err(whole("is not UTF-8".into())),
     }
 }
 

@@ -210,3 +210,36 @@ pub(super) fn join(section: &str, key: &str) -> String {
     let key = if bare { quote(key) } else { format!("{:?}", quote(key)) };
     if section.is_empty() { key } else { format!("{section}.{key}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_count_lines_and_characters_from_one() {
+        let lines = Lines::new("é = 1\n\r\n  b = 2");
+        for (byte, position) in
+            [(0, (1, 1)), (2, (1, 2)), (6, (1, 6)), (7, (2, 1)), (9, (3, 1)), (11, (3, 3)), (16, (3, 8))]
+        {
+            assert_eq!(lines.position(byte), position, "{byte}");
+        }
+        assert_eq!(Lines::new("").position(0), (1, 1));
+    }
+
+    #[test]
+    fn environment_variables_are_filled_in() {
+        let environment = |name: &str| (name == "NAME_1").then(|| "${NAME_1}".to_owned());
+        for (text, expanded) in [
+            ("", Ok("")),
+            ("$NAME_1 $ {} }", Ok("$NAME_1 $ {} }")),
+            // What a variable holds is not filled in again.
+            ("a${NAME_1}b", Ok("a${NAME_1}b")),
+            ("${NAME_1", Err("`${` without `}`")),
+            ("${OTHER}", Err("environment variable OTHER is not set")),
+            ("${}", Err("`${}` names no environment variable")),
+            ("${a b}", Err("`${a b}` names no environment variable")),
+        ] {
+            assert_eq!(expand(text, &environment), expanded.map(Into::into).map_err(Into::into), "{text}");
+        }
+    }
+}

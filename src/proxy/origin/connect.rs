@@ -191,3 +191,22 @@ impl AsyncWrite for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addresses = vec![closed, open.local_addr().unwrap()];
+        let connector = Connector::Tcp(Resolver::with(addresses));
+        for _ in 0..2 {
+            connector.connect(Duration::from_secs(5)).await.unwrap();
+        }
+        let nowhere = Connector::Tcp(Resolver::with(vec![closed, closed]));
+        assert_eq!(nowhere.connect(Duration::from_secs(5)).await.unwrap_err(), Error::Refused);
+    }
+}

@@ -272,12 +272,6 @@ impl ResponseBody {
 
     /// Whether a deadline has passed, and the counter of it.
     fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<()> {
-        // An origin may answer from what it is sent. As long as the client is waited for, it owes nothing.
-        let since = match self.upload.as_deref().map(|upload| (upload.progress(), upload.moved())) {
-            Some((Progress::Client, _)) => Instant::now(),
-            Some((_, moved)) => since.max(moved),
-            None => since,
-        };
         let idle = since + self.idle;
         let next = self.deadline.map_or(idle, |deadline| deadline.min(idle));
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next)));
@@ -308,7 +302,13 @@ impl HttpBody for ResponseBody {
         }
         match Pin::new(&mut this.incoming).poll_frame(cx) {
             Poll::Pending => {
-                let since = *this.waiting.get_or_insert_with(Instant::now);
+                let waiting = *this.waiting.get_or_insert_with(Instant::now);
+                // An origin that answered early may want the rest of the request before it goes on.
+                let since = match this.upload.as_deref().map(|upload| (upload.progress(), upload.moved())) {
+                    Some((Progress::Client, _)) => Instant::now(),
+                    Some((_, moved)) => waiting.max(moved),
+                    None => waiting,
+                };
                 match this.poll_timeout(cx, since) {
                     Poll::Ready(()) => this.fail(BodyError::TimedOut),
                     Poll::Pending => Poll::Pending,

@@ -225,6 +225,12 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_name_without_an_address_is_a_failed_lookup() {
+        let connector = Connector::Tcp(Resolver::with(Vec::new()));
+        assert_eq!(connector.connect(Duration::from_secs(5)).await.unwrap_err(), Error::Resolve);
+    }
+
+    #[tokio::test]
     async fn after_a_failed_write_a_reset_does_not_look_like_an_orderly_end() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

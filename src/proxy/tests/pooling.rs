@@ -135,6 +135,29 @@ fn a_connection_that_the_origin_closes_while_idle_is_not_used() {
 }
 
 #[test]
+fn what_has_already_arrived_on_an_idle_connection_counts_although_nobody_has_looked() {
+    on_a_worker(async {
+        let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+        for said in ["", evil] {
+            let script = Script::new().await;
+            let setup = script.proxy(|_| {});
+            let mut peer = warm(&setup, &script).await;
+            settle().await;
+            // Into the kernel, and no further: a busy worker has yet to hear of it.
+            let stream = peer.stream.into_std().unwrap();
+            std::io::Write::write_all(&mut &stream, said.as_bytes()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let sent = setup.send(request(Method::POST, Body::from("order")));
+            peer = script.accept().await;
+            peer.until("order").await;
+            peer.say(DONE).await;
+            assert_eq!(status(sent).await, 204);
+            drop(stream);
+        }
+    });
+}
+
+#[test]
 fn an_idempotent_request_is_sent_again_when_a_used_connection_closes_unanswered() {
     on_a_worker(async {
         for (method, body, again) in [

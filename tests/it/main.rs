@@ -1,4 +1,7 @@
 //! The integration tests: one binary, a module a subject.
 #![cfg(test)]
 mod config;
+mod exchange;
 mod layering;
+mod requests;
+mod support;

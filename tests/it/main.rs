@@ -3,5 +3,6 @@
 mod config;
 mod exchange;
 mod layering;
+mod nginx;
 mod requests;
 mod support;

@@ -4,6 +4,7 @@
 pub(crate) mod binary;
 pub(crate) mod client;
 pub(crate) mod needs;
+pub(crate) mod nginx;
 pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod raw;

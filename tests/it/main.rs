@@ -1,5 +1,9 @@
 //! The integration tests: one binary, a module a subject.
 #![cfg(test)]
 
+mod aioquic;
+mod browser;
 mod config;
+mod docs;
 mod layering;
+mod support;

@@ -11,7 +11,7 @@ use crate::{
     proxy::{self, Proxy, Routing},
     quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
-    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore, Tickets},
+    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore},
 };
 use arc_swap::ArcSwap;
 use std::{
@@ -134,7 +134,7 @@ pub async fn start<H: Handler>(
     let layout = Layout::new(ServerId::default());
     let secrets = Arc::new(Secrets::random().map_err(|_| StartError::Random)?);
     let resolver = CertificateResolver::new(certificates);
-    let tls = tls::server_config(Arc::clone(&resolver), &Tickets::random()?, options.key_log)?;
+    let tls = tls::server_config(Arc::clone(&resolver), options.key_log)?;
 
     let (addresses, mut sockets) = bind(config, count, &layout)?;
     let (admin, probes) = (bind_admin(config).await)?;

@@ -1,9 +1,9 @@
 //! `litequic check --config FILE`: says what is wrong with a configuration, or what it holds.
 
-use super::exit::Exit;
+use super::exit::{Exit, fail};
 use crate::{
     app,
-    config::{self, Config, Faults},
+    config::{self, Config},
 };
 use std::{
     io::{self, Write},
@@ -12,27 +12,26 @@ use std::{
 };
 
 /// Prints one line about the configuration at `path` to stdout; or its faults to stderr, with [`Exit::Config`].
+/// Certificates that cannot be used are faults too.
 pub fn run(path: &Path) -> ExitCode {
     // Whoever closed our output does not want the rest of it: the exit code still says how it went.
-    match report(path) {
-        Ok(summary) => {
-            let _ = writeln!(io::stdout(), "{summary}");
-            ExitCode::SUCCESS
-        }
+    let config = match config::load(path) {
+        Ok(config) => config,
         Err(faults) => {
             let _ = writeln!(io::stderr(), "{faults}");
-            Exit::Config.into()
+            return Exit::Config.into();
         }
+    };
+    // What the configuration names must be there as well: `run` would refuse it.
+    if let Err(error) = app::certificates(&config.certificates) {
+        return fail(Exit::from(&error), error);
     }
+    let _ = writeln!(io::stdout(), "{}", summary(path, &config));
+    ExitCode::SUCCESS
 }
 
 /// What the configuration at `path` holds, on one line.
-///
-/// # Errors
-///
-/// Its faults.
-pub fn report(path: &Path) -> Result<String, Faults> {
-    let config = config::load(path)?;
+pub fn summary(path: &Path, config: &Config) -> String {
     let mut summary = format!(
         "{}: ok ({}, {}, {})",
         path.display(),
@@ -40,11 +39,11 @@ pub fn report(path: &Path) -> Result<String, Faults> {
         count(config.origins.len(), "origin"),
         count(config.certificates.len(), "certificate"),
     );
-    let idle = unused(&config);
+    let idle = unused(config);
     if !idle.is_empty() {
         summary += &format!("; no route leads to {}", idle.join(", "));
     }
-    Ok(summary)
+    summary
 }
 
 fn count(number: usize, what: &str) -> String {

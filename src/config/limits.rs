@@ -1,10 +1,8 @@
 //! `[limits]`: what a client may do at most. Every limit has a default with its reason, and a metric that counts
 //! when it bites (`litequic_limit_reached_total`).
 
-/// Bytes in a KiB.
-const KIB: u64 = 1024;
 /// Bytes in a MiB.
-const MIB: u64 = 1024 * KIB;
+const MIB: u32 = 1024 * 1024;
 
 /// What a client may do at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,15 +54,15 @@ impl Limits {
     /// A proxy does not know its origin's uploads: the origin's own limit holds.
     pub const MAX_BODY_BYTES: Option<u64> = None;
     /// One stream fills 100 Mbit/s at 80 ms.
-    pub const STREAM_RECEIVE_BUFFER: u32 = MIB as u32;
+    pub const STREAM_RECEIVE_BUFFER: u32 = MIB;
     /// A connection fills 200 Mbit/s at 80 ms.
-    pub const CONNECTION_RECEIVE_BUFFER: u32 = 2 * MIB as u32;
+    pub const CONNECTION_RECEIVE_BUFFER: u32 = 2 * MIB;
     /// Long GSO trains need about a megabyte in flight.
-    pub const STREAM_SEND_BUFFER: u32 = MIB as u32;
+    pub const STREAM_SEND_BUFFER: u32 = MIB;
     /// A connection fills 400 Mbit/s at 80 ms.
-    pub const CONNECTION_SEND_BUFFER: u32 = 4 * MIB as u32;
+    pub const CONNECTION_SEND_BUFFER: u32 = 4 * MIB;
     /// A worker's share of a small container's memory; beyond it each stream gets less at a time, none fails.
-    pub const WORKER_SEND_BUFFER: u64 = 32 * MIB;
+    pub const WORKER_SEND_BUFFER: u64 = 32 * MIB as u64;
 }
 
 impl Default for Limits {

@@ -5,9 +5,12 @@
 
 mod fault;
 mod file;
+mod keys;
 mod limits;
+mod names;
 mod origin;
-mod reader;
+mod section;
+mod source;
 mod timeouts;
 mod values;
 
@@ -82,8 +85,8 @@ impl Listen {
     pub const UDP: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
     /// Each address is a socket a worker.
     pub const MAX_ADDRESSES: usize = 16;
-    /// More than the cores of any machine of today.
-    pub const MAX_WORKERS: u16 = 1024;
+    /// What fits into the octet of a connection ID that names the worker.
+    pub const MAX_WORKERS: u16 = 256;
 }
 
 /// `workers`

@@ -1,6 +1,6 @@
 //! `[origin]`, `[origins.NAME]`: where requests go.
 
-use super::values::{parse_host, split_port};
+use super::names::{parse_host, split_port};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 /// One origin and its connection pool.

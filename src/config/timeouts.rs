@@ -1,5 +1,5 @@
 //! `[timeouts]`: how long litequic waits, for whom, and why that long. A timeout that ends something is counted
-//! (`litequic_timeout_total`).
+//! (`litequic_timeouts_total`).
 
 use std::time::Duration;
 

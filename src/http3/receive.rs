@@ -159,50 +159,47 @@ impl RequestBody {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Fault>> {
-        loop {
-            let part = match self.ahead.take() {
-                Some(part) => Some(part),
-                None => match self.receiver.poll_part(cx) {
-                    Poll::Ready(part) => part?,
-                    Poll::Pending if self.idle.poll_expired(cx).is_ready() => {
-                        self.metrics.timeout_request_body.increment();
-                        return Poll::Ready(Err(Fault::TimedOut));
-                    }
-                    Poll::Pending => return Poll::Pending,
-                },
-            };
-            self.idle.touch();
-            match part {
-                Some(Part::Data(data)) => {
-                    self.received += data.len() as u64;
-                    self.metrics.request_body_bytes.add(data.len() as u64);
-                    if self.expected.is_some_and(|expected| self.received > expected) {
-                        return Poll::Ready(Err(Fault::Stream(Code::MessageError)));
-                    }
-                    return Poll::Ready(Ok(Some(Frame::data(data))));
+        let part = match self.ahead.take() {
+            Some(part) => Some(part),
+            None => match self.receiver.poll_part(cx) {
+                Poll::Ready(part) => part?,
+                Poll::Pending if self.idle.poll_expired(cx).is_ready() => {
+                    self.metrics.timeout_request_body.increment();
+                    return Poll::Ready(Err(Fault::TimedOut));
                 }
-                Some(Part::Trailers(section)) => {
-                    self.check_length()?;
-                    let fields = qpack::decode(section, &self.limits).map_err(|error| match error {
-                        DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
-                        DecodeError::TooManyBytes | DecodeError::TooManyFields => Fault::Stream(Code::ExcessiveLoad),
-                    })?;
-                    let trailers = message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))?;
-                    return Poll::Ready(Ok(Some(Frame::trailers(trailers))));
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        self.idle.touch();
+        Poll::Ready(self.take(part))
+    }
+
+    fn take(&mut self, part: Option<Part>) -> Result<Option<Frame<Bytes>>, Fault> {
+        match part {
+            Some(Part::Data(data)) => {
+                self.received += data.len() as u64;
+                self.metrics.request_body_bytes.add(data.len() as u64);
+                if self.expected.is_some_and(|expected| self.received > expected) {
+                    return Err(Fault::Stream(Code::MessageError));
                 }
-                Some(Part::TrailersTooLarge) => {
-                    self.metrics.limit_header_bytes.increment();
-                    return Poll::Ready(Err(Fault::Stream(Code::ExcessiveLoad)));
-                }
-                // A request has one header, which was read before its body.
-                Some(Part::Header(_) | Part::HeaderTooLarge) => {
-                    return Poll::Ready(Err(Fault::Connection(Code::FrameUnexpected)));
-                }
-                None => {
-                    self.check_length()?;
-                    return Poll::Ready(Ok(None));
-                }
+                Ok(Some(Frame::data(data)))
             }
+            Some(Part::Trailers(section)) => {
+                self.check_length()?;
+                let fields = qpack::decode(section, &self.limits).map_err(|error| match error {
+                    DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
+                    DecodeError::TooManyBytes | DecodeError::TooManyFields => Fault::Stream(Code::ExcessiveLoad),
+                })?;
+                let trailers = message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))?;
+                Ok(Some(Frame::trailers(trailers)))
+            }
+            Some(Part::TrailersTooLarge) => {
+                self.metrics.limit_header_bytes.increment();
+                Err(Fault::Stream(Code::ExcessiveLoad))
+            }
+            // A request has one header, which was read before its body.
+            Some(Part::Header(_) | Part::HeaderTooLarge) => Err(Fault::Connection(Code::FrameUnexpected)),
+            None => self.check_length().map(|()| None),
         }
     }
 

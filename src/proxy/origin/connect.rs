@@ -73,6 +73,17 @@ impl Connector {
     }
 }
 
+/// Connects to `address` once, and lets go again.
+pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<(), Error> {
+    let connect = async {
+        match address {
+            OriginAddress::Unix(path) => UnixStream::connect(path).await.map(drop),
+            OriginAddress::Tcp { host, port } => TcpStream::connect((host.as_str(), *port)).await.map(drop),
+        }
+    };
+    timeout(limit, connect).await.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))
+}
+
 fn classify(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Error::Refused,

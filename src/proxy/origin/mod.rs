@@ -17,7 +17,6 @@ use crate::{
     telemetry::WorkerMetrics,
 };
 use body::{Progress, RequestBody, ResponseBody, Upload};
-use connect::Connector;
 use http::{Extensions, Method, Request, StatusCode, Version, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use pool::{Lease, Pool};
@@ -270,7 +269,7 @@ impl Drop for Origin {
 ///
 /// Why it does not, in words for the operator.
 pub(super) async fn probe(origin: &config::Origin, timeout: Duration) -> Result<(), Error> {
-    Connector::new(&origin.address, origin.dns_interval).connect(timeout).await.map(drop)
+    connect::probe(&origin.address, timeout).await
 }
 
 fn expects_continue(head: &request::Parts) -> bool {

@@ -1,212 +1,17 @@
-//! Reads a TOML file key by key. What the reader asks for is what the file may hold: each call reads a value, notes
-//! its fault, and notes the key for the schema and for the search of a misspelt one. So every fault is found at
-//! once, and keys, defaults, ranges and schema stand in one place (`file.rs`).
+//! Reads a TOML table key by key. What is asked for is what the file may hold: each call reads a value, notes its
+//! fault, and notes the key for the schema and for the search for a misspelt one. So every fault is found at once, and
+//! keys, ranges, defaults and schema stand in one place (`keys.rs`).
 
 use super::{
-    fault::{Fault, Faults, nearest, quote},
+    source::{Source, Stray, join},
     values::{Given, Kind},
 };
 use serde_json::{Map, Value as Json, json};
-use std::{
-    cell::RefCell,
-    ops::{Range, RangeInclusive},
-    path::Path,
-};
+use std::ops::{Range, RangeInclusive};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
-
-/// Environment variables by name.
-pub(super) type Environment<'s> = &'s dyn Fn(&str) -> Option<String>;
-
-/// The file that is read, and what was found wrong with it.
-pub(super) struct Source<'s> {
-    file: &'s Path,
-    text: &'s str,
-    lines: Lines<'s>,
-    environment: Environment<'s>,
-    faults: RefCell<Vec<(usize, Fault)>>,
-    strays: RefCell<Vec<Stray>>,
-}
-
-/// A key that nobody asked for. It is judged when all keys are known.
-struct Stray {
-    at: Range<usize>,
-    section: String,
-    name: String,
-    value: Option<String>,
-    siblings: Vec<String>,
-}
-
-impl<'s> Source<'s> {
-    /// `text` as the content of `file`.
-    pub(super) fn new(file: &'s Path, text: &'s str, environment: Environment<'s>) -> Self {
-        Self {
-            file,
-            text,
-            lines: Lines::new(text),
-            environment,
-            faults: RefCell::default(),
-            strays: RefCell::default(),
-        }
-    }
-
-    /// What `read` makes of the file, or every fault in the order of the file; and the schema of such files.
-    pub(super) fn read<T>(
-        &'s self,
-        table: &'s DeTable<'s>,
-        read: impl FnOnce(&mut Section<'s>) -> Option<T>,
-    ) -> (Result<T, Faults>, Json) {
-        let mut root = Section::new(self, Some(table), None, String::new());
-        let value = read(&mut root);
-        let schema = root.finish();
-        for stray in self.strays.take() {
-            self.judge(stray, &schema);
-        }
-        let mut faults = self.faults.take();
-        let result = match value {
-            Some(value) if faults.is_empty() => Ok(value),
-            _ => {
-                faults.sort_by_key(|(at, _)| *at);
-                Err(Faults(faults.into_iter().map(|(_, fault)| fault).collect()))
-            }
-        };
-        (result, schema)
-    }
-
-    fn judge(&self, stray: Stray, schema: &Json) {
-        let siblings = || stray.siblings.iter().map(String::as_str);
-        let near = nearest(&stray.name, siblings()).map(ToOwned::to_owned).or_else(|| elsewhere(&stray.name, schema));
-        let expected = match near {
-            Some(_) => None,
-            None => Some(format!("one of {}", siblings().collect::<Vec<_>>().join(", "))),
-        };
-        let key = join(&stray.section, &stray.name);
-        self.note(Some(stray.at), key, stray.value, "unknown key".into(), expected, near);
-    }
-
-    fn note(
-        &self,
-        at: Option<Range<usize>>,
-        key: String,
-        value: Option<String>,
-        problem: String,
-        expected: Option<String>,
-        nearest: Option<String>,
-    ) {
-        let (line, column) = at.as_ref().map(|at| self.lines.position(at.start)).unzip();
-        let fault = Fault { file: self.file.into(), line, column, key, value, problem, expected, nearest };
-        self.faults.borrow_mut().push((at.map_or(usize::MAX, |at| at.start), fault));
-    }
-
-    /// `value` as it is written, unless it is a table.
-    fn quote(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        let written = self.text.get(value.span()).filter(|_| !value.get_ref().is_table())?;
-        Some(quote(written))
-    }
-
-    fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
-        let given = match value.get_ref() {
-            DeValue::String(text) => expand(text, self.environment).map(Given::Text),
-            DeValue::Integer(number) => {
-                // What does not fit is out of every range.
-                let number = i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX);
-                Ok(Given::Integer(number))
-            }
-            DeValue::Boolean(boolean) => Ok(Given::Boolean(*boolean)),
-            other => Ok(Given::Other(other.type_str())),
-        };
-        let expanded = match &given {
-            Ok(Given::Text(text)) if value.get_ref().as_str() != Some(text) => format!(" ({:?})", quote(text)),
-            _ => String::new(),
-        };
-        let (problem, expected, nearest) = match given.map(|given| (kind.read)(given)) {
-            Ok(Ok(value)) => return Some(value),
-            Ok(Err(wrong)) => (wrong.problem, Some(kind.expected.clone()), wrong.nearest),
-            Err(problem) => (problem, None, None),
-        };
-        let written = self.quote(value).map(|written| written + &expanded);
-        self.note(Some(value.span()), key.into(), written, problem, expected, nearest);
-        None
-    }
-}
-
-/// The faults of a file that is not TOML. It is not read further: what its keys are is not certain.
-pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error]) -> Faults {
-    let lines = Lines::new(text);
-    let fault = |error: &toml::de::Error| {
-        let (line, column) = error.span().map(|span| lines.position(span.start)).unzip();
-        let problem = format!("not TOML: {}", error.message().lines().collect::<Vec<_>>().join("; "));
-        let file = file.into();
-        Fault { file, line, column, key: String::new(), value: None, problem, expected: None, nearest: None }
-    };
-    let mut faults: Vec<_> = errors.iter().map(fault).collect();
-    faults.sort_by_key(|fault| (fault.line, fault.column));
-    Faults(faults)
-}
-
-/// Where lines begin.
-struct Lines<'s> {
-    text: &'s str,
-    starts: Vec<usize>,
-}
-
-impl<'s> Lines<'s> {
-    fn new(text: &'s str) -> Self {
-        let after_newlines = text.match_indices('\n').map(|(newline, _)| newline + 1);
-        Self { text, starts: std::iter::once(0).chain(after_newlines).collect() }
-    }
-
-    /// Line and column of a byte, from 1.
-    fn position(&self, byte: usize) -> (usize, usize) {
-        let line = self.starts.partition_point(|start| *start <= byte);
-        let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(0);
-        let column = self.text.get(start..byte).unwrap_or_default().chars().count() + 1;
-        (line, column)
-    }
-}
-
-/// `${NAME}` replaced by the environment variable; a `$` without a brace stays.
-fn expand(text: &str, environment: Environment<'_>) -> Result<String, String> {
-    let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("${") {
-        expanded.push_str(before);
-        let (name, after) = after.split_once('}').ok_or("`${` without `}`")?;
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            return Err(format!("`${{{}}}` names no environment variable", quote(name)));
-        }
-        let value = environment(name).ok_or_else(|| format!("environment variable {} is not set", quote(name)))?;
-        expanded.push_str(&value);
-        rest = after;
-    }
-    expanded.push_str(rest);
-    Ok(expanded)
-}
-
-/// The other table that has this key.
-fn elsewhere(name: &str, schema: &Json) -> Option<String> {
-    fn search(name: &str, path: &str, schema: &Json) -> Option<String> {
-        let inner = schema.get("items").map(|items| (format!("{path}[]"), items));
-        let inner = inner.or_else(|| schema.get("additionalProperties").map(|named| (format!("{path}.NAME"), named)));
-        if let Some(found) = inner.and_then(|(path, inner)| search(name, &path, inner)) {
-            return Some(found);
-        }
-        let properties = schema.get("properties")?.as_object()?;
-        if properties.contains_key(name) {
-            return Some(join(path, name));
-        }
-        properties.iter().find_map(|(key, inner)| search(name, &join(path, key), inner))
-    }
-    search(name, "", schema)
-}
-
-fn join(section: &str, key: &str) -> String {
-    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-    let key = if bare { quote(key) } else { format!("{:?}", quote(key)) };
-    if section.is_empty() { key } else { format!("{section}.{key}") }
-}
 
 /// One table of the file; without a table, a place where one might stand: it reads as empty and has no faults.
 pub(super) struct Section<'s> {
@@ -221,7 +26,13 @@ pub(super) struct Section<'s> {
 }
 
 impl<'s> Section<'s> {
-    fn new(source: &'s Source<'s>, table: Option<&'s DeTable<'s>>, span: Option<Range<usize>>, path: String) -> Self {
+    /// `table` under `path`, its head at `span`.
+    pub(super) fn new(
+        source: &'s Source<'s>,
+        table: Option<&'s DeTable<'s>>,
+        span: Option<Range<usize>>,
+        path: String,
+    ) -> Self {
         Self { source, table, span, path, properties: Map::new(), required: Vec::new(), wrong: Vec::new() }
     }
 
@@ -439,10 +250,10 @@ impl<'s> Section<'s> {
     }
 
     /// Notes the keys that nobody asked for. Returns the table's schema.
-    fn finish(self) -> Json {
+    pub(super) fn finish(self) -> Json {
         for (name, value) in self.table.into_iter().flatten() {
             if !self.properties.contains_key(name.get_ref().as_ref()) {
-                self.source.strays.borrow_mut().push(Stray {
+                self.source.stray(Stray {
                     at: name.span(),
                     section: self.path.clone(),
                     name: name.get_ref().to_string(),

@@ -1,0 +1,254 @@
+//! Values that name something on the network or on disk: addresses, networks, hosts, paths.
+
+use super::{
+    Network, OriginAddress, OriginAddressError,
+    values::{Kind, Wrong, text},
+};
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+};
+
+/// An IP address with a port.
+pub(super) fn address() -> Kind<SocketAddr> {
+    let parse = |text: String| match text.parse::<SocketAddr>() {
+        Ok(address) if address.port() == 0 => Err("the port is 0".into()),
+        Ok(address) => Ok(address),
+        Err(_) if text.parse::<IpAddr>().is_ok() => Err("has no port".into()),
+        Err(_) if text.starts_with(':') => Err("has no address".into()),
+        Err(_) => Err("not an address".into()),
+    };
+    text("an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"", parse, ToString::to_string)
+}
+
+/// An origin's URL.
+pub(super) fn origin_address() -> Kind<OriginAddress> {
+    text(
+        "\"http://HOST:PORT\" or \"unix:/PATH\"",
+        |text| text.parse().map_err(|error: OriginAddressError| error.to_string().into()),
+        ToString::to_string,
+    )
+}
+
+/// The path of a file.
+pub(super) fn path(expected: &str) -> Kind<PathBuf> {
+    let parse = |text: String| if text.is_empty() { Err("empty".into()) } else { Ok(text.into()) };
+    text(expected, parse, |path: &PathBuf| path.display().to_string())
+}
+
+/// A network in CIDR notation, or a single address.
+pub(super) fn network() -> Kind<Network> {
+    text(
+        "a network such as \"10.0.0.0/8\" or \"fd00::/8\"",
+        |text| parse_network(&text),
+        |network| format!("{}/{}", network.address, network.prefix),
+    )
+}
+
+fn parse_network(text: &str) -> Result<Network, Wrong> {
+    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+    let address: IpAddr = address.parse().map_err(|_| "not a network")?;
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = match prefix {
+        None => bits,
+        Some(digits) if !digits.bytes().all(|b| b.is_ascii_digit()) => return Err("not a network".into()),
+        Some(digits) => match digits.parse() {
+            Ok(prefix) if prefix <= bits => prefix,
+            _ => return Err(format!("the prefix is longer than {bits} bits").into()),
+        },
+    };
+    let keep = |all: u128| all.checked_shl(u32::from(bits - prefix)).unwrap_or(0);
+    let masked = match address {
+        // The shift leaves zeroes on the right; what it pushes beyond 32 bits, the mask with the address drops.
+        IpAddr::V4(v4) => {
+            IpAddr::V4((v4.to_bits() & u32::try_from(keep(0xffff_ffff) & 0xffff_ffff).unwrap_or(0)).into())
+        }
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & keep(u128::MAX)).into()),
+    };
+    if masked != address {
+        return Err(Wrong {
+            problem: "has bits beyond its prefix".into(),
+            nearest: Some(format!("\"{masked}/{prefix}\"")),
+        });
+    }
+    Ok(Network { address, prefix })
+}
+
+/// A route's host: a name, `*.` and a name, or an IP address.
+pub(super) fn host_pattern() -> Kind<String> {
+    let expected = "a host such as \"example.com\", \"*.example.com\" or \"[::1]\"";
+    let parse = |text: String| {
+        if text == "*" {
+            return Err("matches every host, as no key at all does".into());
+        }
+        match text.strip_prefix("*.") {
+            Some(name) => parse_name(name).map(|name| format!("*.{name}")),
+            None => parse_host(&text),
+        }
+    };
+    text(expected, parse, Clone::clone)
+}
+
+/// What the origin gets as `Host` (RFC 9110 §7.2).
+pub(super) fn authority() -> Kind<String> {
+    let parse = |text: String| {
+        let (host, port) = split_port(&text);
+        let host = parse_host(host)?;
+        match port.map(str::parse::<u16>) {
+            None => Ok(host),
+            Some(Ok(port)) if port > 0 => Ok(format!("{host}:{port}")),
+            Some(_) => Err("not a port".into()),
+        }
+    };
+    text("a host with or without a port, such as \"example.com\"", parse, Clone::clone)
+}
+
+/// `HOST:PORT` apart; the colons of `[::1]` are the host's.
+pub(super) fn split_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (authority, None),
+    }
+}
+
+/// Lower case, without a trailing dot.
+pub(super) fn parse_host(text: &str) -> Result<String, Wrong> {
+    if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let address: Ipv6Addr = inner.parse().map_err(|_| "not an IPv6 address")?;
+        return Ok(format!("[{address}]"));
+    }
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Err(Wrong {
+            problem: "an IPv6 address stands in brackets".into(),
+            nearest: Some(format!("\"[{text}]\"")),
+        });
+    }
+    parse_name(text)
+}
+
+fn parse_name(text: &str) -> Result<String, Wrong> {
+    /// RFC 1035 §2.3.4.
+    const MAX_NAME: usize = 253;
+    const MAX_LABEL: usize = 63;
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    let problem = if name.is_empty() {
+        "empty"
+    } else if !name.is_ascii() {
+        "not ASCII: an internationalized name is written as xn--…"
+    } else if name.contains("://") || name.contains('/') {
+        "a host has no scheme and no path"
+    } else if name.contains(':') {
+        "a host has no port"
+    } else if name.contains('*') {
+        "`*.` stands at the beginning only"
+    } else if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
+        "not a host"
+    } else if name.len() > MAX_NAME || name.split('.').any(|label| label.is_empty() || label.len() > MAX_LABEL) {
+        "a label is empty or longer than 63 characters, or the name longer than 253"
+    } else {
+        return Ok(name);
+    };
+    Err(problem.into())
+}
+
+/// A route's path prefix.
+pub(super) fn path_prefix() -> Kind<String> {
+    let parse = |text: String| {
+        let problem = if !text.starts_with('/') {
+            "does not start with `/`"
+        } else if text.contains(['?', '#', '*']) {
+            "a prefix is a plain path, without `?`, `#` and `*`"
+        } else if !text.bytes().all(|b| b.is_ascii_graphic()) {
+            "other characters than printable ASCII are percent-encoded"
+        } else if text.split('/').any(|segment| matches!(segment, "." | "..")) {
+            "has a dot segment, which no request has"
+        } else {
+            return Ok(text);
+        };
+        Err(problem.into())
+    };
+    text("a path such as \"/live\"", parse, Clone::clone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::values::Given, *};
+
+    fn read<T>(kind: &Kind<T>, text: &str) -> Result<T, String> {
+        (kind.read)(Given::Text(text.into())).map_err(|wrong| wrong.problem)
+    }
+
+    #[test]
+    fn networks_have_no_bits_beyond_their_prefix() {
+        for (text, address, prefix) in [
+            ("10.0.0.0/8", "10.0.0.0", 8),
+            ("0.0.0.0/0", "0.0.0.0", 0),
+            ("192.0.2.1", "192.0.2.1", 32),
+            ("fd00::/8", "fd00::", 8),
+            ("::/0", "::", 0),
+            ("::1/128", "::1", 128),
+        ] {
+            assert_eq!(parse_network(text), Ok(Network { address: address.parse().unwrap(), prefix }), "{text}");
+        }
+        for text in ["10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/+8", "10.0.0/8", "", "/8", "::/999"] {
+            parse_network(text).unwrap_err();
+        }
+        let wrong = parse_network("10.1.2.3/8").unwrap_err();
+        assert_eq!(wrong.nearest.as_deref(), Some("\"10.0.0.0/8\""));
+        let wrong = parse_network("fd12::1/8").unwrap_err();
+        assert_eq!(wrong.nearest.as_deref(), Some("\"fd00::/8\""));
+    }
+
+    #[test]
+    fn hosts_are_lowered_and_lose_their_trailing_dot() {
+        let kind = host_pattern();
+        for (text, host) in [
+            ("Example.COM.", "example.com"),
+            ("*.Example.com", "*.example.com"),
+            ("localhost", "localhost"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("[::1]", "[::1]"),
+            ("[0:0::1]", "[::1]"),
+        ] {
+            assert_eq!(read(&kind, text), Ok(host.into()), "{text}");
+        }
+        for text in [
+            "",
+            ".",
+            "*",
+            "*.",
+            "a..b",
+            "a.*.b",
+            "example.com:443",
+            "https://example.com",
+            "::1",
+            "[1.2.3.4]",
+            "bücher.de",
+            "a b",
+        ] {
+            read(&kind, text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_rewritten_host_may_have_a_port() {
+        for (text, host) in
+            [("Example.com", "example.com"), ("a:8080", "a:8080"), ("[::1]:80", "[::1]:80"), ("[::1]", "[::1]")]
+        {
+            assert_eq!(read(&authority(), text), Ok(host.into()), "{text}");
+        }
+        for text in ["", ":80", "a:", "a:0", "a:65536", "a:b", "user@a", "a/b"] {
+            read(&authority(), text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_path_prefix_is_one_that_a_request_can_have() {
+        for text in ["/", "/live", "/live/", "/a%20b/c"] {
+            assert_eq!(read(&path_prefix(), text), Ok(text.into()));
+        }
+        for text in ["", "live", "/live/*", "/a?b", "/a#b", "/a b", "/ü", "/a/../b", "/."] {
+            read(&path_prefix(), text).unwrap_err();
+        }
+    }
+}

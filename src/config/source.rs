@@ -1,0 +1,245 @@
+//! The file as it is read: where its keys stand, what its strings say, and every fault that was found.
+
+use super::{
+    fault::{Fault, Faults, nearest, quote},
+    section::Section,
+    values::{Given, Kind},
+};
+use serde_json::Value as Json;
+use std::{cell::RefCell, ops::Range, path::Path};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+/// Environment variables by name.
+pub(super) type Environment<'s> = &'s dyn Fn(&str) -> Option<String>;
+
+/// The file that is read, and what was found wrong with it.
+pub(super) struct Source<'s> {
+    file: &'s Path,
+    text: &'s str,
+    lines: Lines<'s>,
+    environment: Environment<'s>,
+    faults: RefCell<Vec<(usize, Fault)>>,
+    strays: RefCell<Vec<Stray>>,
+}
+
+/// A key that nobody asked for. It is judged when all keys are known.
+pub(super) struct Stray {
+    pub(super) at: Range<usize>,
+    pub(super) section: String,
+    pub(super) name: String,
+    pub(super) value: Option<String>,
+    pub(super) siblings: Vec<String>,
+}
+
+impl<'s> Source<'s> {
+    /// `text` as the content of `file`.
+    pub(super) fn new(file: &'s Path, text: &'s str, environment: Environment<'s>) -> Self {
+        Self {
+            file,
+            text,
+            lines: Lines::new(text),
+            environment,
+            faults: RefCell::default(),
+            strays: RefCell::default(),
+        }
+    }
+
+    /// What `read` makes of the file, or every fault in the order of the file; and the schema of such files.
+    pub(super) fn read<T>(
+        &'s self,
+        table: &'s DeTable<'s>,
+        read: impl FnOnce(&mut Section<'s>) -> Option<T>,
+    ) -> (Result<T, Faults>, Json) {
+        let mut root = Section::new(self, Some(table), None, String::new());
+        let value = read(&mut root);
+        let schema = root.finish();
+        for stray in self.strays.take() {
+            self.judge(stray, &schema);
+        }
+        let mut faults = self.faults.take();
+        let result = match value {
+            Some(value) if faults.is_empty() => Ok(value),
+            _ => {
+                faults.sort_by_key(|(at, _)| *at);
+                Err(Faults(faults.into_iter().map(|(_, fault)| fault).collect()))
+            }
+        };
+        (result, schema)
+    }
+
+    /// Leaves a key to be judged at the end.
+    pub(super) fn stray(&self, stray: Stray) {
+        self.strays.borrow_mut().push(stray);
+    }
+
+    fn judge(&self, stray: Stray, schema: &Json) {
+        let siblings = || stray.siblings.iter().map(String::as_str);
+        let near = nearest(&stray.name, siblings()).map(ToOwned::to_owned).or_else(|| elsewhere(&stray.name, schema));
+        let expected = match near {
+            Some(_) => None,
+            None => Some(format!("one of {}", siblings().collect::<Vec<_>>().join(", "))),
+        };
+        let key = join(&stray.section, &stray.name);
+        self.note(Some(stray.at), key, stray.value, "unknown key".into(), expected, near);
+    }
+
+    /// Notes a fault.
+    pub(super) fn note(
+        &self,
+        at: Option<Range<usize>>,
+        key: String,
+        value: Option<String>,
+        problem: String,
+        expected: Option<String>,
+        nearest: Option<String>,
+    ) {
+        let (line, column) = at.as_ref().map(|at| self.lines.position(at.start)).unzip();
+        let fault = Fault { file: self.file.into(), line, column, key, value, problem, expected, nearest };
+        self.faults.borrow_mut().push((at.map_or(usize::MAX, |at| at.start), fault));
+    }
+
+    /// `value` as it is written, unless it is a table.
+    pub(super) fn quote(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        let written = self.text.get(value.span()).filter(|_| !value.get_ref().is_table())?;
+        Some(quote(written))
+    }
+
+    /// What `kind` makes of a value; `None` where it refuses, and that is noted.
+    pub(super) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
+        let given = match value.get_ref() {
+            DeValue::String(text) => expand(text, self.environment).map(Given::Text),
+            DeValue::Integer(number) => {
+                // What does not fit is out of every range.
+                let number = i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX);
+                Ok(Given::Integer(number))
+            }
+            DeValue::Boolean(boolean) => Ok(Given::Boolean(*boolean)),
+            other => Ok(Given::Other(other.type_str())),
+        };
+        let expanded = match &given {
+            Ok(Given::Text(text)) if value.get_ref().as_str() != Some(text) => format!(" ({:?})", quote(text)),
+            _ => String::new(),
+        };
+        let (problem, expected, nearest) = match given.map(|given| (kind.read)(given)) {
+            Ok(Ok(value)) => return Some(value),
+            Ok(Err(wrong)) => (wrong.problem, Some(kind.expected.clone()), wrong.nearest),
+            Err(problem) => (problem, None, None),
+        };
+        let written = self.quote(value).map(|written| written + &expanded);
+        self.note(Some(value.span()), key.into(), written, problem, expected, nearest);
+        None
+    }
+}
+
+/// The faults of a file that is not TOML. It is not read further: what its keys are is not certain.
+pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error]) -> Faults {
+    let lines = Lines::new(text);
+    let fault = |error: &toml::de::Error| {
+        let (line, column) = error.span().map(|span| lines.position(span.start)).unzip();
+        let problem = format!("not TOML: {}", error.message().lines().collect::<Vec<_>>().join("; "));
+        let file = file.into();
+        Fault { file, line, column, key: String::new(), value: None, problem, expected: None, nearest: None }
+    };
+    let mut faults: Vec<_> = errors.iter().map(fault).collect();
+    faults.sort_by_key(|fault| (fault.line, fault.column));
+    Faults(faults)
+}
+
+/// Where lines begin.
+struct Lines<'s> {
+    text: &'s str,
+    starts: Vec<usize>,
+}
+
+impl<'s> Lines<'s> {
+    fn new(text: &'s str) -> Self {
+        let after_newlines = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        Self { text, starts: std::iter::once(0).chain(after_newlines).collect() }
+    }
+
+    /// Line and column of a byte, from 1.
+    fn position(&self, byte: usize) -> (usize, usize) {
+        let line = self.starts.partition_point(|start| *start <= byte);
+        let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(0);
+        let column = self.text.get(start..byte).unwrap_or_default().chars().count() + 1;
+        (line, column)
+    }
+}
+
+/// `${NAME}` replaced by the environment variable; a `$` without a brace stays.
+fn expand(text: &str, environment: Environment<'_>) -> Result<String, String> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        expanded.push_str(before);
+        let (name, after) = after.split_once('}').ok_or("`${` without `}`")?;
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            return Err(format!("`${{{}}}` names no environment variable", quote(name)));
+        }
+        let value = environment(name).ok_or_else(|| format!("environment variable {} is not set", quote(name)))?;
+        expanded.push_str(&value);
+        rest = after;
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+/// The other table that has this key.
+fn elsewhere(name: &str, schema: &Json) -> Option<String> {
+    fn search(name: &str, path: &str, schema: &Json) -> Option<String> {
+        let inner = schema.get("items").map(|items| (format!("{path}[]"), items));
+        let inner = inner.or_else(|| schema.get("additionalProperties").map(|named| (format!("{path}.NAME"), named)));
+        if let Some(found) = inner.and_then(|(path, inner)| search(name, &path, inner)) {
+            return Some(found);
+        }
+        let properties = schema.get("properties")?.as_object()?;
+        if properties.contains_key(name) {
+            return Some(join(path, name));
+        }
+        properties.iter().find_map(|(key, inner)| search(name, &join(path, key), inner))
+    }
+    search(name, "", schema)
+}
+
+/// The path of a key; one that TOML would quote is quoted.
+pub(super) fn join(section: &str, key: &str) -> String {
+    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+    let key = if bare { quote(key) } else { format!("{:?}", quote(key)) };
+    if section.is_empty() { key } else { format!("{section}.{key}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_count_lines_and_characters_from_one() {
+        let lines = Lines::new("é = 1\n\r\n  b = 2");
+        for (byte, position) in
+            [(0, (1, 1)), (2, (1, 2)), (6, (1, 6)), (7, (2, 1)), (9, (3, 1)), (11, (3, 3)), (16, (3, 8))]
+        {
+            assert_eq!(lines.position(byte), position, "{byte}");
+        }
+        assert_eq!(Lines::new("").position(0), (1, 1));
+    }
+
+    #[test]
+    fn environment_variables_are_filled_in() {
+        let environment = |name: &str| (name == "NAME_1").then(|| "${NAME_1}".to_owned());
+        for (text, expanded) in [
+            ("", Ok("")),
+            ("$NAME_1 $ {} }", Ok("$NAME_1 $ {} }")),
+            // What a variable holds is not filled in again.
+            ("a${NAME_1}b", Ok("a${NAME_1}b")),
+            ("${NAME_1", Err("`${` without `}`")),
+            ("${OTHER}", Err("environment variable OTHER is not set")),
+            ("${}", Err("`${}` names no environment variable")),
+            ("${a b}", Err("`${a b}` names no environment variable")),
+        ] {
+            assert_eq!(expand(text, &environment), expanded.map(Into::into).map_err(Into::into), "{text}");
+        }
+    }
+}

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     config::{Limits, Timeouts},
     exchange::{Client, Handler, Protocol},
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, Watch, pass_panic_on},
     telemetry::WorkerMetrics,
 };
 use bytes::{Bytes, BytesMut};
@@ -143,7 +143,8 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
     let next_id = Cell::new(0);
     // From this stream ID on requests are refused: they were not processed, and may be sent again elsewhere.
     let refused_from = Cell::new(None);
-    let mut stopping = front.watch.clone();
+    let mut watch = front.watch.clone();
+    let mut stopping = pin!(watch.reached(Phase::Stopping));
     let mut goaway = pin!(goaway(&connection, &exhausted, &next_id, &refused_from));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
@@ -169,10 +170,10 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
                 }
                 Ok(None) | Err(_) => break None, // the connection is gone
             },
-            Some(_) = requests.join_next() => {}
-            Some(_) = unidirectional.join_next() => {}
+            Some(ended) = requests.join_next() => pass_panic_on(ended),
+            Some(ended) = unidirectional.join_next() => pass_panic_on(ended),
             stream = &mut goaway, if control_after_goaway.is_none() => control_after_goaway = Some(stream),
-            () = stopping.reached(Phase::Stopping) => break Some(Code::NoError),
+            () = &mut stopping => break Some(Code::NoError),
         }
         if control_after_goaway.is_some() && requests.is_empty() {
             break Some(Code::NoError);

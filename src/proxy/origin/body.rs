@@ -301,7 +301,13 @@ impl HttpBody for ResponseBody {
         }
         match Pin::new(&mut this.incoming).poll_frame(cx) {
             Poll::Pending => {
-                let since = *this.waiting.get_or_insert_with(Instant::now);
+                let waiting = *this.waiting.get_or_insert_with(Instant::now);
+                // An origin that answered early may want the rest of the request before it goes on.
+                let since = match this.upload.as_deref().map(|upload| (upload.progress(), upload.moved())) {
+                    Some((Progress::Client, _)) => Instant::now(),
+                    Some((_, moved)) => waiting.max(moved),
+                    None => waiting,
+                };
                 match this.poll_timeout(cx, since) {
                     Poll::Ready(()) => this.fail(BodyError::TimedOut),
                     Poll::Pending => Poll::Pending,

@@ -73,6 +73,27 @@ fn a_body_that_stops_is_reset_and_one_that_trickles_is_not() {
 }
 
 #[test]
+fn an_origin_that_answered_early_may_wait_for_the_rest_of_the_request() {
+    with_a_jumping_clock(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|config| config.timeouts.response_body = 7 * SECOND);
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n").await;
+        let body = tokio::task::spawn_local(text(sent.await.unwrap().unwrap()));
+        sleep(30 * SECOND).await;
+        feed.send(data("abc")).unwrap();
+        drop(feed);
+        peer.until("0\r\n\r\n").await;
+        sleep(6 * SECOND).await;
+        peer.say("hello").await;
+        assert_eq!(body.await.unwrap().unwrap(), "hello");
+    });
+}
+
+#[test]
 fn the_whole_exchange_has_a_limit_of_its_own() {
     with_a_jumping_clock(async {
         for answer in [None, Some("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")] {

@@ -365,3 +365,16 @@ fn shutting_down_closes_what_is_idle_now_and_what_is_used_later() {
         assert_eq!(busy.rest().await, "");
     });
 }
+
+#[test]
+fn a_proxy_that_is_gone_leaves_no_connection_behind() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let mut peer = warm(&setup, &script).await;
+        drop(setup.proxy);
+        assert_eq!(peer.rest().await, "");
+        settle().await;
+        assert_eq!(Arc::strong_count(&setup.metrics), 1, "its pool is gone, too");
+    });
+}

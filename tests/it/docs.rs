@@ -139,6 +139,18 @@ fn operating_lists_the_exit_codes() {
 }
 
 #[test]
+fn proxying_lists_the_answers_in_the_origins_place() {
+    let proxying = fs::read_to_string(Path::new(ROOT).join("docs/proxying.md")).unwrap();
+    let source = fs::read_to_string(Path::new(ROOT).join("src/proxy/error.rs")).unwrap();
+    let kinds: BTreeSet<&str> =
+        source.lines().filter_map(|line| line.split_once("=> (StatusCode::")?.1.split('"').nth(1)).collect();
+    assert!(kinds.len() > 10, "the table was found");
+    for kind in kinds {
+        assert!(proxying.contains(&format!("| `{kind}` |")), "{kind}");
+    }
+}
+
+#[test]
 fn configurations_in_the_documents_are_valid() {
     let mut parsed = 0;
     for (name, text) in documents() {

@@ -1,4 +1,6 @@
 //! The integration tests: one binary, a module a subject.
 #![cfg(test)]
+mod cli;
 mod config;
 mod layering;
+mod process;

@@ -20,7 +20,12 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{select, sync::mpsc, task::JoinSet, time::sleep};
+use tokio::{
+    select,
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
 use worker::{Ended, Worker};
 
 /// How long workers may take to close their connections once the process stops.
@@ -265,6 +270,8 @@ impl Running {
     pub async fn wait(mut self) -> Result<(), WorkerDied> {
         let mut watch = self.lifecycle.watch();
         let mut phase = Phase::Ready;
+        // A worker's end, which begins the loop anew, does not lengthen the phase.
+        let mut since = Instant::now();
         let outcome = loop {
             if self.workers.is_empty() {
                 break Ok(());
@@ -272,9 +279,9 @@ impl Running {
             let next = async {
                 match phase {
                     Phase::Starting | Phase::Ready => watch.reached(Phase::Leaving).await,
-                    Phase::Leaving => wait_or(self.timeouts.drain_grace, watch.reached(Phase::Draining)).await,
-                    Phase::Draining => wait_or(self.timeouts.drain, watch.reached(Phase::Stopping)).await,
-                    Phase::Stopping => sleep(STOP_GRACE).await,
+                    Phase::Leaving => wait_or(since + self.timeouts.drain_grace, watch.reached(Phase::Draining)).await,
+                    Phase::Draining => wait_or(since + self.timeouts.drain, watch.reached(Phase::Stopping)).await,
+                    Phase::Stopping => sleep_until(since + STOP_GRACE).await,
                 }
             };
             select! {
@@ -285,12 +292,15 @@ impl Running {
                     }
                     self.workers.retain(|worker| worker.index() != ended.index);
                 }
-                () = next => match phase {
-                    Phase::Starting | Phase::Ready => phase = self.enter(Phase::Leaving),
-                    Phase::Leaving => phase = self.enter(Phase::Draining),
-                    Phase::Draining => phase = self.enter(Phase::Stopping),
-                    Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
-                },
+                () = next => {
+                    phase = match phase {
+                        Phase::Starting | Phase::Ready => self.enter(Phase::Leaving),
+                        Phase::Leaving => self.enter(Phase::Draining),
+                        Phase::Draining => self.enter(Phase::Stopping),
+                        Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
+                    };
+                    since = Instant::now();
+                }
             }
         };
         self.lifecycle.advance(Phase::Stopping);
@@ -312,10 +322,10 @@ impl Running {
     }
 }
 
-/// Waits for `event`, no longer than `limit`.
-async fn wait_or(limit: Duration, event: impl Future<Output = ()>) {
+/// Waits for `event`, until `deadline` at most.
+async fn wait_or(deadline: Instant, event: impl Future<Output = ()>) {
     select! {
-        () = sleep(limit) => {}
+        () = sleep_until(deadline) => {}
         () = event => {}
     }
 }

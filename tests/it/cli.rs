@@ -106,7 +106,8 @@ fn five_faults_are_five_lines_and_78() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(78), ""), "{command}");
         let lines: Vec<&str> = ended.stderr.lines().collect();
         assert_eq!(lines.len(), 6, "{command}: {}", ended.stderr);
-        for (line, key) in lines.iter().zip(["listen.udp", "listen.wokers", "max_header_bytes", "max_headers", "idle"]) {
+        for (line, key) in lines.iter().zip(["listen.udp", "listen.wokers", "max_header_bytes", "max_headers", "idle"])
+        {
             assert!(line.starts_with(FIVE_FAULTS) && line.contains(key), "{command}: {line}");
         }
         assert_eq!(lines[5], "5 faults", "{command}");

@@ -90,8 +90,12 @@ impl Process {
     }
 
     pub(crate) fn spawn(mut command: Command) -> Self {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("litequic starts");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("litequic starts");
         let stdout = Output::collect(child.stdout.take().unwrap());
         let stderr = Output::collect(child.stderr.take().unwrap());
         Self { child, stdout, stderr }

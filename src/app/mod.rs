@@ -253,7 +253,7 @@ fn origin_probe(config: &Config) -> admin::OriginProbe {
             for origin in origins.iter() {
                 match proxy::probe(origin, timeout).await {
                     Ok(()) => return Ok(()),
-                    Err(error) => reason = error.to_string(),
+                    Err(error) => reason = format!("{}: {error}", origin.address),
                 }
             }
             Err(reason)

@@ -2,5 +2,7 @@
 #![cfg(test)]
 mod cli;
 mod config;
+mod drain;
 mod layering;
 mod process;
+mod support;

@@ -96,6 +96,9 @@ pub struct Running {
     pub lifecycle: Lifecycle,
     timeouts: Timeouts,
     workers: Vec<Worker>,
+    /// Every worker's sockets once more, read by nobody: the kernel's program picks a socket by its place in the group,
+    /// and a worker that ends before the others would change their places.
+    _groups: Vec<UdpSocket>,
     ended: mpsc::UnboundedReceiver<Ended>,
     /// The admin listeners; they end with [`Phase::Stopping`].
     tasks: JoinSet<()>,
@@ -151,10 +154,16 @@ pub async fn start<H: Handler>(
     let (ended_sender, ended) = mpsc::unbounded_channel();
 
     let mut workers = Vec::with_capacity(count);
+    let mut groups = Vec::new();
     for (index, (counters, heartbeat)) in metrics.workers().iter().zip(&heartbeats).enumerate() {
+        let sockets: Vec<UdpSocket> = sockets.iter_mut().filter_map(Iterator::next).collect();
+        for socket in &sockets {
+            let reason = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
+            groups.push(socket.try_clone().map_err(reason)?);
+        }
         let plan = worker::Plan {
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
-            sockets: sockets.iter_mut().filter_map(Iterator::next).collect(),
+            sockets,
             endpoint: EndpointParts {
                 limits: config.limits,
                 timeouts: config.timeouts,
@@ -197,6 +206,7 @@ pub async fn start<H: Handler>(
         lifecycle,
         timeouts: config.timeouts,
         workers,
+        _groups: groups,
         ended,
         tasks,
     })

@@ -3,10 +3,13 @@
 
 mod aioquic;
 mod browser;
+mod cli;
 mod config;
 mod docs;
+mod drain;
 mod exchange;
 mod layering;
 mod nginx;
+mod process;
 mod requests;
 mod support;

@@ -1,9 +1,7 @@
 //! The server's side of TLS: one configuration that all workers share.
 
 use super::{ALPN_H3, CertificateResolver, provider};
-use rustls::{
-    KeyLogFile, ServerConfig, crypto::aws_lc_rs::Ticketer, server::NoServerSessionStorage, version::TLS13,
-};
+use rustls::{KeyLogFile, ServerConfig, crypto::aws_lc_rs::Ticketer, server::NoServerSessionStorage, version::TLS13};
 use std::sync::Arc;
 
 /// Session tickets after a handshake. A client may use each once (RFC 8446 appendix C.4), and gets as many again when it

@@ -5,7 +5,15 @@ use crate::tls::{
     CertificateResolver, CertificateStore, SelfSigned, ServerTls, Trust, client_config, self_signed, server_config,
 };
 use proptest::prelude::{any, prop};
-use rustls::{ClientConfig, HandshakeKind, quic::ClientConnection, quic::Version};
+use rustls::{
+    ClientConfig, HandshakeKind, ServerConfig,
+    crypto::{
+        CryptoProvider,
+        aws_lc_rs::{self, kx_group},
+    },
+    quic::{ClientConnection, Version},
+    version::TLS13,
+};
 use s2n_codec::EncoderValue;
 use s2n_quic_core::{
     application::ServerName,
@@ -395,6 +403,24 @@ fn no_protocol_in_common_is_told_with_the_name_that_was_asked_for() {
     let shaken = shake(&mut session(&mut tls(made())), connect(&Arc::new(config)), usize::MAX);
     assert_eq!(shaken.outcome.unwrap_err().code.as_u64(), 0x178);
     assert_eq!(shaken.spaces.server_name.as_deref(), Some("localhost"));
+}
+
+#[test]
+fn a_client_that_guessed_the_wrong_group_is_asked_again() {
+    let provider = CryptoProvider { kx_groups: vec![kx_group::SECP384R1], ..aws_lc_rs::default_provider() };
+    let store = CertificateStore::new(made().certificate().unwrap(), []);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(CertificateResolver::new(store));
+    config.alpn_protocols = vec![b"h3".to_vec()];
+    let shaken = shake(&mut session(&mut ServerTls::new(Arc::new(config))), connect(&client()), 100);
+    shaken.outcome.unwrap();
+    assert_eq!(shaken.client.handshake_kind(), Some(HandshakeKind::FullWithHelloRetryRequest));
+    assert_eq!(shaken.spaces.completed, 1);
+    let group = shaken.spaces.group.unwrap();
+    assert_eq!((group.group_name, group.contains_kem), ("secp384r1", false));
 }
 
 #[test]

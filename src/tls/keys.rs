@@ -1,5 +1,5 @@
-//! rustls' packet protection (RFC 9001 §5) in the shape that s2n-quic asks for. On the way of every packet: nothing here
-//! allocates, but for a key update.
+//! rustls' packet protection (RFC 9001 §5) in the shape that s2n-quic asks for. On the way of every packet: nothing
+//! here allocates, but for a key update.
 
 use rustls::quic::{self, HeaderProtectionKey, PacketKey, Secrets};
 use s2n_codec::Encoder;

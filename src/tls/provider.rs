@@ -25,8 +25,8 @@ pub struct ServerTls(Arc<ServerConfig>);
 
 impl ServerTls {
     /// Serves `config`, which should come from [`super::server_config`]: rustls takes no QUIC connection with another
-    /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such a
-    /// configuration every handshake fails.
+    /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such
+    /// a configuration every handshake fails.
     pub fn new(config: Arc<ServerConfig>) -> Self {
         Self(config)
     }

@@ -4,16 +4,16 @@ use super::{ALPN_H3, CertificateResolver, provider};
 use rustls::{KeyLogFile, ServerConfig, crypto::aws_lc_rs::Ticketer, server::NoServerSessionStorage, version::TLS13};
 use std::sync::Arc;
 
-/// Session tickets after a handshake. A client may use each once (RFC 8446 appendix C.4), and gets as many again when it
-/// does: two, for browsers now and then open two connections to one host at once, before new tickets could come.
+/// Session tickets after a handshake. A client may use each once (RFC 8446 appendix C.4), and gets as many again when
+/// it does: two, for browsers now and then open two connections to one host at once, before new tickets could come.
 const TICKETS: usize = 2;
 
 /// TLS 1.3 for HTTP/3 with what `resolver` serves.
 ///
-/// A client may resume its session wherever this configuration is shared: what the server has to know is in the ticket,
-/// encrypted with a key that lives in this configuration alone and that rustls replaces every six hours; its predecessor
-/// stays good for another six. A ticket that nobody can read any more leads to a full handshake. There is no early data:
-/// it can be replayed.
+/// A client may resume its session wherever this configuration is shared: what the server has to know is in the
+/// ticket, encrypted with a key that lives in this configuration alone and that rustls replaces every six hours; its
+/// predecessor stays good for another six. A ticket that nobody can read any more leads to a full handshake. There is
+/// no early data: it can be replayed.
 /// With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: whoever reads it reads the traffic.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data both
-//! ways, hands over keys, and after the handshake the session tickets.
+//! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data
+//! both ways, hands over keys, and after the handshake the session tickets.
 
 use super::keys::{self, HeaderKeys, OneRttKeys, PacketKeys};
 use bytes::Bytes;
@@ -29,8 +29,8 @@ pub struct Session {
     announced: bool,
 }
 
-/// The encryption level (RFC 9001 §2.1) that the server writes at. It reads at the same one, but never above `Handshake`:
-/// there the client's Finished comes, its last message.
+/// The encryption level (RFC 9001 §2.1) that the server writes at. It reads at the same one, but never above
+/// `Handshake`: there the client's Finished comes, its last message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Initial,

@@ -1,4 +1,5 @@
-//! Session tickets (RFC 8446 §4.6.1) and key updates (RFC 9001 §6) through the whole of litequic, with quinn as the client.
+//! Session tickets (RFC 8446 §4.6.1) and key updates (RFC 9001 §6) through the whole of litequic, with quinn as the
+//! client.
 
 use bytes::{Buf, Bytes};
 use futures_util::future;

@@ -227,8 +227,8 @@ fn shake(session: &mut Session, mut client: ClientConnection, piece: usize) -> S
     let mut level = Level::Initial;
     let mut client_keys = None;
     let mut outcome = Ok(());
-    // Between any two levels the client must be asked for its keys, or it writes at the wrong one.
-    for space in [Level::Initial, Level::Handshake, Level::Application].into_iter().cycle().take(12) {
+    // The client reads one level at a time, and is asked for its keys in between, or it writes at the wrong one.
+    for _ in 0..8 {
         loop {
             let mut message = Vec::new();
             let change = client.write_hs(&mut message);
@@ -253,14 +253,10 @@ fn shake(session: &mut Session, mut client: ClientConnection, piece: usize) -> S
                 None => {}
             }
         }
-        let message = std::mem::take(match space {
-            Level::Initial => &mut spaces.initial.outgoing,
-            Level::Handshake => &mut spaces.handshake.outgoing,
-            Level::Application => &mut spaces.application.outgoing,
-        });
-        if !message.is_empty() {
-            client.read_hs(&message).unwrap();
-        }
+        let Spaces { initial, handshake, application, .. } = &mut spaces;
+        let waiting = [initial, handshake, application].into_iter().find(|space| !space.outgoing.is_empty());
+        let Some(space) = waiting else { break };
+        client.read_hs(&std::mem::take(&mut space.outgoing)).unwrap();
     }
     Shaken { client, spaces, client_keys, outcome }
 }

@@ -7,7 +7,7 @@ use crate::{
     config::{CertificateFiles, Config, Timeouts, Workers},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
-    net::{self, BindError, Cpus, Steering},
+    net::{self, BindError, Steering},
     proxy::{self, Proxy, Routing},
     quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
@@ -17,7 +17,9 @@ use arc_swap::ArcSwap;
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
+    num::NonZeroUsize,
     sync::Arc,
+    thread,
     time::Duration,
 };
 use tokio::{select, sync::mpsc, task::JoinSet, time::sleep};
@@ -197,11 +199,13 @@ pub async fn start<H: Handler>(
     })
 }
 
+/// The standard library reads the affinity mask and the cgroups' quotas, versions 1 and 2; a quota of 1.5 counts as 1.
 fn worker_count(workers: Workers) -> usize {
-    match workers {
-        Workers::Auto => Cpus::detect().workers().get().min(MAX_WORKERS),
-        Workers::Count(count) => usize::from(count.get()).min(MAX_WORKERS),
-    }
+    let count = match workers {
+        Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        Workers::Count(count) => usize::from(count.get()),
+    };
+    count.min(MAX_WORKERS)
 }
 
 /// For each address: one socket a worker, in the order of the workers, which is how the kernel's program counts them.

@@ -4,7 +4,7 @@ use super::StartError;
 use crate::{
     exchange::Handler,
     http3::{self, Front},
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, Watch, pass_panic_on},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, WorkerIndex},
     telemetry::Heartbeat,
@@ -129,7 +129,11 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         };
         select! {
             () = beat => {}
-            () = async { while endpoints.join_next().await.is_some() {} } => {}
+            () = async {
+                while let Some(ended) = endpoints.join_next().await {
+                    pass_panic_on(ended);
+                }
+            } => {}
         }
     });
 }
@@ -146,7 +150,7 @@ async fn accept<H: Handler>(mut server: Server, handler: Rc<H>, front: Rc<Front>
                 }
                 None => break,
             },
-            Some(_) = connections.join_next() => {}
+            Some(ended) = connections.join_next() => pass_panic_on(ended),
             () = watch.reached(Phase::Draining), if !draining => draining = true,
         }
         if draining && connections.is_empty() {

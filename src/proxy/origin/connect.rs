@@ -202,3 +202,52 @@ impl AsyncWrite for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    #[tokio::test]
+    async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addresses = vec![closed, open.local_addr().unwrap()];
+        let connector = Connector::Tcp(Resolver::with(addresses));
+        for _ in 0..2 {
+            connector.connect(Duration::from_secs(5)).await.unwrap();
+        }
+        let nowhere = Connector::Tcp(Resolver::with(vec![closed, closed]));
+        assert_eq!(nowhere.connect(Duration::from_secs(5)).await.unwrap_err(), Error::Refused);
+    }
+
+    #[tokio::test]
+    async fn a_name_without_an_address_is_a_failed_lookup() {
+        let connector = Connector::Tcp(Resolver::with(Vec::new()));
+        assert_eq!(connector.connect(Duration::from_secs(5)).await.unwrap_err(), Error::Resolve);
+    }
+
+    #[tokio::test]
+    async fn after_a_failed_write_a_reset_does_not_look_like_an_orderly_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        peer.write_all(b"hello").await.unwrap();
+        socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(peer);
+
+        let mut stream = Stream::new(Socket::Tcp(socket));
+        while !stream.state.write_failed.get() {
+            // Once the reset is here a write never ends, and says nothing of the failure either.
+            if let Ok(written) = timeout(Duration::from_millis(1), stream.write_all(b"more")).await {
+                written.unwrap();
+            }
+        }
+        let mut seen = Vec::new();
+        assert_eq!(stream.read_to_end(&mut seen).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(stream.state.received.get(), seen.len() as u64);
+    }
+}

@@ -1,17 +1,17 @@
 //! Session tickets (RFC 8446 §4.6.1) and key updates (RFC 9001 §6) through the whole of litequic, with quinn as the
 //! client.
 
+use super::support::{DEADLINE, origin, proxy::Litequic, within};
 use bytes::{Buf, Bytes};
 use futures_util::future;
 use h3::client::SendRequest;
 use h3_quinn::OpenStreams;
 use http::Request;
 use litequic::{
-    app::{self, Options, Running},
-    cli::demo::origin::DemoOrigin,
     config::{Config, OriginAddress, Workers},
-    lifecycle::Phase,
-    tls::{CertificateStore, SelfSigned, self_signed},
+    http3::client::{Piece, send},
+    quic,
+    tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed},
 };
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::{
@@ -25,17 +25,15 @@ use rustls::{
     version::TLS13,
 };
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::Ipv4Addr,
     num::NonZeroU16,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::task::JoinHandle;
 
-const DEADLINE: Duration = Duration::from_secs(20);
 const MEGABYTE: usize = 1_000_000;
 
 /// Verifies certificates and counts how often: a client does so in a full handshake, and in no other.
@@ -88,10 +86,10 @@ struct Browser {
 }
 
 impl Browser {
-    fn trusting(made: &SelfSigned) -> Self {
+    fn trusting(cert_pem: &str) -> Self {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(made.cert_pem.as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
         let handshakes = Arc::new(FullHandshakes { verifier, seen: AtomicUsize::new(0) });
@@ -112,11 +110,12 @@ impl Browser {
     }
 
     /// A connection from a port of its own, so that any worker may get it.
-    async fn connect(&self, address: SocketAddr) -> Connection {
+    async fn connect(&self, litequic: &Litequic) -> Connection {
         let endpoint = quinn::Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let connecting = endpoint.connect_with(self.config.clone(), address, "localhost").unwrap();
-        let quic = timeout(DEADLINE, connecting).await.unwrap().unwrap();
-        let (mut driver, requests) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.unwrap();
+        let connecting = endpoint.connect_with(self.config.clone(), litequic.address, "localhost").unwrap();
+        let quic = within("the handshake", connecting).await.unwrap();
+        let connection = h3_quinn::Connection::new(quic.clone());
+        let (mut driver, requests) = within("HTTP/3", h3::client::new(connection)).await.unwrap();
         let driver = tokio::spawn(async move { drop(future::poll_fn(|cx| driver.poll_close(cx)).await) });
         Connection { endpoint, quic, requests, driver }
     }
@@ -145,15 +144,15 @@ impl Connection {
             }
             body
         };
-        timeout(DEADLINE, work).await.unwrap()
+        within("the download", work).await
     }
 
     async fn close(self) {
         let Self { endpoint, quic, requests, driver } = self;
         drop(requests);
         quic.close(0x100_u32.into(), b"");
-        timeout(DEADLINE, driver).await.unwrap().unwrap();
-        timeout(DEADLINE, endpoint.wait_idle()).await.unwrap();
+        within("the connection's end", driver).await.unwrap();
+        within("the endpoint's end", endpoint.wait_idle()).await;
     }
 }
 
@@ -162,20 +161,13 @@ fn is_sound(body: &[u8]) -> bool {
     body.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 251)
 }
 
-async fn start(made: &SelfSigned, workers: u16) -> (SocketAddr, Running) {
-    let (origin, serving) = DemoOrigin::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    tokio::spawn(serving);
+async fn start(made: &SelfSigned, workers: u16) -> Litequic {
+    let origin = origin::demo().await;
     let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
     let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
     config.listen.workers = Workers::Count(NonZeroU16::new(workers).unwrap());
     let store = CertificateStore::new(made.certificate().unwrap(), []);
-    let running = app::start(&config, store, Options::default(), |proxy| proxy).await.unwrap();
-    (running.addresses[0], running)
-}
-
-async fn stop(running: Running) {
-    running.lifecycle.advance(Phase::Stopping);
-    timeout(DEADLINE, running.wait()).await.unwrap().unwrap();
+    Litequic::with_certificates(&config, store, made.cert_pem.clone()).await
 }
 
 fn made() -> SelfSigned {
@@ -184,11 +176,10 @@ fn made() -> SelfSigned {
 
 #[tokio::test]
 async fn a_session_resumes_on_whatever_worker_gets_it() {
-    let made = made();
-    let (address, litequic) = start(&made, 4).await;
-    let browser = Browser::trusting(&made);
+    let litequic = start(&made(), 4).await;
+    let browser = Browser::trusting(&litequic.cert_pem);
     for turn in 0..24 {
-        let mut connection = browser.connect(address).await;
+        let mut connection = browser.connect(&litequic).await;
         assert_eq!(browser.full_handshakes(), 1, "connection {turn}");
         assert!(is_sound(&connection.download(1000, |_| {}).await));
         connection.close().await;
@@ -196,34 +187,32 @@ async fn a_session_resumes_on_whatever_worker_gets_it() {
     let hit: Vec<u64> = litequic.metrics.workers().iter().map(|worker| worker.connections.get()).collect();
     assert_eq!(hit.iter().sum::<u64>(), 24);
     assert!(hit.iter().filter(|connections| **connections > 0).count() > 1, "several workers were hit: {hit:?}");
-    stop(litequic).await;
+    litequic.stop().await;
 }
 
 #[tokio::test]
 async fn connections_opened_at_once_resume_with_a_ticket_each() {
-    let made = made();
-    let (address, litequic) = start(&made, 4).await;
-    let browser = Browser::trusting(&made);
-    let mut first = browser.connect(address).await;
+    let litequic = start(&made(), 4).await;
+    let browser = Browser::trusting(&litequic.cert_pem);
+    let mut first = browser.connect(&litequic).await;
     first.download(1000, |_| {}).await;
-    let (mut one, mut other) = tokio::join!(browser.connect(address), browser.connect(address));
+    let (mut one, mut other) = tokio::join!(browser.connect(&litequic), browser.connect(&litequic));
     assert_eq!(browser.full_handshakes(), 1);
     for connection in [&mut one, &mut other, &mut first] {
         assert!(is_sound(&connection.download(1000, |_| {}).await));
     }
-    stop(litequic).await;
+    litequic.stop().await;
 }
 
 #[tokio::test]
 async fn a_resumed_connection_carries_a_megabyte_through_key_updates() {
-    let made = made();
-    let (address, litequic) = start(&made, 1).await;
-    let browser = Browser::trusting(&made);
-    let mut full = browser.connect(address).await;
+    let litequic = start(&made(), 1).await;
+    let browser = Browser::trusting(&litequic.cert_pem);
+    let mut full = browser.connect(&litequic).await;
     full.download(1000, |_| {}).await;
     full.close().await;
 
-    let mut resumed = browser.connect(address).await;
+    let mut resumed = browser.connect(&litequic).await;
     assert_eq!(browser.full_handshakes(), 1);
     let body = resumed.download(MEGABYTE, |_| {}).await;
     assert!(body.len() == MEGABYTE && is_sound(&body));
@@ -241,21 +230,38 @@ async fn a_resumed_connection_carries_a_megabyte_through_key_updates() {
     assert!(body.len() == MEGABYTE && is_sound(&body));
     assert!(updates > 1, "{updates} updates");
     resumed.close().await;
-    stop(litequic).await;
+    litequic.stop().await;
 }
 
 #[tokio::test]
 async fn a_ticket_of_another_process_leads_to_a_full_handshake() {
     let made = made();
-    let browser = Browser::trusting(&made);
+    let browser = Browser::trusting(&made.cert_pem);
     for full_handshakes in [1, 2, 3] {
-        let (address, litequic) = start(&made, 1).await;
+        let litequic = start(&made, 1).await;
         for _ in 0..2 {
-            let mut connection = browser.connect(address).await;
+            let mut connection = browser.connect(&litequic).await;
             assert_eq!(browser.full_handshakes(), full_handshakes);
             assert!(is_sound(&connection.download(1000, |_| {}).await));
             connection.close().await;
         }
-        stop(litequic).await;
+        litequic.stop().await;
     }
+}
+
+#[tokio::test]
+async fn s2n_quics_client_that_keeps_no_tickets_is_served_as_well() {
+    let litequic = start(&made(), 1).await;
+    let tls = client_config(&Trust::Insecure, false).unwrap();
+    let connection = quic::connect(litequic.address, "localhost", tls, DEADLINE).await.unwrap();
+    let uri = format!("https://localhost:{}/bytes/{MEGABYTE}", litequic.address.port());
+    let request = Request::get(uri).body(Bytes::new()).unwrap();
+    let (_, mut response) = within("the response", send(connection, request, |_| {})).await.unwrap().into_parts();
+    let mut body = Vec::new();
+    while let Some(Piece::Data(data)) = within("the body", response.next()).await.unwrap() {
+        body.extend_from_slice(&data);
+    }
+    assert!(body.len() == MEGABYTE && is_sound(&body));
+    response.close();
+    litequic.stop().await;
 }

@@ -11,7 +11,7 @@ use crate::{
     proxy::{self, Proxy, Routing},
     quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
-    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore},
+    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
 };
 use arc_swap::ArcSwap;
 use std::{
@@ -144,7 +144,7 @@ pub async fn start<H: Handler>(
     let layout = Layout::new(ServerId::default());
     let secrets = Arc::new(Secrets::random().map_err(|_| StartError::Random)?);
     let resolver = CertificateResolver::new(certificates);
-    let tls = tls::server_config(Arc::clone(&resolver), options.key_log)?;
+    let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?);
 
     let (addresses, mut sockets) = bind(config, count, &layout)?;
     let (admin, probes) = (bind_admin(config).await)?;
@@ -169,7 +169,7 @@ pub async fn start<H: Handler>(
             endpoint: EndpointParts {
                 limits: config.limits,
                 timeouts: config.timeouts,
-                tls: Arc::clone(&tls),
+                tls: tls.clone(),
                 secrets: Arc::clone(&secrets),
                 layout,
                 generation: 0,

@@ -8,7 +8,7 @@ use crate::{
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, WorkerIndex},
     telemetry::Heartbeat,
-    tls::CertificateResolver,
+    tls::{CertificateResolver, ServerTls},
 };
 use arc_swap::ArcSwap;
 use s2n_quic::Server;
@@ -29,7 +29,7 @@ pub(super) struct Plan {
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
-    pub(super) endpoint: EndpointParts,
+    pub(super) endpoint: EndpointParts<ServerTls>,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,

@@ -12,4 +12,5 @@ mod layering;
 mod nginx;
 mod process;
 mod requests;
+mod resumption;
 mod support;

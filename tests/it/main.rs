@@ -2,6 +2,7 @@
 #![cfg(test)]
 mod config;
 mod exchange;
+mod failures;
 mod layering;
 mod requests;
 mod support;

@@ -1,5 +1,5 @@
 //! What makes s2n-quic's server speak TLS by [`super::session`]. s2n-quic's own rustls provider ends a session before
-//! rustls has handed out its tickets (docs/adr/0007-own-tls-session.md).
+//! rustls has handed out its tickets (docs/adr/0008-own-tls-session.md).
 
 use super::session::Session;
 use rustls::{

@@ -8,6 +8,7 @@ mod config;
 mod docs;
 mod drain;
 mod exchange;
+mod failures;
 mod layering;
 mod nginx;
 mod process;

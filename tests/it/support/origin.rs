@@ -69,9 +69,16 @@ impl Peer {
         String::from_utf8(std::mem::take(&mut self.seen)).unwrap()
     }
 
-    /// A request's head alone.
+    /// A request's head; what came with it of the body is read next.
     pub(crate) async fn head(&mut self) -> Head {
-        Head(self.until("\r\n\r\n").await)
+        loop {
+            if let Some(end) = self.seen.windows(4).position(|four| four == b"\r\n\r\n") {
+                let body = self.seen.split_off(end + 4);
+                return Head(String::from_utf8(std::mem::replace(&mut self.seen, body)).unwrap());
+            }
+            let read = within("a request's head at the origin", self.stream.read_buf(&mut self.seen)).await.unwrap();
+            assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&self.seen));
+        }
     }
 
     /// Exactly `length` bytes.

@@ -75,6 +75,12 @@ impl Quic {
         Ok(Self { endpoint, connection, mute })
     }
 
+    /// Goes on from another port of this machine, as behind a NAT that forgot the old one.
+    pub(crate) fn change_port(&self) {
+        let address = SocketAddr::new(self.endpoint.local_addr().unwrap().ip(), 0);
+        self.endpoint.rebind(UdpSocket::bind(address).unwrap()).unwrap();
+    }
+
     /// From now on nothing goes out any more, as if the cable were cut: no close, no acknowledgement.
     pub(crate) fn vanish(&self) {
         self.mute.store(true, Ordering::Relaxed);

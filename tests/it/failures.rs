@@ -169,6 +169,24 @@ async fn an_early_answer_arrives_whole_and_the_upload_is_stopped_without_an_erro
 }
 
 #[tokio::test]
+async fn an_early_answer_to_an_upload_that_the_origin_does_not_read_frees_everything() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let mut exchange = client.open(&post(&[("content-length", "100000000")])).await;
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await;
+    // Flow control stops the upload half-way; STOP_SENDING ends the wait.
+    exchange.send(&raw::data(vec![0; 100_000_000])).await;
+    assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
+    let response = exchange.outcome().await.response();
+    assert_eq!((response.fields.status(), response.body.as_slice()), (413, &b"no"[..]));
+    everything_is_freed(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn a_client_that_wants_no_response_any_more_cancels_the_request_at_the_origin() {
     // Before the response, within it while nothing comes, and within it while it flows.
     for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"] {

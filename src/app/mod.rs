@@ -7,20 +7,27 @@ use crate::{
     config::{CertificateFiles, Config, Timeouts, Workers},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
-    net::{self, BindError, Cpus, Steering},
+    net::{self, BindError, Steering},
     proxy::{self, Proxy, Routing},
     quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
-    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore},
+    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
 };
 use arc_swap::ArcSwap;
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
+    num::NonZeroUsize,
     sync::Arc,
+    thread,
     time::Duration,
 };
-use tokio::{select, sync::mpsc, task::JoinSet, time::sleep};
+use tokio::{
+    select,
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
 use worker::{Ended, Worker};
 
 /// How long workers may take to close their connections once the process stops.
@@ -91,6 +98,9 @@ pub struct Running {
     pub lifecycle: Lifecycle,
     timeouts: Timeouts,
     workers: Vec<Worker>,
+    /// Every worker's sockets once more, read by nobody: the kernel's program picks a socket by its place in the group,
+    /// and a worker that ends before the others would change their places.
+    _groups: Vec<UdpSocket>,
     ended: mpsc::UnboundedReceiver<Ended>,
     /// The admin listeners; they end with [`Phase::Stopping`].
     tasks: JoinSet<()>,
@@ -134,7 +144,7 @@ pub async fn start<H: Handler>(
     let layout = Layout::new(ServerId::default());
     let secrets = Arc::new(Secrets::random().map_err(|_| StartError::Random)?);
     let resolver = CertificateResolver::new(certificates);
-    let tls = tls::server_config(Arc::clone(&resolver), options.key_log)?;
+    let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?);
 
     let (addresses, mut sockets) = bind(config, count, &layout)?;
     let (admin, probes) = (bind_admin(config).await)?;
@@ -146,14 +156,20 @@ pub async fn start<H: Handler>(
     let (ended_sender, ended) = mpsc::unbounded_channel();
 
     let mut workers = Vec::with_capacity(count);
+    let mut groups = Vec::new();
     for (index, (counters, heartbeat)) in metrics.workers().iter().zip(&heartbeats).enumerate() {
+        let sockets: Vec<UdpSocket> = sockets.iter_mut().filter_map(Iterator::next).collect();
+        for socket in &sockets {
+            let reason = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
+            groups.push(socket.try_clone().map_err(reason)?);
+        }
         let plan = worker::Plan {
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
-            sockets: sockets.iter_mut().filter_map(Iterator::next).collect(),
+            sockets,
             endpoint: EndpointParts {
                 limits: config.limits,
                 timeouts: config.timeouts,
-                tls: Arc::clone(&tls),
+                tls: tls.clone(),
                 secrets: Arc::clone(&secrets),
                 layout,
                 generation: 0,
@@ -192,16 +208,19 @@ pub async fn start<H: Handler>(
         lifecycle,
         timeouts: config.timeouts,
         workers,
+        _groups: groups,
         ended,
         tasks,
     })
 }
 
+/// The standard library reads the affinity mask and the cgroups' quotas, versions 1 and 2; a quota of 1.5 counts as 1.
 fn worker_count(workers: Workers) -> usize {
-    match workers {
-        Workers::Auto => Cpus::detect().workers().get().min(MAX_WORKERS),
-        Workers::Count(count) => usize::from(count.get()).min(MAX_WORKERS),
-    }
+    let count = match workers {
+        Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        Workers::Count(count) => usize::from(count.get()),
+    };
+    count.min(MAX_WORKERS)
 }
 
 /// For each address: one socket a worker, in the order of the workers, which is how the kernel's program counts them.
@@ -248,7 +267,7 @@ fn origin_probe(config: &Config) -> admin::OriginProbe {
             for origin in origins.iter() {
                 match proxy::probe(origin, timeout).await {
                     Ok(()) => return Ok(()),
-                    Err(error) => reason = error.to_string(),
+                    Err(error) => reason = format!("{}: {error}", origin.address),
                 }
             }
             Err(reason)
@@ -265,6 +284,8 @@ impl Running {
     pub async fn wait(mut self) -> Result<(), WorkerDied> {
         let mut watch = self.lifecycle.watch();
         let mut phase = Phase::Ready;
+        // A worker's end, which begins the loop anew, does not lengthen the phase.
+        let mut since = Instant::now();
         let outcome = loop {
             if self.workers.is_empty() {
                 break Ok(());
@@ -272,9 +293,9 @@ impl Running {
             let next = async {
                 match phase {
                     Phase::Starting | Phase::Ready => watch.reached(Phase::Leaving).await,
-                    Phase::Leaving => wait_or(self.timeouts.drain_grace, watch.reached(Phase::Draining)).await,
-                    Phase::Draining => wait_or(self.timeouts.drain, watch.reached(Phase::Stopping)).await,
-                    Phase::Stopping => sleep(STOP_GRACE).await,
+                    Phase::Leaving => wait_or(since + self.timeouts.drain_grace, watch.reached(Phase::Draining)).await,
+                    Phase::Draining => wait_or(since + self.timeouts.drain, watch.reached(Phase::Stopping)).await,
+                    Phase::Stopping => sleep_until(since + STOP_GRACE).await,
                 }
             };
             select! {
@@ -285,12 +306,15 @@ impl Running {
                     }
                     self.workers.retain(|worker| worker.index() != ended.index);
                 }
-                () = next => match phase {
-                    Phase::Starting | Phase::Ready => phase = self.enter(Phase::Leaving),
-                    Phase::Leaving => phase = self.enter(Phase::Draining),
-                    Phase::Draining => phase = self.enter(Phase::Stopping),
-                    Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
-                },
+                () = next => {
+                    phase = match phase {
+                        Phase::Starting | Phase::Ready => self.enter(Phase::Leaving),
+                        Phase::Leaving => self.enter(Phase::Draining),
+                        Phase::Draining => self.enter(Phase::Stopping),
+                        Phase::Stopping => break Ok(()), // a worker that does not end ends with the process
+                    };
+                    since = Instant::now();
+                }
             }
         };
         self.lifecycle.advance(Phase::Stopping);
@@ -312,10 +336,10 @@ impl Running {
     }
 }
 
-/// Waits for `event`, no longer than `limit`.
-async fn wait_or(limit: Duration, event: impl Future<Output = ()>) {
+/// Waits for `event`, until `deadline` at most.
+async fn wait_or(deadline: Instant, event: impl Future<Output = ()>) {
     select! {
-        () = sleep(limit) => {}
+        () = sleep_until(deadline) => {}
         () = event => {}
     }
 }

@@ -1,6 +1,6 @@
 //! `litequic check --config FILE`: says what is wrong with a configuration, or what it holds.
 
-use super::exit::{Exit, fail};
+use super::exit::{Exit, fail, fail_config};
 use crate::{
     app,
     config::{self, Config},
@@ -17,10 +17,7 @@ pub fn run(path: &Path) -> ExitCode {
     // Whoever closed our output does not want the rest of it: the exit code still says how it went.
     let config = match config::load(path) {
         Ok(config) => config,
-        Err(faults) => {
-            let _ = writeln!(io::stderr(), "{faults}");
-            return Exit::Config.into();
-        }
+        Err(faults) => return fail_config(&faults),
     };
     // What the configuration names must be there as well: `run` would refuse it.
     if let Err(error) = app::certificates(&config.certificates) {

@@ -1,6 +1,6 @@
 //! The one table from outcomes to exit codes: those of sysexits.h where it has one.
 
-use crate::app::StartError;
+use crate::{app::StartError, config::Faults};
 use std::{
     fmt::Display,
     io::{self, Write},
@@ -49,4 +49,11 @@ pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
     // Whoever closed our output gets the exit code alone.
     let _ = writeln!(io::stderr(), "litequic: {why}");
     exit.into()
+}
+
+/// Says a configuration's faults on standard error, each line as editors and CI read it: `FILE:LINE:COLUMN: …`.
+pub fn fail_config(faults: &Faults) -> ExitCode {
+    // As above.
+    let _ = writeln!(io::stderr(), "{faults}");
+    Exit::Config.into()
 }

@@ -20,10 +20,14 @@ use std::{
     process::ExitCode,
     time::Duration,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// The port of https (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
+
+/// Before the process ends, so that CONNECTION_CLOSE leaves: a server that does not get it keeps the connection until
+/// its idle timeout.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// What `litequic get` is told.
 #[derive(Debug, Args)]
@@ -115,8 +119,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(Exit::Software, error),
     };
     let limit = arguments.timeout;
-    let outcome =
-        runtime.block_on(async { timeout(limit, get(&arguments)).await.unwrap_or(Err(GetError::Timeout(limit))) });
+    let outcome = runtime.block_on(async {
+        let outcome = timeout(limit, get(&arguments)).await.unwrap_or(Err(GetError::Timeout(limit)));
+        sleep(LINGER).await;
+        outcome
+    });
     match outcome {
         Ok(exit) => exit.into(),
         Err(error) => fail(Exit::from(&error), error),

@@ -1,6 +1,6 @@
 //! `litequic run`: serves until it is told to stop.
 
-use super::exit::{Exit, fail};
+use super::exit::{Exit, fail, fail_config};
 use crate::{
     app::{self, Options, Running},
     config::{self, Config, Level, LogFormat, OriginAddress},
@@ -101,7 +101,7 @@ impl LogArguments {
 pub fn run(arguments: Arguments) -> ExitCode {
     let config = match configuration(&arguments) {
         Ok(config) => config,
-        Err(faults) => return fail(Exit::Config, faults),
+        Err(faults) => return fail_config(&faults),
     };
     if let Err(error) = arguments.log.start(&config.log) {
         return fail(Exit::Usage, error);

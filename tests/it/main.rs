@@ -1,8 +1,17 @@
 //! The integration tests: one binary, a module a subject.
 #![cfg(test)]
+
+mod aioquic;
+mod browser;
+mod cli;
 mod config;
+mod docs;
+mod drain;
 mod exchange;
 mod failures;
 mod layering;
+mod nginx;
+mod process;
 mod requests;
+mod resumption;
 mod support;

@@ -1,0 +1,408 @@
+//! The command line from outside: what each command prints, and with which code it exits.
+
+use crate::process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic};
+use litequic::tls::{SelfSigned, self_signed};
+use serde_json::Value as Json;
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    time::Duration,
+};
+
+const FIVE_FAULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config/invalid/five-faults.toml");
+
+/// A directory with a certificate for localhost and 127.0.0.1, as `tls.crt` and `tls.key`.
+fn directory() -> (tempfile::TempDir, SelfSigned) {
+    let directory = tempfile::tempdir().unwrap();
+    let made = self_signed(["localhost", "127.0.0.1"]).unwrap();
+    fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
+    fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+    (directory, made)
+}
+
+fn path(directory: &tempfile::TempDir, name: &str) -> String {
+    directory.path().join(name).display().to_string()
+}
+
+/// `litequic run` without a file, before nothing.
+fn run_at(listen: &str, directory: &tempfile::TempDir) -> Vec<String> {
+    let (cert, key) = (path(directory, "tls.crt"), path(directory, "tls.key"));
+    ["run", "--listen", listen, "--origin", "127.0.0.1:9", "--cert", &cert, "--key", &key].map(Into::into).into()
+}
+
+/// `litequic get` of `path` from a demo.
+fn get(port: u16, path: &str, more: &[&str]) -> Ended {
+    let url = format!("https://127.0.0.1:{port}{path}");
+    litequic([&["get", "--insecure", &url], more].concat())
+}
+
+/// Waits for a request at `origin`; gives where its answer goes.
+fn await_request(origin: &TcpListener) -> TcpStream {
+    let (mut stream, _) = origin.accept().unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    stream
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_exits_with_64() {
+    let table: [&[&str]; 9] = [
+        &[],
+        &["serve"],
+        &["run"],
+        &["run", "--listen", "127.0.0.1:0"],
+        &["run", "--config", "a.toml", "--listen", "127.0.0.1:0"],
+        &["run", "--listen", "127.0.0.1:0", "--origin", "https://origin", "--cert", "a", "--key", "b"],
+        &["check"],
+        &["get", "http://127.0.0.1/"],
+        &["get", "--insecure", "--ca", "ca.pem", "https://127.0.0.1/"],
+    ];
+    for arguments in table {
+        let ended = litequic(arguments);
+        assert_eq!(ended.code, Some(64), "{arguments:?}: {ended:?}");
+        assert!(!ended.stderr.is_empty() && ended.stdout.is_empty(), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_log_filter_that_makes_no_sense_exits_with_64() {
+    let (directory, _) = directory();
+    let mut command = command(run_at("127.0.0.1:0", &directory));
+    command.env("RUST_LOG", "s2n_quic=loud");
+    let ended = Process::spawn(command).end();
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("RUST_LOG"), "{ended:?}");
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let ended = litequic(["--version"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), concat!("litequic ", env!("CARGO_PKG_VERSION"), "\n")));
+    let ended = litequic(["--help"]);
+    assert_eq!(ended.code, Some(0));
+    for command in ["run", "check", "demo", "get", "schema"] {
+        assert!(ended.stdout.contains(&format!("\n  {command} ")), "{command}: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn the_schema_is_json() {
+    let ended = litequic(["schema"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let schema: Json = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert!(schema["properties"]["listen"]["properties"]["workers"].is_object(), "{schema:#}");
+}
+
+#[test]
+fn five_faults_are_five_lines_and_78() {
+    for command in ["check", "run"] {
+        let ended = litequic([command, "--config", FIVE_FAULTS]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(78), ""), "{command}");
+        let lines: Vec<&str> = ended.stderr.lines().collect();
+        assert_eq!(lines.len(), 6, "{command}: {}", ended.stderr);
+        for (line, key) in lines.iter().zip(["listen.udp", "listen.wokers", "max_header_bytes", "max_headers", "idle"])
+        {
+            assert!(line.starts_with(FIVE_FAULTS) && line.contains(key), "{command}: {line}");
+        }
+        assert_eq!(lines[5], "5 faults", "{command}");
+    }
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_named_with_78() {
+    for command in ["check", "run"] {
+        let ended = litequic([command, "--config", "/nonexistent/litequic.toml"]);
+        assert_eq!(ended.code, Some(78), "{command}: {ended:?}");
+        assert!(ended.stderr.starts_with("/nonexistent/litequic.toml: "), "{command}: {ended:?}");
+    }
+}
+
+#[test]
+fn check_says_what_a_sound_configuration_holds() {
+    let (directory, _) = directory();
+    let file = path(&directory, "litequic.toml");
+    let text = "[origin]\nurl = \"http://127.0.0.1:8080\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n";
+    fs::write(&file, text).unwrap();
+    let ended = litequic(["check", "--config", &file]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert_eq!(ended.stdout, format!("{file}: ok (1 route, 1 origin, 1 certificate)\n"));
+}
+
+#[test]
+fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
+    let (directory, _) = directory();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = litequic(run_at(&address, &directory));
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{ended:?}");
+
+    let ended = litequic(["demo", "--listen", &address]);
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{ended:?}");
+}
+
+#[test]
+fn an_address_of_another_machine_exits_with_69() {
+    let (directory, _) = directory();
+    // TEST-NET-1 (RFC 5737).
+    let ended = litequic(run_at("192.0.2.1:8443", &directory));
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.stderr.contains("192.0.2.1:8443"), "{ended:?}");
+}
+
+#[test]
+fn two_litequics_do_not_share_an_address_without_a_word() {
+    let (_first, port) = Process::demo(&[]);
+    let ended = litequic(["demo", "--listen", &format!("127.0.0.1:{port}")]);
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+}
+
+#[test]
+fn an_admin_address_that_is_taken_is_named_by_its_key_with_69() {
+    let (directory, _) = directory();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for key in ["listen", "probes"] {
+        let file = path(&directory, "litequic.toml");
+        let text = format!(
+            "listen.udp = \"127.0.0.1:{}\"\nadmin.{key} = \"{address}\"\norigin.url = \"http://127.0.0.1:9\"\n\
+             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+            free_udp_port()
+        );
+        fs::write(&file, text).unwrap();
+        let ended = litequic(["run", "--config", &file]);
+        assert_eq!(ended.code, Some(69), "{ended:?}");
+        let expected = format!("cannot bind admin.{key} = \"{address}\": ");
+        assert!(ended.stderr.contains(&expected), "{ended:?}");
+    }
+}
+
+#[test]
+fn run_serves_by_a_file() {
+    let (directory, _) = directory();
+    // An origin that speaks HTTP and is there: litequic's own admin listener.
+    let (udp, probes) = (free_udp_port(), free_tcp_port());
+    let file = path(&directory, "litequic.toml");
+    let text = format!(
+        "[listen]\nudp = \"127.0.0.1:{udp}\"\nworkers = 2\n[origin]\nurl = \"http://127.0.0.1:{probes}\"\n\
+         [admin]\nprobes = \"127.0.0.1:{probes}\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    let process = Process::start(["run", "--config", &file]);
+    assert_eq!(process.address().to_string(), format!("127.0.0.1:{udp}"));
+    let ca = path(&directory, "tls.crt");
+    let ended = litequic(["get", "--ca", &ca, &format!("https://127.0.0.1:{udp}/readyz")]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.starts_with("HTTP/3 200 OK\n"), "{ended:?}");
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+}
+
+#[test]
+fn run_serves_without_a_file_and_logs_json_into_a_pipe() {
+    let (directory, _) = directory();
+    let process = Process::start(run_at("127.0.0.1:0", &directory));
+    let port = process.address().port();
+    // Nobody listens on the origin's port.
+    let ended = litequic(["get", "--ca", &path(&directory, "tls.crt"), &format!("https://localhost:{port}/")]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stdout.starts_with("HTTP/3 502 Bad Gateway\n"), "{ended:?}");
+    process.signal("INT");
+    let ended = process.end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""));
+    for line in ended.stderr.lines() {
+        let event: Json = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(event["timestamp"].is_string() && event["level"].is_string() && event["message"].is_string(), "{line}");
+    }
+    assert!(ended.stderr.contains("SIGINT") && ended.stderr.lines().count() >= 3, "{}", ended.stderr);
+}
+
+#[test]
+fn the_log_is_for_people_when_asked_and_as_loud_as_asked() {
+    let (directory, _) = directory();
+    let human = ["--log-format", "human"].map(String::from);
+    let process = Process::start([run_at("127.0.0.1:0", &directory), human.into()].concat());
+    process.await_stderr("listening for HTTP/3");
+    let log = process.stderr();
+    assert!(log.contains(" INFO ") && !log.contains('{') && !log.contains('\x1b'), "{log}");
+
+    let quiet = ["--log-level", "error"].map(String::from);
+    let process = Process::start([run_at("127.0.0.1:0", &directory), quiet.into()].concat());
+    process.signal("TERM");
+    let ended = process.end();
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn get_shows_status_header_and_body() {
+    let (_demo, port) = Process::demo(&[]);
+    let ended = get(port, "/headers", &[]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let (head, body) = ended.stdout.split_once("\n\n").unwrap();
+    assert!(head.starts_with("HTTP/3 200 OK\n"), "{head}");
+    assert!(head.contains("\ncontent-type: text/plain; charset=utf-8"), "{head}");
+    assert!(body.starts_with("GET /headers HTTP/1.1\n"), "{body}");
+    assert!(body.contains(&format!("\nhost: 127.0.0.1:{port}\n")), "{body}");
+}
+
+#[test]
+fn get_with_head_shows_the_header_alone() {
+    let (_demo, port) = Process::demo(&[]);
+    let ended = get(port, "/bytes/1000", &["--head"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.starts_with("HTTP/3 200 OK\n"), "{ended:?}");
+    assert!(ended.stdout.contains("\ncontent-length: 1000\n") && ended.stdout.ends_with("\n\n"), "{ended:?}");
+}
+
+#[test]
+fn get_shows_early_hints_before_the_response() {
+    let (_demo, port) = Process::demo(&[]);
+    let ended = get(port, "/early-hints", &[]);
+    let hints = ended.stdout.find("HTTP/3 103 Early Hints\nlink: ").unwrap_or_else(|| panic!("{ended:?}"));
+    let last = ended.stdout.find("HTTP/3 200 OK\n").unwrap_or_else(|| panic!("{ended:?}"));
+    assert!(hints < last, "{ended:?}");
+}
+
+#[test]
+fn get_writes_the_body_alone_to_a_file_or_to_standard_output() {
+    let (_demo, port) = Process::demo(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = path(&directory, "body");
+    let ended = get(port, "/bytes/300k", &["-o", &file]);
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+    let body = fs::read(&file).unwrap();
+    assert_eq!(body.len(), 300_000);
+    assert!(body.iter().enumerate().all(|(i, byte)| usize::from(*byte) == i % 251));
+
+    let ended = get(port, "/sink", &["-o", "-"]);
+    assert!(!ended.stdout.contains("HTTP/3"), "{ended:?}");
+
+    let ended = get(port, "/", &["-o", "/nonexistent/body"]);
+    assert_eq!(ended.code, Some(74), "{ended:?}");
+    assert!(ended.stderr.contains("/nonexistent/body"), "{ended:?}");
+}
+
+#[test]
+fn get_trusts_the_given_certificates_alone() {
+    let (directory, _) = directory();
+    let process = Process::start(run_at("127.0.0.1:0", &directory));
+    let port = process.address().port();
+    let url = format!("https://127.0.0.1:{port}/");
+    let other = path(&directory, "other.crt");
+    fs::write(&other, self_signed(["127.0.0.1"]).unwrap().cert_pem).unwrap();
+    let (ca, none) = (path(&directory, "tls.crt"), path(&directory, "tls.key"));
+    for (ca, code) in [(&ca, 1), (&other, 69), (&none, 78)] {
+        let ended = litequic(["get", "--ca", ca, &url]);
+        assert_eq!(ended.code, Some(code), "{ca}: {ended:?}");
+    }
+}
+
+#[test]
+fn get_reaches_a_name_at_the_address_given() {
+    let (_demo, port) = Process::demo(&[]);
+    let url = format!("https://example.com:{port}/headers");
+    let ended = litequic(["get", "--insecure", "--resolve", &format!("example.com:{port}:127.0.0.1"), &url]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains(&format!("\nhost: example.com:{port}\n")), "{ended:?}");
+}
+
+#[test]
+fn get_exits_with_1_for_an_error_status() {
+    let (_demo, port) = Process::demo(&[]);
+    for (status, code) in [(204, 0), (302, 0), (404, 1), (503, 1)] {
+        let ended = get(port, &format!("/status/{status}"), &[]);
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert!(ended.stdout.starts_with(&format!("HTTP/3 {status} ")), "{ended:?}");
+    }
+}
+
+#[test]
+fn get_exits_with_69_when_nobody_answers_in_time() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let ended = get(port, "/", &["--timeout", "300ms"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{ended:?}");
+    assert!(ended.stderr.contains("300ms"), "{ended:?}");
+
+    let (_demo, port) = Process::demo(&[]);
+    let ended = get(port, "/slow/60000", &["--timeout", "500ms"]);
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+}
+
+#[test]
+fn get_exits_with_76_when_the_response_breaks_off() {
+    let (_demo, port) = Process::demo(&[]);
+    let ended = get(port, "/fail/truncate", &[]);
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.stderr.starts_with("litequic: "), "{ended:?}");
+}
+
+#[test]
+fn the_demo_prints_what_each_request_cost() {
+    let (demo, port) = Process::demo(&[]);
+    assert!(demo.stdout().contains("--ignore-certificate-errors-spki-list="));
+    assert_eq!(get(port, "/bytes/100k", &["-o", "/dev/null"]).code, Some(0));
+    demo.await_stdout("GET /bytes/100k 200: 100000 bytes, ");
+    demo.await_stdout(" ms of CPU\n");
+}
+
+#[test]
+fn the_demo_stands_before_an_origin_of_yours() {
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (demo, port) = Process::demo(&["--origin", &origin.local_addr().unwrap().to_string()]);
+    assert!(demo.stdout().contains("your origin"));
+    let client = Process::start(["get", "--insecure", &format!("https://127.0.0.1:{port}/")]);
+    let mut stream = await_request(&origin);
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nyours").unwrap();
+    let ended = client.end();
+    assert!(ended.stdout.ends_with("\n\nyours"), "{ended:?}");
+}
+
+#[test]
+fn an_idle_litequic_ends_at_once_when_told_to() {
+    for signal in ["TERM", "INT"] {
+        let (demo, _) = Process::demo(&[]);
+        demo.signal(signal);
+        assert_eq!(demo.end_within(Duration::from_secs(10)).code, Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn the_first_signal_waits_for_requests_and_the_second_does_not() {
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = origin.local_addr().unwrap().to_string();
+    let (mut demo, port) = Process::demo(&["--origin", &at, "--log-level", "info"]);
+    let client = Process::start(["get", "--insecure", &format!("https://127.0.0.1:{port}/")]);
+    let _unanswered = await_request(&origin);
+    demo.signal("TERM");
+    demo.await_stderr("draining: requests may finish");
+    assert!(demo.is_running());
+    demo.signal("TERM");
+    let ended = demo.end_within(Duration::from_secs(15));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let client = client.end();
+    assert_eq!(client.code, Some(76), "{client:?}");
+}
+
+#[test]
+fn a_request_that_runs_is_answered_after_the_first_signal() {
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = origin.local_addr().unwrap().to_string();
+    let (demo, port) = Process::demo(&["--origin", &at, "--log-level", "info"]);
+    let client = Process::start(["get", "--insecure", &format!("https://127.0.0.1:{port}/")]);
+    let mut stream = await_request(&origin);
+    demo.signal("INT");
+    demo.await_stderr("draining: requests may finish");
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate").unwrap();
+    let ended = client.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.ends_with("\n\nlate"), "{ended:?}");
+    assert_eq!(demo.end_within(Duration::from_secs(15)).code, Some(0));
+}

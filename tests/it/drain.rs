@@ -1,0 +1,470 @@
+//! How litequic leaves: readiness first, then GOAWAY, what runs may finish, and nothing lasts beyond the deadline. The
+//! admin addresses belong to it, as that is where one sees it and asks for it.
+
+use crate::{
+    process::{Process, free_tcp_port, free_udp_port},
+    support::{
+        client::{self, Client, Quic},
+        origin::{self, Script},
+        proxy::Litequic,
+        raw::{self, Outcome, Raw},
+        within,
+    },
+};
+use http::Method;
+use litequic::{
+    config::{Config, Workers},
+    lifecycle::Phase,
+    tls,
+};
+use std::{
+    collections::HashMap,
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{Instant, sleep},
+};
+
+/// RFC 9114 §8.1.
+const NO_ERROR: u64 = 0x100;
+const REQUEST_REJECTED: u64 = 0x10b;
+const REQUEST_CANCELLED: u64 = 0x10c;
+
+/// RFC 9114 §5.2: the first GOAWAY names the largest ID that there is.
+const LAST_POSSIBLE_ID: u64 = (1 << 62) - 4;
+
+/// Bytes that a client takes ahead on a stream.
+const SMALL_WINDOW: quinn::VarInt = quinn::VarInt::from_u32(64 * 1024);
+
+/// A body that takes longer than anything else here, and all that comes of it.
+const DRIP: &str = "/drip/40/25";
+
+fn whole_drip() -> String {
+    (0..40).map(|drop| format!("drop {drop}\n")).collect()
+}
+
+fn with_admin(config: &mut Config) {
+    config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
+    config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
+}
+
+fn workers(config: &mut Config, count: u16) {
+    config.listen.workers = Workers::Count(count.try_into().unwrap());
+}
+
+/// Asks an admin address; gives status and body.
+async fn ask(address: SocketAddr, request: &str) -> (u16, String) {
+    let mut stream = within("a connection", TcpStream::connect(address)).await.unwrap();
+    let request = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// The samples of a scrape, by name and labels.
+async fn scrape(address: SocketAddr) -> HashMap<String, f64> {
+    let (status, text) = ask(address, "GET /metrics").await;
+    assert_eq!(status, 200);
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| line.rsplit_once(' ').unwrap());
+    samples.map(|(key, value)| (key.to_owned(), value.parse().unwrap())).collect()
+}
+
+/// litequic's control stream, read on.
+struct Control {
+    stream: quinn::RecvStream,
+    read: Vec<u8>,
+}
+
+impl Control {
+    /// Accepts the control stream, which is the only one that litequic opens, and reads its SETTINGS.
+    async fn of(quic: &Quic) -> Self {
+        let stream = within("the control stream", quic.connection.accept_uni()).await.unwrap();
+        let mut control = Self { stream, read: Vec::new() };
+        assert_eq!(control.varint().await, 0x00, "the control stream's type");
+        assert_eq!(control.varint().await, raw::SETTINGS);
+        for _ in 0..control.varint().await {
+            control.byte().await;
+        }
+        control
+    }
+
+    /// The ID of the next frame, which is to be GOAWAY.
+    async fn goaway(&mut self) -> u64 {
+        assert_eq!(self.varint().await, raw::GOAWAY);
+        let length = self.varint().await;
+        let id = self.varint().await;
+        assert_eq!(raw::varint(id).len() as u64, length);
+        id
+    }
+
+    async fn varint(&mut self) -> u64 {
+        let first = self.byte().await;
+        let mut value = u64::from(first & 0x3f);
+        for _ in 1..1 << (first >> 6) {
+            value = value << 8 | u64::from(self.byte().await);
+        }
+        value
+    }
+
+    async fn byte(&mut self) -> u8 {
+        let mut byte = [0];
+        within("a byte of the control stream", self.stream.read_exact(&mut byte)).await.unwrap();
+        self.read.extend(byte);
+        byte[0]
+    }
+}
+
+/// A request's HEADERS frame for `path`.
+fn get(path: &str) -> Vec<u8> {
+    raw::headers(&raw::pseudo("GET", path))
+}
+
+#[tokio::test]
+async fn a_download_finishes_whole_while_later_requests_are_rejected() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let raw = Raw::to(&litequic).await;
+    let mut control = Control::of(&raw.quic).await;
+    let mut download = raw.open(&get(DRIP)).await;
+    download.finish();
+    litequic.wait_until("a response", |worker| worker.responses_2xx.get(), |count| count == 1).await;
+
+    litequic.lifecycle.advance(Phase::Leaving);
+    assert_eq!(control.goaway().await, LAST_POSSIBLE_ID);
+    assert_eq!(control.goaway().await, 4, "the first ID that was not accepted");
+
+    let mut late = raw.open(&get("/")).await;
+    assert_eq!(late.outcome().await, Outcome::Reset(REQUEST_REJECTED));
+    assert_eq!(late.stopped().await, Some(REQUEST_REJECTED));
+
+    let response = download.outcome().await.response();
+    assert_eq!(String::from_utf8(response.body).unwrap(), whole_drip());
+    assert_eq!(raw.quic.closed().await, NO_ERROR);
+    assert_eq!(litequic.sum(|worker| worker.requests.get()), 1);
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn an_upload_that_was_accepted_may_go_on() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Client::to(&litequic).await;
+    let mut upload = client.open(client.request(Method::POST, "/echo")).await;
+    upload.send_data("before ".into()).await.unwrap();
+    litequic.wait_until("a request", |worker| worker.requests.get(), |count| count == 1).await;
+    litequic.lifecycle.advance(Phase::Draining);
+    sleep(Duration::from_millis(100)).await; // both GOAWAYs are out
+    upload.send_data("and after".into()).await.unwrap();
+    upload.finish().await.unwrap();
+    assert_eq!(client::answer(&mut upload).await.text(), "before and after");
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn h3_sees_a_connection_that_ends_in_good_order() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Client::to(&litequic).await;
+    let mut download = client.open(client.request(Method::GET, DRIP)).await;
+    download.finish().await.unwrap();
+    assert_eq!(client::header(&mut download).await.status(), 200);
+    litequic.lifecycle.advance(Phase::Leaving);
+    assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
+    drop(download);
+    let end = client.ended().await;
+    assert!(end.is_h3_no_error(), "{end:?}");
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn idle_connections_close_without_error() {
+    let litequic = Litequic::start(origin::demo().await, |config| workers(config, 2)).await;
+    let mut idle = Vec::new();
+    for used in [true, false, true, false, true, false] {
+        let client = Client::to(&litequic).await;
+        if used {
+            assert_eq!(client.get("/status/200").await.status, 200);
+        }
+        idle.push(client);
+    }
+    litequic.lifecycle.advance(Phase::Leaving);
+    for client in &idle {
+        assert_eq!(client.quic.closed().await, NO_ERROR);
+    }
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn during_the_grace_only_readiness_fails() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        with_admin(config);
+        config.timeouts.drain_grace = Duration::from_secs(3600);
+    })
+    .await;
+    let probes = litequic.probes.unwrap();
+    let before = Client::to(&litequic).await;
+    assert_eq!(before.get("/status/200").await.status, 200);
+    assert_eq!(ask(probes, "GET /readyz").await.0, 200);
+
+    litequic.lifecycle.advance(Phase::Leaving);
+    assert_eq!(ask(probes, "GET /readyz").await, (503, "not ready: draining\n".into()));
+    assert_eq!(ask(probes, "GET /healthz").await.0, 200);
+    assert_eq!(before.get("/status/200").await.status, 200);
+    assert_eq!(Client::to(&litequic).await.get("/status/200").await.status, 200);
+
+    litequic.lifecycle.advance(Phase::Draining);
+    assert_eq!(before.quic.closed().await, NO_ERROR);
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn a_client_that_comes_during_the_drain_is_sent_away_in_good_order() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let raw = Raw::to(&litequic).await;
+    let mut download = raw.open(&get(DRIP)).await;
+    download.finish();
+    litequic.wait_until("a response", |worker| worker.responses_2xx.get(), |count| count == 1).await;
+    litequic.lifecycle.advance(Phase::Draining);
+
+    let late = Raw::to(&litequic).await;
+    let mut control = Control::of(&late.quic).await;
+    assert_eq!(control.goaway().await, LAST_POSSIBLE_ID);
+    assert_eq!(control.goaway().await, 0);
+    assert_eq!(late.quic.closed().await, NO_ERROR);
+
+    assert_eq!(String::from_utf8(download.outcome().await.response().body).unwrap(), whole_drip());
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn what_runs_at_the_deadline_is_cut_off() {
+    let deadline = Duration::from_millis(300);
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| config.timeouts.drain = deadline).await;
+    let raw = Raw::to(&litequic).await;
+    let mut request = raw.open(&get("/")).await;
+    request.finish();
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
+    assert_eq!(request.header().await.status(), 200);
+
+    let began = Instant::now();
+    litequic.lifecycle.advance(Phase::Leaving);
+    // The reset and the connection's close are in flight together.
+    let outcome = request.outcome().await;
+    let reset = matches!(outcome, Outcome::Reset(REQUEST_CANCELLED) | Outcome::Closed(NO_ERROR));
+    assert!(reset, "{outcome:?}");
+    assert!(began.elapsed() >= deadline, "{:?}", began.elapsed());
+    litequic.ended().await;
+    // The origin is told that nobody wants the rest.
+    peer.rest().await;
+}
+
+/// Connects, and says which worker it got. Nobody else is to connect meanwhile.
+async fn placed(litequic: &Litequic) -> (usize, Client) {
+    let counts = || litequic.metrics.workers().iter().map(|worker| worker.connections.get()).collect::<Vec<_>>();
+    let before = counts();
+    let mut transport = quinn::TransportConfig::default();
+    // A download needs the client's word again and again.
+    transport.stream_receive_window(SMALL_WINDOW);
+    let client = Client::with_transport(litequic, transport).await;
+    let next = before.iter().sum::<u64>() + 1;
+    litequic.wait_until("a connection", |worker| worker.connections.get(), |sum| sum == next).await;
+    let worker = counts().iter().zip(&before).position(|(now, before)| now > before).unwrap();
+    (worker, client)
+}
+
+/// Connections to each worker, `each` at least.
+async fn on_every_worker(litequic: &Litequic, each: usize) -> Vec<Vec<Client>> {
+    let mut placed_on: Vec<_> = litequic.metrics.workers().iter().map(|_| Vec::new()).collect();
+    while placed_on.iter().any(|clients| clients.len() < each) {
+        let (worker, client) = placed(litequic).await;
+        placed_on[worker].push(client);
+    }
+    placed_on
+}
+
+#[tokio::test]
+async fn a_worker_s_end_does_not_put_the_deadline_off() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| {
+        workers(config, 2);
+        config.timeouts.drain = Duration::from_secs(2);
+    })
+    .await;
+    let clients = on_every_worker(&litequic, 1).await;
+    let mut requests = Vec::new();
+    for clients in &clients {
+        let mut request = clients[0].open(clients[0].request(Method::GET, "/")).await;
+        request.finish().await.unwrap();
+        let mut peer = origin.accept().await;
+        peer.head().await;
+        requests.push((request, peer));
+    }
+    let began = Instant::now();
+    litequic.lifecycle.advance(Phase::Draining);
+    sleep(Duration::from_millis(1600)).await;
+    let (request, peer) = &mut requests[0];
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    assert_eq!(client::header(request).await.status(), 200);
+    litequic.ended().await;
+    let took = began.elapsed();
+    assert!(Duration::from_secs(2) <= took && took < Duration::from_millis(3200), "{took:?}");
+}
+
+/// The kernel's program picks a socket by its place in the group, which a socket that closes changes.
+#[tokio::test]
+async fn downloads_outlive_a_worker_that_has_nothing_left_to_do() {
+    for idle in 0..4 {
+        let litequic = Litequic::start(origin::demo().await, |config| workers(config, 4)).await;
+        let clients = on_every_worker(&litequic, 2).await;
+        let mut downloads = Vec::new();
+        for (worker, clients) in clients.iter().enumerate().filter(|(worker, _)| *worker != idle) {
+            for client in clients.iter().take(2) {
+                let mut download = client.open(client.request(Method::GET, "/bytes/1M")).await;
+                download.finish().await.unwrap();
+                assert_eq!(client::header(&mut download).await.status(), 200);
+                downloads.push((worker, download));
+            }
+        }
+        litequic.lifecycle.advance(Phase::Draining);
+        for client in &clients[idle] {
+            assert_eq!(client.quic.closed().await, NO_ERROR);
+        }
+        sleep(Duration::from_millis(200)).await; // the idle worker has ended, which nothing tells
+        // The last worker's first: its place is the one that moves, and the others are still at work.
+        for (worker, download) in downloads.iter_mut().rev() {
+            let body = client::body(download).await;
+            assert_eq!(body.len(), 1_000_000, "{idle} idle, {worker} at work");
+        }
+        drop(downloads);
+        litequic.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn stopping_at_once_waits_for_nobody() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let raw = Raw::to(&litequic).await;
+    let _request = raw.open(&get("/")).await;
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    litequic.lifecycle.advance(Phase::Draining);
+    litequic.lifecycle.advance(Phase::Stopping);
+    assert_eq!(raw.quic.closed().await, NO_ERROR);
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn post_drain_drains_and_probes_cannot() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        with_admin(config);
+        config.timeouts.drain_grace = Duration::from_secs(3600);
+    })
+    .await;
+    let (admin, probes) = (litequic.admin.unwrap(), litequic.probes.unwrap());
+    assert_eq!(ask(probes, "POST /drain").await.0, 404);
+    assert_eq!(ask(admin, "GET /drain").await.0, 405);
+    assert_eq!(litequic.lifecycle.phase(), Phase::Ready);
+    assert_eq!(ask(admin, "POST /drain").await, (202, "draining\n".into()));
+    assert_eq!(ask(admin, "GET /readyz").await.0, 503);
+    assert_eq!(ask(admin, "POST /drain").await, (202, "draining already\n".into()));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn the_process_ends_with_0_after_post_drain() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = tls::self_signed(["localhost"]).unwrap();
+    let (udp, admin) = (free_udp_port(), free_tcp_port());
+    let text = format!(
+        "[listen]\nudp = \"127.0.0.1:{udp}\"\nworkers = 2\n[origin]\nurl = \"http://{}\"\n\
+         [admin]\nlisten = \"127.0.0.1:{admin}\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+        origin::demo().await
+    );
+    let config = directory.path().join("litequic.toml");
+    fs::write(&config, text).unwrap();
+    fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
+    fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+
+    let process = Process::start([std::ffi::OsStr::new("run"), "--config".as_ref(), config.as_ref()]);
+    let address = process.address();
+    let quic = Quic::connect(address, "localhost", &made.cert_pem, quinn::TransportConfig::default()).await;
+    let client = Client::over(quic, "localhost").await;
+    let mut download = client.open(client.request(Method::GET, DRIP)).await;
+    download.finish().await.unwrap();
+    assert_eq!(client::header(&mut download).await.status(), 200);
+    let admin = (Ipv4Addr::LOCALHOST, admin).into();
+    assert_eq!(ask(admin, "POST /drain").await.0, 202);
+    assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
+    let ended = tokio::task::spawn_blocking(|| process.end_within(Duration::from_secs(15))).await.unwrap();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("asked to drain by the admin listener"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn readiness_follows_the_origin_where_it_is_asked_to() {
+    let address = origin::nobody().await;
+    let litequic = Litequic::start(address, |config| {
+        with_admin(config);
+        config.admin.ready_needs_origin = true;
+    })
+    .await;
+    let probes = litequic.probes.unwrap();
+    let (status, reason) = ask(probes, "GET /readyz").await;
+    assert_eq!(status, 503);
+    assert!(
+        reason.starts_with("not ready: no origin is reachable: ") && reason.contains(&address.to_string()),
+        "{reason}"
+    );
+    assert_eq!(ask(probes, "GET /healthz").await.0, 200);
+
+    let _origin = tokio::net::TcpListener::bind(address).await.unwrap();
+    let ready = async {
+        while ask(probes, "GET /readyz").await.0 != 200 {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within("readiness", ready).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_scrape_counts_what_was_served() {
+    let litequic = Litequic::start(origin::demo().await, with_admin).await;
+    let probes = litequic.probes.unwrap();
+    let before = scrape(probes).await;
+    let client = Client::to(&litequic).await;
+    for _ in 0..3 {
+        assert_eq!(client.get("/bytes/1000").await.body.len(), 1000);
+    }
+    assert_eq!(client.get("/status/404").await.status, 404);
+    assert_eq!(client.post("/sink", vec![0; 500]).await.text(), "500\n");
+    litequic.wait_until_idle().await;
+    let after = scrape(probes).await;
+    let table = [
+        ("litequic_connections_total", 1.0),
+        ("litequic_connections_open", 1.0),
+        ("litequic_requests_total{protocol=\"h3\"}", 5.0),
+        ("litequic_requests_open", 0.0),
+        ("litequic_responses_total{class=\"2xx\"}", 4.0),
+        ("litequic_responses_total{class=\"4xx\"}", 1.0),
+        ("litequic_responses_total{class=\"5xx\"}", 0.0),
+        ("litequic_request_body_bytes_total", 500.0),
+        ("litequic_origin_requests_total", 5.0),
+        ("litequic_origin_connections_total", 1.0),
+        ("litequic_malformed_requests_total", 0.0),
+    ];
+    for (key, more) in table {
+        assert_eq!(after[key] - before[key], more, "{key}");
+    }
+    assert!(after["litequic_response_body_bytes_total"] >= 3000.0);
+    assert_eq!(after["litequic_workers"], 1.0);
+    litequic.stop().await;
+}

@@ -266,6 +266,16 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
+async fn an_independent_client_reads_the_trailers() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Client::to(&litequic).await;
+    let answer = client.fetch(client.request(Method::GET, "/trailers").header("te", "trailers"), "").await;
+    assert_eq!(answer.text(), "a trailer follows\n");
+    assert_eq!(answer.trailers.map(|trailers| trailers.len()), Some(1));
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn interim_responses_come_before_the_final_one() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;

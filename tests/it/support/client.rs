@@ -262,11 +262,3 @@ pub(crate) async fn body(stream: &mut Stream) -> Vec<u8> {
     }
     body
 }
-
-/// The code of the reset that ended `stream`.
-pub(crate) fn reset_code(error: &h3::error::StreamError) -> u64 {
-    match error {
-        h3::error::StreamError::RemoteTerminate { code, .. } => code.value(),
-        other => panic!("ended otherwise: {other}"),
-    }
-}

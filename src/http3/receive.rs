@@ -12,6 +12,7 @@ use crate::{
     telemetry::WorkerMetrics,
 };
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use s2n_quic::stream::ReceiveStream;
 use std::{
@@ -142,6 +143,8 @@ pub(super) struct RequestBody {
     /// What `Content-Length` said.
     expected: Option<u64>,
     received: u64,
+    /// Held until the stream's end: what comes after them makes the request malformed, and must do so before it is whole.
+    trailers: Option<HeaderMap>,
     done: bool,
     metrics: Arc<WorkerMetrics>,
 }
@@ -155,25 +158,33 @@ impl RequestBody {
         limits: FieldLimits,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        Self { receiver, ahead, idle: IdleTimer::new(patience), limits, expected, received: 0, done: false, metrics }
+        let idle = IdleTimer::new(patience);
+        Self { receiver, ahead, idle, limits, expected, received: 0, trailers: None, done: false, metrics }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Fault>> {
-        let part = match self.ahead.take() {
-            Some(part) => Some(part),
-            None => match self.receiver.poll_part(cx) {
-                Poll::Ready(part) => part?,
-                Poll::Pending if self.idle.poll_expired(cx).is_ready() => {
-                    self.metrics.timeout_request_body.increment();
-                    return Poll::Ready(Err(Fault::TimedOut));
-                }
-                Poll::Pending => return Poll::Pending,
-            },
-        };
-        self.idle.touch();
-        Poll::Ready(self.take(part))
+        loop {
+            let part = match self.ahead.take() {
+                Some(part) => Some(part),
+                None => match self.receiver.poll_part(cx) {
+                    Poll::Ready(part) => part?,
+                    Poll::Pending if self.idle.poll_expired(cx).is_ready() => {
+                        self.metrics.timeout_request_body.increment();
+                        return Poll::Ready(Err(Fault::TimedOut));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                },
+            };
+            self.idle.touch();
+            let ended = part.is_none();
+            let frame = self.take(part)?;
+            if ended || frame.is_some() {
+                return Poll::Ready(Ok(frame));
+            }
+        }
     }
 
+    /// The body's next frame. `None` at its end, or for trailers, which wait for it.
     fn take(&mut self, part: Option<Part>) -> Result<Option<Frame<Bytes>>, Fault> {
         match part {
             Some(Part::Data(data)) => {
@@ -190,8 +201,8 @@ impl RequestBody {
                     DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
                     DecodeError::TooManyBytes | DecodeError::TooManyFields => Fault::Stream(Code::ExcessiveLoad),
                 })?;
-                let trailers = message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))?;
-                Ok(Some(Frame::trailers(trailers)))
+                self.trailers = Some(message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))?);
+                Ok(None)
             }
             Some(Part::TrailersTooLarge) => {
                 self.metrics.limit_header_bytes.increment();
@@ -199,7 +210,7 @@ impl RequestBody {
             }
             // A request has one header, which was read before its body.
             Some(Part::Header(_) | Part::HeaderTooLarge) => Err(Fault::Connection(Code::FrameUnexpected)),
-            None => self.check_length().map(|()| None),
+            None => self.check_length().map(|()| self.trailers.take().map(Frame::trailers)),
         }
     }
 

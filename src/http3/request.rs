@@ -163,6 +163,8 @@ async fn body<H: Handler>(
             matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE | Method::TRACE);
         let patience = if usually_none { FIN_WAIT } else { Duration::ZERO };
         match timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
+            // Nobody reads a body that is to have no bytes, so that it is found out here.
+            Ok(Ok(Some(Part::Data(_)))) if expected == Some(0) => return Err(Fault::Stream(Code::MessageError)),
             Ok(Ok(Some(part))) => ahead = Some(part),
             Ok(Ok(None)) => return Ok(Body::empty()),
             Ok(Err(fault)) => return Err(fault),

@@ -3,6 +3,11 @@
 mod cli;
 mod config;
 mod drain;
+mod exchange;
 mod layering;
+mod load;
 mod process;
+mod requests;
 mod support;
+mod tls;
+mod workers;

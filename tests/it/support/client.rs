@@ -1,0 +1,275 @@
+//! An HTTP/3 client that shares no code with litequic: h3 on quinn.
+
+use super::{proxy::Litequic, within};
+use bytes::{Buf, Bytes};
+use futures_util::future;
+use h3::client::{RequestStream, SendRequest};
+use h3_quinn::{BidiStream, OpenStreams};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use quinn::{
+    AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller,
+    crypto::rustls::QuicClientConfig,
+    rustls::{
+        self, RootCertStore,
+        pki_types::{CertificateDer, pem::PemObject},
+    },
+    udp::{RecvMeta, Transmit},
+};
+use std::{
+    io::{self, IoSliceMut},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+use tokio::task::JoinHandle;
+
+/// A request in flight: `send_data`, `finish`, `recv_response`, `recv_data`, `split` and so on.
+pub(crate) type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
+
+/// A QUIC connection without HTTP/3 on it.
+pub(crate) struct Quic {
+    pub(crate) endpoint: quinn::Endpoint,
+    pub(crate) connection: quinn::Connection,
+    mute: Arc<AtomicBool>,
+}
+
+impl Quic {
+    /// Connects to `litequic` as `localhost`.
+    pub(crate) async fn to(litequic: &Litequic) -> Self {
+        Self::connect(litequic.address, "localhost", &litequic.cert_pem, quinn::TransportConfig::default()).await
+    }
+
+    /// Connects to `address`, asks for `name`, and trusts `cert_pem` alone.
+    pub(crate) async fn connect(
+        address: SocketAddr,
+        name: &str,
+        cert_pem: &str,
+        transport: quinn::TransportConfig,
+    ) -> Self {
+        Self::try_connect(address, name, cert_pem, transport).await.unwrap()
+    }
+
+    /// The same, for a connection that may fail.
+    pub(crate) async fn try_connect(
+        address: SocketAddr,
+        name: &str,
+        cert_pem: &str,
+        transport: quinn::TransportConfig,
+    ) -> Result<Self, quinn::ConnectionError> {
+        let mut config = quinn::ClientConfig::new(Arc::new(tls(cert_pem)));
+        config.transport_config(Arc::new(transport));
+        Self::with_config(address, name, config).await
+    }
+
+    /// The same, with everything that quinn lets one say.
+    pub(crate) async fn with_config(
+        address: SocketAddr,
+        name: &str,
+        config: quinn::ClientConfig,
+    ) -> Result<Self, quinn::ConnectionError> {
+        let mute = Arc::new(AtomicBool::new(false));
+        let local: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::LOCALHOST, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::LOCALHOST, 0).into(),
+        };
+        let inner = TokioRuntime.wrap_udp_socket(UdpSocket::bind(local).unwrap()).unwrap();
+        let socket = Arc::new(Cable { inner, cut: Arc::clone(&mute) });
+        let runtime = Arc::new(TokioRuntime);
+        let endpoint = quinn::Endpoint::new_with_abstract_socket(Default::default(), None, socket, runtime).unwrap();
+        let connection = within("the handshake", endpoint.connect_with(config, address, name).unwrap()).await?;
+        Ok(Self { endpoint, connection, mute })
+    }
+
+    /// From now on nothing goes out any more, as if the cable were cut: no close, no acknowledgement.
+    pub(crate) fn vanish(&self) {
+        self.mute.store(true, Ordering::Relaxed);
+    }
+
+    /// The application's code with which litequic closes the connection.
+    pub(crate) async fn closed(&self) -> u64 {
+        match within("the connection's close", self.connection.closed()).await {
+            quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
+            other => panic!("closed otherwise: {other}"),
+        }
+    }
+}
+
+fn tls(cert_pem: &str) -> QuicClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h3".to_vec()];
+    config.try_into().unwrap()
+}
+
+/// A socket whose outgoing datagrams can be made to vanish.
+#[derive(Debug)]
+struct Cable {
+    inner: Arc<dyn AsyncUdpSocket>,
+    cut: Arc<AtomicBool>,
+}
+
+impl AsyncUdpSocket for Cable {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.inner).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        if self.cut.load(Ordering::Relaxed) { Ok(()) } else { self.inner.try_send(transmit) }
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.inner.poll_recv(cx, bufs, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.inner.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}
+
+/// A connection with HTTP/3 on it.
+pub(crate) struct Client {
+    pub(crate) quic: Quic,
+    requests: SendRequest<OpenStreams, Bytes>,
+    /// `https://localhost:PORT`
+    base: String,
+    /// How h3 sees the connection end: a GOAWAY whose requests are done, a close.
+    driver: JoinHandle<h3::error::ConnectionError>,
+}
+
+/// A whole response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Option<HeaderMap>,
+}
+
+impl Answer {
+    /// The body as text.
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The one value of `name`.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut all = self.fields.get_all(name).iter();
+        let first = all.next().map(|value| value.to_str().unwrap());
+        assert!(all.next().is_none(), "{name} stands several times");
+        first
+    }
+}
+
+impl Client {
+    /// Connects to `litequic` as `localhost`.
+    pub(crate) async fn to(litequic: &Litequic) -> Self {
+        Self::over(Quic::to(litequic).await, "localhost").await
+    }
+
+    /// The same, with QUIC's settings.
+    pub(crate) async fn with_transport(litequic: &Litequic, transport: quinn::TransportConfig) -> Self {
+        let quic = Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await;
+        Self::over(quic, "localhost").await
+    }
+
+    /// Speaks HTTP/3 over `quic`, to which requests name `host`.
+    pub(crate) async fn over(quic: Quic, host: &str) -> Self {
+        let base = format!("https://{host}:{}", quic.connection.remote_address().port());
+        let connection = h3_quinn::Connection::new(quic.connection.clone());
+        let (mut driver, requests) = within("HTTP/3", h3::client::new(connection)).await.unwrap();
+        let driver = tokio::spawn(async move { future::poll_fn(|cx| driver.poll_close(cx)).await });
+        Self { quic, requests, base, driver }
+    }
+
+    /// A request for `path`.
+    pub(crate) fn request(&self, method: Method, path: &str) -> http::request::Builder {
+        Request::builder().method(method).uri(format!("{}{path}", self.base))
+    }
+
+    /// Sends a request's header and leaves its stream open.
+    pub(crate) async fn open(&self, request: http::request::Builder) -> Stream {
+        within("a stream", self.requests.clone().send_request(request.body(()).unwrap())).await.unwrap()
+    }
+
+    /// Sends a whole request and returns the whole response.
+    pub(crate) async fn fetch(&self, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
+        let mut stream = self.open(request).await;
+        let body = body.into();
+        if !body.is_empty() {
+            within("the upload", stream.send_data(body)).await.unwrap();
+        }
+        within("the upload's end", stream.finish()).await.unwrap();
+        answer(&mut stream).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.fetch(self.request(Method::GET, path), Bytes::new()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Answer {
+        self.fetch(self.request(Method::POST, path), body).await
+    }
+
+    /// Waits for the connection's end as HTTP/3 sees it: after GOAWAY, or a close.
+    pub(crate) async fn ended(self) -> h3::error::ConnectionError {
+        drop(self.requests);
+        within("the connection's end", self.driver).await.unwrap()
+    }
+}
+
+/// The whole response on `stream`.
+pub(crate) async fn answer(stream: &mut Stream) -> Answer {
+    let (parts, ()) = header(stream).await.into_parts();
+    let body = body(stream).await;
+    let trailers = within("trailers", stream.recv_trailers()).await.unwrap();
+    Answer { status: parts.status, fields: parts.headers, body, trailers }
+}
+
+/// The header of the response on `stream`.
+pub(crate) async fn header(stream: &mut Stream) -> Response<()> {
+    within("the response's header", stream.recv_response()).await.unwrap()
+}
+
+/// The rest of the body on `stream`.
+pub(crate) async fn body(stream: &mut Stream) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Some(mut chunk) = within("the response's body", stream.recv_data()).await.unwrap() {
+        body.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
+    }
+    body
+}
+
+/// The code of the reset that ended `stream`.
+pub(crate) fn reset_code(error: &h3::error::StreamError) -> u64 {
+    match error {
+        h3::error::StreamError::RemoteTerminate { code, .. } => code.value(),
+        other => panic!("ended otherwise: {other}"),
+    }
+}

@@ -1,0 +1,23 @@
+//! What the suites share: litequic itself (`proxy`, `binary`), clients (`client`, `raw`), origins (`origin`), and the
+//! programs that some tests need (`needs`).
+
+pub(crate) mod binary;
+pub(crate) mod client;
+pub(crate) mod needs;
+pub(crate) mod origin;
+pub(crate) mod proxy;
+pub(crate) mod raw;
+
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Longer than anything that a test waits for.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Waits for `event`; fails with `what` if it does not come.
+pub(crate) async fn within<T>(what: &str, event: impl Future<Output = T>) -> T {
+    match timeout(DEADLINE, event).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not happen within {DEADLINE:?}"),
+    }
+}

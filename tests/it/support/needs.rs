@@ -1,0 +1,46 @@
+//! Programs that a test needs and a machine may lack. Without one the test is skipped, and says so; with
+//! `LITEQUIC_REQUIRE` in the environment, as in CI, it fails instead, so that nothing goes untested unnoticed.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Says that a test is skipped and why, or fails it.
+pub(crate) fn skip(why: &str) {
+    assert!(env::var_os("LITEQUIC_REQUIRE").is_none(), "LITEQUIC_REQUIRE is set, but {why}");
+    // Past the harness, which would show it of tests that fail alone.
+    let _ = writeln!(io::stderr(), "skipped: {why}");
+}
+
+/// Where the program `name` is: in `PATH`, or where Debian keeps servers.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = in_path(name, &path);
+    if found.is_none() {
+        skip(&format!("there is no {name}"));
+    }
+    found
+}
+
+/// A Python that can import `module`: the one that `LITEQUIC_PYTHON` names, or `python3`.
+pub(crate) fn python_module(module: &str) -> Option<PathBuf> {
+    let python = match env::var_os("LITEQUIC_PYTHON") {
+        Some(python) => PathBuf::from(python),
+        None => program("python3")?,
+    };
+    let import = Command::new(&python).args(["-c", &format!("import {module}")]).stderr(Stdio::null()).status();
+    if import.is_ok_and(|status| status.success()) {
+        return Some(python);
+    }
+    skip(&format!("{} cannot import {module} (tests/it/requirements.txt)", python.display()));
+    None
+}
+
+fn in_path(name: &str, path: &OsString) -> Option<PathBuf> {
+    let folders = env::split_paths(path).chain([Path::new("/usr/sbin").into()]);
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
+}

@@ -1,0 +1,113 @@
+//! The whole product in this process: workers, QUIC, HTTP/3, the proxy; certificates made on the spot.
+
+use super::{DEADLINE, within};
+use litequic::{
+    app::{self, Options, WorkerDied},
+    config::{Config, OriginAddress, Workers},
+    lifecycle::{Lifecycle, Phase},
+    telemetry::{Metrics, WorkerMetrics},
+    tls::{self, CertificateStore},
+};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU16,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+/// The names that its certificate covers, besides the addresses of this machine.
+const NAMES: [&str; 6] = ["localhost", "127.0.0.1", "::1", "a.test", "b.test", "*.wild.test"];
+/// Between two looks at a counter.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A litequic that serves. [`stop`](Self::stop) it at the test's end to see that it ends in order.
+pub(crate) struct Litequic {
+    /// The first of `addresses`.
+    pub(crate) address: SocketAddr,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) probes: Option<SocketAddr>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lifecycle: Lifecycle,
+    /// What a client has to trust.
+    pub(crate) cert_pem: String,
+    ended: JoinHandle<Result<(), WorkerDied>>,
+}
+
+impl Litequic {
+    /// Starts one worker on 127.0.0.1 before the origin at `origin`, after `edit` has changed what it likes.
+    pub(crate) async fn start(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Self {
+        let host = origin.ip().to_string();
+        let origin = OriginAddress::Tcp { host, port: origin.port() };
+        let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+        config.listen.workers = Workers::Count(NonZeroU16::MIN);
+        edit(&mut config);
+        Self::with_config(&config).await
+    }
+
+    /// Starts it with exactly `config`, but for the certificate.
+    pub(crate) async fn with_config(config: &Config) -> Self {
+        let certificate = tls::self_signed(NAMES).unwrap();
+        let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+        Self::with_certificates(config, store, certificate.cert_pem).await
+    }
+
+    /// Starts it with exactly `config` and `store`, of which clients should trust `cert_pem`.
+    pub(crate) async fn with_certificates(config: &Config, store: CertificateStore, cert_pem: String) -> Self {
+        let running = app::start(config, store, Options::default(), |proxy| proxy).await.unwrap();
+        Self {
+            address: running.addresses[0],
+            addresses: running.addresses.clone(),
+            admin: running.admin,
+            probes: running.probes,
+            metrics: Arc::clone(&running.metrics),
+            lifecycle: running.lifecycle.clone(),
+            cert_pem,
+            ended: tokio::spawn(running.wait()),
+        }
+    }
+
+    /// What `read` finds, summed over all workers.
+    pub(crate) fn sum(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
+        self.metrics.sum(read)
+    }
+
+    /// Waits until `condition` holds of a sum over all workers; fails with the last value.
+    pub(crate) async fn wait_until(
+        &self,
+        what: &str,
+        read: impl Fn(&WorkerMetrics) -> u64,
+        condition: impl Fn(u64) -> bool,
+    ) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let value = self.sum(&read);
+            if condition(value) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: it is {value}");
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Waits until no request is open and nothing is held for any.
+    pub(crate) async fn wait_until_idle(&self) {
+        self.wait_until("requests_open = 0", |worker| worker.requests_open.get(), |open| open == 0).await;
+        self.wait_until("send_buffered = 0", |worker| worker.send_buffered.get(), |held| held == 0).await;
+    }
+
+    /// Stops it at once, and checks that every worker ends in order.
+    pub(crate) async fn stop(self) {
+        self.lifecycle.advance(Phase::Stopping);
+        self.ended().await;
+    }
+
+    /// Waits until it has ended in order, which somebody told it to.
+    pub(crate) async fn ended(self) {
+        within("litequic's end", self.ended).await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,288 @@
+//! HTTP/3 by hand: whatever bytes a test likes on QUIC streams, and what comes back. It encodes by itself; only the
+//! responses' field sections are read with litequic's decoder, which h3 checks elsewhere.
+
+use super::{client::Quic, proxy::Litequic, within};
+use bytes::Bytes;
+use litequic::http3::qpack;
+use quinn::{ReadError, RecvStream, SendStream, VarInt};
+
+/// Frame types (RFC 9114 §7.2).
+pub(crate) const DATA: u64 = 0x00;
+pub(crate) const HEADERS: u64 = 0x01;
+pub(crate) const CANCEL_PUSH: u64 = 0x03;
+pub(crate) const SETTINGS: u64 = 0x04;
+pub(crate) const PUSH_PROMISE: u64 = 0x05;
+pub(crate) const GOAWAY: u64 = 0x07;
+pub(crate) const MAX_PUSH_ID: u64 = 0x0d;
+/// A type of which RFC 9114 §7.2.8 says that it means nothing.
+pub(crate) const RESERVED: u64 = 0x21;
+
+/// A QUIC integer (RFC 9000 §16).
+pub(crate) fn varint(value: u64) -> Vec<u8> {
+    match value {
+        0..0x40 => vec![value.to_be_bytes()[7]],
+        0x40..0x4000 => (value | 0x4000).to_be_bytes()[6..].to_vec(),
+        0x4000..0x4000_0000 => (value | 0x8000_0000).to_be_bytes()[4..].to_vec(),
+        _ => (value | 0xc000_0000_0000_0000).to_be_bytes().to_vec(),
+    }
+}
+
+/// A frame.
+pub(crate) fn frame(kind: u64, payload: impl AsRef<[u8]>) -> Vec<u8> {
+    let payload = payload.as_ref();
+    [varint(kind), varint(payload.len() as u64), payload.to_vec()].concat()
+}
+
+/// A DATA frame.
+pub(crate) fn data(payload: impl AsRef<[u8]>) -> Vec<u8> {
+    frame(DATA, payload)
+}
+
+/// A HEADERS frame of `fields`, in their order and with whatever bytes they have.
+pub(crate) fn headers<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8> {
+    frame(HEADERS, section(fields))
+}
+
+/// A field section of literals without Huffman coding (RFC 9204 §4.5.6).
+pub(crate) fn section<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8> {
+    let mut section = vec![0, 0];
+    for (name, value) in fields {
+        for (prefix, flags, text) in [(3, 0x20, name.as_ref()), (7, 0, value.as_ref())] {
+            let (limit, mut rest) = ((1 << prefix) - 1, text.len());
+            if rest < limit {
+                section.push(flags | u8::try_from(rest).unwrap());
+            } else {
+                section.push(flags | u8::try_from(limit).unwrap());
+                rest -= limit;
+                while rest >= 128 {
+                    section.push(u8::try_from(rest % 128).unwrap() | 128);
+                    rest /= 128;
+                }
+                section.push(u8::try_from(rest).unwrap());
+            }
+            section.extend_from_slice(text);
+        }
+    }
+    section
+}
+
+/// The pseudo-headers of a request for `path` at localhost.
+pub(crate) fn pseudo<'a>(method: &'a str, path: &'a str) -> Vec<(&'a str, &'a str)> {
+    vec![(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
+}
+
+/// A connection on which nothing is sent that the test does not send.
+pub(crate) struct Raw {
+    pub(crate) quic: Quic,
+    /// Kept: dropping it would end the control stream.
+    control: Option<SendStream>,
+}
+
+impl Raw {
+    /// Connects, and opens a control stream with empty SETTINGS.
+    pub(crate) async fn to(litequic: &Litequic) -> Self {
+        let mut raw = Self::bare(litequic).await;
+        let control = raw.uni(&[vec![0x00], frame(SETTINGS, [])].concat()).await;
+        raw.control = Some(control);
+        raw
+    }
+
+    /// Connects, and nothing else.
+    pub(crate) async fn bare(litequic: &Litequic) -> Self {
+        Self { quic: Quic::to(litequic).await, control: None }
+    }
+
+    /// The control stream of [`Raw::to`].
+    pub(crate) fn control(&mut self) -> &mut SendStream {
+        self.control.as_mut().unwrap()
+    }
+
+    /// Opens a unidirectional stream that begins with `bytes`, and leaves it open.
+    pub(crate) async fn uni(&self, bytes: &[u8]) -> SendStream {
+        let mut stream = within("a stream", self.quic.connection.open_uni()).await.unwrap();
+        // An error means that litequic closed already, which tests look for elsewhere.
+        let _ = stream.write_all(bytes).await;
+        stream
+    }
+
+    /// Opens a request stream that begins with `bytes`, and leaves it open.
+    pub(crate) async fn open(&self, bytes: &[u8]) -> Exchange {
+        let (send, receive) = within("a stream", self.quic.connection.open_bi()).await.unwrap();
+        let mut exchange = Exchange { send, receive };
+        exchange.send(bytes).await;
+        exchange
+    }
+
+    /// Sends `bytes` and FIN on a request stream, and returns what comes back.
+    pub(crate) async fn ask(&self, bytes: &[u8]) -> Outcome {
+        let mut exchange = self.open(bytes).await;
+        exchange.finish();
+        exchange.outcome().await
+    }
+}
+
+/// A request stream.
+pub(crate) struct Exchange {
+    pub(crate) send: SendStream,
+    pub(crate) receive: RecvStream,
+}
+
+/// What came back on a request stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Responses, the last one whole.
+    Response(Response),
+    /// RESET_STREAM with this code.
+    Reset(u64),
+    /// The connection was closed with this code.
+    Closed(u64),
+}
+
+/// A whole response and the interim ones before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Response {
+    /// 1xx
+    pub(crate) interim: Vec<Fields>,
+    pub(crate) fields: Fields,
+    pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Option<Fields>,
+    /// How many DATA frames there were.
+    pub(crate) data_frames: usize,
+}
+
+/// A field section.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Fields(pub(crate) Vec<(String, String)>);
+
+impl Fields {
+    /// The one value of `name`.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let mut all = self.0.iter().filter(|field| field.0 == name);
+        let value = all.next().map(|field| field.1.as_str());
+        assert!(all.next().is_none(), "{name} stands several times");
+        value
+    }
+
+    /// `:status`
+    pub(crate) fn status(&self) -> u16 {
+        self.get(":status").unwrap().parse().unwrap()
+    }
+}
+
+impl Outcome {
+    /// The status of a whole response.
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Self::Response(response) => response.fields.status(),
+            other => panic!("no response: {other:?}"),
+        }
+    }
+
+    /// The response.
+    pub(crate) fn response(self) -> Response {
+        match self {
+            Self::Response(response) => response,
+            other => panic!("no response: {other:?}"),
+        }
+    }
+}
+
+impl Exchange {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        // An error means that litequic has stopped or closed already, which the outcome says.
+        let _ = within("flow control", self.send.write_all(bytes)).await;
+    }
+
+    /// FIN
+    pub(crate) fn finish(&mut self) {
+        // An error means that litequic has stopped the stream, which the outcome says.
+        let _ = self.send.finish();
+    }
+
+    /// The code of litequic's STOP_SENDING; `None` if it read everything.
+    pub(crate) async fn stopped(&mut self) -> Option<u64> {
+        within("STOP_SENDING", self.send.stopped()).await.unwrap().map(VarInt::into_inner)
+    }
+
+    /// Whatever ends the response.
+    pub(crate) async fn outcome(&mut self) -> Outcome {
+        let mut all = Vec::new();
+        loop {
+            match within("the response", self.receive.read_chunk(usize::MAX, true)).await {
+                Ok(Some(chunk)) => all.extend_from_slice(&chunk.bytes),
+                Ok(None) => return Outcome::Response(parse(&all)),
+                Err(ReadError::Reset(code)) => return Outcome::Reset(code.into_inner()),
+                Err(ReadError::ConnectionLost(quinn::ConnectionError::ApplicationClosed(close))) => {
+                    return Outcome::Closed(close.error_code.into_inner());
+                }
+                Err(other) => panic!("ended otherwise: {other}"),
+            }
+        }
+    }
+
+    /// Reads until the response has a header that is no interim one, and returns it; a body that came with it is lost.
+    pub(crate) async fn header(&mut self) -> Fields {
+        let mut all = Vec::new();
+        loop {
+            let chunk = within("the response's header", self.receive.read_chunk(usize::MAX, true)).await.unwrap();
+            all.extend_from_slice(&chunk.expect("a header").bytes);
+            let mut rest = &all[..];
+            while let Some((HEADERS, payload, next)) = next_frame(rest) {
+                let fields = decode(payload);
+                if fields.status() >= 200 {
+                    return fields;
+                }
+                rest = next;
+            }
+        }
+    }
+}
+
+fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let first = *bytes.first()?;
+    let length = 1 << (first >> 6);
+    let (integer, rest) = bytes.split_at_checked(length)?;
+    let value = integer.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    Some((value & ((1 << (8 * length as u64 - 2)) - 1), rest))
+}
+
+/// The first whole frame of `bytes`: type, payload, what follows.
+fn next_frame(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
+    let (kind, rest) = read_varint(bytes)?;
+    let (length, rest) = read_varint(rest)?;
+    let (payload, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    Some((kind, payload, rest))
+}
+
+fn decode(section: &[u8]) -> Fields {
+    let limits = qpack::FieldLimits { bytes: usize::MAX, fields: usize::MAX };
+    let fields = qpack::decode(Bytes::copy_from_slice(section), &limits).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    Fields(fields.iter().map(|field| (text(field.name.as_bytes()), text(&field.value))).collect())
+}
+
+fn parse(mut bytes: &[u8]) -> Response {
+    let mut response = Response::default();
+    while !bytes.is_empty() {
+        let (kind, payload, rest) = next_frame(bytes).expect("whole frames");
+        bytes = rest;
+        let begun = !response.fields.0.is_empty();
+        match kind {
+            HEADERS if begun => {
+                assert!(response.trailers.replace(decode(payload)).is_none(), "trailers twice");
+            }
+            HEADERS => match decode(payload) {
+                fields if fields.status() < 200 => response.interim.push(fields),
+                fields => response.fields = fields,
+            },
+            DATA => {
+                assert!(begun && response.trailers.is_none(), "DATA out of order");
+                response.data_frames += 1;
+                response.body.extend_from_slice(payload);
+            }
+            other => panic!("a frame of type {other:#x}"),
+        }
+    }
+    assert!(!response.fields.0.is_empty(), "a stream without a response");
+    response
+}

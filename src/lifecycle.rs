@@ -2,7 +2,7 @@
 //!
 //! The control thread moves the state forward; workers and connections watch it. It never moves back.
 
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinError};
 
 /// Where the process stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +67,16 @@ impl Watch {
     pub async fn reached(&mut self, phase: Phase) {
         // An error means that the sender is gone: nothing moves the state any more, and the process ends.
         let _ = self.0.wait_for(|now| *now >= phase).await;
+    }
+}
+
+/// For whoever joins a worker's tasks: a task that panicked takes its worker with it, and that the process, so that
+/// nothing goes on half broken.
+pub fn pass_panic_on(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
     }
 }
 

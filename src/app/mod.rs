@@ -7,17 +7,19 @@ use crate::{
     config::{CertificateFiles, Config, Timeouts, Workers},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
-    net::{self, BindError, Cpus, Steering},
+    net::{self, BindError, Steering},
     proxy::{self, Proxy, Routing},
     quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
-    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore},
+    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
 };
 use arc_swap::ArcSwap;
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
+    num::NonZeroUsize,
     sync::Arc,
+    thread,
     time::Duration,
 };
 use tokio::{
@@ -142,7 +144,7 @@ pub async fn start<H: Handler>(
     let layout = Layout::new(ServerId::default());
     let secrets = Arc::new(Secrets::random().map_err(|_| StartError::Random)?);
     let resolver = CertificateResolver::new(certificates);
-    let tls = tls::server_config(Arc::clone(&resolver), options.key_log)?;
+    let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?);
 
     let (addresses, mut sockets) = bind(config, count, &layout)?;
     let (admin, probes) = (bind_admin(config).await)?;
@@ -167,7 +169,7 @@ pub async fn start<H: Handler>(
             endpoint: EndpointParts {
                 limits: config.limits,
                 timeouts: config.timeouts,
-                tls: Arc::clone(&tls),
+                tls: tls.clone(),
                 secrets: Arc::clone(&secrets),
                 layout,
                 generation: 0,
@@ -212,11 +214,13 @@ pub async fn start<H: Handler>(
     })
 }
 
+/// The standard library reads the affinity mask and the cgroups' quotas, versions 1 and 2; a quota of 1.5 counts as 1.
 fn worker_count(workers: Workers) -> usize {
-    match workers {
-        Workers::Auto => Cpus::detect().workers().get().min(MAX_WORKERS),
-        Workers::Count(count) => usize::from(count.get()).min(MAX_WORKERS),
-    }
+    let count = match workers {
+        Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        Workers::Count(count) => usize::from(count.get()),
+    };
+    count.min(MAX_WORKERS)
 }
 
 /// For each address: one socket a worker, in the order of the workers, which is how the kernel's program counts them.

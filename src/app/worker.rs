@@ -4,11 +4,11 @@ use super::StartError;
 use crate::{
     exchange::Handler,
     http3::{self, Front},
-    lifecycle::{Phase, Watch},
+    lifecycle::{Phase, Watch, pass_panic_on},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, WorkerIndex},
     telemetry::Heartbeat,
-    tls::CertificateResolver,
+    tls::{CertificateResolver, ServerTls},
 };
 use arc_swap::ArcSwap;
 use s2n_quic::Server;
@@ -29,7 +29,7 @@ pub(super) struct Plan {
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
-    pub(super) endpoint: EndpointParts,
+    pub(super) endpoint: EndpointParts<ServerTls>,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
@@ -129,7 +129,11 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         };
         select! {
             () = beat => {}
-            () = async { while endpoints.join_next().await.is_some() {} } => {}
+            () = async {
+                while let Some(ended) = endpoints.join_next().await {
+                    pass_panic_on(ended);
+                }
+            } => {}
         }
     });
 }
@@ -146,7 +150,7 @@ async fn accept<H: Handler>(mut server: Server, handler: Rc<H>, front: Rc<Front>
                 }
                 None => break,
             },
-            Some(_) = connections.join_next() => {}
+            Some(ended) = connections.join_next() => pass_panic_on(ended),
             () = watch.reached(Phase::Draining), if !draining => draining = true,
         }
         if draining && connections.is_empty() {

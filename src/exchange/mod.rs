@@ -2,11 +2,9 @@
 //! Knows neither side.
 
 mod body;
-mod idle;
 mod interim;
 
 pub use body::{Body, BodyError};
-pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
 
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};

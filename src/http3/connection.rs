@@ -1,34 +1,22 @@
 //! One HTTP/3 connection: accepts its streams, holds it to the rules, and ends it with GOAWAY (RFC 9114 §5.2).
 
 use super::{
-    budget::{Budget, Lease},
     control,
     error::Code,
-    frame::{Endpoint, encode_goaway},
-    qpack::FieldLimits,
+    frame::encode_goaway,
+    front::{Connection, Front, client_of},
     request,
-    send::{Sender, application_error},
+    send::application_error,
     settings::Settings,
-    uni::{StreamType, UniStreams},
+    uni::StreamType,
 };
 use crate::{
-    config::{Limits, Timeouts},
-    exchange::{Client, Handler, Protocol},
-    lifecycle::{Phase, Watch},
-    telemetry::WorkerMetrics,
+    exchange::Handler,
+    lifecycle::{Phase, pass_panic_on},
 };
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
 use s2n_quic::stream::{PeerStream, SendStream};
-use std::{
-    cell::{Cell, RefCell},
-    future::poll_fn,
-    net::SocketAddr,
-    pin::pin,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, future::poll_fn, pin::pin, rc::Rc, time::Duration};
 use tokio::{select, sync::Notify, task::JoinSet, time::timeout};
 
 /// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is told to go elsewhere
@@ -36,106 +24,13 @@ use tokio::{select, sync::Notify, task::JoinSet, time::timeout};
 const LAST_POSSIBLE_ID: u64 = (1 << 62) - 4;
 /// How long the first GOAWAY's acknowledgement, a round trip, is waited for at most.
 const ROUND_TRIP_WAIT: Duration = Duration::from_secs(1);
-/// Unidirectional streams of unknown types (RFC 9114 §6.2.3) that a connection may open in all, to keep reserved types
-/// from becoming a flood.
-const MAX_UNKNOWN_STREAMS: u64 = 1_000;
-
-/// Whether the certificate served for a server name (SNI) covers a host.
-pub type Covers = dyn Fn(Option<&str>, &str) -> bool;
-
-/// What the connections of one worker share.
-pub struct Front {
-    pub(super) limits: Limits,
-    pub(super) timeouts: Timeouts,
-    pub(super) field_limits: FieldLimits,
-    pub(super) metrics: Arc<WorkerMetrics>,
-    pub(super) covers: Box<Covers>,
-    budget: Rc<Budget>,
-    watch: Watch,
-}
-
-impl Front {
-    /// A worker's front door.
-    pub fn new(
-        limits: Limits,
-        timeouts: Timeouts,
-        metrics: Arc<WorkerMetrics>,
-        covers: Box<Covers>,
-        watch: Watch,
-    ) -> Self {
-        let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
-        let budget = Budget::for_worker(limits.worker_send_buffer);
-        Self { limits, timeouts, field_limits, metrics, covers, budget, watch }
-    }
-
-    /// Writes down how many response bytes are held; to be called now and then.
-    pub fn observe(&self) {
-        self.metrics.send_buffered.set(self.budget.used());
-    }
-
-    pub(super) fn count_response(&self, status: StatusCode) {
-        match status.as_u16() / 100 {
-            1 => self.metrics.responses_1xx.increment(),
-            2 => self.metrics.responses_2xx.increment(),
-            3 => self.metrics.responses_3xx.increment(),
-            4 => self.metrics.responses_4xx.increment(),
-            _ => self.metrics.responses_5xx.increment(),
-        }
-    }
-}
-
-/// One connection, as its streams see it.
-pub(super) struct Connection<H> {
-    pub(super) front: Rc<Front>,
-    pub(super) handler: Rc<H>,
-    pub(super) client: Rc<Client>,
-    /// Which unidirectional streams the client has opened.
-    pub(super) uni: RefCell<UniStreams>,
-    /// Requests accepted so far.
-    pub(super) accepted: Cell<u64>,
-    budget: Rc<Budget>,
-    handle: s2n_quic::connection::Handle,
-    unknown_streams: Cell<u64>,
-}
-
-impl<H> Connection<H> {
-    /// Closes the connection because the client broke a rule (RFC 9114 §8).
-    pub(super) fn fail(&self, code: Code) {
-        self.front.metrics.connection_errors.increment();
-        tracing::debug!(client = %self.client.address, error = %code, "closing an HTTP/3 connection");
-        self.handle.close(application_error(code));
-    }
-
-    pub(super) fn sender(&self, stream: SendStream) -> Sender {
-        let limit = u64::from(self.front.limits.stream_send_buffer);
-        let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
-        Sender::new(stream, lease, limit, self.front.timeouts.send, Arc::clone(&self.front.metrics))
-    }
-
-    /// Counts a stream of an unknown type; false once there were too many.
-    pub(super) fn tolerates_unknown_stream(&self) -> bool {
-        self.unknown_streams.set(self.unknown_streams.get() + 1);
-        self.unknown_streams.get() <= MAX_UNKNOWN_STREAMS
-    }
-}
 
 /// Serves a connection until it ends. Dropping the future ends its requests and the connection.
 pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>, front: Rc<Front>) {
-    let Some(client) = client(&connection) else { return }; // gone already
+    let Some(client) = client_of(&connection) else { return }; // gone already
     let (handle, mut acceptor) = connection.split();
-    let connection = Rc::new(Connection {
-        budget: Budget::for_connection(u64::from(front.limits.connection_send_buffer)),
-        client: Rc::new(client),
-        uni: RefCell::new(UniStreams::new(Endpoint::Client)),
-        accepted: Cell::new(0),
-        unknown_streams: Cell::new(0),
-        handle,
-        handler,
-        front,
-    });
+    let connection = Rc::new(Connection::new(handle, client, handler, front));
     let front = &connection.front;
-    front.metrics.connections.increment();
-    front.metrics.connections_open.increment();
 
     let mut requests = JoinSet::new();
     let mut unidirectional = JoinSet::new();
@@ -143,7 +38,8 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
     let next_id = Cell::new(0);
     // From this stream ID on requests are refused: they were not processed, and may be sent again elsewhere.
     let refused_from = Cell::new(None);
-    let mut stopping = front.watch.clone();
+    let mut watch = front.watch.clone();
+    let mut stopping = pin!(watch.reached(Phase::Stopping));
     let mut goaway = pin!(goaway(&connection, &exhausted, &next_id, &refused_from));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
@@ -169,10 +65,10 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
                 }
                 Ok(None) | Err(_) => break None, // the connection is gone
             },
-            Some(_) = requests.join_next() => {}
-            Some(_) = unidirectional.join_next() => {}
+            Some(ended) = requests.join_next() => pass_panic_on(ended),
+            Some(ended) = unidirectional.join_next() => pass_panic_on(ended),
             stream = &mut goaway, if control_after_goaway.is_none() => control_after_goaway = Some(stream),
-            () = stopping.reached(Phase::Stopping) => break Some(Code::NoError),
+            () = &mut stopping => break Some(Code::NoError),
         }
         if control_after_goaway.is_some() && requests.is_empty() {
             break Some(Code::NoError);
@@ -182,17 +78,6 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
     if let Some(code) = code {
         connection.handle.close(application_error(code));
     }
-    front.metrics.connections_open.decrement();
-}
-
-fn client(connection: &s2n_quic::Connection) -> Option<Client> {
-    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-    Some(Client {
-        address: plain(connection.remote_addr().ok()?),
-        local: plain(connection.local_addr().ok()?),
-        protocol: Protocol::Http3,
-        server_name: connection.server_name().ok()?.map(|name| Arc::from(name.to_ascii_lowercase())),
-    })
 }
 
 /// A request that came after GOAWAY (RFC 9114 §5.2).

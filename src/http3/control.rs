@@ -1,9 +1,9 @@
 //! The client's unidirectional streams: its control stream, its QPACK streams, and those of unknown types.
 
 use super::{
-    connection::Connection,
     error::Code,
     frame::{ControlStream, Endpoint},
+    front::Connection,
     qpack::{DecoderStream, EncoderStream},
     send::application_error,
     uni::StreamType,

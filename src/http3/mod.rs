@@ -18,9 +18,12 @@ pub mod varint;
 mod budget;
 mod connection;
 mod control;
+mod front;
+mod idle;
 mod receive;
 mod request;
 mod send;
 
-pub use connection::{Covers, Front, serve};
+pub use connection::serve;
 pub use error::Code;
+pub use front::{Covers, Front};

@@ -3,14 +3,12 @@
 use super::{
     error::Code,
     frame::{MessageStream, Part},
+    idle::IdleTimer,
     message,
     qpack::{self, DecodeError, FieldLimits},
     send::application_error,
 };
-use crate::{
-    exchange::{BodyError, IdleTimer},
-    telemetry::WorkerMetrics,
-};
+use crate::{exchange::BodyError, telemetry::WorkerMetrics};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};

@@ -1,9 +1,9 @@
 //! One request stream, from its first byte to the acknowledgement of its last.
 
 use super::{
-    connection::Connection,
     error::Code,
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    front::Connection,
     message::{self, Rejection},
     qpack::{self, DecodeError},
     receive::{Fault, Receiver, RequestBody, Verdict},

@@ -16,6 +16,8 @@ pub(super) enum Error {
     // The client's.
     #[error("the request names no host")]
     NoAuthority,
+    #[error("litequic is no tunnel")]
+    Tunnel,
     #[error("no route leads there")]
     NoRoute,
     #[error("the request's body is larger than allowed")]
@@ -61,6 +63,7 @@ impl Error {
     pub(super) const fn table(self) -> (StatusCode, &'static str) {
         match self {
             Self::NoAuthority => (StatusCode::BAD_REQUEST, "http_request_error"),
+            Self::Tunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "http_request_denied"),
             Self::ClientTooSlow => (StatusCode::REQUEST_TIMEOUT, "http_request_error"),

@@ -39,7 +39,8 @@ impl Framing {
 ///
 /// # Errors
 ///
-/// [`Error::NoAuthority`] where the request names no host that could become `Host`.
+/// [`Error::NoAuthority`] where the request names no host that could become `Host`; [`Error::Tunnel`] for CONNECT,
+/// which hyper would make a tunnel of.
 pub(super) fn translate(
     parts: &mut request::Parts,
     framing: Framing,
@@ -48,6 +49,9 @@ pub(super) fn translate(
     id: &HeaderValue,
     trusted: bool,
 ) -> Result<(), Error> {
+    if parts.method == Method::CONNECT {
+        return Err(Error::Tunnel);
+    }
     let uri = std::mem::take(&mut parts.uri).into_parts();
     let fields = &mut parts.headers;
 

@@ -11,7 +11,6 @@ use crate::{
     config::{Limits, Timeouts},
     telemetry::WorkerMetrics,
 };
-use rustls::ServerConfig;
 use s2n_quic::{
     Server,
     provider::{io, limits as connection, tls},
@@ -31,15 +30,16 @@ const MAX_MTU: u16 = 1500;
 const RECEIVE_QUEUE: usize = 32 * 65_535;
 /// Octets that datagrams to send wait in: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
 const SEND_QUEUE: usize = 16 * 10 * MAX_MTU as usize;
+
 /// What an endpoint is made of, beside its socket. Cheap to clone: one for each endpoint of a worker.
 #[derive(Debug, Clone)]
-pub struct EndpointParts {
+pub struct EndpointParts<T> {
     /// What a client may do at most.
     pub limits: Limits,
     /// How long litequic waits.
     pub timeouts: Timeouts,
-    /// Certificates, the same for all workers.
-    pub tls: Arc<ServerConfig>,
+    /// The server's side of TLS: certificates and the key of session tickets, the same for all workers.
+    pub tls: T,
     /// Token keys, the same for all workers.
     pub secrets: Arc<Secrets>,
     /// The shape of the connection IDs, the same for all workers.
@@ -72,7 +72,11 @@ pub enum StartError {
 /// # Errors
 ///
 /// [`StartError`]: the operator's to mend, or ours.
-pub fn start(socket: UdpSocket, worker: WorkerIndex, parts: &EndpointParts) -> Result<Server, StartError> {
+pub fn start<T: tls::Provider + Clone>(
+    socket: UdpSocket,
+    worker: WorkerIndex,
+    parts: &EndpointParts<T>,
+) -> Result<Server, StartError> {
     let io = io::tokio::Builder::default()
         .with_rx_socket(socket)?
         .with_max_mtu(MAX_MTU)?
@@ -86,7 +90,7 @@ pub fn start(socket: UdpSocket, worker: WorkerIndex, parts: &EndpointParts) -> R
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
-        .with_tls(tls::rustls::Server::from(Arc::clone(&parts.tls)))
+        .with_tls(parts.tls.clone())
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_connection_id(ids))
@@ -122,7 +126,7 @@ mod tests {
     use super::*;
     use crate::quic::{ConnectError, connect};
     use rustls::{
-        ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+        ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
         client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         crypto::{CryptoProvider, aws_lc_rs},
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
@@ -175,7 +179,7 @@ mod tests {
         Arc::new(aws_lc_rs::default_provider())
     }
 
-    fn parts(limits: Limits) -> EndpointParts {
+    fn parts(limits: Limits) -> EndpointParts<tls::rustls::Server> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
         let mut tls = ServerConfig::builder_with_provider(provider())
@@ -188,7 +192,7 @@ mod tests {
         EndpointParts {
             limits,
             timeouts: Timeouts::default(),
-            tls: Arc::new(tls),
+            tls: tls::rustls::Server::from(tls),
             secrets: Arc::new(Secrets::random().unwrap()),
             layout: Layout::default(),
             generation: 0,
@@ -209,7 +213,7 @@ mod tests {
     }
 
     /// An endpoint that sends back what it gets. Its task ends with the test's runtime.
-    fn echo(parts: &EndpointParts, worker: u8) -> SocketAddr {
+    fn echo(parts: &EndpointParts<tls::rustls::Server>, worker: u8) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();

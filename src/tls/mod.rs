@@ -1,14 +1,18 @@
-//! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, and the client's side for
-//! `litequic get`.
+//! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, the server's sessions with their
+//! tickets, and the client's side for `litequic get`.
 
 mod certificate;
 mod client;
+mod keys;
+mod provider;
 mod resolver;
 mod self_signed;
 mod server;
+mod session;
 
 pub use certificate::{Certificate, CertificateError, Names};
 pub use client::{Trust, TrustError, client_config};
+pub use provider::{ServerTls, ServersOnly};
 pub use resolver::{CertificateResolver, CertificateStore};
 pub use self_signed::{SelfSigned, self_signed};
 pub use server::server_config;

@@ -1,13 +1,20 @@
 //! The integration tests: one binary, a module a subject.
 #![cfg(test)]
+
+mod aioquic;
+mod browser;
 mod cli;
 mod config;
+mod docs;
 mod drain;
 mod exchange;
+mod failures;
 mod layering;
 mod load;
+mod nginx;
 mod process;
 mod requests;
+mod resumption;
 mod support;
 mod tls;
 mod workers;

@@ -7,7 +7,7 @@
 //! | `/image/N.svg` | an image |
 //! | `/bytes/N` | N bytes, `k`, `M`, `G` as suffixes of powers of 1000; byte i is i mod 251; takes `Range` |
 //! | `/echo` (POST, PUT) | the request's body, streamed back |
-//! | `/sink` (POST, PUT) | how many bytes the request's body had |
+//! | `/sink` (POST, PUT) | how many bytes the request's body had, and their SHA-256 |
 //! | `/slow/MS` | after MS milliseconds |
 //! | `/drip/N/MS` | N chunks, one each MS milliseconds |
 //! | `/status/CODE` | with that status |

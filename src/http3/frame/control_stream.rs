@@ -175,9 +175,12 @@ mod tests {
         (letters, Ok(()))
     }
 
+    /// Who sends what, what is understood of it, and how it ends.
+    type Case<'a> = (Endpoint, &'a [&'a [u8]], &'a str, Result<(), Code>);
+
     #[test]
     fn a_control_stream_says_settings_once_and_first_and_then_what_its_side_may() {
-        let table: [(Endpoint, &[&[u8]], &str, Result<(), Code>); 28] = [
+        let table: [Case<'_>; 28] = [
             (Client, &[SETTINGS], "S", Ok(())),
             (Client, &[SETTINGS, UNKNOWN], "S", Ok(())),
             // PRIORITY_UPDATE (RFC 9218)

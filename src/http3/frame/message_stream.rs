@@ -161,9 +161,12 @@ mod tests {
         }
     }
 
+    /// What is sent, what is understood of it, and how it ends.
+    type Case<'a> = (&'a [&'a [u8]], &'a str, Result<(), Code>);
+
     #[test]
     fn a_request_is_a_header_a_body_and_trailers_in_that_order() {
-        let table: [(&[&[u8]], &str, Result<(), Code>); 22] = [
+        let table: [Case<'_>; 22] = [
             (&[HEADERS], "H", Ok(())),
             (&[HEADERS, DATA], "HD", Ok(())),
             (&[HEADERS, DATA, DATA], "HDD", Ok(())),

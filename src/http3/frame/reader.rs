@@ -189,7 +189,7 @@ mod tests {
         let mut events = Vec::new();
         while let Some((header, used)) = FrameHeader::decode(bytes) {
             bytes = &bytes[used..];
-            let length = header.length.min(bytes.len() as u64) as usize;
+            let length = usize::try_from(header.length).unwrap().min(bytes.len());
             let (payload, rest) = bytes.split_at(length);
             let whole = length as u64 == header.length;
             match rule(header) {

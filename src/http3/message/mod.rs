@@ -30,29 +30,29 @@ pub enum Rejection {
 }
 
 #[cfg(test)]
-mod test_support {
+pub(super) mod test_support {
     use super::Rejection;
     use crate::http3::qpack::{Field, FieldLimits, FieldName, decode};
     use bytes::Bytes;
 
     /// Fields as literals.
-    pub(super) fn fields(all: &[(&str, &str)]) -> Vec<Field> {
+    pub(in crate::http3) fn fields(all: &[(&str, &str)]) -> Vec<Field> {
         let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         all.iter().map(|(name, value)| Field { name: FieldName::Raw(copy(name)), value: copy(value) }).collect()
     }
 
     /// The pseudo-headers of a request that passes.
-    pub(super) fn well_formed() -> &'static [(&'static str, &'static str)] {
+    pub(in crate::http3) fn well_formed() -> &'static [(&'static str, &'static str)] {
         &[(":method", "GET"), (":scheme", "https"), (":authority", "example.com:8443"), (":path", "/a/b?c=d")]
     }
 
     /// The fields of the field section `lines`, which stands there without its prefix.
-    pub(super) fn header(lines: &[u8]) -> Vec<Field> {
+    pub(in crate::http3) fn header(lines: &[u8]) -> Vec<Field> {
         let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
         decode(Bytes::from([&[0, 0], lines].concat()), &limits).unwrap()
     }
 
-    pub(super) fn malformed<T>(result: &Result<T, Rejection>) -> bool {
+    pub(in crate::http3) fn malformed<T>(result: &Result<T, Rejection>) -> bool {
         matches!(result, Err(Rejection::Malformed(_)))
     }
 }

@@ -152,9 +152,12 @@ mod tests {
         Ok(fields.iter().map(|field| (text(field.name.as_bytes()), text(&field.value))).collect())
     }
 
+    /// What it is, its field section, its fields.
+    type Case<'a> = (&'a str, &'a [u8], &'a [(&'a str, &'a str)]);
+
     #[test]
     fn each_representation_without_dynamic_table_decodes() {
-        let table: [(&str, &[u8], &[(&str, &str)]); 8] = [
+        let table: [Case<'_>; 8] = [
             ("nothing", &[0, 0], &[]),
             ("RFC 9204 B.1", b"\x00\x00\x51\x0b/index.html", &[(":path", "/index.html")]),
             ("indexed", &[0, 0, 0xd1, 0xd7], &[(":method", "GET"), (":scheme", "https")]),

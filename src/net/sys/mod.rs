@@ -1,10 +1,10 @@
 //! The system calls that neither std nor socket2 have: all unsafe code of the crate. Each function is safe to call.
 #![expect(unsafe_code, reason = "system calls; this is the one place for them")]
 
-use libc::{c_int, c_void, cpu_set_t, rusage, sock_filter, sock_fprog, socklen_t, timeval};
+use libc::{c_int, c_void, rusage, sock_filter, sock_fprog, socklen_t, timeval};
 use std::{
     io,
-    mem::{self, MaybeUninit},
+    mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd},
     time::Duration,
 };
@@ -44,43 +44,6 @@ pub(super) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction])
     check(result)
 }
 
-/// The CPUs that the calling thread may run on, ascending.
-///
-/// # Errors
-///
-/// EINVAL on a machine with more CPUs than `cpu_set_t` holds (1,024).
-pub(super) fn affinity() -> io::Result<Vec<usize>> {
-    let mut set = MaybeUninit::<cpu_set_t>::zeroed();
-    // SAFETY: sched_setaffinity(2): pid 0 is the calling thread; the kernel writes at most the given size, which is the
-    // set's. An all-zero cpu_set_t is a valid, empty one.
-    let set = unsafe {
-        check(libc::sched_getaffinity(0, size_of::<cpu_set_t>(), set.as_mut_ptr()))?;
-        set.assume_init()
-    };
-    // SAFETY: CPU_SET(3): reads one bit of the set, whose index stays below CPU_SETSIZE.
-    let allowed = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
-    Ok((0..libc::CPU_SETSIZE as usize).filter(allowed).collect())
-}
-
-/// Lets the calling thread run on `cpu` alone.
-///
-/// # Errors
-///
-/// EINVAL for a CPU that does not exist or that the cgroup's cpuset excludes.
-pub(super) fn pin_current_thread(cpu: usize) -> io::Result<()> {
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // SAFETY: CPU_SET(3): an all-zero cpu_set_t is a valid, empty set; the index was checked against CPU_SETSIZE.
-    let set = unsafe {
-        let mut set: cpu_set_t = mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        set
-    };
-    // SAFETY: sched_setaffinity(2): pid 0 is the calling thread; the kernel reads the given size, which is the set's.
-    check(unsafe { libc::sched_setaffinity(0, size_of::<cpu_set_t>(), &raw const set) })
-}
-
 /// The CPU time that the calling thread has used, in user and kernel mode. What a request cost is the difference of
 /// two, on a worker that served nothing else meanwhile.
 ///
@@ -109,7 +72,6 @@ fn check(result: c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
 
     #[test]
     fn a_thread_that_works_uses_cpu_time() {
@@ -122,22 +84,5 @@ mod tests {
             n = std::hint::black_box(n.wrapping_add(1));
         }
         panic!("no CPU time passed");
-    }
-
-    #[test]
-    fn a_pinned_thread_may_run_on_one_cpu() {
-        thread::spawn(|| {
-            let cpu = *affinity().unwrap().last().unwrap();
-            pin_current_thread(cpu).unwrap();
-            assert_eq!(affinity().unwrap(), [cpu]);
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn a_cpu_that_does_not_exist_is_refused() {
-        assert!(pin_current_thread(1_000).is_err());
-        assert!(pin_current_thread(1_000_000).is_err());
     }
 }

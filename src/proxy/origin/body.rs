@@ -41,7 +41,7 @@ pub(super) struct Upload {
     progress: Cell<Progress>,
     /// When hyper last took something.
     moved: Cell<Instant>,
-    /// At least one byte was taken from the client.
+    /// At least one byte, or the trailers, were taken from the client.
     taken: Cell<bool>,
 }
 
@@ -89,7 +89,7 @@ impl Upload {
         self.moved.get()
     }
 
-    /// Whether a byte was taken from the client: what was taken cannot be sent again.
+    /// Whether a byte or trailers were taken from the client: what was taken cannot be sent again.
     pub(super) fn taken(&self) -> bool {
         self.taken.get()
     }
@@ -141,6 +141,7 @@ impl Upload {
                 Err(frame) => match frame.into_trailers() {
                     Ok(mut fields) if self.framing == Framing::Chunked => {
                         request::trailers(&mut fields);
+                        self.taken.set(true);
                         self.progress.set(Progress::Done);
                         return Poll::Ready(Some(Ok(Frame::trailers(fields))));
                     }
@@ -301,7 +302,13 @@ impl HttpBody for ResponseBody {
         }
         match Pin::new(&mut this.incoming).poll_frame(cx) {
             Poll::Pending => {
-                let since = *this.waiting.get_or_insert_with(Instant::now);
+                let waiting = *this.waiting.get_or_insert_with(Instant::now);
+                // An origin that answered early may want the rest of the request before it goes on.
+                let since = match this.upload.as_deref().map(|upload| (upload.progress(), upload.moved())) {
+                    Some((Progress::Client, _)) => Instant::now(),
+                    Some((_, moved)) => waiting.max(moved),
+                    None => waiting,
+                };
                 match this.poll_timeout(cx, since) {
                     Poll::Ready(()) => this.fail(BodyError::TimedOut),
                     Poll::Pending => Poll::Pending,

@@ -5,9 +5,11 @@
 
 use super::resolve::Resolver;
 use crate::{config::OriginAddress, proxy::error::Error};
+use socket2::SockRef;
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
+    mem::MaybeUninit,
     path::PathBuf,
     pin::Pin,
     rc::Rc,
@@ -96,13 +98,14 @@ fn classify(error: &io::Error) -> Error {
 /// The bytes to and from an origin.
 #[derive(Debug)]
 pub(super) struct Stream {
-    socket: Socket,
     state: Rc<StreamState>,
 }
 
 /// What the stream has seen; shared with who sends requests over it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct StreamState {
+    /// Borrowed for one call at a time.
+    socket: RefCell<Socket>,
     /// Bytes received, in all. Wraps.
     pub(super) received: Cell<u64>,
     write_failed: Cell<bool>,
@@ -116,7 +119,9 @@ enum Socket {
 
 impl Stream {
     fn new(socket: Socket) -> Self {
-        Self { socket, state: Rc::default() }
+        let state =
+            StreamState { socket: RefCell::new(socket), received: Cell::new(0), write_failed: Cell::new(false) };
+        Self { state: Rc::new(state) }
     }
 
     /// What it will have seen.
@@ -138,11 +143,26 @@ impl Stream {
     }
 }
 
+impl StreamState {
+    /// Whether nothing waits to be read, neither bytes nor the connection's end, as of this moment: the runtime hears of
+    /// them only between two turns of a worker, and a request sent meanwhile would be lost, or get what is no answer
+    /// to it. One system call.
+    pub(super) fn is_quiet(&self) -> bool {
+        let socket = self.socket.borrow();
+        let socket = match &*socket {
+            Socket::Tcp(stream) => SockRef::from(stream),
+            Socket::Unix(stream) => SockRef::from(stream),
+        };
+        let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
+        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
 impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let room = buf.remaining();
-        let result = match &mut self.socket {
+        let result = match &mut *self.state.socket.borrow_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
         };
@@ -160,11 +180,11 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.state.write_failed.get() {
             return Poll::Pending;
         }
-        let result = match &mut self.socket {
+        let result = match &mut *self.state.socket.borrow_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
             Socket::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
         };
@@ -172,14 +192,14 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if self.state.write_failed.get() {
             return Poll::Pending;
         }
-        let result = match &mut self.socket {
+        let result = match &mut *self.state.socket.borrow_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         };
@@ -195,10 +215,59 @@ impl AsyncWrite for Stream {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.socket {
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self.state.socket.borrow_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    #[tokio::test]
+    async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addresses = vec![closed, open.local_addr().unwrap()];
+        let connector = Connector::Tcp(Resolver::with(addresses));
+        for _ in 0..2 {
+            connector.connect(Duration::from_secs(5)).await.unwrap();
+        }
+        let nowhere = Connector::Tcp(Resolver::with(vec![closed, closed]));
+        assert_eq!(nowhere.connect(Duration::from_secs(5)).await.unwrap_err(), Error::Refused);
+    }
+
+    #[tokio::test]
+    async fn a_name_without_an_address_is_a_failed_lookup() {
+        let connector = Connector::Tcp(Resolver::with(Vec::new()));
+        assert_eq!(connector.connect(Duration::from_secs(5)).await.unwrap_err(), Error::Resolve);
+    }
+
+    #[tokio::test]
+    async fn after_a_failed_write_a_reset_does_not_look_like_an_orderly_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        peer.write_all(b"hello").await.unwrap();
+        SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(peer);
+
+        let mut stream = Stream::new(Socket::Tcp(socket));
+        while !stream.state.write_failed.get() {
+            // Once the reset is here a write never ends, and says nothing of the failure either.
+            if let Ok(written) = timeout(Duration::from_millis(1), stream.write_all(b"more")).await {
+                written.unwrap();
+            }
+        }
+        let mut seen = Vec::new();
+        assert_eq!(stream.read_to_end(&mut seen).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(stream.state.received.get(), seen.len() as u64);
     }
 }

@@ -232,6 +232,10 @@ impl Origin {
             // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
             lease.do_not_reuse();
         }
+        if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
+            // Who made it may have meant the other framing (RFC 9112 §6.3): what follows may be no response.
+            lease.do_not_reuse();
+        }
         let length = http_body::Body::size_hint(&incoming).exact();
         if let Err(error) = response::translate(&mut parts, method, length) {
             tracing::warn!(origin = %self.config().address, %error, "bad response");

@@ -136,7 +136,7 @@ impl Pool {
                 // Its slot is all that is wanted of it.
                 break;
             }
-            if connection.is_usable(&self.origin, now) {
+            if connection.is_usable(&self.origin, now) && connection.stream.is_quiet() {
                 return Ok(Lease::new(connection, true));
             }
         }
@@ -158,7 +158,9 @@ impl Pool {
             turn
         };
         match timeout(queue, turn).await {
-            Ok(Ok(Turn::Connection(connection))) if !fresh => Ok(Lease::new(connection, true)),
+            Ok(Ok(Turn::Connection(connection))) if !fresh && connection.stream.is_quiet() => {
+                Ok(Lease::new(connection, true))
+            }
             Ok(Ok(Turn::Connection(connection))) => self.connect(connection.into_slot(), connect).await,
             Ok(Ok(Turn::Slot(slot))) => self.connect(slot, connect).await,
             // The pool was closed, or time is up.

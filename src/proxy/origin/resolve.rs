@@ -7,17 +7,26 @@ use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
 /// After a failed lookup without an earlier answer nobody asks again for that long: a burst of requests must not
 /// become a burst of lookups.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A lookup that takes longer has failed; below the time that connecting may take, so that the last answer, if there
+/// is one, can still be used.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One origin's name and what is known of it. Belongs to one worker.
 #[derive(Debug)]
 pub(super) struct Resolver {
     host: String,
     port: u16,
+    /// The host is an address already.
+    literal: bool,
     interval: Duration,
     answer: RefCell<Answer>,
     /// Where the next connection starts in the list.
@@ -54,12 +63,12 @@ impl Resolver {
     /// For `host`, a name or an IP address without brackets.
     pub(super) fn new(host: &str, port: u16, interval: Duration) -> Self {
         let mut answer = Answer::default();
-        if let Ok(address) = host.parse::<IpAddr>() {
-            answer.addresses.push(SocketAddr::new(address, port));
-        }
+        let literal = host.parse::<IpAddr>().ok();
+        answer.addresses.extend(literal.map(|address| SocketAddr::new(address, port)));
         Self {
             host: host.to_owned(),
             port,
+            literal: literal.is_some(),
             interval,
             answer: RefCell::new(answer),
             turn: Cell::new(0),
@@ -77,16 +86,8 @@ impl Resolver {
     ///
     /// A lookup that was under way is lost.
     pub(super) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        if self.host.parse::<IpAddr>().is_err() && !self.answer.borrow().is_fresh(Instant::now()) {
-            let _one_at_a_time = self.lookup.lock().await;
-            // Whoever held the lock may have asked for us.
-            if !self.answer.borrow().is_fresh(Instant::now()) {
-                let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
-                if let Err(error) = &found {
-                    tracing::warn!(host = self.host, %error, "looking up an origin's name failed");
-                }
-                self.answer.borrow_mut().record(found.ok().map(Iterator::collect), Instant::now(), self.interval);
-            }
+        if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
+            self.look_up().await;
         }
         let mut addresses = self.answer.borrow().addresses.clone();
         if addresses.is_empty() {
@@ -97,6 +98,35 @@ impl Resolver {
         let first = turn % addresses.len();
         addresses.rotate_left(first);
         Ok(addresses)
+    }
+
+    /// One lookup at a time. With an earlier answer nobody waits for another's, nor for a slow one.
+    async fn look_up(&self) {
+        let known = !self.answer.borrow().addresses.is_empty();
+        let turn = if known { self.lookup.try_lock().ok() } else { Some(self.lookup.lock().await) };
+        // Whoever held the lock may have asked for us.
+        if turn.is_none() || self.answer.borrow().is_fresh(Instant::now()) {
+            return;
+        }
+        let lookup = tokio::net::lookup_host((self.host.as_str(), self.port));
+        let found = match timeout(LOOKUP_PATIENCE, lookup).await {
+            Ok(found) => found.map(Iterator::collect),
+            Err(late) => Err(late.into()),
+        };
+        if let Err(error) = &found {
+            tracing::warn!(host = self.host, %error, kept = known, "looking up an origin's name failed");
+        }
+        self.answer.borrow_mut().record(found.ok(), Instant::now(), self.interval);
+    }
+}
+
+#[cfg(test)]
+impl Resolver {
+    /// One whose name stands for `addresses`.
+    pub(super) fn with(addresses: Vec<SocketAddr>) -> Self {
+        let this = Self::new("origin.test", 80, Duration::from_secs(3600));
+        this.answer.borrow_mut().record(Some(addresses), Instant::now(), this.interval);
+        this
     }
 }
 
@@ -128,9 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_addresses_are_used_in_turn() {
-        let resolver = Resolver::new("origin.test", 80, Duration::from_secs(30));
-        let addresses = list(&["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"]);
-        resolver.answer.borrow_mut().record(addresses, Instant::now(), Duration::from_secs(30));
+        let resolver = Resolver::with(list(&["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"]).unwrap());
         let mut first = Vec::new();
         for _ in 0..4 {
             first.push(resolver.addresses().await.unwrap()[0].to_string());

@@ -73,6 +73,52 @@ fn a_body_that_stops_is_reset_and_one_that_trickles_is_not() {
 }
 
 #[test]
+fn a_body_that_waits_for_the_client_is_not_too_slow() {
+    with_a_jumping_clock(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|config| config.timeouts.response_body = 7 * SECOND);
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = script.accept().await;
+        peer.head().await;
+        // A header at once and a body once all is read, as whoever digests an upload may do.
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n").await;
+        let body = tokio::task::spawn_local(text(sent.await.unwrap().unwrap()));
+        for _ in 0..5 {
+            sleep(5 * SECOND).await;
+            feed.send(data("abc")).unwrap();
+            peer.until("abc\r\n").await;
+        }
+        sleep(30 * SECOND).await;
+        drop(feed);
+        peer.until("0\r\n\r\n").await;
+        sleep(6 * SECOND).await;
+        peer.say("done").await;
+        assert_eq!(body.await.unwrap().unwrap(), "done");
+        assert_eq!(setup.metrics.timeout_response_body.get(), 0);
+    });
+}
+
+#[test]
+fn a_body_that_owes_more_than_the_client_does_is_too_slow() {
+    with_a_jumping_clock(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|config| config.timeouts.response_body = 7 * SECOND);
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = script.accept().await;
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n").await;
+        let body = tokio::task::spawn_local(text(sent.await.unwrap().unwrap()));
+        sleep(30 * SECOND).await;
+        drop(feed);
+        peer.until("0\r\n\r\n").await;
+        let ended = Instant::now();
+        assert_eq!(body.await.unwrap().unwrap_err(), BodyError::TimedOut);
+        assert_eq!(ended.elapsed().as_secs(), 7);
+    });
+}
+
+#[test]
 fn the_whole_exchange_has_a_limit_of_its_own() {
     with_a_jumping_clock(async {
         for answer in [None, Some("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")] {

@@ -16,7 +16,16 @@ use futures_util::{StreamExt, stream};
 use http::Method;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use std::{collections::BTreeMap, future::Future, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -177,17 +186,48 @@ fn fed() -> (Feed, Body) {
     (feed, Body::stream(StreamBody::new(frames.boxed_local())))
 }
 
-/// The same, of known length.
+/// A body whose pieces are there at once, and whose end is known with the last of them: as a front door has it when
+/// FIN comes with the data.
+struct Pieces {
+    pieces: VecDeque<&'static str>,
+    length: Option<u64>,
+    /// How often it denies that it has ended, although it has.
+    denials: Cell<u32>,
+}
+
+impl Pieces {
+    fn body(pieces: &[&'static str], length: Option<u64>, denials: u32) -> Body {
+        Body::stream(Self { pieces: pieces.iter().copied().collect(), length, denials: Cell::new(denials) })
+    }
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Poll::Ready(self.pieces.pop_front().map(data))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let denials = self.denials.get();
+        self.denials.set(denials.saturating_sub(1));
+        self.pieces.is_empty() && denials == 0
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.length.map_or_else(http_body::SizeHint::default, http_body::SizeHint::with_exact)
+    }
+}
+
+/// The same as [`fed`], of known length.
 fn fed_known(length: u64) -> (Feed, Body) {
     struct Known(Body, u64);
     impl http_body::Body for Known {
         type Data = Bytes;
         type Error = BodyError;
-        fn poll_frame(
-            mut self: std::pin::Pin<&mut Self>,
-            cx: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-            std::pin::Pin::new(&mut self.0).poll_frame(cx)
+        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+            Pin::new(&mut self.0).poll_frame(cx)
         }
         fn size_hint(&self) -> http_body::SizeHint {
             http_body::SizeHint::with_exact(self.1)

@@ -135,6 +135,29 @@ fn a_connection_that_the_origin_closes_while_idle_is_not_used() {
 }
 
 #[test]
+fn what_has_already_arrived_on_an_idle_connection_counts_although_nobody_has_looked() {
+    on_a_worker(async {
+        let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+        for said in ["", evil] {
+            let script = Script::new().await;
+            let setup = script.proxy(|_| {});
+            let mut peer = warm(&setup, &script).await;
+            settle().await;
+            // Into the kernel, and no further: a busy worker has yet to hear of it.
+            let stream = peer.stream.into_std().unwrap();
+            std::io::Write::write_all(&mut &stream, said.as_bytes()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let sent = setup.send(request(Method::POST, Body::from("order")));
+            peer = script.accept().await;
+            peer.until("order").await;
+            peer.say(DONE).await;
+            assert_eq!(status(sent).await, 204);
+            drop(stream);
+        }
+    });
+}
+
+#[test]
 fn an_idempotent_request_is_sent_again_when_a_used_connection_closes_unanswered() {
     on_a_worker(async {
         for (method, body, again) in [
@@ -268,6 +291,73 @@ fn beyond_the_cap_requests_queue_in_order_and_beyond_the_queue_they_are_refused(
 }
 
 #[test]
+fn what_comes_behind_an_answer_reaches_no_request_that_waited() {
+    on_a_worker(async {
+        let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 204 No Content\r\nContent-Length: 47\r\n\r\n",
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 47\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ] {
+            let script = Script::new().await;
+            let setup = script.proxy(|config| origin(config).max_connections = 1);
+            let first = setup.get();
+            let mut peer = script.accept().await;
+            peer.head().await;
+            let waited = setup.send(request(Method::POST, Body::from("order")));
+            settle().await;
+            peer.say(&format!("{answer}{evil}")).await;
+            text(first.await.unwrap().unwrap()).await.unwrap();
+            assert_eq!(peer.rest().await, "", "{answer}");
+            let mut peer = script.accept().await;
+            peer.until("order").await;
+            peer.say(DONE).await;
+            assert_eq!(status(waited).await, 204, "{answer}");
+        }
+    });
+}
+
+#[test]
+fn a_connection_whose_answer_had_two_framings_is_not_used_again() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let sent = setup.get();
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").await;
+        let response = sent.await.unwrap().unwrap();
+        assert!(!response.headers().contains_key("content-length"));
+        assert_eq!(text(response).await.unwrap(), "");
+        assert_eq!(peer.rest().await, "");
+    });
+}
+
+#[test]
+fn trailers_once_taken_are_not_left_out_of_a_second_try() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let mut peer = warm(&setup, &script).await;
+        let (feed, body) = fed();
+        let mut asked = request(Method::PUT, body);
+        asked.headers_mut().insert("trailer", "x-checksum".parse().unwrap());
+        let sent = setup.send(asked);
+        peer.head().await;
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("x-checksum", "1".parse().unwrap());
+        feed.send(Ok(http_body::Frame::trailers(trailers))).unwrap();
+        peer.until("0\r\nx-checksum: 1\r\n\r\n").await;
+        drop(peer);
+        assert_eq!(status(sent).await, 502);
+        assert_eq!(setup.metrics.origin_retries.get(), 0);
+    });
+}
+
+#[test]
 fn a_request_that_left_the_queue_holds_up_nobody() {
     on_a_worker(async {
         let script = Script::new().await;
@@ -363,5 +453,18 @@ fn shutting_down_closes_what_is_idle_now_and_what_is_used_later() {
         serve(&mut busy).await;
         assert_eq!(status(two).await, 204);
         assert_eq!(busy.rest().await, "");
+    });
+}
+
+#[test]
+fn a_proxy_that_is_gone_leaves_no_connection_behind() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let mut peer = warm(&setup, &script).await;
+        drop(setup.proxy);
+        assert_eq!(peer.rest().await, "");
+        settle().await;
+        assert_eq!(Arc::strong_count(&setup.metrics), 1, "its pool is gone, too");
     });
 }

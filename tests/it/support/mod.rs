@@ -3,8 +3,11 @@
 
 pub(crate) mod binary;
 pub(crate) mod client;
+pub(crate) mod demo;
 pub(crate) mod needs;
+pub(crate) mod nginx;
 pub(crate) mod origin;
+pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 

@@ -5,6 +5,7 @@ use super::{
     page,
     wire::Ahead,
 };
+use aws_lc_rs::digest;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{
@@ -127,12 +128,22 @@ fn echo(request: Request<Incoming>) -> Answer {
     answer
 }
 
+/// Bytes and their digest: whoever uploads can tell whether all came, in order.
 async fn sink(mut body: Incoming) -> Result<Answer, Failure> {
-    let mut count = 0;
+    let mut count = 0_u64;
+    let mut digest = digest::Context::new(&digest::SHA256);
     while let Some(frame) = body.frame().await {
-        count += frame?.data_ref().map_or(0, Bytes::len);
+        if let Ok(piece) = frame?.into_data() {
+            count += piece.len() as u64;
+            digest.update(&piece);
+        }
     }
-    Ok(text(StatusCode::OK, format!("{count}\n")))
+    let mut line = format!("{count} ");
+    for byte in digest.finish().as_ref() {
+        // Writing to a String cannot fail.
+        let _ = write!(line, "{byte:02x}");
+    }
+    Ok(text(StatusCode::OK, line + "\n"))
 }
 
 async fn slow(wait: &str) -> Answer {

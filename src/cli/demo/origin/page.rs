@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// How many images the page shows: enough for several streams at a time.
+/// How many images the page shows: enough for several streams at a time, and full rows of 8 and of 6.
 pub(super) const IMAGES: u32 = 24;
 
 /// The page asks the browser how it and its images came.
@@ -21,7 +21,7 @@ pub(super) fn image(number: u32) -> String {
     const SIDE: u32 = 16;
     let hue = number.wrapping_mul(47) % 360;
     let mut svg = format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {0}">
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {0}" shape-rendering="crispEdges">
 <rect width="{0}" height="{0}" fill="hsl({hue} 45% 32%)"/>"#,
         TILES * SIDE
     );

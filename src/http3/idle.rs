@@ -1,4 +1,4 @@
-//! How long nothing may happen: one timer an exchange, moved on lazily, so that a chunk costs a clock reading and not a
+//! How long nothing may happen: one timer a body, moved on lazily, so that a chunk costs a clock reading and not a
 //! timer.
 
 use std::{
@@ -11,26 +11,26 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Fires when nothing has happened for a while.
 #[derive(Debug)]
-pub struct IdleTimer {
+pub(super) struct IdleTimer {
     patience: Duration,
     last: Instant,
-    /// Made on the first wait: most exchanges never wait.
+    /// Made on the first wait: most bodies never wait.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl IdleTimer {
     /// Starts now.
-    pub fn new(patience: Duration) -> Self {
+    pub(super) fn new(patience: Duration) -> Self {
         Self { patience, last: Instant::now(), sleep: None }
     }
 
     /// Something happened: it starts anew.
-    pub fn touch(&mut self) {
+    pub(super) fn touch(&mut self) {
         self.last = Instant::now();
     }
 
     /// Ready once nothing has happened for that long. Losing a poll loses nothing.
-    pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let deadline = self.last + self.patience;
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));

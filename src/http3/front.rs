@@ -1,0 +1,139 @@
+//! What the connections of one worker share, and what the streams of one connection share.
+
+use super::{
+    budget::{Budget, Lease},
+    error::Code,
+    frame::Endpoint,
+    qpack::FieldLimits,
+    send::{Sender, application_error},
+    uni::UniStreams,
+};
+use crate::{
+    config::{Limits, Timeouts},
+    exchange::{Client, Protocol},
+    lifecycle::Watch,
+    telemetry::WorkerMetrics,
+};
+use http::StatusCode;
+use s2n_quic::stream::SendStream;
+use std::{
+    cell::{Cell, RefCell},
+    net::SocketAddr,
+    rc::Rc,
+    sync::Arc,
+};
+
+/// Unidirectional streams of unknown types (RFC 9114 §6.2.3) that a connection may open in all, to keep reserved types
+/// from becoming a flood.
+const MAX_UNKNOWN_STREAMS: u64 = 1_000;
+
+/// Whether the certificate served for a server name (SNI) covers a host.
+pub type Covers = dyn Fn(Option<&str>, &str) -> bool;
+
+/// What the connections of one worker share.
+pub struct Front {
+    pub(super) limits: Limits,
+    pub(super) timeouts: Timeouts,
+    pub(super) field_limits: FieldLimits,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) covers: Box<Covers>,
+    budget: Rc<Budget>,
+    pub(super) watch: Watch,
+}
+
+impl Front {
+    /// A worker's front door.
+    pub fn new(
+        limits: Limits,
+        timeouts: Timeouts,
+        metrics: Arc<WorkerMetrics>,
+        covers: Box<Covers>,
+        watch: Watch,
+    ) -> Self {
+        let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
+        let budget = Budget::for_worker(limits.worker_send_buffer);
+        Self { limits, timeouts, field_limits, metrics, covers, budget, watch }
+    }
+
+    /// Writes down how many response bytes are held; to be called now and then.
+    pub fn observe(&self) {
+        self.metrics.send_buffered.set(self.budget.used());
+    }
+
+    pub(super) fn count_response(&self, status: StatusCode) {
+        match status.as_u16() / 100 {
+            1 => self.metrics.responses_1xx.increment(),
+            2 => self.metrics.responses_2xx.increment(),
+            3 => self.metrics.responses_3xx.increment(),
+            4 => self.metrics.responses_4xx.increment(),
+            _ => self.metrics.responses_5xx.increment(),
+        }
+    }
+}
+
+/// One connection, as its streams see it.
+pub(super) struct Connection<H> {
+    pub(super) front: Rc<Front>,
+    pub(super) handler: Rc<H>,
+    pub(super) client: Rc<Client>,
+    /// Which unidirectional streams the client has opened.
+    pub(super) uni: RefCell<UniStreams>,
+    /// Requests accepted so far.
+    pub(super) accepted: Cell<u64>,
+    budget: Rc<Budget>,
+    pub(super) handle: s2n_quic::connection::Handle,
+    unknown_streams: Cell<u64>,
+}
+
+impl<H> Connection<H> {
+    pub(super) fn new(handle: s2n_quic::connection::Handle, client: Client, handler: Rc<H>, front: Rc<Front>) -> Self {
+        front.metrics.connections.increment();
+        front.metrics.connections_open.increment();
+        Self {
+            budget: Budget::for_connection(u64::from(front.limits.connection_send_buffer)),
+            client: Rc::new(client),
+            uni: RefCell::new(UniStreams::new(Endpoint::Client)),
+            accepted: Cell::new(0),
+            unknown_streams: Cell::new(0),
+            handle,
+            handler,
+            front,
+        }
+    }
+
+    /// Closes the connection because the client broke a rule (RFC 9114 §8).
+    pub(super) fn fail(&self, code: Code) {
+        self.front.metrics.connection_errors.increment();
+        tracing::debug!(client = %self.client.address, error = %code, "closing an HTTP/3 connection");
+        self.handle.close(application_error(code));
+    }
+
+    pub(super) fn sender(&self, stream: SendStream) -> Sender {
+        let limit = u64::from(self.front.limits.stream_send_buffer);
+        let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
+        Sender::new(stream, lease, limit, self.front.timeouts.send, Arc::clone(&self.front.metrics))
+    }
+
+    /// Counts a stream of an unknown type; false once there were too many.
+    pub(super) fn tolerates_unknown_stream(&self) -> bool {
+        self.unknown_streams.set(self.unknown_streams.get() + 1);
+        self.unknown_streams.get() <= MAX_UNKNOWN_STREAMS
+    }
+}
+
+impl<H> Drop for Connection<H> {
+    fn drop(&mut self) {
+        self.front.metrics.connections_open.decrement();
+    }
+}
+
+/// Who is at the other end; `None` if the connection is gone already.
+pub(super) fn client_of(connection: &s2n_quic::Connection) -> Option<Client> {
+    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    Some(Client {
+        address: plain(connection.remote_addr().ok()?),
+        local: plain(connection.local_addr().ok()?),
+        protocol: Protocol::Http3,
+        server_name: connection.server_name().ok()?.map(|name| Arc::from(name.to_ascii_lowercase())),
+    })
+}

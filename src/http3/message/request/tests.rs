@@ -1,0 +1,383 @@
+//! The request table, a test a row: what passes, and what gets which answer.
+
+use super::*;
+use crate::http3::message::test_support::{fields, header, malformed, well_formed};
+use crate::http3::qpack::FieldName;
+use proptest::prelude::*;
+
+/// A request that passes, to which `more` is added.
+fn with(more: &[(&str, &str)]) -> Result<RequestHead, Rejection> {
+    request(fields(&[well_formed(), more].concat()))
+}
+
+/// A request that passes, with one pseudo-header replaced.
+fn replaced(name: &str, value: &str) -> Result<RequestHead, Rejection> {
+    let of = |field: &(&'static str, &'static str)| if field.0 == name { value.to_owned() } else { field.1.to_owned() };
+    let all: Vec<_> = well_formed().iter().map(|field| (field.0, of(field))).collect();
+    request(fields(&all.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>()))
+}
+
+fn without(name: &str, more: &[(&str, &str)]) -> Result<RequestHead, Rejection> {
+    let rest = well_formed().iter().filter(|field| field.0 != name);
+    request(fields(&rest.chain(more).copied().collect::<Vec<_>>()))
+}
+
+fn status(result: &Result<RequestHead, Rejection>) -> u16 {
+    match result {
+        Ok(_) => 200,
+        Err(Rejection::Malformed(_)) => 0,
+        Err(Rejection::Status(status, _)) => status.as_u16(),
+    }
+}
+
+#[test]
+fn a_request_as_browsers_send_it_passes() {
+    let head = with(&[("user-agent", "x"), ("accept", "*/*"), ("te", "trailers"), ("content-length", "5")]).unwrap();
+    assert_eq!(head.method, Method::GET);
+    assert_eq!(head.uri, "https://example.com:8443/a/b?c=d");
+    assert_eq!(head.content_length, Some(5));
+    assert_eq!(head.headers.len(), 4);
+    let request = head.into_request(());
+    assert_eq!((request.version(), request.uri().path()), (Version::HTTP_3, "/a/b"));
+}
+
+#[test]
+fn pseudo_headers_stand_once_and_first_and_are_not_empty() {
+    assert_eq!(status(&with(&[])), 200);
+    for name in [":method", ":scheme", ":path", ":authority"] {
+        let value = well_formed().iter().find(|field| field.0 == name).unwrap().1;
+        assert!(malformed(&without(name, &[])), "no {name}");
+        assert!(malformed(&with(&[(name, value)])), "{name} twice");
+        assert!(malformed(&without(name, &[("x", "y"), (name, value)])), "{name} after a field");
+        assert!(malformed(&replaced(name, "")), "{name} is empty");
+        for value in ["a\0", "a\r", "\na", " a", "a ", "\ta"] {
+            assert!(malformed(&replaced(name, value)), "{name}: {value:?}");
+        }
+    }
+}
+
+#[test]
+fn unknown_pseudo_headers_and_those_of_responses_are_malformed() {
+    for name in [":status", ":protocol", ":unknown", ":", ":Method", ":method ", "::path"] {
+        let mut all = vec![(name, "200")];
+        all.extend(well_formed());
+        assert!(malformed(&request(fields(&all))), "{name}");
+    }
+}
+
+#[test]
+fn authority_and_host_name_the_same_or_one_is_missing() {
+    let host = ("host", "example.com:8443");
+    let with_authority = with(&[]).unwrap();
+    assert_eq!(with(&[host]), Ok(with_authority.clone()));
+    assert_eq!(without(":authority", &[host]), Ok(with_authority));
+    assert!(malformed(&without(":authority", &[])));
+    assert!(malformed(&without(":authority", &[("host", "")])));
+    for hosts in [&[("host", "other.example")][..], &[("host", "EXAMPLE.com:8443")], &[("host", "")], &[host, host]] {
+        assert!(malformed(&with(hosts)), "{hosts:?}");
+    }
+}
+
+#[test]
+fn field_names_are_tokens_in_lower_case() {
+    for name in ["X-A", "x-A", "", "a b", "a:", "a\r", "a\0", "é", "a(", "a\"", "a/", "a@", "{", "a,"] {
+        assert!(malformed(&with(&[(name, "v")])), "{name:?}");
+    }
+    for byte in 0..=u8::MAX {
+        let name = FieldName::Raw(Bytes::from([b"x", &[byte][..]].concat()));
+        let mut all = fields(well_formed());
+        all.push(Field { name, value: Bytes::new() });
+        let allowed = matches!(byte, b'a'..=b'z' | b'0'..=b'9') || b"!#$%&'*+-.^_`|~".contains(&byte);
+        assert_eq!(status(&request(all)), if allowed { 200 } else { 0 }, "{byte:#x}");
+    }
+    for name in ["x-a", "x_a", "a.b", "!#$%&'*+-.^_`|~09az"] {
+        assert_eq!(status(&with(&[(name, "v")])), 200, "{name:?}");
+    }
+}
+
+#[test]
+fn field_values_have_no_control_characters_and_no_blanks_at_their_edges() {
+    for value in ["a\0", "\0", "a\rb", "a\nb", "a\r\nb: c", " a", "a ", "\ta", "a\t", " ", "a\u{1}", "a\u{7f}"] {
+        assert!(malformed(&with(&[("x", value)])), "{value:?}");
+    }
+    for value in ["", "a b", "a\tb", "é", "\"'<>,;"] {
+        assert_eq!(with(&[("x", value)]).unwrap().headers["x"].as_bytes(), value.as_bytes());
+    }
+}
+
+#[test]
+fn connection_specific_fields_are_malformed_and_never_cleaned() {
+    for (name, value) in [
+        ("connection", "close"),
+        ("connection", "te"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "keep-alive"),
+        ("transfer-encoding", "chunked"),
+        ("transfer-encoding", ""),
+        ("upgrade", "websocket"),
+        ("te", "gzip"),
+        ("te", "trailers, gzip"),
+        ("te", "trailers;q=1"),
+        ("te", ""),
+    ] {
+        assert!(malformed(&with(&[(name, value)])), "{name}: {value}");
+    }
+    assert!(malformed(&with(&[("te", "trailers"), ("te", "gzip")])));
+    assert_eq!(status(&with(&[("te", "Trailers")])), 200);
+}
+
+#[test]
+fn a_content_length_is_one_plain_decimal_number() {
+    for value in ["", "+5", "-5", "5 ", "5, 5", "5,5", "0x5", "5.0", "1e3", "five", "٥", "18446744073709551616"] {
+        assert!(malformed(&with(&[("content-length", value)])), "{value:?}");
+    }
+    assert!(malformed(&with(&[("content-length", "5"), ("content-length", "5")])), "the same twice");
+    assert!(malformed(&with(&[("content-length", "5"), ("content-length", "6")])));
+    for (value, length) in [("0", 0), ("5", 5), ("0005", 5), ("18446744073709551615", u64::MAX)] {
+        let head = with(&[("content-length", value)]).unwrap();
+        assert_eq!(head.content_length, Some(length));
+        assert_eq!(head.headers["content-length"], length.to_string(), "goes on in its plainest form");
+    }
+    assert_eq!(with(&[]).unwrap().content_length, None);
+}
+
+#[test]
+fn a_method_is_a_token() {
+    for method in ["GE T", "GET\u{1}", "G(T", "G\"T", "é"] {
+        assert!(malformed(&replaced(":method", method)), "{method:?}");
+    }
+    for method in ["GET", "get", "PROPFIND", "M-SEARCH"] {
+        assert_eq!(replaced(":method", method).unwrap().method, method);
+    }
+}
+
+#[test]
+fn connect_is_answered_501_and_malformed_with_a_path() {
+    let connect = (":method", "CONNECT");
+    let authority = (":authority", "example.com:443");
+    assert_eq!(status(&request(fields(&[connect, authority]))), 501);
+    assert!(malformed(&request(fields(&[connect]))));
+    assert!(malformed(&request(fields(&[connect, ("host", "example.com:443")]))));
+    assert!(malformed(&request(fields(&[connect, authority, (":path", "/")]))));
+    assert!(malformed(&request(fields(&[connect, authority, (":scheme", "https")]))));
+    assert!(malformed(&replaced(":method", "CONNECT")));
+    let extended = [connect, authority, (":scheme", "https"), (":path", "/"), (":protocol", "websocket")];
+    assert!(malformed(&request(fields(&extended))), "extended CONNECT is not announced");
+}
+
+#[test]
+fn a_scheme_is_https_or_http() {
+    for (scheme, expected) in
+        [("https", 200), ("http", 200), ("HTTPS", 200), ("ftp", 400), ("ws", 400), ("https:", 400), ("h ttp", 400)]
+    {
+        assert_eq!(status(&replaced(":scheme", scheme)), expected, "{scheme}");
+    }
+    assert_eq!(replaced(":scheme", "HTTPS").unwrap().uri.scheme_str(), Some("https"));
+}
+
+#[test]
+fn an_authority_is_a_host_and_perhaps_a_port() {
+    for authority in [
+        "example.com",
+        "EXAMPLE.com",
+        "example.com.",
+        "a_b.example",
+        "localhost:1",
+        "192.0.2.1:65535",
+        "[2001:db8::1]",
+        "[::1]:8443",
+        "[::ffff:192.0.2.1]:443",
+    ] {
+        let head = replaced(":authority", authority);
+        assert_eq!(head.map(|head| head.uri.authority().unwrap().to_string()), Ok(authority.to_owned()));
+    }
+    for authority in [
+        "user@example.com",
+        "user:pw@example.com",
+        "@example.com",
+        "example.com:",
+        "example.com:0",
+        "example.com:65536",
+        "example.com:+80",
+        "example.com:8a",
+        "example.com:080000",
+        "example.com:80:80",
+        ":443",
+        ".",
+        ".example.com",
+        "a..b",
+        "a b",
+        "a/b",
+        "a?b",
+        "a#b",
+        "a\\b",
+        "a,b",
+        "%65xample.com",
+        "é.example",
+        "::1",
+        "[::1",
+        "[::1]8443",
+        "[::1]:",
+        "[]",
+        "[fe80::1%25eth0]",
+        "[127.0.0.1]",
+        "[v1.a]",
+    ] {
+        assert_eq!(status(&replaced(":authority", authority)), 400, "{authority:?}");
+        assert_eq!(status(&without(":authority", &[("host", authority)])), 400, "Host: {authority:?}");
+    }
+}
+
+#[test]
+fn a_path_goes_on_byte_for_byte() {
+    for path in [
+        "/",
+        "//",
+        "//other.example/",
+        "/?",
+        "/??a=b?",
+        "/a?b=/../c/./d",
+        "/a?b=\\..\\",
+        "/a/...",
+        "/..a/.b/c./d..",
+        "/a%2fb",
+        "/a%2Fb%5cc",
+        "/%252e%252e/",
+        "/%",
+        "/%zz%2",
+        "/a;b=c/d",
+        "/a;/b",
+        "/~!$&'()*+,;=:@-._a",
+        "/{a}|b^c\"d?{a}|b^c`d",
+    ] {
+        let head = replaced(":path", path).unwrap();
+        assert_eq!(head.uri.path_and_query().unwrap().as_str(), path);
+        assert_eq!(head.into_request(()).uri().path_and_query().unwrap().as_str(), path);
+    }
+}
+
+#[test]
+fn a_path_that_origins_could_read_in_two_ways_is_answered_400() {
+    for path in [
+        "a",
+        "?a",
+        "http://example.com/",
+        "*",
+        "*a",
+        "/a b",
+        "/a\tb",
+        "/a?b c",
+        "/\u{1}",
+        "/\u{7f}",
+        "/a#b",
+        "/a?b#c",
+        "#",
+        "/é",
+        "/?é",
+        // what only http::Uri refuses; RFC 3986 §3.3 does not have it either
+        "/<",
+        "/>",
+        "/`",
+        "/?\"",
+        "/?<",
+        "/?>",
+        // dot segments
+        "/.",
+        "/..",
+        "/./",
+        "/../",
+        "/a/.",
+        "/a/..",
+        "/a/./b",
+        "/a/../b",
+        "/a/..?b",
+        "/%2e",
+        "/%2E%2e",
+        "/.%2e/a",
+        "/%2e./a",
+        "/a/%2e%2e",
+        // separators that only some origins see
+        "/a%2f..%2fb",
+        "/a/..%2fb",
+        "/a%5c..%5Cb",
+        "/a%2f%2e%2e",
+        "/..;/b",
+        "/a/..;x=y/b",
+        "/.;/b",
+        "/a/%2e%2e%3b/b",
+        "/a\\b",
+        "/\\..\\",
+    ] {
+        assert_eq!(status(&replaced(":path", path)), 400, "{path:?}");
+    }
+    assert_eq!(status(&replaced(":path", &format!("/{}", "a".repeat(70_000)))), 414);
+}
+
+#[test]
+fn an_asterisk_asks_for_options_alone() {
+    let options = [(":method", "OPTIONS"), (":scheme", "https"), (":authority", "a"), (":path", "*")];
+    let head = request(fields(&options)).unwrap();
+    assert_eq!((head.uri.path(), head.uri.path_and_query().unwrap().as_str()), ("*", "*"));
+}
+
+#[test]
+fn cookie_crumbs_become_one_cookie() {
+    for (crumbs, joined) in [
+        (&[][..], None),
+        (&["a=b"], Some("a=b")),
+        (&["a=b", "c=d"], Some("a=b; c=d")),
+        (&["a=b", "c=d; e=f", "g"], Some("a=b; c=d; e=f; g")),
+        (&[""], Some("")),
+    ] {
+        let crumbs: Vec<_> = crumbs.iter().map(|crumb| ("cookie", *crumb)).collect();
+        let head = with(&crumbs).unwrap();
+        let cookies: Vec<_> = head.headers.get_all("cookie").iter().collect();
+        assert_eq!(cookies, joined.into_iter().collect::<Vec<_>>());
+    }
+    // An empty crumb leaves nothing that a blank could be left at the edge of.
+    assert_eq!(with(&[("cookie", ""), ("cookie", "a")]).unwrap().headers["cookie"], "a");
+    assert_eq!(with(&[("cookie", "a"), ("cookie", "")]).unwrap().headers["cookie"], "a");
+}
+
+#[test]
+fn a_malformed_request_is_malformed_even_if_it_also_deserves_a_status() {
+    assert!(malformed(&request(fields(&[
+        (":method", "GET"),
+        (":scheme", "ftp"),
+        (":authority", "user@a"),
+        (":path", "/../"),
+        ("connection", "close"),
+    ]))));
+}
+
+#[test]
+fn the_static_table_s_fields_and_literals_mean_the_same() {
+    let known = header(&[0xd1, 0xd7, 0xc1, 0x50, 0x01, b'a', 0xdd]);
+    let literal =
+        fields(&[(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a"), ("accept", "*/*")]);
+    assert_eq!(request(known).unwrap(), request(literal).unwrap());
+}
+
+proptest! {
+    #[test]
+    fn no_path_with_a_dot_segment_after_decoding_passes(
+        parts in proptest::collection::vec(prop_oneof![
+            Just("/"), Just("."), Just("%2e"), Just("%2E"), Just("a"), Just("%2f"), Just("%5C"), Just(";"), Just("?"),
+        ], 0..10),
+    ) {
+        let path = format!("/{}", parts.concat());
+        let head = replaced(":path", &path);
+        let plain = path.split('?').next().unwrap().replace("%2e", ".").replace("%2E", ".");
+        let plain = plain.replace("%2f", "/").replace("%5C", "/");
+        let dots = plain.split('/').any(|segment| matches!(segment.split(';').next(), Some("." | "..")));
+        prop_assert_eq!(status(&head), if dots { 400 } else { 200 }, "{}", path);
+    }
+
+    #[test]
+    fn no_fields_make_it_panic(all in proptest::collection::vec((".{0,8}|:path|:method|host|cookie", ".{0,8}"), 0..8)) {
+        let all: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let _ = request(fields(&all));
+        let _ = crate::http3::message::response(fields(&all));
+        let _ = crate::http3::message::trailers(fields(&all));
+    }
+}

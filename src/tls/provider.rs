@@ -1,0 +1,76 @@
+//! What makes s2n-quic's server speak TLS by [`super::session`]. s2n-quic's own rustls provider ends a session before
+//! rustls has handed out its tickets (docs/adr/0008-own-tls-session.md).
+
+use super::session::Session;
+use rustls::{
+    ServerConfig,
+    quic::{ServerConnection, Version},
+};
+use s2n_codec::EncoderValue;
+use s2n_quic::provider::tls::Provider;
+use s2n_quic_core::{
+    application::ServerName,
+    crypto::tls::{self, ConnectionInfo},
+};
+use std::{fmt, sync::Arc};
+
+/// The server's side of TLS for s2n-quic. Clones share the configuration, and with it the key of the session tickets:
+/// give one to each worker, and a ticket from one is good on all.
+///
+/// Here is the place for what needs more of a handshake than s2n-quic asks for: a session knows the client's transport
+/// parameters as they came (those that s2n-quic does not know, too) and its verified certificates, and can leave either
+/// for the connection's user with `Context::on_tls_context`.
+#[derive(Clone)]
+pub struct ServerTls(Arc<ServerConfig>);
+
+impl ServerTls {
+    /// Serves `config`, which should come from [`super::server_config`]: rustls takes no QUIC connection with another
+    /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such
+    /// a configuration every handshake fails.
+    pub fn new(config: Arc<ServerConfig>) -> Self {
+        Self(config)
+    }
+}
+
+impl tls::Endpoint for ServerTls {
+    type Session = Session;
+
+    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, _: ConnectionInfo) -> Session {
+        let connection = ServerConnection::new(Arc::clone(&self.0), Version::V1, parameters.encode_to_vec());
+        Session::new(connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok())
+    }
+
+    /// A session that fails: s2n-quic asks a server for none.
+    fn new_client_session<P: EncoderValue>(&mut self, _: &P, _: ServerName) -> Session {
+        Session::new(None)
+    }
+
+    fn max_tag_length(&self) -> usize {
+        s2n_quic_crypto::MAX_TAG_LEN
+    }
+}
+
+impl Provider for ServerTls {
+    type Server = Self;
+    type Client = Self;
+    type Error = ServersOnly;
+
+    fn start_server(self) -> Result<Self, ServersOnly> {
+        Ok(self)
+    }
+
+    fn start_client(self) -> Result<Self, ServersOnly> {
+        Err(ServersOnly)
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerTls")
+    }
+}
+
+/// A client was to be started with a server's side of TLS.
+#[derive(Debug, thiserror::Error)]
+#[error("this is the server's side of TLS")]
+pub struct ServersOnly;

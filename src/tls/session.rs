@@ -1,0 +1,248 @@
+//! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data
+//! both ways, hands over keys, and after the handshake the session tickets.
+
+use super::keys::{self, HeaderKeys, OneRttKeys, PacketKeys};
+use bytes::Bytes;
+use rustls::{
+    Error,
+    quic::{KeyChange, ServerConnection},
+};
+use s2n_quic_core::{
+    crypto::{
+        CryptoSuite,
+        tls::{self, ApplicationParameters, ChainError, CipherSuite, Context, NamedGroup, TlsExportError, TlsSession},
+    },
+    transport,
+};
+use std::{fmt, task::Poll};
+
+/// One handshake. s2n-quic polls it with each datagram that has CRYPTO data, and drops it when it is complete.
+///
+/// It does not outlive the handshake, because s2n-quic 0.91 shows a server no CRYPTO data in 1-RTT packets: what a
+/// client sends there (nothing is legal, as long as litequic asks for no certificate after the handshake) is dropped
+/// unread, a TLS KeyUpdate too, that RFC 9001 §6 makes an error. Nobody's keys change by it. In return an established
+/// connection holds no TLS state.
+pub struct Session {
+    /// `None` if rustls refused its configuration. Boxed: s2n-quic keeps the room for as long as the connection.
+    connection: Option<Box<ServerConnection>>,
+    level: Level,
+    announced: bool,
+}
+
+/// The encryption level (RFC 9001 §2.1) that the server writes at. It reads at the same one, but never above
+/// `Handshake`: there the client's Finished comes, its last message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Initial,
+    Handshake,
+    Application,
+}
+
+impl Session {
+    /// A handshake that waits for its ClientHello. With `None` it fails at once, as our own fault.
+    pub(super) fn new(connection: Option<ServerConnection>) -> Self {
+        Self { connection: connection.map(Box::new), level: Level::Initial, announced: false }
+    }
+
+    fn advance<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
+        let Self { connection: Some(connection), level, announced } = self else {
+            return Err(tls::Error::INTERNAL_ERROR.with_reason("TLS is misconfigured").into());
+        };
+        loop {
+            // The order matters: keys that the last message brought lead to the level of the next.
+            write(connection, level, announced, context)?;
+            if *level == Level::Application && !connection.is_handshaking() {
+                break;
+            }
+            let data = match level {
+                Level::Initial => context.receive_initial(None),
+                Level::Handshake | Level::Application => context.receive_handshake(None),
+            };
+            let Some(data) = data else { return Ok(Poll::Pending) };
+            connection.read_hs(&data).map_err(|error| refusal(connection, &error))?;
+        }
+        Ok(Poll::Ready(()))
+    }
+}
+
+/// Hands on what rustls wants to send, and the keys that lead to the next level. All of it: at the end of the handshake
+/// that includes the session tickets, at `Application`.
+fn write<C: Context<Session>>(
+    connection: &mut ServerConnection,
+    level: &mut Level,
+    announced: &mut bool,
+    context: &mut C,
+) -> Result<(), transport::Error> {
+    loop {
+        // s2n-quic's buffer of CRYPTO data may be full, and takes no more once it is finished.
+        let ready = match level {
+            Level::Initial => context.can_send_initial(),
+            Level::Handshake => context.can_send_handshake(),
+            Level::Application => context.can_send_application(),
+        };
+        if !ready {
+            return Ok(());
+        }
+        let mut message = Vec::new();
+        let change = connection.write_hs(&mut message);
+        if message.is_empty() && change.is_none() {
+            return Ok(());
+        }
+        if !message.is_empty() {
+            let message = Bytes::from(message);
+            match level {
+                Level::Initial => context.send_initial(message),
+                Level::Handshake => context.send_handshake(message),
+                Level::Application => context.send_application(message),
+            }
+        }
+        match change {
+            None => {}
+            Some(KeyChange::Handshake { keys }) => {
+                let (packet, header) = keys::split(keys, cipher_suite(connection));
+                context.on_handshake_keys(packet, header)?;
+                *level = Level::Handshake;
+            }
+            Some(KeyChange::OneRtt { keys, next }) => {
+                // Before the keys, for s2n-quic's limiter is asked with the latter and wants to know the former.
+                announce(connection, announced, context)?;
+                let (packet, header) = keys::split_one_rtt(keys, next, cipher_suite(connection));
+                context.on_one_rtt_keys(packet, header, parameters(connection)?)?;
+                *level = Level::Application;
+            }
+        }
+    }
+}
+
+/// What the client sent instead of a sound handshake, as the alert that tells it so (RFC 9001 §4.8).
+fn refusal(connection: &ServerConnection, error: &Error) -> transport::Error {
+    tracing::debug!(%error, "TLS handshake failed");
+    // rustls raises no alert for some of what it cannot parse.
+    let code = match (connection.alert(), error) {
+        (Some(alert), _) => u8::from(alert),
+        (None, Error::InvalidMessage(_)) => tls::Error::DECODE_ERROR.code,
+        (None, Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. }) => {
+            tls::Error::UNEXPECTED_MESSAGE.code
+        }
+        (None, _) => tls::Error::INTERNAL_ERROR.code,
+    };
+    // The client reads it in CONNECTION_CLOSE; the alert says the rest.
+    let reason = match error {
+        Error::InvalidMessage(_) => "malformed TLS message",
+        Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => "unexpected TLS message",
+        Error::PeerIncompatible(_) => "no TLS parameters in common",
+        Error::NoApplicationProtocol => "no application protocol in common",
+        Error::PeerMisbehaved(_) => "TLS rules broken",
+        Error::DecryptError => "TLS message fails authentication",
+        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => "certificate refused",
+        _ => "",
+    };
+    tls::Error { code, reason }.into()
+}
+
+/// The client's transport parameters, still encoded (RFC 9001 §8.2).
+fn parameters(connection: &ServerConnection) -> Result<ApplicationParameters<'_>, tls::Error> {
+    match connection.quic_transport_parameters() {
+        Some(transport_parameters) => Ok(ApplicationParameters { transport_parameters }),
+        None => Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters")),
+    }
+}
+
+/// Tells s2n-quic, once, what was agreed on: as far as it was, if the handshake fails.
+fn announce<C: Context<Session>>(
+    connection: &ServerConnection,
+    announced: &mut bool,
+    context: &mut C,
+) -> Result<(), transport::Error> {
+    if std::mem::replace(announced, true) {
+        return Ok(());
+    }
+    if let Some(name) = connection.server_name() {
+        context.on_server_name(name.into())?;
+    }
+    if let Some(protocol) = connection.alpn_protocol() {
+        context.on_application_protocol(Bytes::copy_from_slice(protocol))?;
+    }
+    let group = connection.negotiated_key_exchange_group().and_then(|group| group.name().as_str());
+    if let Some(group_name) = group {
+        context.on_key_exchange_group(NamedGroup { group_name, contains_kem: group_name.contains("KEM") })?;
+    }
+    Ok(())
+}
+
+fn cipher_suite(connection: &ServerConnection) -> CipherSuite {
+    connection.negotiated_cipher_suite().map_or(CipherSuite::Unknown, |suite| keys::cipher_suite(suite.suite()))
+}
+
+impl tls::Session for Session {
+    fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), transport::Error>> {
+        let outcome = self.advance(context).and_then(|progress| {
+            if progress.is_ready() {
+                context.on_handshake_complete()?;
+                context.on_tls_exporter_ready(self)?;
+            }
+            Ok(progress)
+        });
+        match outcome {
+            Ok(Poll::Ready(())) => Poll::Ready(Ok(())),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(error) => {
+                if let Some(connection) = &self.connection {
+                    announce(connection, &mut self.announced, context)?;
+                }
+                context.on_tls_handshake_failed(self, Box::new(error))?;
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+}
+
+impl CryptoSuite for Session {
+    type HandshakeKey = PacketKeys;
+    type HandshakeHeaderKey = HeaderKeys;
+    // Made from a connection ID rather than by TLS (RFC 9001 §5.2).
+    type InitialKey = s2n_quic_crypto::initial::InitialKey;
+    type InitialHeaderKey = s2n_quic_crypto::initial::InitialHeaderKey;
+    type OneRttKey = OneRttKeys;
+    type OneRttHeaderKey = HeaderKeys;
+    // There is no early data, so there are none of these.
+    type ZeroRttKey = s2n_quic_crypto::zero_rtt::ZeroRttKey;
+    type ZeroRttHeaderKey = s2n_quic_crypto::zero_rtt::ZeroRttHeaderKey;
+    type RetryKey = s2n_quic_crypto::retry::RetryKey;
+}
+
+impl TlsSession for Session {
+    /// Nobody in litequic asks, and rustls has no exporter on this type of connection.
+    fn tls_exporter(&self, _: &[u8], _: &[u8], _: &mut [u8]) -> Result<(), TlsExportError> {
+        Err(TlsExportError::failure())
+    }
+
+    fn cipher_suite(&self) -> CipherSuite {
+        self.connection.as_deref().map_or(CipherSuite::Unknown, cipher_suite)
+    }
+
+    fn peer_cert_chain_der(&self) -> Result<Vec<Vec<u8>>, ChainError> {
+        let chain = self.connection.as_ref().and_then(|connection| connection.peer_certificates());
+        let chain = chain.ok_or_else(ChainError::failure)?;
+        Ok(chain.iter().map(|certificate| certificate.to_vec()).collect())
+    }
+
+    /// rustls shows no chain that it has not verified.
+    fn client_cert_chain_der(&self) -> Result<Option<Vec<u8>>, ChainError> {
+        Err(ChainError::failure())
+    }
+
+    /// rustls does not tell which certificate it served.
+    fn selected_cert_der(&self) -> Result<Option<Vec<Vec<u8>>>, ChainError> {
+        Err(ChainError::failure())
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! What the documents say is true: links, metrics, commands, configurations, the tree. docs/configuration.md's keys are
+//! tested in `config`.
+
+use litequic::{cli::exit::Exit, config, telemetry::Metrics};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Every document, by its path from the root.
+fn documents() -> BTreeMap<String, String> {
+    let markdown = |folder: &str| {
+        let entries = fs::read_dir(Path::new(ROOT).join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect::<Vec<PathBuf>>()
+    };
+    ["", "docs", "docs/adr"]
+        .into_iter()
+        .flat_map(markdown)
+        .map(|path| {
+            let name = path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
+/// The fenced blocks of a document: line, language, text.
+fn blocks(text: &str) -> Vec<(usize, &str, String)> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(usize, &str, String)> = None;
+    for (number, line) in text.lines().enumerate() {
+        match (line.trim_start().strip_prefix("```"), &mut open) {
+            (Some(language), None) => open = Some((number + 1, language, String::new())),
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (None, Some((.., block))) => *block += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+    assert_eq!(open, None, "a block is not closed");
+    blocks
+}
+
+/// A document without its fenced blocks and code spans.
+fn prose(text: &str) -> String {
+    let mut fenced = false;
+    let mut prose = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            prose.extend(line.split('`').step_by(2));
+            prose.push('\n');
+        }
+    }
+    prose
+}
+
+/// What GitHub makes of a heading.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let heading = |line: &str| {
+        let title = line.strip_prefix('#')?.trim_start_matches('#').trim();
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        Some(kept.collect::<String>().to_lowercase().replace(' ', "-"))
+    };
+    text.lines().filter_map(heading).collect()
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let documents = documents();
+    let mut broken = Vec::new();
+    let mut checked = 0;
+    for (name, text) in &documents {
+        let folder = Path::new(ROOT).join(name).parent().unwrap().to_owned();
+        for link in prose(text).split("](").skip(1).map(|rest| rest.split(')').next().unwrap().to_owned()) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            checked += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { Path::new(ROOT).join(name) } else { folder.join(file) };
+            let found = match (target.exists(), anchor) {
+                (exists, "") => exists,
+                (exists, anchor) => exists && anchors(&fs::read_to_string(&target).unwrap()).contains(anchor),
+            };
+            if !found {
+                broken.push(format!("{name}: {link}"));
+            }
+        }
+    }
+    assert!(checked > 20, "links were found");
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn operating_lists_the_metrics_that_a_scrape_has_and_no_others() {
+    let text = Metrics::new(1).render();
+    let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| line.rsplit_once(' ').unwrap().0);
+    let scraped: BTreeSet<String> = samples
+        .map(|sample| sample.replace(concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), "version=\"…\""))
+        .collect();
+    let operating = fs::read_to_string(Path::new(ROOT).join("docs/operating.md")).unwrap();
+    let rows = operating.lines().filter(|line| line.starts_with("| `litequic_") || line.starts_with("| `process_"));
+    let listed: BTreeSet<String> = rows.map(|row| row.split('`').nth(1).unwrap().to_owned()).collect();
+    assert_eq!(listed, scraped);
+}
+
+#[test]
+fn metrics_that_are_spoken_of_exist() {
+    let scrape = Metrics::new(1).render();
+    for (name, text) in documents() {
+        // Every other piece is a code span.
+        for metric in text.split('`').skip(1).step_by(2).filter(|span| span.starts_with("litequic_")) {
+            let known = scrape.contains(metric.trim_end_matches("version=\"…\"}"));
+            assert!(known, "{name}: {metric}");
+        }
+    }
+}
+
+#[test]
+fn operating_lists_the_exit_codes() {
+    let operating = fs::read_to_string(Path::new(ROOT).join("docs/operating.md")).unwrap();
+    let codes = [
+        Exit::Success,
+        Exit::Status,
+        Exit::Usage,
+        Exit::Unavailable,
+        Exit::Software,
+        Exit::Output,
+        Exit::Protocol,
+        Exit::Config,
+    ];
+    for code in codes {
+        assert!(operating.contains(&format!("\n| {} |", code as u8)), "{code:?}");
+    }
+}
+
+#[test]
+fn proxying_lists_the_answers_in_the_origins_place() {
+    let proxying = fs::read_to_string(Path::new(ROOT).join("docs/proxying.md")).unwrap();
+    let source = fs::read_to_string(Path::new(ROOT).join("src/proxy/error.rs")).unwrap();
+    let kinds: BTreeSet<&str> =
+        source.lines().filter_map(|line| line.split_once("=> (StatusCode::")?.1.split('"').nth(1)).collect();
+    assert!(kinds.len() > 10, "the table was found");
+    for kind in kinds {
+        assert!(proxying.contains(&format!("| `{kind}` |")), "{kind}");
+    }
+}
+
+#[test]
+fn configurations_in_the_documents_are_valid() {
+    let mut parsed = 0;
+    for (name, text) in documents() {
+        for (line, _, block) in blocks(&text).into_iter().filter(|(_, language, _)| *language == "toml") {
+            let file = format!("{name}, block in line {line}");
+            if let Err(faults) = config::parse(&block, Path::new(&file), |_| Some("x".into())) {
+                panic!("{faults}");
+            }
+            parsed += 1;
+        }
+    }
+    assert!(parsed > 2, "configurations were found");
+}
+
+/// Those in `sh` blocks.
+#[test]
+fn commands_in_the_documents_exist_with_their_options() {
+    let mut helps = BTreeMap::new();
+    let mut checked = 0;
+    for (name, text) in documents() {
+        for (_, _, block) in blocks(&text).into_iter().filter(|(_, language, _)| *language == "sh") {
+            let block = block.replace("\\\n", " ");
+            let invocations = block.lines().filter_map(|line| {
+                let line = line.split(" #").next()?.split(" > ").next()?;
+                let (_, rest) = line.split_once("cargo run --release -- ").or_else(|| line.split_once("litequic "))?;
+                Some(rest)
+            });
+            for invocation in invocations {
+                let mut words = invocation.split_whitespace();
+                let command = words.next().unwrap().to_owned();
+                let help = helps.entry(command.clone()).or_insert_with(|| help(&command));
+                for option in words.filter(|word| word.starts_with("--")) {
+                    let option = option.split('=').next().unwrap();
+                    assert!(help.contains(option), "{name}: litequic {command} has no {option}");
+                }
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 3, "commands were found");
+}
+
+fn help(command: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_litequic")).args([command, "--help"]).output().unwrap();
+    assert!(output.status.success(), "litequic {command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_tree_in_the_architecture_is_the_tree() {
+    let architecture = fs::read_to_string(Path::new(ROOT).join("docs/architecture.md")).unwrap();
+    let blocks = blocks(&architecture);
+    let (.., tree) = blocks.iter().find(|(.., block)| block.starts_with("src/")).expect("there is a tree");
+    let mut listed = BTreeSet::new();
+    let mut folders: Vec<&str> = Vec::new();
+    for line in tree.lines() {
+        let depth = (line.len() - line.trim_start().len()) / 2;
+        folders.truncate(depth);
+        let name = line.split_whitespace().next().unwrap();
+        folders.push(name);
+        let path = folders.concat();
+        assert!(Path::new(ROOT).join(&path).exists(), "{path} does not exist");
+        listed.insert(path);
+    }
+    let mut left = vec![Path::new(ROOT).join("src")];
+    while let Some(folder) = left.pop() {
+        let entries: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let name = format!("{}/", folder.strip_prefix(ROOT).unwrap().display());
+        let of_tests = folder.ends_with("tests") || entries.iter().all(|entry| entry.ends_with("tests.rs"));
+        assert!(of_tests || listed.contains(&name), "docs/architecture.md does not have {name}");
+        left.extend(entries.into_iter().filter(|entry| entry.is_dir()));
+    }
+}

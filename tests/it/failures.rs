@@ -1,0 +1,392 @@
+//! Exchanges that do not end well: origins that fail, clients that go away, limits that bite. Each side is told, and
+//! nothing is left behind.
+
+use crate::support::{
+    client::{self, Client, Quic},
+    origin::{self, Always, Script},
+    proxy::Litequic,
+    raw::{self, Outcome, Raw},
+    within,
+};
+use http::Method;
+use litequic::{config::Config, http3::Code};
+use quinn::VarInt;
+use std::time::Duration;
+
+/// Long enough to be noticed, short enough to wait for.
+const SHORT: Duration = Duration::from_millis(100);
+const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
+
+fn get() -> Vec<u8> {
+    raw::headers(&raw::pseudo("GET", "/"))
+}
+
+fn post(more: &[(&str, &str)]) -> Vec<u8> {
+    raw::headers(&[raw::pseudo("POST", "/"), more.to_vec()].concat())
+}
+
+/// Waits until neither a request nor a connection to an origin is open, and nothing is held.
+async fn everything_is_freed(litequic: &Litequic) {
+    litequic.wait_until_idle().await;
+    let open = |worker: &litequic::telemetry::WorkerMetrics| worker.origin_connections_open.get();
+    litequic.wait_until("origin_connections_open = 0", open, |open| open == 0).await;
+}
+
+/// A short answer of litequic's own: plain text without an inner address, with the request's ID in three places.
+fn is_litequic_s_own(response: &raw::Response) {
+    let id = response.fields.get("x-request-id").unwrap();
+    let body = std::str::from_utf8(&response.body).unwrap();
+    assert!(body.contains(id) && response.fields.get("proxy-status").unwrap().contains(id));
+    assert!(!body.contains("127.0.0.1") && body.len() < 300, "{body}");
+    assert_eq!(response.fields.get("content-type"), Some("text/plain; charset=utf-8"));
+}
+
+#[tokio::test]
+async fn an_origin_that_refuses_the_connection_is_a_502() {
+    let litequic = Litequic::start(origin::nobody().await, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let response = client.ask(&get()).await.response();
+    assert_eq!(response.fields.status(), 502);
+    assert!(response.fields.get("proxy-status").unwrap().contains("connection_refused"));
+    is_litequic_s_own(&response);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_origin_that_hangs_is_a_504_and_its_connection_is_closed() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| config.timeouts.response_header = SHORT).await;
+    let client = Raw::to(&litequic).await;
+    let mut exchange = client.open(&get()).await;
+    exchange.finish();
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    let response = exchange.outcome().await.response();
+    assert_eq!(response.fields.status(), 504);
+    is_litequic_s_own(&response);
+    assert_eq!(peer.rest().await, "");
+    assert_eq!(litequic.sum(|worker| worker.timeout_response_header.get()), 1);
+    everything_is_freed(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_passed_on_is_a_502() {
+    for (answer, error) in [
+        ("this is not HTTP\r\n\r\n", "http_protocol_error"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "http_protocol_error"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello", "http_protocol_error"),
+        ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "http_upgrade_failed"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "http_response_transfer_coding"),
+    ] {
+        let origin = Always::new(answer).await;
+        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let response = client.ask(&get()).await.response();
+        assert_eq!(response.fields.status(), 502, "{answer}");
+        let status = response.fields.get("proxy-status").unwrap();
+        assert!(status.contains(error), "{status} for {answer}");
+        is_litequic_s_own(&response);
+        everything_is_freed(&litequic).await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_closes_before_or_within_its_header_is_a_502() {
+    for (part, error) in [("", "connection_terminated"), ("HTTP/1.1 200 OK\r\nContent-", "http_response_incomplete")] {
+        let origin = Script::new().await;
+        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let mut exchange = client.open(&post(&[])).await;
+        exchange.finish();
+        let mut peer = origin.accept().await;
+        peer.head().await;
+        peer.say(part).await;
+        drop(peer);
+        let response = exchange.outcome().await.response();
+        assert_eq!(response.fields.status(), 502, "{part}");
+        assert!(response.fields.get("proxy-status").unwrap().contains(error), "{part}");
+        origin.saw_nobody(); // a POST is not sent again
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_truncated_response_is_reset_and_never_looks_whole() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nfive\r\n",
+    ] {
+        let origin = Script::new().await;
+        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let mut exchange = client.open(&get()).await;
+        exchange.finish();
+        let mut peer = origin.accept().await;
+        peer.head().await;
+        peer.say(answer).await;
+        drop(peer);
+        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()), "{answer}");
+        everything_is_freed(&litequic).await;
+        assert_eq!(litequic.sum(|worker| worker.streams_reset_by_proxy.get()), 1);
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_stalls_is_reset() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| config.timeouts.response_body = SHORT).await;
+    let client = Raw::to(&litequic).await;
+    let mut exchange = client.open(&get()).await;
+    exchange.finish();
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
+    assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()));
+    assert_eq!(litequic.sum(|worker| worker.timeout_response_body.get()), 1);
+    assert_eq!(peer.rest().await, "");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_early_answer_arrives_whole_and_the_upload_is_stopped_without_an_error() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let mut exchange = client.open(&[post(&[]), raw::data("abc")].concat()).await;
+    let mut peer = origin.accept().await;
+    peer.until("abc\r\n").await;
+    peer.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await;
+    let response = exchange.outcome().await.response();
+    assert_eq!((response.fields.status(), response.body.as_slice()), (401, &b"no"[..]));
+    assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
+    assert_eq!(peer.rest().await, "", "no last chunk, and the connection is not used again");
+    everything_is_freed(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_wants_no_response_any_more_cancels_the_request_at_the_origin() {
+    // Before the response, within it while nothing comes, and within it while it flows.
+    for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"] {
+        let origin = Script::new().await;
+        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let mut exchange = client.open(&get()).await;
+        exchange.finish();
+        let mut peer = origin.accept().await;
+        peer.head().await;
+        peer.say(answer).await;
+        if !answer.is_empty() {
+            exchange.header().await;
+        }
+        exchange.receive.stop(REQUEST_CANCELLED).unwrap();
+        assert_eq!(peer.rest().await, "");
+        everything_is_freed(&litequic).await;
+        assert_eq!(litequic.sum(|worker| worker.streams_reset_by_client.get()), 1);
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_stops_a_download_that_flows_cancels_it_at_the_origin() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Client::to(&litequic).await;
+    let mut stream = client.open(client.request(Method::GET, "/bytes/1G")).await;
+    stream.finish().await.unwrap();
+    client::header(&mut stream).await;
+    for _ in 0..10 {
+        within("the body", stream.recv_data()).await.unwrap().unwrap();
+    }
+    stream.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
+    everything_is_freed(&litequic).await;
+    assert_eq!(client.get("/bytes/10").await.body.len(), 10, "the connection stays");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_its_upload_never_makes_it_look_whole() {
+    for more in [&[][..], &[("content-length", "9")]] {
+        let origin = Script::new().await;
+        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let mut exchange = client.open(&[post(more), raw::data("abc")].concat()).await;
+        let mut peer = origin.accept().await;
+        peer.until(if more.is_empty() { "abc\r\n" } else { "abc" }).await;
+        exchange.send.reset(REQUEST_CANCELLED).unwrap();
+        assert_eq!(peer.rest().await, "");
+        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
+        everything_is_freed(&litequic).await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_connection_cancels_what_runs() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let waiting = client.open(&get()).await;
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    client.quic.connection.close(VarInt::from_u32(0x100), b"");
+    peer.rest().await;
+    everything_is_freed(&litequic).await;
+    litequic.wait_until("connections_open = 0", |worker| worker.connections_open.get(), |open| open == 0).await;
+    drop(waiting);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_leaves_nothing_behind() {
+    let litequic =
+        Litequic::start(origin::demo().await, |config| config.timeouts.idle = Duration::from_millis(500)).await;
+    let client = Raw::to(&litequic).await;
+    let path = |method, path| raw::headers(&raw::pseudo(method, path));
+    let download = client.open(&path("GET", "/bytes/1G")).await;
+    let upload = client.open(&[path("POST", "/sink"), raw::data(vec![0; 10_000])].concat()).await;
+    let hanging = client.open(&path("GET", "/slow/600000")).await;
+    litequic.wait_until("three requests", |worker| worker.requests_open.get(), |open| open == 3).await;
+    litequic.wait_until("bytes are held", |worker| worker.send_buffered.get(), |held| held > 0).await;
+    client.quic.vanish();
+    everything_is_freed(&litequic).await;
+    litequic.wait_until("connections_open = 0", |worker| worker.connections_open.get(), |open| open == 0).await;
+    drop((download, upload, hanging));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_larger_than_allowed_is_answered_413_at_once_where_its_length_is_known() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| config.limits.max_body_bytes = Some(10)).await;
+    let client = Raw::to(&litequic).await;
+    let mut exchange = client.open(&post(&[("content-length", "11")])).await;
+    let response = exchange.outcome().await.response();
+    assert_eq!(response.fields.status(), 413);
+    is_litequic_s_own(&response);
+    assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
+    origin.saw_nobody();
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_grows_larger_than_allowed_is_answered_413_and_gets_no_last_chunk() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| config.limits.max_body_bytes = Some(10)).await;
+    let client = Raw::to(&litequic).await;
+    let mut exchange = client.open(&[post(&[]), raw::data("12345")].concat()).await;
+    let mut peer = origin.accept().await;
+    peer.until("5\r\n12345\r\n").await;
+    exchange.send(&raw::data("678901")).await;
+    assert_eq!(exchange.outcome().await.status(), 413);
+    assert_eq!(peer.rest().await, "");
+    assert_eq!(litequic.sum(|worker| worker.limit_body_bytes.get()), 1);
+    everything_is_freed(&litequic).await;
+
+    let mut exchange = client.open(&[post(&[]), raw::data("1234567890")].concat()).await;
+    exchange.finish();
+    let mut peer = origin.accept().await;
+    peer.until("a\r\n1234567890\r\n0\r\n\r\n").await; // what is allowed passes
+    peer.say(Always::EMPTY_200).await;
+    assert_eq!(exchange.outcome().await.status(), 200);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_too_slow_with_its_header_or_body_gets_408() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.timeouts.request_header = SHORT;
+        config.timeouts.request_body = SHORT;
+    })
+    .await;
+    let client = Raw::to(&litequic).await;
+    let mut slow = client.open(&get()[..5]).await;
+    assert_eq!(slow.outcome().await.status(), 408);
+    origin.saw_nobody();
+    let mut slow = client.open(&[post(&[]), raw::data("abc")].concat()).await;
+    let mut peer = origin.accept().await;
+    peer.until("abc\r\n").await;
+    assert_eq!(slow.outcome().await.status(), 408);
+    assert_eq!(peer.rest().await, "");
+    let timeouts = |litequic: &Litequic| {
+        (
+            litequic.sum(|worker| worker.timeout_request_header.get()),
+            litequic.sum(|worker| worker.timeout_request_body.get()),
+        )
+    };
+    assert_eq!(timeouts(&litequic), (1, 1));
+    everything_is_freed(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_bytes_is_reset() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.send = SHORT).await;
+    let client = Raw::to(&litequic).await;
+    let exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+    litequic.wait_until("a timeout", |worker| worker.timeout_send.get(), |timeouts| timeouts == 1).await;
+    everything_is_freed(&litequic).await;
+    drop(exchange);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_pool_and_queue_are_a_503_that_says_when_to_come_back() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| {
+        let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
+        (origin.max_connections, origin.max_queue) = (1, 1);
+    })
+    .await;
+    let client = Raw::to(&litequic).await;
+    let mut first = client.open(&get()).await;
+    first.finish();
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    let mut second = client.open(&get()).await;
+    second.finish();
+    litequic.wait_until("two are open", |worker| worker.requests.get(), |requests| requests == 2).await;
+    let third = client.ask(&get()).await.response();
+    assert_eq!((third.fields.status(), third.fields.get("retry-after")), (503, Some("1")));
+    is_litequic_s_own(&third);
+    peer.say(Always::EMPTY_200).await;
+    assert_eq!(first.outcome().await.status(), 200);
+    peer.head().await;
+    peer.say(Always::EMPTY_200).await;
+    assert_eq!(second.outcome().await.status(), 200);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_has_had_its_share_of_requests_ends_in_order_and_a_new_one_goes_on() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_requests = 2).await;
+    let client = Raw::to(&litequic).await;
+    let mut running = client.open(&raw::headers(&raw::pseudo("POST", "/echo"))).await;
+    running.send(&raw::data("before")).await;
+    assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/1"))).await.status(), 200);
+    // Until GOAWAY has made its round trip, further requests are served; then they may be sent elsewhere.
+    let refused = async {
+        while client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/1"))).await
+            != Outcome::Reset(Code::RequestRejected.value())
+        {}
+    };
+    within("GOAWAY", refused).await;
+    running.send(&raw::data("after")).await;
+    running.finish();
+    assert_eq!(running.outcome().await.response().body, b"beforeafter");
+    assert_eq!(client.quic.closed().await, Code::NoError.value());
+
+    let client = Client::to(&litequic).await;
+    for _ in 0..2 {
+        assert_eq!(client.get("/bytes/1").await.status, 200);
+    }
+    let ended = client.ended().await;
+    assert!(ended.is_h3_no_error(), "{ended}");
+    assert_eq!(Client::over(Quic::to(&litequic).await, "localhost").await.get("/bytes/1").await.status, 200);
+    litequic.stop().await;
+}

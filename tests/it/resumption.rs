@@ -1,0 +1,267 @@
+//! Session tickets (RFC 8446 §4.6.1) and key updates (RFC 9001 §6) through the whole of litequic, with quinn as the
+//! client.
+
+use super::support::{DEADLINE, origin, proxy::Litequic, within};
+use bytes::{Buf, Bytes};
+use futures_util::future;
+use h3::client::SendRequest;
+use h3_quinn::OpenStreams;
+use http::Request;
+use litequic::{
+    config::{Config, OriginAddress, Workers},
+    http3::client::{Piece, send},
+    quic,
+    tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed},
+};
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::{
+    DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    version::TLS13,
+};
+use std::{
+    net::Ipv4Addr,
+    num::NonZeroU16,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::task::JoinHandle;
+
+const MEGABYTE: usize = 1_000_000;
+
+/// Verifies certificates and counts how often: a client does so in a full handshake, and in no other.
+#[derive(Debug)]
+struct FullHandshakes {
+    verifier: Arc<WebPkiServerVerifier>,
+    seen: AtomicUsize,
+}
+
+impl ServerCertVerifier for FullHandshakes {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// A browser, so to say: it keeps the tickets of all the connections that it had.
+struct Browser {
+    config: quinn::ClientConfig,
+    handshakes: Arc<FullHandshakes>,
+}
+
+impl Browser {
+    fn trusting(cert_pem: &str) -> Self {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
+        let handshakes = Arc::new(FullHandshakes { verifier, seen: AtomicUsize::new(0) });
+        let verifier: Arc<dyn ServerCertVerifier> = Arc::clone(&handshakes) as _;
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+        Self { config, handshakes }
+    }
+
+    fn full_handshakes(&self) -> usize {
+        self.handshakes.seen.load(Ordering::Relaxed)
+    }
+
+    /// A connection from a port of its own, so that any worker may get it.
+    async fn connect(&self, litequic: &Litequic) -> Connection {
+        let endpoint = quinn::Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let connecting = endpoint.connect_with(self.config.clone(), litequic.address, "localhost").unwrap();
+        let quic = within("the handshake", connecting).await.unwrap();
+        let connection = h3_quinn::Connection::new(quic.clone());
+        let (mut driver, requests) = within("HTTP/3", h3::client::new(connection)).await.unwrap();
+        let driver = tokio::spawn(async move { drop(future::poll_fn(|cx| driver.poll_close(cx)).await) });
+        Connection { endpoint, quic, requests, driver }
+    }
+}
+
+struct Connection {
+    endpoint: quinn::Endpoint,
+    quic: quinn::Connection,
+    requests: SendRequest<OpenStreams, Bytes>,
+    driver: JoinHandle<()>,
+}
+
+impl Connection {
+    /// The body of `/bytes/length`, with `between` done after each piece of it.
+    async fn download(&mut self, length: usize, mut between: impl FnMut(&quinn::Connection)) -> Vec<u8> {
+        let uri = format!("https://localhost:{}/bytes/{length}", self.quic.remote_address().port());
+        let request = Request::get(uri).body(()).unwrap();
+        let work = async {
+            let mut stream = self.requests.send_request(request).await.unwrap();
+            stream.finish().await.unwrap();
+            assert_eq!(stream.recv_response().await.unwrap().status(), 200);
+            let mut body = Vec::new();
+            while let Some(mut piece) = stream.recv_data().await.unwrap() {
+                body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+                between(&self.quic);
+            }
+            body
+        };
+        within("the download", work).await
+    }
+
+    async fn close(self) {
+        let Self { endpoint, quic, requests, driver } = self;
+        drop(requests);
+        quic.close(0x100_u32.into(), b"");
+        within("the connection's end", driver).await.unwrap();
+        within("the endpoint's end", endpoint.wait_idle()).await;
+    }
+}
+
+/// Bytes as the demo's origin makes them.
+fn is_sound(body: &[u8]) -> bool {
+    body.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 251)
+}
+
+async fn start(made: &SelfSigned, workers: u16) -> Litequic {
+    let origin = origin::demo().await;
+    let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
+    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    config.listen.workers = Workers::Count(NonZeroU16::new(workers).unwrap());
+    let store = CertificateStore::new(made.certificate().unwrap(), []);
+    Litequic::with_certificates(&config, store, made.cert_pem.clone()).await
+}
+
+fn made() -> SelfSigned {
+    self_signed(["localhost"]).unwrap()
+}
+
+#[tokio::test]
+async fn a_session_resumes_on_whatever_worker_gets_it() {
+    let litequic = start(&made(), 4).await;
+    let browser = Browser::trusting(&litequic.cert_pem);
+    for turn in 0..24 {
+        let mut connection = browser.connect(&litequic).await;
+        assert_eq!(browser.full_handshakes(), 1, "connection {turn}");
+        assert!(is_sound(&connection.download(1000, |_| {}).await));
+        connection.close().await;
+    }
+    let hit: Vec<u64> = litequic.metrics.workers().iter().map(|worker| worker.connections.get()).collect();
+    assert_eq!(hit.iter().sum::<u64>(), 24);
+    assert!(hit.iter().filter(|connections| **connections > 0).count() > 1, "several workers were hit: {hit:?}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn connections_opened_at_once_resume_with_a_ticket_each() {
+    let litequic = start(&made(), 4).await;
+    let browser = Browser::trusting(&litequic.cert_pem);
+    let mut first = browser.connect(&litequic).await;
+    first.download(1000, |_| {}).await;
+    let (mut one, mut other) = tokio::join!(browser.connect(&litequic), browser.connect(&litequic));
+    assert_eq!(browser.full_handshakes(), 1);
+    for connection in [&mut one, &mut other, &mut first] {
+        assert!(is_sound(&connection.download(1000, |_| {}).await));
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_resumed_connection_carries_a_megabyte_through_key_updates() {
+    let litequic = start(&made(), 1).await;
+    let browser = Browser::trusting(&litequic.cert_pem);
+    let mut full = browser.connect(&litequic).await;
+    full.download(1000, |_| {}).await;
+    full.close().await;
+
+    let mut resumed = browser.connect(&litequic).await;
+    assert_eq!(browser.full_handshakes(), 1);
+    let body = resumed.download(MEGABYTE, |_| {}).await;
+    assert!(body.len() == MEGABYTE && is_sound(&body));
+
+    let (mut pieces, mut updates) = (0, 0);
+    let body = resumed
+        .download(MEGABYTE, |connection| {
+            pieces += 1;
+            if pieces % 20 == 1 {
+                connection.force_key_update();
+                updates += 1;
+            }
+        })
+        .await;
+    assert!(body.len() == MEGABYTE && is_sound(&body));
+    assert!(updates > 1, "{updates} updates");
+    resumed.close().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_ticket_of_another_process_leads_to_a_full_handshake() {
+    let made = made();
+    let browser = Browser::trusting(&made.cert_pem);
+    for full_handshakes in [1, 2, 3] {
+        let litequic = start(&made, 1).await;
+        for _ in 0..2 {
+            let mut connection = browser.connect(&litequic).await;
+            assert_eq!(browser.full_handshakes(), full_handshakes);
+            assert!(is_sound(&connection.download(1000, |_| {}).await));
+            connection.close().await;
+        }
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn s2n_quics_client_that_keeps_no_tickets_is_served_as_well() {
+    let litequic = start(&made(), 1).await;
+    let tls = client_config(&Trust::Insecure, false).unwrap();
+    let connection = quic::connect(litequic.address, "localhost", tls, DEADLINE).await.unwrap();
+    let uri = format!("https://localhost:{}/bytes/{MEGABYTE}", litequic.address.port());
+    let request = Request::get(uri).body(Bytes::new()).unwrap();
+    let (_, mut response) = within("the response", send(connection, request, |_| {})).await.unwrap().into_parts();
+    let mut body = Vec::new();
+    while let Some(Piece::Data(data)) = within("the body", response.next()).await.unwrap() {
+        body.extend_from_slice(&data);
+    }
+    assert!(body.len() == MEGABYTE && is_sound(&body));
+    response.close();
+    litequic.stop().await;
+}

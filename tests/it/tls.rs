@@ -45,8 +45,7 @@ fn certificates() -> [SelfSigned; 4] {
 async fn with_certificates(certificates: &[SelfSigned; 4]) -> Litequic {
     let mut loaded = certificates.iter().map(|made| made.certificate().unwrap());
     let store = CertificateStore::new(loaded.next().unwrap(), loaded);
-    let SocketAddr::V4(origin) = origin::demo().await else { unreachable!("the demo's origin has IPv4") };
-    let origin = format!("http://{origin}").parse().unwrap();
+    let origin = format!("http://{}", origin::demo().await).parse().unwrap();
     let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
     config.listen.workers = Workers::Count(2.try_into().unwrap());
     Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await

@@ -111,6 +111,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(Exit::Software, error),
     };
     runtime.block_on(async {
+        let signals = match Signals::new() {
+            Ok(signals) => signals,
+            Err(error) => return fail(Exit::Software, error),
+        };
         let started = match app::certificates(&config.certificates) {
             Ok(certificates) => {
                 let options = Options { key_log: arguments.key_log };
@@ -119,7 +123,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Err(error) => Err(error),
         };
         match started {
-            Ok(running) => serve(running).await,
+            Ok(running) => serve(running, signals).await,
             Err(error) => fail(Exit::from(&error), error),
         }
     })
@@ -142,11 +146,7 @@ pub(super) fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 /// Serves until a signal, or `POST /drain`, and the drain after it.
-pub(super) async fn serve(running: Running) -> ExitCode {
-    let signals = match Signals::new() {
-        Ok(signals) => signals,
-        Err(error) => return fail(Exit::Software, error),
-    };
+pub(super) async fn serve(running: Running, signals: Signals) -> ExitCode {
     let lifecycle = running.lifecycle.clone();
     let outcome = tokio::select! {
         outcome = running.wait() => outcome,
@@ -158,14 +158,15 @@ pub(super) async fn serve(running: Running) -> ExitCode {
     }
 }
 
-/// The signals that end litequic: the first drains, the second ends it now.
-struct Signals {
+/// The signals that end litequic: the first drains, the second ends it now. Made before litequic says that it listens:
+/// whoever reads that may send one at once.
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 

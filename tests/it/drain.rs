@@ -445,7 +445,7 @@ async fn a_scrape_counts_what_was_served() {
         assert_eq!(client.get("/bytes/1000").await.body.len(), 1000);
     }
     assert_eq!(client.get("/status/404").await.status, 404);
-    assert_eq!(client.post("/sink", vec![0; 500]).await.text(), "500\n");
+    assert!(client.post("/sink", vec![0; 500]).await.text().starts_with("500 "));
     litequic.wait_until_idle().await;
     let after = scrape(probes).await;
     let table = [

@@ -6,7 +6,7 @@ mod meter;
 
 use super::{
     exit::{Exit, fail},
-    run::{LogArguments, control_runtime, origin as origin_address, serve},
+    run::{LogArguments, Signals, control_runtime, origin as origin_address, serve},
 };
 use crate::{
     app::{self, Options},
@@ -50,6 +50,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
 }
 
 async fn demonstrate(arguments: Arguments) -> ExitCode {
+    let signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => return fail(Exit::Software, error),
+    };
     let (origin, embedded) = match arguments.origin {
         Some(origin) => (origin, None),
         None => match DemoOrigin::bind((Ipv4Addr::LOCALHOST, 0).into()).await {
@@ -77,7 +81,7 @@ async fn demonstrate(arguments: Arguments) -> ExitCode {
     // Whoever closed our output does not want the text; the demo runs all the same.
     let _ = io::stdout().write_all(welcome(address, &origin, embedded.is_some(), &certificate).as_bytes());
     let _ = io::stdout().flush();
-    let exit = serve(running).await;
+    let exit = serve(running, signals).await;
     if let Some(serving) = embedded {
         serving.abort();
     }

@@ -62,6 +62,15 @@ impl Quic {
     ) -> Result<Self, quinn::ConnectionError> {
         let mut config = quinn::ClientConfig::new(Arc::new(tls(cert_pem)));
         config.transport_config(Arc::new(transport));
+        Self::with_config(address, name, config).await
+    }
+
+    /// The same, with everything that quinn lets one say.
+    pub(crate) async fn with_config(
+        address: SocketAddr,
+        name: &str,
+        config: quinn::ClientConfig,
+    ) -> Result<Self, quinn::ConnectionError> {
         let mute = Arc::new(AtomicBool::new(false));
         let local: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::LOCALHOST, 0).into(),

@@ -1,0 +1,249 @@
+//! TLS as clients and operators meet it: which certificate is served and for which hosts, what is refused, which
+//! fault in the operator's files is named, and who gets to see the secrets.
+
+use crate::{
+    process::{Process, command, litequic},
+    support::{
+        client::{Client, Quic},
+        origin,
+        proxy::Litequic,
+    },
+};
+use futures_util::future;
+use http::Method;
+use litequic::{
+    config::{Config, Workers},
+    tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed},
+};
+use quinn::{
+    ConnectionError,
+    crypto::rustls::QuicClientConfig,
+    rustls::pki_types::{CertificateDer, pem::PemObject},
+};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// RFC 9001 §4.8: 0x100 and the TLS alert, here no_application_protocol.
+const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
+/// How long a client waits for a server that is silent.
+const PATIENCE: Duration = Duration::from_secs(4);
+const MISDIRECTED: u16 = 421;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Four certificates; the first is the default.
+fn certificates() -> [SelfSigned; 4] {
+    let names: [&[&str]; 4] =
+        [&["localhost", "127.0.0.1"], &["a.test"], &["*.wild.test", "b.test"], &["exact.wild.test"]];
+    names.map(|names| self_signed(names.iter().copied()).unwrap())
+}
+
+async fn with_certificates(certificates: &[SelfSigned; 4]) -> Litequic {
+    let mut loaded = certificates.iter().map(|made| made.certificate().unwrap());
+    let store = CertificateStore::new(loaded.next().unwrap(), loaded);
+    let origin = format!("http://{}", origin::demo().await).parse().unwrap();
+    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    config.listen.workers = Workers::Count(2.try_into().unwrap());
+    Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await
+}
+
+/// Connects and asks for `name`, trusting anybody, with `protocols` as ALPN.
+async fn connect(address: SocketAddr, name: &str, protocols: &[&[u8]]) -> Result<Quic, ConnectionError> {
+    let mut tls = client_config(&Trust::Insecure, false).unwrap();
+    tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_idle_timeout(Some(PATIENCE.try_into().unwrap()));
+    config.transport_config(Arc::new(transport));
+    Quic::with_config(address, name, config).await
+}
+
+/// The certificate that `quic` was served.
+fn served(quic: &Quic) -> CertificateDer<'static> {
+    let chain = quic.connection.peer_identity().unwrap().downcast::<Vec<CertificateDer<'static>>>().unwrap();
+    chain.first().unwrap().clone()
+}
+
+#[tokio::test]
+async fn the_certificate_is_chosen_by_the_name_that_a_client_asks_for() {
+    let certificates = certificates();
+    let litequic = with_certificates(&certificates).await;
+    let table = [
+        ("localhost", 0),
+        ("127.0.0.1", 0), // no SNI: it cannot carry an address
+        ("a.test", 1),
+        ("A.TEST", 1),
+        ("b.test", 2),
+        ("one.wild.test", 2),
+        ("exact.wild.test", 3),
+        ("two.labels.wild.test", 0),
+        ("wild.test", 0),
+        ("unknown.test", 0),
+    ];
+    for (name, expected) in table {
+        let quic = connect(litequic.address, name, &[b"h3"]).await.unwrap();
+        let expected = CertificateDer::from_pem_slice(certificates[expected].cert_pem.as_bytes()).unwrap();
+        assert_eq!(served(&quic), expected, "{name}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_the_chosen_certificate_alone_gets_through() {
+    let certificates = certificates();
+    let litequic = with_certificates(&certificates).await;
+    for (name, made) in [("a.test", &certificates[1]), ("one.wild.test", &certificates[2])] {
+        let quic = Quic::connect(litequic.address, name, &made.cert_pem, quinn::TransportConfig::default()).await;
+        assert_eq!(Client::over(quic, name).await.get("/status/204").await.status, 204, "{name}");
+    }
+    litequic.stop().await;
+}
+
+/// s2n-quic 1.91 is silent where a handshake fails in the client's first datagram; a close would be kinder.
+#[tokio::test]
+async fn whoever_does_not_speak_h3_does_not_get_in() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let table: [&[&[u8]]; 4] = [&[b"h2"], &[b"http/1.1", b"hq-interop"], &[b"h3-29"], &[]];
+    let attempts = table.map(|protocols| connect(litequic.address, "localhost", protocols));
+    for (attempt, protocols) in future::join_all(attempts).await.into_iter().zip(table) {
+        match attempt.err() {
+            Some(ConnectionError::TimedOut) => {}
+            Some(ConnectionError::ConnectionClosed(close)) => {
+                assert_eq!(u64::from(close.error_code), NO_APPLICATION_PROTOCOL, "{protocols:?}");
+            }
+            other => panic!("{protocols:?}: {other:?}"),
+        }
+    }
+    assert_eq!(litequic.sum(|worker| worker.connections.get()), 0);
+    // Nothing is kept of what was refused: it would count against the limits for ever.
+    litequic.wait_until("handshakes", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+    litequic.wait_until("connections", |worker| worker.connections_held.get(), |held| held == 0).await;
+
+    let quic = connect(litequic.address, "localhost", &[b"h2", b"h3"]).await.unwrap();
+    assert_eq!(Client::over(quic, "localhost").await.get("/status/204").await.status, 204);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_the_certificate_does_not_cover_is_misdirected() {
+    let certificates = certificates();
+    let litequic = with_certificates(&certificates).await;
+    // By the name asked for: hosts that its connection may name, and hosts that it may not.
+    let table: [(&str, &[&str], &[&str]); 4] = [
+        ("a.test", &["a.test", "A.test:8443"], &["b.test", "localhost", "127.0.0.1"]),
+        ("one.wild.test", &["one.wild.test", "two.wild.test", "b.test"], &["a.test", "a.b.wild.test"]),
+        ("unknown.test", &["unknown.test", "localhost"], &["a.test", "other.test"]),
+        ("127.0.0.1", &["127.0.0.1", "localhost", "10.0.0.1"], &["a.test"]),
+    ];
+    for (name, hosts, others) in table {
+        let quic = connect(litequic.address, name, &[b"h3"]).await.unwrap();
+        let client = Client::over(quic, name).await;
+        let expected = hosts.iter().map(|host| (host, 204)).chain(others.iter().map(|host| (host, MISDIRECTED)));
+        for (host, status) in expected {
+            let request = client.request(Method::GET, "/").uri(format!("https://{host}/status/204"));
+            assert_eq!(client.fetch(request, "").await.status, status, "{name}: {host}");
+        }
+    }
+    litequic.stop().await;
+}
+
+/// PEM of a certificate for localhost that was valid from `from` to `until`, and of its key.
+fn valid(from: SystemTime, until: SystemTime) -> (String, String) {
+    let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    (parameters.not_before, parameters.not_after) = (from.into(), until.into());
+    let key = rcgen::KeyPair::generate().unwrap();
+    (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+/// Writes a configuration in `directory` that listens on `udp` with the certificates named.
+fn configuration(directory: &Path, udp: SocketAddr, certificates: &[&str]) -> String {
+    let mut text = format!("listen.udp = \"{udp}\"\norigin.url = \"http://127.0.0.1:9\"\n");
+    for name in certificates {
+        text += &format!("[[certificates]]\ncert = \"{name}.crt\"\nkey = \"{name}.key\"\n");
+    }
+    let file = directory.join("litequic.toml");
+    fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn a_certificate_that_cannot_be_served_is_named_before_anything_is_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    let (good, other) = (self_signed(["localhost"]).unwrap(), self_signed(["localhost"]).unwrap());
+    let now = SystemTime::now();
+    let (expired, early) = (valid(now - 10 * DAY, now - DAY), valid(now + DAY, now + 10 * DAY));
+    for (name, cert, key) in [
+        ("good", &good.cert_pem, &good.key_pem),
+        ("mismatch", &good.cert_pem, &other.key_pem),
+        ("expired", &expired.0, &expired.1),
+        ("early", &early.0, &early.1),
+        ("text", &"no PEM at all".to_owned(), &good.key_pem),
+        ("broken", &good.cert_pem.replace("MII", "!!!"), &good.key_pem),
+        ("keyless", &good.cert_pem, &good.cert_pem),
+    ] {
+        write(&format!("{name}.crt"), cert);
+        write(&format!("{name}.key"), key);
+    }
+    fs::create_dir(directory.path().join("unreadable.crt")).unwrap();
+    write("unreadable.key", &good.key_pem);
+
+    // Whoever tried to bind this would fail with another exit code.
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let udp = taken.local_addr().unwrap();
+    let table = [
+        ("mismatch", "mismatch.key does not fit the certificate in "),
+        ("expired", "expired.crt expired on "),
+        ("early", "early.crt is not valid before "),
+        ("text", "text.crt holds no certificate"),
+        ("broken", "broken.crt is not valid PEM: "),
+        ("keyless", "keyless.key holds no unencrypted private key"),
+        ("unreadable", "unreadable.crt: "),
+        ("missing", "missing.crt: "),
+    ];
+    for (name, expected) in table {
+        let file = configuration(directory.path(), udp, &["good", name]);
+        for command in ["check", "run"] {
+            let ended = litequic([command, "--config", &file]);
+            assert_eq!(ended.code, Some(78), "{command} {name}: {ended:?}");
+            assert!(ended.stderr.contains(expected), "{command} {name}: {ended:?}");
+            assert!(!ended.stderr.contains("good."), "{command} {name}: {ended:?}");
+        }
+    }
+    let file = configuration(directory.path(), udp, &["mismatch", "expired", "missing"]);
+    let ended = litequic(["check", "--config", &file]);
+    assert_eq!(ended.stderr.lines().count(), 3, "{ended:?}");
+    let file = configuration(directory.path(), udp, &["good"]);
+    assert_eq!(litequic(["check", "--config", &file]).code, Some(0));
+    assert_eq!(litequic(["run", "--config", &file]).code, Some(69));
+}
+
+#[test]
+fn secrets_are_written_only_when_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = self_signed(["localhost", "127.0.0.1"]).unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    fs::write(path("tls.crt"), &made.cert_pem).unwrap();
+    fs::write(path("tls.key"), &made.key_pem).unwrap();
+    for asked in [false, true] {
+        let secrets = path(&format!("secrets-{asked}"));
+        let (cert, key) = (path("tls.crt"), path("tls.key"));
+        let mut arguments =
+            vec!["run", "--listen", "127.0.0.1:0", "--origin", "127.0.0.1:9", "--cert", &cert, "--key", &key];
+        arguments.extend(asked.then_some("--key-log"));
+        let mut command = command(arguments);
+        command.env("SSLKEYLOGFILE", &secrets);
+        let process = Process::spawn(command);
+        let url = format!("https://127.0.0.1:{}/", process.address().port());
+        assert_eq!(litequic(["get", "--insecure", &url]).code, Some(1));
+        process.signal("TERM");
+        assert_eq!(process.end().code, Some(0));
+        let written = fs::read_to_string(&secrets).unwrap_or_default();
+        assert_eq!(written.contains("CLIENT_HANDSHAKE_TRAFFIC_SECRET "), asked, "{written}");
+        assert!(asked || !Path::new(&secrets).exists());
+    }
+}

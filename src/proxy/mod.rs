@@ -76,13 +76,6 @@ impl Proxy {
         Self { local: RefCell::new(Rc::new(local)), shared, metrics }
     }
 
-    /// Closes idle connections to origins, and those in use when their request is done.
-    pub fn shutdown(&self) {
-        for origin in self.local.borrow().origins.values() {
-            origin.close();
-        }
-    }
-
     /// The routing of now. An origin that a reload did not touch keeps its pool; one that is gone closes its idle
     /// connections, and the requests on the others end as they would.
     fn local(&self) -> Rc<Local> {

@@ -440,23 +440,6 @@ fn a_reload_keeps_the_pools_of_origins_that_did_not_change() {
 }
 
 #[test]
-fn shutting_down_closes_what_is_idle_now_and_what_is_used_later() {
-    on_a_worker(async {
-        let script = Script::new().await;
-        let setup = script.proxy(|_| {});
-        let (one, two) = (setup.get(), setup.get());
-        let (mut idle, mut busy) = (script.accept().await, script.accept().await);
-        serve(&mut idle).await;
-        assert_eq!(status(one).await, 204);
-        setup.proxy.shutdown();
-        assert_eq!(idle.rest().await, "");
-        serve(&mut busy).await;
-        assert_eq!(status(two).await, 204);
-        assert_eq!(busy.rest().await, "");
-    });
-}
-
-#[test]
 fn a_proxy_that_is_gone_leaves_no_connection_behind() {
     on_a_worker(async {
         let script = Script::new().await;

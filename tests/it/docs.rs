@@ -96,6 +96,25 @@ fn every_relative_link_leads_somewhere() {
 }
 
 #[test]
+fn documents_that_the_sources_name_exist() {
+    let mut left = vec![Path::new(ROOT).join("src")];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        for rest in text.split("docs/").skip(1) {
+            let Some((name, _)) = rest.split_once(".md") else { continue };
+            if !name.contains(char::is_whitespace) {
+                let document = Path::new(ROOT).join(format!("docs/{name}.md"));
+                assert!(document.exists(), "{}: {}", path.display(), document.display());
+            }
+        }
+    }
+}
+
+#[test]
 fn operating_lists_the_metrics_that_a_scrape_has_and_no_others() {
     let text = Metrics::new(1).render();
     let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| line.rsplit_once(' ').unwrap().0);

@@ -73,6 +73,22 @@ async fn a_slow_reader_holds_no_more_than_its_send_buffer() {
 }
 
 #[tokio::test]
+async fn a_client_that_changes_its_port_keeps_its_download_and_its_upload() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let mut download = client.open(&header("GET", "/bytes/20M", &[])).await;
+    let mut upload = client.open(&[header("POST", "/echo", &[]), raw::data("before")].concat()).await;
+    litequic.wait_until("bytes flow", |worker| worker.response_body_bytes.get(), |sent| sent > 0).await;
+    client.quic.change_port();
+    upload.send(&raw::data("after")).await;
+    upload.finish();
+    assert_eq!(upload.outcome().await.response().body, b"beforeafter");
+    assert_eq!(digest(download.outcome().await.response().body), digest(pattern(20 * MB)));
+    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn a_large_upload_arrives_unchanged_and_no_faster_than_the_origin_reads() {
     let body = pattern(20 * MB);
     let expected = digest(&body);
@@ -246,6 +262,16 @@ async fn trailers_pass_both_ways() {
     let response = exchange.outcome().await.response();
     assert_eq!(response.body, b"ok");
     assert_eq!(response.trailers.unwrap().0, [("x-back".to_owned(), "2".to_owned())]);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_independent_client_reads_the_trailers() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Client::to(&litequic).await;
+    let answer = client.fetch(client.request(Method::GET, "/trailers").header("te", "trailers"), "").await;
+    assert_eq!(answer.text(), "a trailer follows\n");
+    assert_eq!(answer.trailers.map(|trailers| trailers.len()), Some(1));
     litequic.stop().await;
 }
 

@@ -481,7 +481,7 @@ async fn unknown_frames_streams_and_settings_are_ignored() {
     let grease = raw::frame(RESERVED, "grease");
     let settings = [raw::varint(RESERVED), raw::varint(7)].concat();
     let control = client.uni(&[vec![0x00], raw::frame(SETTINGS, settings), grease.clone()].concat()).await;
-    let mut unknown = client.uni(&[raw::varint(0x21 + 0x1f * 1_000), b"anything".to_vec()].concat()).await;
+    let unknown = client.uni(&[raw::varint(0x21 + 0x1f * 1_000), b"anything".to_vec()].concat()).await;
     let qpack = (client.uni(&[0x02, 0x20]).await, client.uni(&[0x03]).await); // a capacity of 0 is allowed
     let post = [
         grease.clone(),

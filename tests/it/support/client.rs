@@ -84,6 +84,12 @@ impl Quic {
         Ok(Self { endpoint, connection, mute })
     }
 
+    /// Goes on from another port of this machine, as behind a NAT that forgot the old one.
+    pub(crate) fn change_port(&self) {
+        let address = SocketAddr::new(self.endpoint.local_addr().unwrap().ip(), 0);
+        self.endpoint.rebind(UdpSocket::bind(address).unwrap()).unwrap();
+    }
+
     /// From now on nothing goes out any more, as if the cable were cut: no close, no acknowledgement.
     pub(crate) fn vanish(&self) {
         self.mute.store(true, Ordering::Relaxed);
@@ -264,12 +270,4 @@ pub(crate) async fn body(stream: &mut Stream) -> Vec<u8> {
         body.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
     }
     body
-}
-
-/// The code of the reset that ended `stream`.
-pub(crate) fn reset_code(error: &h3::error::StreamError) -> u64 {
-    match error {
-        h3::error::StreamError::RemoteTerminate { code, .. } => code.value(),
-        other => panic!("ended otherwise: {other}"),
-    }
 }

@@ -1,7 +1,6 @@
-//! What the suites share: litequic itself (`proxy`, `binary`), clients (`client`, `raw`), origins (`origin`), and the
-//! programs that some tests need (`needs`).
+//! What the suites share: litequic in this process (`proxy`) or as another (`demo`, `process`), clients (`client`,
+//! `raw`), origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
-pub(crate) mod binary;
 pub(crate) mod client;
 pub(crate) mod demo;
 pub(crate) mod needs;

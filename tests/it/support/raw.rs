@@ -215,7 +215,7 @@ impl Exchange {
                 Err(ReadError::ConnectionLost(quinn::ConnectionError::ApplicationClosed(close))) => {
                     return Outcome::Closed(close.error_code.into_inner());
                 }
-                Err(other) => panic!("ended otherwise: {other}"),
+                Err(other) => panic!("ended otherwise: {other:?}"),
             }
         }
     }

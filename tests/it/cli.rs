@@ -1,6 +1,6 @@
 //! The command line from outside: what each command prints, and with which code it exits.
 
-use crate::process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic};
+use crate::support::process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic};
 use litequic::tls::{SelfSigned, self_signed};
 use serde_json::Value as Json;
 use std::{

@@ -1,15 +1,13 @@
 //! How litequic leaves: readiness first, then GOAWAY, what runs may finish, and nothing lasts beyond the deadline. The
 //! admin addresses belong to it, as that is where one sees it and asks for it.
 
-use crate::{
+use crate::support::{
+    client::{self, Client, Quic},
+    origin::{self, Script},
     process::{Process, free_tcp_port, free_udp_port},
-    support::{
-        client::{self, Client, Quic},
-        origin::{self, Script},
-        proxy::Litequic,
-        raw::{self, Outcome, Raw},
-        within,
-    },
+    proxy::Litequic,
+    raw::{self, Outcome, Raw},
+    within,
 };
 use http::Method;
 use litequic::{

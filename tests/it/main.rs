@@ -12,7 +12,6 @@ mod failures;
 mod layering;
 mod load;
 mod nginx;
-mod process;
 mod requests;
 mod resumption;
 mod support;

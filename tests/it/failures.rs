@@ -8,9 +8,13 @@ use crate::support::{
     raw::{self, Outcome, Raw},
     within,
 };
+use http::Method;
 use litequic::{config::Config, http3::Code};
 use quinn::VarInt;
 use std::time::Duration;
+
+/// As small as the configuration takes it: one stream that is not read takes all that is kept for first trains.
+const SMALL_BUFFER: u32 = 32 * 1024;
 
 /// Long enough to be noticed, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(100);
@@ -406,5 +410,29 @@ async fn a_connection_that_has_had_its_share_of_requests_ends_in_order_and_a_new
     let ended = client.ended().await;
     assert!(ended.is_h3_no_error(), "{ended}");
     assert_eq!(Client::over(Quic::to(&litequic).await, "localhost").await.get("/bytes/1").await.status, 200);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn clients_that_read_nothing_do_not_keep_others_from_being_answered() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.limits.stream_send_buffer = SMALL_BUFFER;
+        config.limits.connection_send_buffer = SMALL_BUFFER;
+        config.limits.worker_send_buffer = SMALL_BUFFER.into();
+    })
+    .await;
+    let mut transport = quinn::TransportConfig::default();
+    transport.stream_receive_window(VarInt::from_u32(1_000));
+    let stalled = Client::with_transport(&litequic, transport).await;
+    let mut unread = Vec::new();
+    for _ in 0..3 {
+        let mut stream = stalled.open(stalled.request(Method::GET, "/bytes/1M")).await;
+        stream.finish().await.unwrap();
+        unread.push(stream);
+    }
+    litequic.wait_until("the limit", |worker| worker.limit_send_buffer.get(), |count| count >= 3).await;
+
+    let other = Client::to(&litequic).await;
+    assert_eq!(other.get("/bytes/10000").await.body.len(), 10_000);
     litequic.stop().await;
 }

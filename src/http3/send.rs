@@ -16,9 +16,11 @@ use tokio::time::timeout;
 /// Bytes handed to QUIC at a time: bounds by how much a stream overshoots its send buffer, which s2n-quic checks only
 /// before it takes a chunk.
 const PIECE: usize = 64 * 1024;
-/// A stream that waits for its lease looks again after this long: s2n-quic tells of acknowledgements only when all
-/// bytes are acknowledged, or when a full buffer has room again.
+/// A stream that waits for its lease looks again after this long at first: s2n-quic tells of acknowledgements only when
+/// all bytes are acknowledged, or when a full buffer has room again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// And after this long at last: a client that reads nothing on a hundred streams must not cost more than one that does.
+const SELDOM: Duration = Duration::from_millis(250);
 
 /// Why nothing more goes out on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -85,12 +87,16 @@ impl Sender {
             if before == u64::MAX && self.lease.is_denied() {
                 self.metrics.limit_send_buffer.increment();
             }
-            waited = if outstanding < before { Duration::ZERO } else { waited + LOOK_AGAIN };
+            if outstanding < before {
+                waited = Duration::ZERO;
+            }
             before = outstanding;
             if waited >= self.patience {
                 return Err(SendError::TimedOut);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            let pause = pause(waited);
+            tokio::time::sleep(pause).await;
+            waited += pause;
         }
     }
 
@@ -137,7 +143,31 @@ impl Drop for Sender {
     }
 }
 
+/// How long a stream that has waited for `waited` without an acknowledgement waits before it looks again.
+fn pause(waited: Duration) -> Duration {
+    (waited / 8).clamp(LOOK_AGAIN, SELDOM)
+}
+
 /// An HTTP/3 code as s2n-quic takes it.
 pub(super) fn application_error(code: Code) -> application::Error {
     application::Error::new(code.value()).unwrap_or(application::Error::UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_nobody_reads_is_looked_at_ever_more_rarely() {
+        assert_eq!(pause(Duration::ZERO), LOOK_AGAIN);
+        let (mut waited, mut looks) = (Duration::ZERO, 0);
+        while waited < Duration::from_secs(60) {
+            let pause = pause(waited);
+            // What an acknowledgement waits to be seen is little beside what it took to come.
+            assert!(pause <= LOOK_AGAIN.max(waited / 8) && pause <= SELDOM);
+            waited += pause;
+            looks += 1;
+        }
+        assert!(looks < 300, "{looks}");
+    }
 }

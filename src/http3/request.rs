@@ -5,7 +5,7 @@ use super::{
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
     front::Connection,
     message::{self, Rejection},
-    qpack::{self, DecodeError},
+    qpack::{self, DecodeError, Field},
     receive::{Fault, Receiver, RequestBody, Verdict},
     send::{SendError, Sender},
 };
@@ -98,7 +98,8 @@ enum Failure {
 /// Why a request does not reach the handler.
 enum Refusal {
     Fault(Fault),
-    Status(StatusCode, &'static str),
+    /// The last is the method, which decides whether the answer may have a body.
+    Status(StatusCode, &'static str, Method),
 }
 
 /// Reads and checks the request's header.
@@ -107,7 +108,8 @@ async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) 
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = timeout(front.timeouts.request_header, header).await else {
         front.metrics.timeout_request_header.increment();
-        return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time"));
+        let why = "the request's header did not come in time";
+        return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, UNKNOWN));
     };
     let section = match part.map_err(Refusal::Fault)? {
         Some(Part::Header(section)) => section,
@@ -129,9 +131,10 @@ async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) 
             too_large()
         }
     })?;
+    let method = method(&fields);
     let head = message::request(fields).map_err(|rejection| match rejection {
         Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
-        Rejection::Status(status, why) => Refusal::Status(status, why),
+        Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
     if let Some(host) = head.uri.host()
         && !(front.covers)(connection.client.server_name.as_deref(), host)
@@ -139,6 +142,7 @@ async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) 
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
             "this connection's certificate does not cover that name",
+            head.method,
         ));
     }
     let body = body(receiver, head.content_length, &head.method, connection).await.map_err(Refusal::Fault)?;
@@ -146,7 +150,16 @@ async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) 
 }
 
 fn too_large() -> Refusal {
-    Refusal::Status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed")
+    Refusal::Status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed", UNKNOWN)
+}
+
+/// Stands for the method of a request that was not read so far: its answer has a body.
+const UNKNOWN: Method = Method::GET;
+
+/// The method of a request that is perhaps refused.
+fn method(fields: &[Field]) -> Method {
+    let field = fields.iter().find(|field| field.name.as_bytes() == b":method");
+    field.and_then(|field| Method::from_bytes(&field.value).ok()).unwrap_or(UNKNOWN)
 }
 
 /// The request's body: none where the stream ends with the header.
@@ -199,13 +212,13 @@ async fn refuse<H: Handler>(
             verdict.note(fault);
             Err(Failure::Request(fault))
         }
-        Refusal::Status(status, why) => {
+        Refusal::Status(status, why, method) => {
             let mut response = Response::new(format!("{status}\n{why}\n").into());
             *response.status_mut() = status;
             let fields = response.headers_mut();
             fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
             fields.insert("proxy-status", HeaderValue::from_static("litequic; error=http_request_error"));
-            respond(response, &Method::GET, sender, connection).await
+            respond(response, &method, sender, connection).await
         }
     }
 }

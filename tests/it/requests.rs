@@ -187,6 +187,19 @@ async fn a_name_that_the_certificate_does_not_cover_is_answered_421() {
 }
 
 #[tokio::test]
+async fn a_refusal_of_head_has_no_body() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    for (authority, path, status) in [("other.test", "/", 421), ("localhost", "/..", 400)] {
+        let fields = [(":method", "HEAD"), (":scheme", "https"), (":authority", authority), (":path", path)];
+        let response = client.ask(&raw::headers(&fields)).await.response();
+        assert_eq!((response.fields.status(), response.data_frames), (status, 0), "{authority}{path}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn connect_is_answered_501() {
     all_get(is(501), vec![raw::headers(&[(":method", "CONNECT"), (":authority", "localhost:1")])]).await;
 }

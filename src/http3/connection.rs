@@ -22,6 +22,9 @@ use tokio::{select, sync::Notify, task::JoinSet, time::timeout};
 /// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is told to go elsewhere
 /// (RFC 9114 §5.2).
 const LAST_POSSIBLE_ID: u64 = (1 << 62) - 4;
+/// How long a client may keep the control stream from being opened. It has to allow three such streams from the beginning
+/// (RFC 9114 §6.2); without one there are no settings and no GOAWAY, and a drain waits for its deadline.
+const CONTROL_STREAM_WAIT: Duration = Duration::from_secs(1);
 /// How long the first GOAWAY's acknowledgement, a round trip, is waited for at most.
 const ROUND_TRIP_WAIT: Duration = Duration::from_secs(1);
 
@@ -96,8 +99,14 @@ async fn goaway<H>(
     next_id: &Cell<u64>,
     refused_from: &Cell<Option<u64>>,
 ) -> SendStream {
-    let Ok(mut stream) = control_stream(connection).await else {
-        return std::future::pending().await; // the connection is gone, which the accept loop sees
+    let mut stream = match timeout(CONTROL_STREAM_WAIT, control_stream(connection)).await {
+        Ok(Ok(stream)) => stream,
+        gone => {
+            if gone.is_err() {
+                connection.fail(Code::GeneralProtocolError);
+            }
+            return std::future::pending().await; // the connection is gone, which the accept loop sees
+        }
     };
     let mut watch = connection.front.watch.clone();
     select! {

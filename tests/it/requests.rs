@@ -2,6 +2,7 @@
 //! never hears of them.
 
 use crate::support::{
+    client::Quic,
     origin::{Always, Script},
     proxy::Litequic,
     raw::{self, CANCEL_PUSH, DATA, GOAWAY, HEADERS, MAX_PUSH_ID, Outcome, PUSH_PROMISE, RESERVED, Raw, SETTINGS},
@@ -525,5 +526,16 @@ async fn frames_that_carry_nothing_are_a_flood_after_a_while() {
     let mut exchange = client.open(&[with("POST", &[]), flood].concat()).await;
     assert_eq!(exchange.outcome().await, Outcome::Closed(Code::ExcessiveLoad.value()));
     litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_control_stream_is_closed() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_concurrent_uni_streams(0_u32.into());
+    let quic = Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await;
+    assert_eq!(quic.closed().await, Code::GeneralProtocolError.value());
     litequic.stop().await;
 }

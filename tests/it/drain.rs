@@ -360,6 +360,14 @@ async fn stopping_at_once_waits_for_nobody() {
 }
 
 #[tokio::test]
+async fn a_worker_that_ends_before_the_process_looks_has_not_died() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    litequic.lifecycle.advance(Phase::Stopping);
+    std::thread::sleep(Duration::from_millis(500)); // nothing on this thread hears of it until the worker has ended
+    litequic.ended().await;
+}
+
+#[tokio::test]
 async fn post_drain_drains_and_probes_cannot() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         with_admin(config);

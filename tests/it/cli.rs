@@ -331,6 +331,12 @@ fn get_exits_with_69_when_nobody_answers_in_time() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{ended:?}");
     assert!(ended.stderr.contains("300ms"), "{ended:?}");
 
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, "of yesterday").unwrap();
+    let ended = get(port, "/", &["--timeout", "300ms", "-o", file.path().to_str().unwrap()]);
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "of yesterday", "emptied for a response that never came");
+
     let (_demo, port) = Process::demo(&[]);
     let ended = get(port, "/slow/60000", &["--timeout", "500ms"]);
     assert_eq!(ended.code, Some(69), "{ended:?}");

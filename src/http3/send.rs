@@ -138,6 +138,7 @@ impl Sender {
             pause.get_or_insert_with(|| self.pauses.begin());
             // A client on a slow path acknowledges what it has not read yet.
             let outstanding = self.outstanding().await?;
+            self.lease.shrink(self.sent, outstanding);
             waited = if outstanding < before { Duration::ZERO } else { waited + tick };
             before = outstanding;
             if waited >= self.patience {

@@ -260,7 +260,7 @@ async fn a_request_that_litequic_ends_while_its_client_does_not_read_leaves_the_
     litequic.wait_until("a timeout", |worker| worker.timeout_send.get(), |timeouts| timeouts == 1).await;
     assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
     assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
-    everything_is_freed(&litequic).await;
+    litequic.wait_until_idle().await;
     litequic.stop().await;
 }
 

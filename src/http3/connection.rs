@@ -77,7 +77,6 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
             break Some(Code::NoError);
         }
     };
-    drop(requests); // resets what still runs
     if let Some(code) = code {
         connection.handle.close(application_error(code));
     }

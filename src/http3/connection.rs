@@ -9,6 +9,7 @@ use super::{
     send::application_error,
     settings::Settings,
     uni::StreamType,
+    window::Windows,
 };
 use crate::{
     exchange::Handler,
@@ -29,7 +30,14 @@ const CONTROL_STREAM_WAIT: Duration = Duration::from_secs(1);
 const ROUND_TRIP_WAIT: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends. Dropping the future ends its requests and the connection.
-pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>, front: Rc<Front>) {
+///
+/// `windows` are those of the endpoint that accepted it.
+pub async fn serve<H: Handler>(
+    connection: s2n_quic::Connection,
+    handler: Rc<H>,
+    front: Rc<Front>,
+    windows: Rc<dyn Windows>,
+) {
     let Some(client) = client_of(&connection) else { return }; // gone already
     let (handle, mut acceptor) = connection.split();
     let connection = Rc::new(Connection::new(handle, client, handler, front));
@@ -51,6 +59,7 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
             stream = poll_fn(|cx| acceptor.poll_accept(cx)) => match stream {
                 Ok(Some(PeerStream::Bidirectional(mut stream))) => {
                     let id = stream.id();
+                    let window = windows.open(connection.handle.id(), id);
                     if refused_from.get().is_some_and(|first| id >= first) {
                         refuse(&mut stream);
                         continue;
@@ -61,7 +70,7 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
                         front.metrics.limit_requests.increment();
                         exhausted.notify_one();
                     }
-                    requests.spawn_local(request::serve(stream, Rc::clone(&connection)));
+                    requests.spawn_local(request::serve(stream, window, Rc::clone(&connection)));
                 }
                 Ok(Some(PeerStream::Receive(stream))) => {
                     unidirectional.spawn_local(control::serve(stream, Rc::clone(&connection)));

@@ -7,6 +7,7 @@ use super::{
     qpack::FieldLimits,
     send::{Sender, application_error},
     uni::UniStreams,
+    window::{Pauses, Window},
 };
 use crate::{
     config::{Limits, Timeouts},
@@ -81,6 +82,7 @@ pub(super) struct Connection<H> {
     /// Requests accepted so far.
     pub(super) accepted: Cell<u64>,
     budget: Rc<Budget>,
+    pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,
     unknown_streams: Cell<u64>,
 }
@@ -95,6 +97,7 @@ impl<H> Connection<H> {
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),
             unknown_streams: Cell::new(0),
+            pauses: Pauses::new(handle.clone(), front.timeouts.idle),
             handle,
             handler,
             front,
@@ -108,10 +111,11 @@ impl<H> Connection<H> {
         self.handle.close(application_error(code));
     }
 
-    pub(super) fn sender(&self, stream: SendStream) -> Sender {
+    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>) -> Sender {
         let limit = u64::from(self.front.limits.stream_send_buffer);
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
-        Sender::new(stream, lease, limit, self.front.timeouts.send, Arc::clone(&self.front.metrics))
+        let pauses = Rc::clone(&self.pauses);
+        Sender::new(stream, window, pauses, lease, limit, self.front.timeouts.send, Arc::clone(&self.front.metrics))
     }
 
     /// Counts a stream of an unknown type; false once there were too many.

@@ -8,6 +8,7 @@ use super::{
     qpack::{self, DecodeError, Field},
     receive::{Fault, Receiver, RequestBody, Verdict},
     send::{SendError, Sender},
+    window::Window,
 };
 use crate::exchange::{Abort, Body, Exchange, Handler, Interim, Request, Response};
 use bytes::{Bytes, BytesMut};
@@ -33,7 +34,11 @@ const FIN_WAIT: Duration = Duration::from_millis(20);
 const SHORT: usize = 1024;
 
 /// Serves the request on `stream`.
-pub(super) async fn serve<H: Handler>(stream: BidirectionalStream, connection: Rc<Connection<H>>) {
+pub(super) async fn serve<H: Handler>(
+    stream: BidirectionalStream,
+    window: Box<dyn Window>,
+    connection: Rc<Connection<H>>,
+) {
     let metrics = &connection.front.metrics;
     metrics.requests_open.increment();
     let _open = Open(&connection);
@@ -41,7 +46,7 @@ pub(super) async fn serve<H: Handler>(stream: BidirectionalStream, connection: R
     let verdict = Verdict::new();
     let message = MessageStream::new(Endpoint::Client, connection.front.limits.max_header_bytes as usize);
     let receiver = Receiver::new(receive, message, Rc::clone(&verdict));
-    let mut sender = connection.sender(send);
+    let mut sender = connection.sender(send, window);
 
     let outcome = match accept(receiver, &connection).await {
         Ok(request) => {

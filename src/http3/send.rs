@@ -1,12 +1,17 @@
-//! The sending half of a request stream: what goes to the client, within the budget, in time, never looking whole when
-//! it is not.
+//! The sending half of a request stream: what goes to the client, within its window and our budget, in time, never
+//! looking whole when it is not.
 
-use super::{budget::Lease, error::Code};
+use super::{
+    budget::Lease,
+    error::Code,
+    window::{Pauses, Window},
+};
 use crate::telemetry::WorkerMetrics;
 use bytes::Bytes;
 use s2n_quic::{application, stream};
 use std::{
     future::poll_fn,
+    rc::Rc,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -37,6 +42,8 @@ pub(super) enum SendError {
 /// all had been sent.
 pub(super) struct Sender {
     stream: stream::SendStream,
+    window: Box<dyn Window>,
+    pauses: Rc<Pauses>,
     lease: Lease,
     /// s2n-quic's bound on this stream's unacknowledged bytes.
     buffer: u64,
@@ -51,15 +58,17 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(
         stream: stream::SendStream,
+        window: Box<dyn Window>,
+        pauses: Rc<Pauses>,
         lease: Lease,
         buffer: u64,
         patience: Duration,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        Self { stream, lease, buffer, patience, sent: 0, ended: false, metrics }
+        Self { stream, window, pauses, lease, buffer, patience, sent: 0, ended: false, metrics }
     }
 
-    /// Hands `chunk` to QUIC; waits while the stream's share is used up. Not cancel safe: part of it may be sent.
+    /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe: part of it may be sent.
     pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
         while !chunk.is_empty() {
             let permitted = self.permitted(chunk.len()).await?;
@@ -73,6 +82,8 @@ impl Sender {
 
     /// How many bytes may go now: at least one.
     async fn permitted(&mut self, ready: usize) -> Result<usize, SendError> {
+        let room = self.room().await?;
+        let ready = usize::try_from(room).unwrap_or(ready).min(ready);
         if self.lease.is_full() {
             return Ok(ready); // s2n-quic's own bound is the same from here on
         }
@@ -97,6 +108,40 @@ impl Sender {
             let pause = pause(waited);
             tokio::time::sleep(pause).await;
             waited += pause;
+        }
+    }
+
+    /// How many bytes the client's window takes now: at least one. QUIC is never given more: it would keep them, and on a
+    /// reset announce a final size that the client did not allow (docs/adr/0009-queue-within-the-peers-window.md).
+    async fn room(&mut self) -> Result<u64, SendError> {
+        let room = self.window.limit().saturating_sub(self.sent);
+        if room > 0 {
+            return Ok(room);
+        }
+        let tick = self.pauses.after.min(self.patience);
+        let mut waited = Duration::ZERO;
+        let mut before = u64::MAX;
+        let mut pause = None;
+        loop {
+            let changed = poll_fn(|cx| {
+                self.window.register(cx.waker());
+                match self.window.limit().saturating_sub(self.sent) {
+                    0 if self.is_stopped(cx) => Poll::Ready(Err(SendError::Stopped)),
+                    0 => Poll::Pending,
+                    room => Poll::Ready(Ok(room)),
+                }
+            });
+            if let Ok(room) = timeout(tick, changed).await {
+                return room;
+            }
+            pause.get_or_insert_with(|| self.pauses.begin());
+            // A client on a slow path acknowledges what it has not read yet.
+            let outstanding = self.outstanding().await?;
+            waited = if outstanding < before { Duration::ZERO } else { waited + tick };
+            before = outstanding;
+            if waited >= self.patience {
+                return Err(SendError::TimedOut);
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use super::{
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
     stateless_reset,
+    windows::Windows,
 };
 use crate::{
     config::{Limits, Timeouts},
@@ -66,6 +67,15 @@ pub enum StartError {
     Start(#[from] s2n_quic::provider::StartError),
 }
 
+/// A started endpoint.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Its connections, to be accepted.
+    pub server: Server,
+    /// How far their clients let litequic send.
+    pub windows: Windows,
+}
+
 /// Starts `worker`'s endpoint on `socket`. To be called on the worker's thread, inside its runtime, on which s2n-quic
 /// spawns its tasks. They end after the [`Server`] is dropped and its last connection has closed.
 ///
@@ -76,7 +86,7 @@ pub fn start<T: tls::Provider + Clone>(
     socket: UdpSocket,
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
-) -> Result<Server, StartError> {
+) -> Result<Endpoint, StartError> {
     let io = io::tokio::Builder::default()
         .with_rx_socket(socket)?
         .with_max_mtu(MAX_MTU)?
@@ -86,6 +96,8 @@ pub fn start<T: tls::Provider + Clone>(
     let admission = Admission::new(parts.limits, Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
     let limits = transport_limits(&parts.limits, &parts.timeouts).map_err(configuration)?;
+
+    let windows = Windows::new(parts.limits.max_streams);
 
     let secrets = || Arc::clone(&parts.secrets);
 
@@ -97,9 +109,10 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_address_token(address_token::Format::new(secrets(), admission.clone())))
         .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
         .and_then(|builder| builder.with_endpoint_limits(Limiter(admission)))
-        .and_then(|builder| builder.with_event(Occupancy::new(Arc::clone(&parts.metrics))))
+        .and_then(|builder| builder.with_event((Occupancy::new(Arc::clone(&parts.metrics)), windows.subscriber())))
+        .and_then(|builder| builder.with_packet_interceptor(windows.interceptor()))
         .map_err(configuration)?;
-    Ok(server.start()?)
+    Ok(Endpoint { server: server.start()?, windows })
 }
 
 /// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them. No keep-alive: an idle connection
@@ -217,7 +230,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        let mut server = start(socket, WorkerIndex(worker), parts).unwrap();
+        let mut server = start(socket, WorkerIndex(worker), parts).unwrap().server;
         tokio::spawn(async move {
             while let Some(mut connection) = server.accept().await {
                 tokio::spawn(async move {

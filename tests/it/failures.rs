@@ -231,6 +231,40 @@ async fn a_client_that_stops_a_download_that_flows_cancels_it_at_the_origin() {
 }
 
 #[tokio::test]
+async fn a_client_that_cancels_a_download_it_has_not_read_keeps_its_connection() {
+    const WINDOW: u32 = 16 * 1024;
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Raw::with_window(&litequic, WINDOW).await;
+    for round in 1..=5 {
+        let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+        exchange.finish();
+        let full = async {
+            while client.quic.connection.stats().udp_rx.bytes < round * u64::from(WINDOW) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within("a full window", full).await;
+        exchange.receive.stop(REQUEST_CANCELLED).unwrap();
+        everything_is_freed(&litequic).await;
+        assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
+        assert_eq!(litequic.sum(|worker| worker.streams_reset_by_client.get()), round);
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_that_litequic_ends_while_its_client_does_not_read_leaves_the_connection() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.send = SHORT).await;
+    let client = Raw::with_window(&litequic, 16 * 1024).await;
+    let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+    litequic.wait_until("a timeout", |worker| worker.timeout_send.get(), |timeouts| timeouts == 1).await;
+    assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
+    assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
+    everything_is_freed(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn a_client_that_resets_its_upload_never_makes_it_look_whole() {
     for more in [&[][..], &[("content-length", "9")]] {
         let origin = Script::new().await;

@@ -57,6 +57,9 @@ impl InForce {
         let now = self.config.load_full();
         let mut changes = now.changes(&next);
         changes.extend(renewed(&now, &self.resolver.store(), &next, &certificates));
+        if changes.is_empty() {
+            return changes;
+        }
         let next = now.follow(next);
         self.resolver.replace(certificates);
         self.routing.store(Arc::new(Routing::new(&next)));

@@ -13,6 +13,7 @@ mod layering;
 mod load;
 mod nginx;
 mod process;
+mod reload;
 mod requests;
 mod resumption;
 mod support;

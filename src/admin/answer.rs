@@ -154,6 +154,42 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_reload_is_answered_with_what_changed_or_every_fault() {
+        let (reload, mut requests) = tokio::sync::mpsc::channel::<crate::admin::ReloadRequest>(1);
+        let state = State {
+            metrics: Arc::new(Metrics::new(1)),
+            lifecycle: Lifecycle::default(),
+            heartbeats: Vec::new(),
+            readiness: Readiness::new(None),
+            reload: Some(reload),
+        };
+        let ask = async |method, origin, surface| {
+            let mut request = http::Request::builder().method(method).uri("/reload");
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            answer(&state, surface, &request).await.status().as_u16()
+        };
+        // Refused before anybody is asked.
+        for (method, origin, surface, expected) in [
+            (Method::GET, false, Surface::Operator, 405),
+            (Method::POST, true, Surface::Operator, 403),
+            (Method::POST, false, Surface::Probes, 404),
+        ] {
+            assert_eq!(ask(method, origin, surface).await, expected);
+        }
+        assert!(requests.try_recv().is_err());
+        for (outcome, expected) in [(Ok("changes".into()), 200), (Err("faults".into()), 422)] {
+            let reloader = async { requests.recv().await.unwrap().send(outcome).unwrap() };
+            let (status, ()) = tokio::join!(ask(Method::POST, false, Surface::Operator), reloader);
+            assert_eq!(status, expected);
+        }
+        drop(requests);
+        assert_eq!(ask(Method::POST, false, Surface::Operator).await, 503);
+    }
+
+    #[tokio::test]
     async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
         let state = State {
             metrics: Arc::new(Metrics::new(2)),

@@ -7,6 +7,7 @@ use crate::{
     support::{
         client::{self, Client, Quic},
         origin::{self, Always},
+        within,
     },
 };
 use http::Method;
@@ -17,7 +18,10 @@ use std::{
     os::unix::fs::symlink,
     time::Duration,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+
+/// Between two looks at what is to change.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A body that takes a second, and all that comes of it.
 const DRIP: &str = "/drip/40/25";
@@ -26,7 +30,7 @@ fn whole_drip() -> String {
     (0..40).map(|drop| format!("drop {drop}\n")).collect()
 }
 
-/// A directory with a configuration and its certificate, which Kubernetes' way lies behind a link.
+/// A directory with a configuration, and with its certificate behind a link, as Kubernetes has it.
 struct Setup {
     directory: tempfile::TempDir,
     made: SelfSigned,
@@ -202,7 +206,34 @@ async fn limits_hold_for_what_begins_after_the_reload() {
         let _first = timeout(moment, connection.open_bi()).await.unwrap().unwrap();
         assert_eq!(timeout(moment, connection.open_bi()).await.is_ok(), more_than_one);
     }
+
+    setup.write(origin.address, "limits.max_connections = 1");
+    assert_eq!(setup.reload().await.0, 200);
+    assert!(setup.quic(&setup.made).await.is_err(), "two are held already");
+    setup.write(origin.address, "");
+    assert_eq!(setup.reload().await.0, 200);
+    assert_eq!(setup.client().await.get("/").await.status, 200);
     drop(process);
+}
+
+#[tokio::test]
+async fn readiness_and_the_drain_go_by_what_was_reloaded() {
+    let (setup, nobody) = (Setup::new(), origin::nobody().await);
+    let process = setup.start(nobody).await;
+    assert_eq!(ask(setup.admin, "GET /readyz").await.0, 200);
+    setup.write(nobody, "admin.ready_needs_origin = true\ntimeouts.drain_grace = \"1h 7s\"");
+    assert_eq!(setup.reload().await.0, 200);
+    // A finding stands for a second.
+    within("/readyz fails", async {
+        while ask(setup.admin, "GET /readyz").await.0 != 503 {
+            sleep(LOOK_AGAIN).await;
+        }
+    })
+    .await;
+    process.signal("TERM");
+    process.await_stderr("\"grace\":\"3607s\"");
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
 }
 
 #[tokio::test]

@@ -202,6 +202,24 @@ mod tests {
         assert!(newcomer.held() > INITIAL);
     }
 
+    #[test]
+    fn a_budget_that_shrinks_takes_nothing_back_and_gives_no_more() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stream = lease(&worker);
+        let mut sent = 0;
+        let mut held_after_two_rounds = || {
+            for _ in 0..2 {
+                sent += stream.permit(sent, 0, MIB);
+            }
+            stream.held()
+        };
+        assert_eq!(held_after_two_rounds(), 2 * INITIAL);
+        worker.resize(TRAIN);
+        assert_eq!(held_after_two_rounds(), 2 * INITIAL);
+        worker.resize(32 * MIB);
+        assert_eq!(held_after_two_rounds(), 8 * INITIAL);
+    }
+
     proptest! {
         #[test]
         fn no_order_of_sending_and_acknowledging_passes_a_limit(

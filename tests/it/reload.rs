@@ -23,6 +23,9 @@ use tokio::time::{sleep, timeout};
 /// Between two looks at what is to change.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// Long enough for each write to be seen by itself, and far below the quiet that litequic waits for.
+const BETWEEN_WRITES: Duration = Duration::from_millis(20);
+
 /// A body that takes a second, and all that comes of it.
 const DRIP: &str = "/drip/40/25";
 
@@ -284,6 +287,7 @@ async fn ten_writes_are_one_reload() {
     for headers in 11..=20 {
         fs::write(setup.path("litequic.toml"), setup.text(origin.address, &format!("limits.max_headers = {headers}")))
             .unwrap();
+        sleep(BETWEEN_WRITES).await;
     }
     process.await_stderr("100 → 20");
     assert_eq!(process.stderr().matches("\"key\":\"limits.max_headers\"").count(), 1, "{}", process.stderr());

@@ -309,7 +309,8 @@ impl Running {
             select! {
                 biased;
                 Some(ended) = self.ended.recv() => {
-                    if phase < Phase::Draining || !ended.in_order {
+                    // Workers may have heard of a phase that this loop has yet to see.
+                    if self.lifecycle.phase() < Phase::Draining || !ended.in_order {
                         break Err(WorkerDied(ended.index));
                     }
                     self.workers.retain(|worker| worker.index() != ended.index);

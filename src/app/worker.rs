@@ -11,8 +11,7 @@ use crate::{
     tls::{CertificateResolver, ServerTls},
 };
 use arc_swap::ArcSwap;
-use s2n_quic::Server;
-use std::{net::UdpSocket, rc::Rc, sync::Arc, thread, time::Duration};
+use std::{net::UdpSocket, rc::Rc, sync::Arc, task::Waker, thread, time::Duration};
 use tokio::{
     runtime::{Builder, LocalOptions},
     select,
@@ -99,10 +98,10 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         }
     };
     runtime.block_on(async move {
-        let mut servers = Vec::new();
+        let mut listening = Vec::new();
         for socket in plan.sockets {
             match quic::start(socket, plan.index, &plan.endpoint) {
-                Ok(server) => servers.push(server),
+                Ok(endpoint) => listening.push(endpoint),
                 Err(error) => {
                     let _ = started.send(Err(error.to_string()));
                     return;
@@ -117,8 +116,8 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let _ = started.send(Ok(()));
 
         let mut endpoints = JoinSet::new();
-        for server in servers {
-            endpoints.spawn_local(accept(server, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
+        for endpoint in listening {
+            endpoints.spawn_local(accept(endpoint, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
         }
         let beat = async {
             loop {
@@ -139,14 +138,17 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
 }
 
 /// Accepts the connections of one endpoint until the drain is over.
-async fn accept<H: Handler>(mut server: Server, handler: Rc<H>, front: Rc<Front>, mut watch: Watch) {
+async fn accept<H: Handler>(endpoint: quic::Endpoint, handler: Rc<H>, front: Rc<Front>, mut watch: Watch) {
+    let quic::Endpoint { mut server, windows } = endpoint;
+    let windows: Rc<dyn http3::Windows> = Rc::new(windows);
     let mut connections = JoinSet::new();
     let mut draining = false;
     loop {
         select! {
             connection = server.accept() => match connection {
                 Some(connection) => {
-                    connections.spawn_local(http3::serve(connection, Rc::clone(&handler), Rc::clone(&front)));
+                    let windows = Rc::clone(&windows);
+                    connections.spawn_local(http3::serve(connection, Rc::clone(&handler), Rc::clone(&front), windows));
                 }
                 None => break,
             },
@@ -158,4 +160,20 @@ async fn accept<H: Handler>(mut server: Server, handler: Rc<H>, front: Rc<Front>
         }
     }
     sleep(LINGER).await;
+}
+
+impl http3::Windows for quic::Windows {
+    fn open(&self, connection: u64, stream: u64) -> Box<dyn http3::Window> {
+        Box::new(self.open(connection, stream))
+    }
+}
+
+impl http3::Window for quic::Window {
+    fn limit(&self) -> u64 {
+        self.limit()
+    }
+
+    fn register(&self, waker: &Waker) {
+        self.register(waker);
+    }
 }

@@ -152,12 +152,14 @@ async fn get(arguments: &Arguments) -> Result<Exit, GetError> {
             break;
         }
     }
+    // The file is emptied only for a server that is there, and before it is asked for anything.
+    let connection = outcome?;
     let mut out = Output::open(arguments.output.as_ref())?;
     let mut request = Request::new(Bytes::new());
     *request.method_mut() = if arguments.head { Method::HEAD } else { Method::GET };
     *request.uri_mut() = url.clone();
     let mut interim = Vec::new();
-    let (head, mut body) = client::send(outcome?, request, |response| interim.push(response)).await?.into_parts();
+    let (head, mut body) = client::send(connection, request, |response| interim.push(response)).await?.into_parts();
     for response in interim {
         out.head(&response)?;
     }

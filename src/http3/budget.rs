@@ -5,12 +5,15 @@
 //! budget before it hands them over. Two rules make that fair. A lease grows only as bytes are acknowledged, so a
 //! client that does not read never holds more than its first share. And it grows by what is left, as in the dynamic
 //! threshold of shared-memory switches (Choudhury and Hahne, 1998). Half of a budget is kept for first packet trains,
-//! so that a newcomer is served however much the others hold.
+//! so that a newcomer is served however much the others hold; where even those are taken, it gets a packet at a time.
 
 use std::{cell::Cell, rc::Rc};
 
 /// What a stream may hold however much the others hold: one packet train.
 pub(super) const TRAIN: u64 = 16 * 1024;
+/// What a stream may have unacknowledged even where the budgets have nothing left: a packet's worth, so that no number of
+/// clients that do not read keeps another from being served. It is on top of the budgets.
+const PACKET: u64 = 1_200;
 /// What a stream may hold before anything was acknowledged: more than QUIC sends in its first round trips.
 const INITIAL: u64 = 128 * 1024;
 
@@ -109,11 +112,14 @@ impl Lease {
         if self.held < INITIAL {
             self.grow(INITIAL.min((outstanding + ready).next_multiple_of(TRAIN)));
         }
-        if outstanding + ready > self.held && acknowledged - self.grown_at.min(acknowledged) >= self.held {
+        if self.held > 0
+            && outstanding + ready > self.held
+            && acknowledged - self.grown_at.min(acknowledged) >= self.held
+        {
             self.grow(self.held * 2);
             self.grown_at = acknowledged;
         }
-        self.held.saturating_sub(outstanding)
+        self.held.max(PACKET).saturating_sub(outstanding)
     }
 
     fn grow(&mut self, wanted: u64) {
@@ -220,6 +226,25 @@ mod tests {
         assert_eq!(held_after_two_rounds(), 8 * INITIAL);
     }
 
+    #[test]
+    fn beside_any_number_that_do_not_read_a_newcomer_gets_a_packet_at_a_time() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stalled: Vec<_> = (0..2000).map(|_| lease(&worker)).collect();
+        for stream in &mut stalled {
+            stream.permit(0, 0, MIB);
+        }
+        assert!(worker.used() <= 32 * MIB);
+        let mut newcomer = lease(&worker);
+        let mut sent = 0;
+        for _ in 0..100 {
+            let permitted = newcomer.permit(sent, 0, MIB);
+            assert_eq!(permitted, PACKET);
+            assert!(newcomer.is_denied());
+            sent += permitted;
+            assert_eq!(newcomer.permit(sent, permitted, MIB), 0);
+        }
+    }
+
     proptest! {
         #[test]
         fn no_order_of_sending_and_acknowledging_passes_a_limit(
@@ -239,7 +264,7 @@ mod tests {
                 } else {
                     *outstanding = outstanding.saturating_sub(bytes);
                 }
-                prop_assert!(*outstanding <= lease.held());
+                prop_assert!(*outstanding <= lease.held().max(PACKET));
                 prop_assert!(lease.held() <= 512 * 1024);
                 prop_assert!(worker.used() <= 2 * MIB);
                 prop_assert!(connections.iter().all(|connection| connection.used() <= MIB));

@@ -9,6 +9,7 @@ use super::{
     send::application_error,
     settings::Settings,
     uni::StreamType,
+    window::Windows,
 };
 use crate::{
     exchange::Handler,
@@ -22,11 +23,21 @@ use tokio::{select, sync::Notify, task::JoinSet, time::timeout};
 /// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is told to go elsewhere
 /// (RFC 9114 §5.2).
 const LAST_POSSIBLE_ID: u64 = (1 << 62) - 4;
+/// How long a client may keep the control stream from being opened. It has to allow three such streams from the beginning
+/// (RFC 9114 §6.2); without one there are no settings and no GOAWAY, and a drain waits for its deadline.
+const CONTROL_STREAM_WAIT: Duration = Duration::from_secs(1);
 /// How long the first GOAWAY's acknowledgement, a round trip, is waited for at most.
 const ROUND_TRIP_WAIT: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends. Dropping the future ends its requests and the connection.
-pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>, front: Rc<Front>) {
+///
+/// `windows` are those of the endpoint that accepted it.
+pub async fn serve<H: Handler>(
+    connection: s2n_quic::Connection,
+    handler: Rc<H>,
+    front: Rc<Front>,
+    windows: Rc<dyn Windows>,
+) {
     let Some(client) = client_of(&connection) else { return }; // gone already
     let (handle, mut acceptor) = connection.split();
     let connection = Rc::new(Connection::new(handle, client, handler, front));
@@ -48,6 +59,7 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
             stream = poll_fn(|cx| acceptor.poll_accept(cx)) => match stream {
                 Ok(Some(PeerStream::Bidirectional(mut stream))) => {
                     let id = stream.id();
+                    let window = windows.open(connection.handle.id(), id);
                     if refused_from.get().is_some_and(|first| id >= first) {
                         refuse(&mut stream);
                         continue;
@@ -58,7 +70,7 @@ pub async fn serve<H: Handler>(connection: s2n_quic::Connection, handler: Rc<H>,
                         front.metrics.limit_requests.increment();
                         exhausted.notify_one();
                     }
-                    requests.spawn_local(request::serve(stream, Rc::clone(&connection)));
+                    requests.spawn_local(request::serve(stream, window, Rc::clone(&connection)));
                 }
                 Ok(Some(PeerStream::Receive(stream))) => {
                     unidirectional.spawn_local(control::serve(stream, Rc::clone(&connection)));
@@ -96,8 +108,14 @@ async fn goaway<H>(
     next_id: &Cell<u64>,
     refused_from: &Cell<Option<u64>>,
 ) -> SendStream {
-    let Ok(mut stream) = control_stream(connection).await else {
-        return std::future::pending().await; // the connection is gone, which the accept loop sees
+    let mut stream = match timeout(CONTROL_STREAM_WAIT, control_stream(connection)).await {
+        Ok(Ok(stream)) => stream,
+        gone => {
+            if gone.is_err() {
+                connection.fail(Code::GeneralProtocolError);
+            }
+            return std::future::pending().await; // the connection is gone, which the accept loop sees
+        }
     };
     let mut watch = connection.front.watch.clone();
     select! {

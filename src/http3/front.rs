@@ -7,6 +7,7 @@ use super::{
     qpack::FieldLimits,
     send::{Sender, application_error},
     uni::UniStreams,
+    window::{Pauses, Window},
 };
 use crate::{
     config::{Config, Limits, Live, Timeouts},
@@ -105,6 +106,7 @@ pub(super) struct Connection<H> {
     /// Requests accepted so far.
     pub(super) accepted: Cell<u64>,
     budget: Rc<Budget>,
+    pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,
     unknown_streams: Cell<u64>,
 }
@@ -116,11 +118,12 @@ impl<H> Connection<H> {
         let terms = front.terms();
         Self {
             budget: Budget::for_connection(u64::from(terms.limits.connection_send_buffer)),
-            terms,
             client: Rc::new(client),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),
             unknown_streams: Cell::new(0),
+            pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
+            terms,
             handle,
             handler,
             front,
@@ -134,10 +137,11 @@ impl<H> Connection<H> {
         self.handle.close(application_error(code));
     }
 
-    pub(super) fn sender(&self, stream: SendStream, timeouts: &Timeouts) -> Sender {
+    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>, timeouts: &Timeouts) -> Sender {
         let limit = u64::from(self.terms.limits.stream_send_buffer);
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
-        Sender::new(stream, lease, limit, timeouts.send, Arc::clone(&self.front.metrics))
+        let pauses = Rc::clone(&self.pauses);
+        Sender::new(stream, window, pauses, lease, limit, timeouts.send, Arc::clone(&self.front.metrics))
     }
 
     /// Counts a stream of an unknown type; false once there were too many.

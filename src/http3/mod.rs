@@ -23,7 +23,9 @@ mod idle;
 mod receive;
 mod request;
 mod send;
+mod window;
 
 pub use connection::serve;
 pub use error::Code;
 pub use front::{Covers, Front};
+pub use window::{Window, Windows};

@@ -5,9 +5,10 @@ use super::{
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
     front::{Connection, Terms},
     message::{self, Rejection},
-    qpack::{self, DecodeError},
+    qpack::{self, DecodeError, Field},
     receive::{Fault, Receiver, RequestBody, Verdict},
     send::{SendError, Sender},
+    window::Window,
 };
 use crate::{
     exchange::{Abort, Body, Exchange, Handler, Interim, Request, Response},
@@ -37,7 +38,11 @@ const FIN_WAIT: Duration = Duration::from_millis(20);
 const SHORT: usize = 1024;
 
 /// Serves the request on `stream`.
-pub(super) async fn serve<H: Handler>(stream: BidirectionalStream, connection: Rc<Connection<H>>) {
+pub(super) async fn serve<H: Handler>(
+    stream: BidirectionalStream,
+    window: Box<dyn Window>,
+    connection: Rc<Connection<H>>,
+) {
     let metrics = &connection.front.metrics;
     metrics.requests_open.increment();
     let _open = Open(&connection);
@@ -46,7 +51,7 @@ pub(super) async fn serve<H: Handler>(stream: BidirectionalStream, connection: R
     let terms = connection.front.terms();
     let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
     let receiver = Receiver::new(receive, message, Rc::clone(&verdict));
-    let mut sender = connection.sender(send, &terms.timeouts);
+    let mut sender = connection.sender(send, window, &terms.timeouts);
 
     let outcome = match accept(receiver, &connection, &terms).await {
         Ok(request) => {
@@ -103,7 +108,8 @@ enum Failure {
 /// Why a request does not reach the handler.
 enum Refusal {
     Fault(Fault),
-    Status(StatusCode, &'static str),
+    /// The last is the method, which decides whether the answer may have a body.
+    Status(StatusCode, &'static str, Method),
 }
 
 /// Reads and checks the request's header.
@@ -116,7 +122,8 @@ async fn accept<H: Handler>(
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = timeout(terms.timeouts.request_header, header).await else {
         front.metrics.timeout_request_header.increment();
-        return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time"));
+        let why = "the request's header did not come in time";
+        return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, UNKNOWN));
     };
     let section = match part.map_err(Refusal::Fault)? {
         Some(Part::Header(section)) => section,
@@ -138,9 +145,10 @@ async fn accept<H: Handler>(
             too_large()
         }
     })?;
+    let method = method(&fields);
     let head = message::request(fields).map_err(|rejection| match rejection {
         Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
-        Rejection::Status(status, why) => Refusal::Status(status, why),
+        Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
     if let Some(host) = head.uri.host()
         && !(front.covers)(connection.client.server_name.as_deref(), host)
@@ -148,6 +156,7 @@ async fn accept<H: Handler>(
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
             "this connection's certificate does not cover that name",
+            head.method,
         ));
     }
     let body =
@@ -156,7 +165,16 @@ async fn accept<H: Handler>(
 }
 
 fn too_large() -> Refusal {
-    Refusal::Status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed")
+    Refusal::Status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed", UNKNOWN)
+}
+
+/// Stands for the method of a request that was not read so far: its answer has a body.
+const UNKNOWN: Method = Method::GET;
+
+/// The method of a request that is perhaps refused.
+fn method(fields: &[Field]) -> Method {
+    let field = fields.iter().find(|field| field.name.as_bytes() == b":method");
+    field.and_then(|field| Method::from_bytes(&field.value).ok()).unwrap_or(UNKNOWN)
 }
 
 /// The request's body: none where the stream ends with the header.
@@ -209,13 +227,13 @@ async fn refuse<H: Handler>(
             verdict.note(fault);
             Err(Failure::Request(fault))
         }
-        Refusal::Status(status, why) => {
+        Refusal::Status(status, why, method) => {
             let mut response = Response::new(format!("{status}\n{why}\n").into());
             *response.status_mut() = status;
             let fields = response.headers_mut();
             fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
             fields.insert("proxy-status", HeaderValue::from_static("litequic; error=http_request_error"));
-            respond(response, &Method::GET, sender, connection).await
+            respond(response, &method, sender, connection).await
         }
     }
 }

@@ -1,12 +1,17 @@
-//! The sending half of a request stream: what goes to the client, within the budget, in time, never looking whole when
-//! it is not.
+//! The sending half of a request stream: what goes to the client, within its window and our budget, in time, never
+//! looking whole when it is not.
 
-use super::{budget::Lease, error::Code};
+use super::{
+    budget::Lease,
+    error::Code,
+    window::{Pauses, Window},
+};
 use crate::telemetry::WorkerMetrics;
 use bytes::Bytes;
 use s2n_quic::{application, stream};
 use std::{
     future::poll_fn,
+    rc::Rc,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -16,9 +21,11 @@ use tokio::time::timeout;
 /// Bytes handed to QUIC at a time: bounds by how much a stream overshoots its send buffer, which s2n-quic checks only
 /// before it takes a chunk.
 const PIECE: usize = 64 * 1024;
-/// A stream that waits for its lease looks again after this long: s2n-quic tells of acknowledgements only when all
-/// bytes are acknowledged, or when a full buffer has room again.
+/// A stream that waits for its lease looks again after this long at first: s2n-quic tells of acknowledgements only when
+/// all bytes are acknowledged, or when a full buffer has room again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// And after this long at last: a client that reads nothing on a hundred streams must not cost more than one that does.
+const SELDOM: Duration = Duration::from_millis(250);
 
 /// Why nothing more goes out on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +42,8 @@ pub(super) enum SendError {
 /// all had been sent.
 pub(super) struct Sender {
     stream: stream::SendStream,
+    window: Box<dyn Window>,
+    pauses: Rc<Pauses>,
     lease: Lease,
     /// s2n-quic's bound on this stream's unacknowledged bytes.
     buffer: u64,
@@ -49,15 +58,17 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(
         stream: stream::SendStream,
+        window: Box<dyn Window>,
+        pauses: Rc<Pauses>,
         lease: Lease,
         buffer: u64,
         patience: Duration,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        Self { stream, lease, buffer, patience, sent: 0, ended: false, metrics }
+        Self { stream, window, pauses, lease, buffer, patience, sent: 0, ended: false, metrics }
     }
 
-    /// Hands `chunk` to QUIC; waits while the stream's share is used up. Not cancel safe: part of it may be sent.
+    /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe: part of it may be sent.
     pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
         while !chunk.is_empty() {
             let permitted = self.permitted(chunk.len()).await?;
@@ -71,6 +82,8 @@ impl Sender {
 
     /// How many bytes may go now: at least one.
     async fn permitted(&mut self, ready: usize) -> Result<usize, SendError> {
+        let room = self.room().await?;
+        let ready = usize::try_from(room).unwrap_or(ready).min(ready);
         if self.lease.is_full() {
             return Ok(ready); // s2n-quic's own bound is the same from here on
         }
@@ -85,12 +98,50 @@ impl Sender {
             if before == u64::MAX && self.lease.is_denied() {
                 self.metrics.limit_send_buffer.increment();
             }
-            waited = if outstanding < before { Duration::ZERO } else { waited + LOOK_AGAIN };
+            if outstanding < before {
+                waited = Duration::ZERO;
+            }
             before = outstanding;
             if waited >= self.patience {
                 return Err(SendError::TimedOut);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            let pause = pause(waited);
+            tokio::time::sleep(pause).await;
+            waited += pause;
+        }
+    }
+
+    /// How many bytes the client's window takes now: at least one. QUIC is never given more: it would keep them, and on a
+    /// reset announce a final size that the client did not allow (docs/adr/0009-queue-within-the-peers-window.md).
+    async fn room(&mut self) -> Result<u64, SendError> {
+        let room = self.window.limit().saturating_sub(self.sent);
+        if room > 0 {
+            return Ok(room);
+        }
+        let tick = self.pauses.after.min(self.patience);
+        let mut waited = Duration::ZERO;
+        let mut before = u64::MAX;
+        let mut pause = None;
+        loop {
+            let changed = poll_fn(|cx| {
+                self.window.register(cx.waker());
+                match self.window.limit().saturating_sub(self.sent) {
+                    0 if self.is_stopped(cx) => Poll::Ready(Err(SendError::Stopped)),
+                    0 => Poll::Pending,
+                    room => Poll::Ready(Ok(room)),
+                }
+            });
+            if let Ok(room) = timeout(tick, changed).await {
+                return room;
+            }
+            pause.get_or_insert_with(|| self.pauses.begin());
+            // A client on a slow path acknowledges what it has not read yet.
+            let outstanding = self.outstanding().await?;
+            waited = if outstanding < before { Duration::ZERO } else { waited + tick };
+            before = outstanding;
+            if waited >= self.patience {
+                return Err(SendError::TimedOut);
+            }
         }
     }
 
@@ -137,7 +188,31 @@ impl Drop for Sender {
     }
 }
 
+/// How long a stream that has waited for `waited` without an acknowledgement waits before it looks again.
+fn pause(waited: Duration) -> Duration {
+    (waited / 8).clamp(LOOK_AGAIN, SELDOM)
+}
+
 /// An HTTP/3 code as s2n-quic takes it.
 pub(super) fn application_error(code: Code) -> application::Error {
     application::Error::new(code.value()).unwrap_or(application::Error::UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_nobody_reads_is_looked_at_ever_more_rarely() {
+        assert_eq!(pause(Duration::ZERO), LOOK_AGAIN);
+        let (mut waited, mut looks) = (Duration::ZERO, 0);
+        while waited < Duration::from_secs(60) {
+            let pause = pause(waited);
+            // What an acknowledgement waits to be seen is little beside what it took to come.
+            assert!(pause <= LOOK_AGAIN.max(waited / 8) && pause <= SELDOM);
+            waited += pause;
+            looks += 1;
+        }
+        assert!(looks < 300, "{looks}");
+    }
 }

@@ -83,12 +83,12 @@ impl TokenFormat for Format {
     fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
         let now = unix_seconds();
         let valid = self.signer.check(&Client::of(context)?, token, now)?;
+        // s2n-quic lets whoever has a token pass its limiter: a flood with real addresses must stop here. It cannot be
+        // told to refuse, only to drop. That does not use the token up: the client will send the same one again.
+        (self.admission.decide(true) == Verdict::Allow).then_some(())?;
         if !self.used.insert(valid.tag, now) {
             return None;
         }
-        // s2n-quic lets whoever has a token pass its limiter: a flood with real addresses must stop here. It cannot be
-        // told to refuse, only to drop.
-        (self.admission.decide(true) == Verdict::Allow).then_some(())?;
         InitialId::try_from_bytes(valid.original_id)
     }
 }
@@ -204,7 +204,12 @@ fn unix_seconds() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        config::{Config, Limits},
+        telemetry::WorkerMetrics,
+    };
     use proptest::prelude::*;
+    use s2n_quic_core::{connection::PeerId, inet::SocketAddress, random};
 
     const NOW: u32 = 1_800_000_000;
     const ORIGINAL_ID: &[u8] = b"original id";
@@ -284,6 +289,35 @@ mod tests {
         }
         assert!(used.insert([3; 32], NOW + LIFETIME + CLOCK_SKEW + 1));
         assert!(!used.insert([2; 32], NOW + LIFETIME + CLOCK_SKEW + 1));
+    }
+
+    /// Tokens take none.
+    struct NoRandomness;
+
+    impl random::Generator for NoRandomness {
+        fn public_random_fill(&mut self, _: &mut [u8]) {}
+        fn private_random_fill(&mut self, _: &mut [u8]) {}
+    }
+
+    #[test]
+    fn a_token_that_met_a_flooded_worker_is_still_good_when_the_client_tries_again() {
+        let metrics = Arc::<WorkerMetrics>::default();
+        let origin = "http://origin".parse().unwrap();
+        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
+        let admission = Admission::new(config.live(), Arc::clone(&metrics));
+        let mut format = Format::new(Arc::new(Secrets::derive(&[1; 32])), admission);
+        let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
+        let mut random = NoRandomness;
+        let mut context = Context::new(&address, &peer, &mut random);
+        let id = InitialId::try_from_bytes(ORIGINAL_ID).unwrap();
+        let mut token = [0; TOKEN_LEN];
+        format.generate_retry_token(&mut context, &id, &mut token).unwrap();
+
+        metrics.handshakes_open.set(Limits::MAX_HANDSHAKES.into());
+        assert_eq!(format.validate_token(&mut context, &token), None);
+        metrics.handshakes_open.set(0);
+        assert_eq!(format.validate_token(&mut context, &token), Some(id));
+        assert_eq!(format.validate_token(&mut context, &token), None, "twice");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::{
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
     stateless_reset,
+    windows::Windows,
 };
 use crate::{
     config::{Limits, Live, Timeouts},
@@ -64,6 +65,15 @@ pub enum StartError {
     Start(#[from] s2n_quic::provider::StartError),
 }
 
+/// A started endpoint.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Its connections, to be accepted.
+    pub server: Server,
+    /// How far their clients let litequic send.
+    pub windows: Windows,
+}
+
 /// Starts `worker`'s endpoint on `socket`. To be called on the worker's thread, inside its runtime, on which s2n-quic
 /// spawns its tasks. They end after the [`Server`] is dropped and its last connection has closed.
 ///
@@ -74,7 +84,7 @@ pub fn start<T: tls::Provider + Clone>(
     socket: UdpSocket,
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
-) -> Result<Server, StartError> {
+) -> Result<Endpoint, StartError> {
     let io = io::tokio::Builder::default()
         .with_rx_socket(socket)?
         .with_max_mtu(MAX_MTU)?
@@ -83,8 +93,8 @@ pub fn start<T: tls::Provider + Clone>(
         .build()?;
     let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
-    let limits = TransportLimits::new(Arc::clone(&parts.config)).map_err(configuration)?;
-
+    let windows = Windows::new(parts.config.load().limits.max_streams);
+    let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone()).map_err(configuration)?;
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
@@ -95,23 +105,25 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_address_token(address_token::Format::new(secrets(), admission.clone())))
         .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
         .and_then(|builder| builder.with_endpoint_limits(Limiter(admission)))
-        .and_then(|builder| builder.with_event(Occupancy::new(Arc::clone(&parts.metrics))))
+        .and_then(|builder| builder.with_event((Occupancy::new(Arc::clone(&parts.metrics)), windows.subscriber())))
+        .and_then(|builder| builder.with_packet_interceptor(windows.interceptor()))
         .map_err(configuration)?;
-    Ok(server.start()?)
+    Ok(Endpoint { server: server.start()?, windows })
 }
 
 /// Gives each connection the transport parameters of now.
 struct TransportLimits {
     config: Live,
+    windows: Windows,
     /// What the last connection got.
     last: connection::Limits,
 }
 
 impl TransportLimits {
-    fn new(config: Live) -> Result<Self, ValidationError> {
+    fn new(config: Live, windows: Windows) -> Result<Self, ValidationError> {
         let now = config.load();
         let last = transport_limits(&now.limits, &now.timeouts)?;
-        Ok(Self { config, last })
+        Ok(Self { config, windows, last })
     }
 }
 
@@ -121,6 +133,7 @@ impl connection::Limiter for TransportLimits {
         // A checked configuration holds nothing that QUIC cannot express; if it did, what held before goes on.
         if let Ok(limits) = transport_limits(&now.limits, &now.timeouts) {
             self.last = limits;
+            self.windows.allow(now.limits.max_streams);
         }
         self.last
     }
@@ -245,7 +258,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        let mut server = start(socket, WorkerIndex(worker), parts).unwrap();
+        let mut server = start(socket, WorkerIndex(worker), parts).unwrap().server;
         tokio::spawn(async move {
             while let Some(mut connection) = server.accept().await {
                 tokio::spawn(async move {

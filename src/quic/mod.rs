@@ -1,6 +1,8 @@
 //! QUIC by s2n-quic, with litequic's own connection IDs, tokens, limits and sockets: what makes several endpoints on
 //! one port one server.
 
+pub mod frame;
+
 mod address_token;
 mod client;
 mod connection_id;
@@ -9,8 +11,10 @@ mod limiter;
 mod occupancy;
 mod secrets;
 mod stateless_reset;
+mod windows;
 
 pub use client::{ConnectError, connect};
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
-pub use endpoint::{EndpointParts, StartError, start};
+pub use endpoint::{Endpoint, EndpointParts, StartError, start};
 pub use secrets::Secrets;
+pub use windows::{Window, Windows};

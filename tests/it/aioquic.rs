@@ -1,6 +1,6 @@
 //! An HTTP/3 client that shares no code with litequic: aioquic, in Python (`aioquic.py`).
 
-use crate::support::{demo::Demo, needs, process};
+use crate::support::{needs, process::Process};
 use std::{process::Command, time::Duration};
 
 /// More than the script's own, whose message is the better one.
@@ -9,8 +9,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[test]
 fn an_independent_client_gets_and_uploads_every_byte() {
     let Some(python) = needs::python_module("aioquic.h3.connection") else { return };
-    let demo = Demo::start();
+    let (_demo, port) = Process::demo(&[]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/aioquic.py");
-    let said = process::output(Command::new(python).arg(script).arg(demo.port.to_string()), DEADLINE);
+    let mut command = Command::new(python);
+    command.arg(script).arg(port.to_string());
+    let said = Process::spawn(command).end_within(DEADLINE).success();
     assert_eq!(said.lines().filter(|line| line.starts_with("ok: ")).count(), 12, "{said}");
 }

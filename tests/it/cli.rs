@@ -1,6 +1,6 @@
 //! The command line from outside: what each command prints, and with which code it exits.
 
-use crate::process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic};
+use crate::support::process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic};
 use litequic::tls::{SelfSigned, self_signed};
 use serde_json::Value as Json;
 use std::{
@@ -330,6 +330,12 @@ fn get_exits_with_69_when_nobody_answers_in_time() {
     let ended = get(port, "/", &["--timeout", "300ms"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{ended:?}");
     assert!(ended.stderr.contains("300ms"), "{ended:?}");
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, "of yesterday").unwrap();
+    let ended = get(port, "/", &["--timeout", "300ms", "-o", file.path().to_str().unwrap()]);
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "of yesterday", "emptied for a response that never came");
 
     let (_demo, port) = Process::demo(&[]);
     let ended = get(port, "/slow/60000", &["--timeout", "500ms"]);

@@ -1,12 +1,12 @@
 //! What the documents say is true: links, metrics, commands, configurations, the tree. docs/configuration.md's keys are
 //! tested in `config`.
 
+use crate::support::process::litequic;
 use litequic::{cli::exit::Exit, config, telemetry::Metrics};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -213,9 +213,7 @@ fn commands_in_the_documents_exist_with_their_options() {
 }
 
 fn help(command: &str) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_litequic")).args([command, "--help"]).output().unwrap();
-    assert!(output.status.success(), "litequic {command}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    litequic([command, "--help"]).success()
 }
 
 #[test]

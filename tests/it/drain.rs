@@ -1,15 +1,13 @@
 //! How litequic leaves: readiness first, then GOAWAY, what runs may finish, and nothing lasts beyond the deadline. The
 //! admin addresses belong to it, as that is where one sees it and asks for it.
 
-use crate::{
+use crate::support::{
+    client::{self, Client, Quic},
+    origin::{self, Script},
     process::{Process, free_tcp_port, free_udp_port},
-    support::{
-        client::{self, Client, Quic},
-        origin::{self, Script},
-        proxy::Litequic,
-        raw::{self, Outcome, Raw},
-        within,
-    },
+    proxy::Litequic,
+    raw::{self, Outcome, Raw},
+    within,
 };
 use http::Method;
 use litequic::{
@@ -358,6 +356,14 @@ async fn stopping_at_once_waits_for_nobody() {
     litequic.lifecycle.advance(Phase::Draining);
     litequic.lifecycle.advance(Phase::Stopping);
     assert_eq!(raw.quic.closed().await, NO_ERROR);
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_before_the_process_looks_has_not_died() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    litequic.lifecycle.advance(Phase::Stopping);
+    std::thread::sleep(Duration::from_millis(500)); // nothing on this thread hears of it until the worker has ended
     litequic.ended().await;
 }
 

@@ -11,7 +11,11 @@ use bytes::{Buf, Bytes};
 use http::Method;
 use litequic::config::{Config, Network, Origin, OriginAddress, Route};
 use sha2::{Digest, Sha256};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+use tokio::time::sleep;
 
 const MB: usize = 1_000_000;
 
@@ -68,6 +72,37 @@ async fn a_slow_reader_holds_no_more_than_its_send_buffer() {
         hash.update(chunk.copy_to_bytes(chunk.remaining()));
     }
     assert_eq!(format!("{:x}", hash.finalize()), digest(pattern(20 * MB)));
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_large_download_through_a_small_window_arrives_unchanged() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Raw::with_window(&litequic, 16 * 1024).await;
+    let response = client.ask(&header("GET", "/bytes/20M", &[])).await.response();
+    assert_eq!(digest(&response.body), digest(pattern(20 * MB)));
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_download_that_is_paused_for_longer_than_the_idle_timeout_goes_on() {
+    let idle = Duration::from_millis(400);
+    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = idle).await;
+    let client = Raw::with_window(&litequic, 64 * 1024).await;
+    let mut exchange = client.open(&header("GET", "/bytes/5M", &[])).await;
+    exchange.finish();
+    let paused = Instant::now();
+    // litequic alone keeps the connection, three times as long as it would last.
+    let kept = async {
+        while paused.elapsed() < 3 * idle || client.quic.connection.stats().frame_rx.ping < 2 {
+            client.quic.connection.close_reason().map_or((), |reason| panic!("lost: {reason}"));
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("PING", kept).await;
+    assert_eq!(digest(&exchange.outcome().await.response().body), digest(pattern(5 * MB)));
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }

@@ -8,9 +8,13 @@ use crate::support::{
     raw::{self, Outcome, Raw},
     within,
 };
+use http::Method;
 use litequic::{config::Config, http3::Code};
 use quinn::VarInt;
 use std::time::Duration;
+
+/// As small as the configuration takes it: one stream that is not read takes all that is kept for first trains.
+const SMALL_BUFFER: u32 = 32 * 1024;
 
 /// Long enough to be noticed, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(100);
@@ -227,6 +231,40 @@ async fn a_client_that_stops_a_download_that_flows_cancels_it_at_the_origin() {
 }
 
 #[tokio::test]
+async fn a_client_that_cancels_a_download_it_has_not_read_keeps_its_connection() {
+    const WINDOW: u32 = 16 * 1024;
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Raw::with_window(&litequic, WINDOW).await;
+    for round in 1..=5 {
+        let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+        exchange.finish();
+        let full = async {
+            while client.quic.connection.stats().udp_rx.bytes < round * u64::from(WINDOW) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within("a full window", full).await;
+        exchange.receive.stop(REQUEST_CANCELLED).unwrap();
+        everything_is_freed(&litequic).await;
+        assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
+        assert_eq!(litequic.sum(|worker| worker.streams_reset_by_client.get()), round);
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_that_litequic_ends_while_its_client_does_not_read_leaves_the_connection() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.send = SHORT).await;
+    let client = Raw::with_window(&litequic, 16 * 1024).await;
+    let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+    litequic.wait_until("a timeout", |worker| worker.timeout_send.get(), |timeouts| timeouts == 1).await;
+    assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
+    assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
+    everything_is_freed(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn a_client_that_resets_its_upload_never_makes_it_look_whole() {
     for more in [&[][..], &[("content-length", "9")]] {
         let origin = Script::new().await;
@@ -406,5 +444,29 @@ async fn a_connection_that_has_had_its_share_of_requests_ends_in_order_and_a_new
     let ended = client.ended().await;
     assert!(ended.is_h3_no_error(), "{ended}");
     assert_eq!(Client::over(Quic::to(&litequic).await, "localhost").await.get("/bytes/1").await.status, 200);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn clients_that_read_nothing_do_not_keep_others_from_being_answered() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.limits.stream_send_buffer = SMALL_BUFFER;
+        config.limits.connection_send_buffer = SMALL_BUFFER;
+        config.limits.worker_send_buffer = SMALL_BUFFER.into();
+    })
+    .await;
+    let mut transport = quinn::TransportConfig::default();
+    transport.stream_receive_window(VarInt::from_u32(1_000));
+    let stalled = Client::with_transport(&litequic, transport).await;
+    let mut unread = Vec::new();
+    for _ in 0..3 {
+        let mut stream = stalled.open(stalled.request(Method::GET, "/bytes/1M")).await;
+        stream.finish().await.unwrap();
+        unread.push(stream);
+    }
+    litequic.wait_until("the limit", |worker| worker.limit_send_buffer.get(), |count| count >= 3).await;
+
+    let other = Client::to(&litequic).await;
+    assert_eq!(other.get("/bytes/10000").await.body.len(), 10_000);
     litequic.stop().await;
 }

@@ -12,7 +12,6 @@ mod failures;
 mod layering;
 mod load;
 mod nginx;
-mod process;
 mod reload;
 mod requests;
 mod resumption;

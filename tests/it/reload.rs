@@ -3,10 +3,10 @@
 
 use crate::{
     drain::ask,
-    process::{Process, free_tcp_port, free_udp_port},
     support::{
         client::{self, Client, Quic},
         origin::{self, Always},
+        process::{Process, free_tcp_port, free_udp_port},
         within,
     },
 };

@@ -2,6 +2,7 @@
 //! never hears of them.
 
 use crate::support::{
+    client::Quic,
     origin::{Always, Script},
     proxy::Litequic,
     raw::{self, CANCEL_PUSH, DATA, GOAWAY, HEADERS, MAX_PUSH_ID, Outcome, PUSH_PROMISE, RESERVED, Raw, SETTINGS},
@@ -184,6 +185,19 @@ async fn an_authority_with_userinfo_or_no_host_is_answered_400() {
 async fn a_name_that_the_certificate_does_not_cover_is_answered_421() {
     let names = ["other.test", "x.a.test", "192.0.2.1", "localhost.other.test", "wild.test", "x.y.wild.test"];
     all_get(is(421), names.iter().map(|name| replaced(":authority", name)).collect()).await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_head_has_no_body() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    for (authority, path, status) in [("other.test", "/", 421), ("localhost", "/..", 400)] {
+        let fields = [(":method", "HEAD"), (":scheme", "https"), (":authority", authority), (":path", path)];
+        let response = client.ask(&raw::headers(&fields)).await.response();
+        assert_eq!((response.fields.status(), response.data_frames), (status, 0), "{authority}{path}");
+    }
+    litequic.stop().await;
 }
 
 #[tokio::test]
@@ -512,5 +526,16 @@ async fn frames_that_carry_nothing_are_a_flood_after_a_while() {
     let mut exchange = client.open(&[with("POST", &[]), flood].concat()).await;
     assert_eq!(exchange.outcome().await, Outcome::Closed(Code::ExcessiveLoad.value()));
     litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_control_stream_is_closed() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_concurrent_uni_streams(0_u32.into());
+    let quic = Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await;
+    assert_eq!(quic.closed().await, Code::GeneralProtocolError.value());
     litequic.stop().await;
 }

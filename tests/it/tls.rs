@@ -1,13 +1,11 @@
 //! TLS as clients and operators meet it: which certificate is served and for which hosts, what is refused, which
 //! fault in the operator's files is named, and who gets to see the secrets.
 
-use crate::{
+use crate::support::{
+    client::{Client, Quic},
+    origin,
     process::{Process, command, litequic},
-    support::{
-        client::{Client, Quic},
-        origin,
-        proxy::Litequic,
-    },
+    proxy::Litequic,
 };
 use futures_util::future;
 use http::Method;

@@ -1,8 +1,7 @@
-//! What the suites share: litequic in this process (`proxy`) or as another (`demo`, `process`), clients (`client`,
+//! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
 //! `raw`), origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
 pub(crate) mod client;
-pub(crate) mod demo;
 pub(crate) mod needs;
 pub(crate) mod nginx;
 pub(crate) mod origin;

@@ -1,39 +1,203 @@
-//! Programs run to their end, or killed at a deadline.
+//! Processes: `litequic` as whoever starts it sees it, and the programs that some tests need. What they print, how they
+//! end. Killed when the test is over.
 
 use std::{
-    fs,
+    ffi::OsStr,
     io::Read,
-    process::{Command, Stdio},
-    sync::mpsc,
+    net::{SocketAddr, TcpListener, UdpSocket},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Condvar, Mutex},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// Runs `command` and returns what it wrote to standard output.
-///
-/// # Panics
-///
-/// When it ends otherwise than well, or not before the deadline; then it is killed. The panic shows its standard error.
-pub(crate) fn output(command: &mut Command, deadline: Duration) -> String {
-    let errors = tempfile::NamedTempFile::new().unwrap();
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.reopen().unwrap()).spawn().unwrap();
-    let mut stdout = child.stdout.take().unwrap();
-    let (sender, written) = mpsc::channel();
-    thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = stdout.read_to_end(&mut text);
-        // An error means that the deadline has passed.
-        let _ = sender.send(text);
-    });
-    let written = written.recv_timeout(deadline);
-    if written.is_err() {
-        child.kill().unwrap();
+/// For anything that litequic is to do on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A process that runs.
+pub(crate) struct Process {
+    child: Child,
+    stdout: Output,
+    stderr: Output,
+}
+
+/// How a process ended, and all it wrote.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// What a process has written so far.
+#[derive(Clone)]
+struct Output(Arc<(Mutex<Written>, Condvar)>);
+
+#[derive(Default)]
+struct Written {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Ended {
+    /// What it wrote to standard output, if it ended well.
+    pub(crate) fn success(self) -> String {
+        assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self.stdout
     }
-    let status = child.wait().unwrap();
-    let said = || fs::read_to_string(errors.path()).unwrap_or_default();
-    let Ok(written) = written else { panic!("{command:?} was not done within {deadline:?}\n{}", said()) };
-    let written = String::from_utf8_lossy(&written).into_owned();
-    assert!(status.success(), "{command:?}: {status}\n{written}{}", said());
-    written
+}
+
+impl Output {
+    fn collect(mut from: impl Read + Send + 'static) -> Self {
+        let output = Self(Arc::default());
+        let writer = output.clone();
+        thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            loop {
+                let read = from.read(&mut chunk).unwrap_or(0);
+                let mut written = writer.0.0.lock().unwrap();
+                written.bytes.extend_from_slice(&chunk[..read]);
+                written.ended = read == 0;
+                writer.0.1.notify_all();
+                if read == 0 {
+                    return;
+                }
+            }
+        });
+        output
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.0.lock().unwrap().bytes).into_owned()
+    }
+
+    /// Waits until `done` holds, the output has ended, or `deadline` has come; false when it never held.
+    fn wait(&self, deadline: Instant, done: impl Fn(&str, bool) -> bool) -> bool {
+        let (written, changed) = &*self.0;
+        let holds = |written: &Written| done(&String::from_utf8_lossy(&written.bytes), written.ended);
+        let pending = |written: &mut Written| !holds(written) && !written.ended;
+        let (written, _) = changed
+            .wait_timeout_while(written.lock().unwrap(), deadline.saturating_duration_since(Instant::now()), pending)
+            .unwrap();
+        holds(&written)
+    }
+}
+
+/// `litequic` with `arguments`, in an environment that changes nothing of it.
+pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_litequic"));
+    command.args(arguments).env_remove("RUST_LOG").env_remove("SSLKEYLOGFILE").env_remove("NO_COLOR");
+    command
+}
+
+/// Runs `litequic` with `arguments` to its end.
+pub(crate) fn litequic<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Ended {
+    Process::spawn(command(arguments)).end()
+}
+
+impl Process {
+    pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
+        Self::spawn(command(arguments))
+    }
+
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+        let stdout = Output::collect(child.stdout.take().unwrap());
+        let stderr = Output::collect(child.stderr.take().unwrap());
+        Self { child, stdout, stderr }
+    }
+
+    /// `litequic demo` on a free port with `more` arguments, and its port.
+    pub(crate) fn demo(more: &[&str]) -> (Self, u16) {
+        let process = Self::start([&["demo", "--listen", "127.0.0.1:0"], more].concat());
+        process.await_stdout("Ctrl-C ends the demo");
+        let text = process.stdout();
+        let (_, rest) = text.split_once("https://127.0.0.1:").unwrap();
+        let port = rest.split_once('/').unwrap().0.parse().unwrap();
+        (process, port)
+    }
+
+    /// The fingerprint of a demo's certificate, as Chromium takes it.
+    pub(crate) fn spki(&self) -> String {
+        let text = self.stdout();
+        let (_, rest) = text.split_once("--ignore-certificate-errors-spki-list=").unwrap();
+        rest.split_whitespace().next().unwrap().to_owned()
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Waits until standard output holds `text`.
+    pub(crate) fn await_stdout(&self, text: &str) {
+        let found = self.stdout.wait(Instant::now() + PATIENCE, |written, _| written.contains(text));
+        assert!(found, "no {text:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr());
+    }
+
+    /// Waits until standard error holds `text`.
+    pub(crate) fn await_stderr(&self, text: &str) {
+        let found = self.stderr.wait(Instant::now() + PATIENCE, |written, _| written.contains(text));
+        assert!(found, "no {text:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr());
+    }
+
+    /// Waits until the log says where litequic listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.await_stderr("listening for HTTP/3");
+        let log = self.stderr();
+        let line = log.lines().find(|line| line.contains("listening for HTTP/3")).unwrap();
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        event["address"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Sends the signal `name`: TERM, INT, HUP.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(self) -> Ended {
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits for the end, which is to come before `limit`.
+    pub(crate) fn end_within(mut self, limit: Duration) -> Ended {
+        let deadline = Instant::now() + limit;
+        // Both outputs end with the process.
+        let ended = self.stdout.wait(deadline, |_, ended| ended) && self.stderr.wait(deadline, |_, ended| ended);
+        assert!(ended, "it still runs after {limit:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr());
+        let status = self.child.wait().unwrap();
+        Ended { code: status.code(), stdout: self.stdout(), stderr: self.stderr() }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Errors say that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A UDP port of 127.0.0.1 that nobody has, for a configuration, which takes no port 0.
+pub(crate) fn free_udp_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The same for TCP.
+pub(crate) fn free_tcp_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -87,6 +87,16 @@ impl Raw {
         raw
     }
 
+    /// The same, with a window of `stream_window` bytes a stream.
+    pub(crate) async fn with_window(litequic: &Litequic, stream_window: u32) -> Self {
+        let mut transport = quinn::TransportConfig::default();
+        transport.stream_receive_window(stream_window.into());
+        let quic = Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await;
+        let mut raw = Self { quic, control: None };
+        raw.control = Some(raw.uni(&[vec![0x00], frame(SETTINGS, [])].concat()).await);
+        raw
+    }
+
     /// Connects, and nothing else.
     pub(crate) async fn bare(litequic: &Litequic) -> Self {
         Self { quic: Quic::to(litequic).await, control: None }

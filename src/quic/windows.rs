@@ -1,0 +1,340 @@
+//! How far a client lets litequic send on each of its request streams (RFC 9000 §4.1). s2n-quic keeps that to itself;
+//! litequic needs it to hand over no more (docs/adr/0009-queue-within-the-peers-window.md).
+//!
+//! What is heard: the client's transport parameter `initial_max_stream_data_bidi_local`, from s2n-quic's event, and its
+//! MAX_STREAM_DATA frames, read off each packet between decryption and s2n-quic's own parser. Nothing is missed as
+//! long as the connection lives: s2n-quic processes no frame that does not come by here first, and closes a connection
+//! at a frame that [`Frames`] does not know.
+//!
+//! A limit may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
+//! their IDs, so an ID from `next` on is one that will be: its limit is kept for then. Below `next` a stream is open
+//! or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams` at once and
+//! closes the connection beyond, so no honest limit finds the room used up.
+
+use super::frame::{Frames, kind};
+use futures_util::task::AtomicWaker;
+use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::TransportParametersReceived};
+use s2n_quic_core::{
+    event::api::Subject,
+    packet::{
+        interceptor::{DecoderBufferMut, Interceptor, Packet},
+        number::PacketNumberSpace,
+    },
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Waker,
+};
+
+/// IDs of a client's request streams are this far apart (RFC 9000 §2.1), beginning with 0.
+const ID_STEP: u64 = 4;
+
+/// The windows of one endpoint's connections. A lock, because s2n-quic wants its providers `Send`; one thread alone
+/// takes it, twice a request and once a packet that has a MAX_STREAM_DATA or STOP_SENDING frame.
+#[derive(Debug, Clone)]
+pub struct Windows(Arc<Mutex<Connections>>);
+
+#[derive(Debug)]
+struct Connections {
+    /// By s2n-quic's internal ID, which is unique within its endpoint.
+    by_id: HashMap<u64, Connection>,
+    max_streams: usize,
+}
+
+/// One connection's windows, from its first packet to its end.
+#[derive(Debug, Default)]
+struct Connection {
+    /// What every request stream begins with.
+    initial: u64,
+    /// The first request stream that was not accepted yet.
+    next: u64,
+    open: HashMap<u64, Arc<State>>,
+    /// Limits of streams from `next` on.
+    ahead: HashMap<u64, u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: AtomicU64,
+    waker: AtomicWaker,
+}
+
+impl Windows {
+    /// For connections on which a client may have `max_streams` request streams at once.
+    pub(super) fn new(max_streams: u32) -> Self {
+        let by_id = HashMap::new();
+        Self(Arc::new(Mutex::new(Connections { by_id, max_streams: max_streams as usize })))
+    }
+
+    /// Connections that begin now may have `max_streams`; earlier ones that may have more keep their room.
+    pub(super) fn allow(&self, max_streams: u32) {
+        let mut connections = self.lock();
+        connections.max_streams = connections.max_streams.max(max_streams as usize);
+    }
+
+    /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. To be called in
+    /// the order of accepting, and for every stream.
+    pub fn open(&self, connection: u64, stream: u64) -> Window {
+        let mut connections = self.lock();
+        let state = connections.by_id.get_mut(&connection).map(|windows| windows.open(stream));
+        // A connection that is gone by now sends nothing any more.
+        let state = state.unwrap_or_else(|| State::new(0));
+        drop(connections);
+        Window { windows: self.clone(), connection, stream, state }
+    }
+
+    /// What s2n-quic is told of connections.
+    pub(super) fn subscriber(&self) -> Life {
+        Life(self.clone())
+    }
+
+    /// What sees their packets.
+    pub(super) fn interceptor(&self) -> Reading {
+        Reading(self.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    fn open(&mut self, stream: u64) -> Arc<State> {
+        self.next = self.next.max(stream.saturating_add(ID_STEP));
+        let ahead = self.ahead.remove(&stream).unwrap_or_default();
+        let state = State::new(self.initial.max(ahead));
+        self.open.insert(stream, Arc::clone(&state));
+        state
+    }
+
+    /// The client said that litequic may send `limit` bytes in all.
+    fn raise(&mut self, stream: u64, limit: u64, max_ahead: usize) {
+        if let Some(state) = self.open.get(&stream) {
+            // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
+            state.limit.fetch_max(limit, Ordering::Relaxed);
+            state.waker.wake();
+        } else if stream >= self.next && stream % ID_STEP == 0 {
+            if let Some(ahead) = self.ahead.get_mut(&stream) {
+                *ahead = limit.max(*ahead);
+            } else if self.ahead.len() < max_ahead {
+                self.ahead.insert(stream, limit);
+            }
+        }
+    }
+}
+
+impl State {
+    fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit: AtomicU64::new(limit), waker: AtomicWaker::new() })
+    }
+}
+
+/// One request stream's window. Dropped at the stream's end.
+#[derive(Debug)]
+pub struct Window {
+    windows: Windows,
+    connection: u64,
+    stream: u64,
+    state: Arc<State>,
+}
+
+impl Window {
+    /// Bytes that may be sent on the stream in all. It only rises.
+    pub fn limit(&self) -> u64 {
+        self.state.limit.load(Ordering::Relaxed)
+    }
+
+    /// Wakes `waker` once, when the limit has risen or the client has asked to send no more: to be looked at after.
+    /// The last one registered counts.
+    pub fn register(&self, waker: &Waker) {
+        self.state.waker.register(waker);
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if let Some(connection) = self.windows.lock().by_id.get_mut(&self.connection) {
+            connection.open.remove(&self.stream);
+        }
+    }
+}
+
+/// Makes room for a connection when it begins, and forgets it with s2n-quic's per-connection context.
+#[derive(Debug)]
+pub(super) struct Life(Windows);
+
+/// One connection's entry.
+#[derive(Debug)]
+pub(super) struct Entry {
+    windows: Windows,
+    connection: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.windows.lock().by_id.remove(&self.connection);
+    }
+}
+
+impl Subscriber for Life {
+    type ConnectionContext = Entry;
+
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Entry {
+        self.0.lock().by_id.insert(meta.id, Connection::default());
+        Entry { windows: self.0.clone(), connection: meta.id }
+    }
+
+    /// Comes within the handshake, before a stream can be accepted.
+    fn on_transport_parameters_received(
+        &mut self,
+        entry: &mut Entry,
+        _: &ConnectionMeta,
+        event: &TransportParametersReceived<'_>,
+    ) {
+        if let Some(connection) = self.0.lock().by_id.get_mut(&entry.connection) {
+            // "Local" is the client, which opens the streams (RFC 9000 §18.2).
+            connection.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
+        }
+    }
+}
+
+/// Reads, and changes nothing.
+#[derive(Debug)]
+pub(super) struct Reading(Windows);
+
+impl Interceptor for Reading {
+    fn intercept_rx_payload<'a>(
+        &mut self,
+        subject: &Subject,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let Subject::Connection { id, .. } = subject else { return payload };
+        if packet.number.space() != PacketNumberSpace::ApplicationData {
+            return payload;
+        }
+        let bytes = payload.into_less_safe_slice();
+        self.0.read(*id, bytes);
+        DecoderBufferMut::new(bytes)
+    }
+}
+
+impl Windows {
+    fn read(&self, connection: u64, payload: &[u8]) {
+        // Most packets of a download have an ACK frame and nothing else: no lock for them.
+        let mut frames = Frames::new(payload)
+            .filter(|frame| matches!(frame.kind, kind::MAX_STREAM_DATA | kind::STOP_SENDING))
+            .peekable();
+        if frames.peek().is_none() {
+            return;
+        }
+        let mut connections = self.lock();
+        let max_ahead = connections.max_streams;
+        let Some(connection) = connections.by_id.get_mut(&connection) else { return };
+        for frame in frames {
+            if let Some((stream, limit)) = frame.max_stream_data() {
+                connection.raise(stream, limit, max_ahead);
+            } else if let Some(state) = frame.stop_sending().and_then(|stream| connection.open.get(&stream)) {
+                state.waker.wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::task::{ArcWake, waker};
+    use std::sync::atomic::AtomicUsize;
+
+    const CONNECTION: u64 = 7;
+
+    fn windows() -> Windows {
+        let windows = Windows::new(3);
+        windows.lock().by_id.insert(CONNECTION, Connection { initial: 10, ..Connection::default() });
+        windows
+    }
+
+    fn max_stream_data(stream: u8, limit: u8) -> Vec<u8> {
+        vec![0x11, stream, limit]
+    }
+
+    #[test]
+    fn a_reload_makes_room_for_more_streams_and_takes_none_away() {
+        let windows = windows();
+        windows.allow(4);
+        windows.allow(1);
+        // Not opened yet, in whatever order.
+        for stream in [12, 8, 4, 0, 16] {
+            windows.read(CONNECTION, &max_stream_data(stream, 20));
+        }
+        let limits = [0, 4, 8, 12, 16].map(|stream| windows.open(CONNECTION, stream).limit());
+        assert_eq!(limits, [20, 20, 20, 20, 10]);
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl ArcWake for Count {
+        fn wake_by_ref(count: &Arc<Self>) {
+            count.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_stream_begins_with_what_the_handshake_said_and_rises_with_frames_in_any_order() {
+        let windows = windows();
+        let window = windows.open(CONNECTION, 0);
+        assert_eq!(window.limit(), 10);
+        windows.read(CONNECTION, &max_stream_data(0, 30));
+        windows.read(CONNECTION, &max_stream_data(0, 20));
+        windows.read(CONNECTION, &max_stream_data(4, 40));
+        windows.read(CONNECTION + 1, &max_stream_data(0, 50));
+        assert_eq!(window.limit(), 30);
+    }
+
+    #[test]
+    fn a_limit_that_comes_before_its_stream_is_kept_for_it() {
+        let windows = windows();
+        windows.read(CONNECTION, &[max_stream_data(4, 40), max_stream_data(4, 30), max_stream_data(0, 5)].concat());
+        assert_eq!(windows.open(CONNECTION, 0).limit(), 10);
+        assert_eq!(windows.open(CONNECTION, 4).limit(), 40);
+        assert!(windows.lock().by_id[&CONNECTION].ahead.is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_whatever_a_client_sends() {
+        let windows = windows();
+        drop(windows.open(CONNECTION, 4)); // 0 and 4 are over
+        for stream in 0..60 {
+            windows.read(CONNECTION, &max_stream_data(stream, 50));
+        }
+        assert!(windows.lock().by_id[&CONNECTION].open.is_empty());
+        let mut ahead: Vec<u64> = windows.lock().by_id[&CONNECTION].ahead.keys().copied().collect();
+        ahead.sort_unstable();
+        assert_eq!(ahead, [8, 12, 16]);
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_by_a_higher_limit_and_by_stop_sending() {
+        let windows = windows();
+        let window = windows.open(CONNECTION, 0);
+        let count = Arc::<Count>::default();
+        for (woken, frame) in
+            [max_stream_data(0, 20), vec![0x05, 0, 1], vec![0x01], vec![0x05, 4, 1]].iter().enumerate()
+        {
+            window.register(&waker(Arc::clone(&count)));
+            windows.read(CONNECTION, frame);
+            assert_eq!(count.0.load(Ordering::Relaxed), (woken + 1).min(2));
+        }
+    }
+
+    #[test]
+    fn a_stream_of_a_connection_that_is_gone_may_send_nothing() {
+        assert_eq!(windows().open(CONNECTION + 1, 0).limit(), 0);
+    }
+}

@@ -146,8 +146,11 @@ async fn get(arguments: &Arguments) -> Result<Exit, GetError> {
     let tls = tls::client_config(&trust, arguments.key_log)?;
 
     let mut outcome = Err(GetError::NoAddress(host.into()));
-    for address in addresses(host, port, &arguments.resolve).await? {
-        outcome = quic::connect(address, host, tls.clone(), arguments.timeout).await.map_err(GetError::Connect);
+    let addresses = addresses(host, port, &arguments.resolve).await?;
+    // One that never answers does not keep the others from being tried.
+    let share = arguments.timeout / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    for address in addresses {
+        outcome = quic::connect(address, host, tls.clone(), share).await.map_err(GetError::Connect);
         if outcome.is_ok() {
             break;
         }

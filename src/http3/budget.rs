@@ -122,6 +122,13 @@ impl Lease {
         self.held.max(PACKET).saturating_sub(outstanding)
     }
 
+    /// Gives back what is not used while the stream waits for its client, but for a train to begin again with. It grows
+    /// again as it did at first.
+    pub(super) fn shrink(&mut self, sent: u64, outstanding: u64) {
+        self.set(outstanding.max(TRAIN).min(self.held));
+        self.grown_at = sent.saturating_sub(outstanding);
+    }
+
     fn grow(&mut self, wanted: u64) {
         let allowed = self.connection.allows(self.held).min(self.worker.allows(self.held));
         let wanted = wanted.min(self.limit);
@@ -183,6 +190,22 @@ mod tests {
             assert_eq!(stream.permit(sent, sent, MIB), 0);
         }
         assert_eq!(stream.held(), INITIAL);
+    }
+
+    #[test]
+    fn a_stream_whose_client_pauses_gives_back_what_it_does_not_use_and_grows_again() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stream = lease(&worker);
+        read_fast(&mut stream, 8);
+        stream.shrink(10 * MIB, 20_000);
+        assert_eq!((stream.held(), worker.used()), (20_000, 20_000));
+        stream.shrink(10 * MIB, 0);
+        assert_eq!((stream.held(), worker.used()), (TRAIN, TRAIN));
+        let mut sent = 10 * MIB;
+        for _ in 0..8 {
+            sent += stream.permit(sent, 0, u64::MAX / 2);
+        }
+        assert!(stream.is_full());
     }
 
     #[test]
@@ -263,6 +286,9 @@ mod tests {
                     *outstanding += permitted;
                 } else {
                     *outstanding = outstanding.saturating_sub(bytes);
+                    if bytes % 4 == 0 {
+                        lease.shrink(*sent, *outstanding);
+                    }
                 }
                 prop_assert!(*outstanding <= lease.held().max(PACKET));
                 prop_assert!(lease.held() <= 512 * 1024);

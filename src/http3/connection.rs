@@ -86,7 +86,6 @@ pub async fn serve<H: Handler>(
             break Some(Code::NoError);
         }
     };
-    drop(requests); // resets what still runs
     if let Some(code) = code {
         connection.handle.close(application_error(code));
     }

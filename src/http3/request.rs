@@ -20,17 +20,14 @@ use http_body::Body as _;
 use s2n_quic::stream::BidirectionalStream;
 use std::{
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
+    task::Poll,
     time::Duration,
 };
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::timeout;
 
-/// A client that goes away while nothing is sent to it is noticed after this long: s2n-quic wakes nobody for a
-/// STOP_SENDING unless bytes wait to be sent.
-const STOPPED_CHECK: Duration = Duration::from_millis(250);
 /// A request that should have no body but whose stream is still open: how long its end is waited for, so that the
 /// origin does not get an empty chunked body. Some clients send FIN in a packet of its own.
 const FIN_WAIT: Duration = Duration::from_millis(20);
@@ -249,7 +246,6 @@ async fn exchange<H: Handler>(
     let (interim, queue) = Interim::channel();
     let exchange = Exchange { request, client: Rc::clone(&connection.client), interim };
     let mut answer = pin!(connection.handler.handle(exchange));
-    let mut check = pin!(sleep(STOPPED_CHECK));
     let mut answered = None;
     let response = loop {
         let next = poll_fn(|cx| {
@@ -264,7 +260,7 @@ async fn exchange<H: Handler>(
             }
             match answered.take() {
                 Some(response) => Poll::Ready(Answer::Final(response)),
-                None => poll_stopped(cx, check.as_mut(), sender).map(|()| Answer::Stopped),
+                None => sender.poll_stopped(cx).map(|()| Answer::Stopped),
             }
         });
         match next.await {
@@ -287,17 +283,6 @@ enum Answer {
     Interim(StatusCode, HeaderMap),
     Final(Result<Response, Abort>),
     Stopped,
-}
-
-/// Ready once the client wants no more of the response.
-fn poll_stopped(cx: &mut Context<'_>, mut check: Pin<&mut Sleep>, sender: &mut Sender) -> Poll<()> {
-    while check.as_mut().poll(cx).is_ready() {
-        if sender.is_stopped(cx) {
-            return Poll::Ready(());
-        }
-        check.as_mut().reset(tokio::time::Instant::now() + STOPPED_CHECK);
-    }
-    Poll::Pending
 }
 
 /// Sends a response: its header, its body, its trailers. A body whose length is known goes in one DATA frame.
@@ -327,12 +312,11 @@ async fn respond<H: Handler>(
     sender.send(start.freeze()).await.map_err(Failure::Send)?;
 
     let mut body = pin!(body);
-    let mut check = pin!(sleep(STOPPED_CHECK));
     let mut sent = 0;
     loop {
         let next = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
             Poll::Ready(next) => Poll::Ready(Ok(next)),
-            Poll::Pending => poll_stopped(cx, check.as_mut(), sender).map(Err),
+            Poll::Pending => sender.poll_stopped(cx).map(Err),
         });
         let frame = match next.await {
             Err(()) => return Err(Failure::Send(SendError::Stopped)),

@@ -68,7 +68,8 @@ impl Sender {
         Self { stream, window, pauses, lease, buffer, patience, sent: 0, ended: false, metrics }
     }
 
-    /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe: part of it may be sent.
+    /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe:
+    /// part of it may be sent.
     pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
         while !chunk.is_empty() {
             let permitted = self.permitted(chunk.len()).await?;
@@ -137,6 +138,7 @@ impl Sender {
             pause.get_or_insert_with(|| self.pauses.begin());
             // A client on a slow path acknowledges what it has not read yet.
             let outstanding = self.outstanding().await?;
+            self.lease.shrink(self.sent, outstanding);
             waited = if outstanding < before { Duration::ZERO } else { waited + tick };
             before = outstanding;
             if waited >= self.patience {
@@ -154,8 +156,14 @@ impl Sender {
         Ok(self.buffer.saturating_sub(available as u64))
     }
 
-    /// True once the client wants no more, which s2n-quic tells only when asked while nothing is being sent.
-    pub(super) fn is_stopped(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Ready once the client wants no more. s2n-quic tells that only when asked as long as nothing is being sent; the
+    /// window's waker says when to ask.
+    pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.window.register(cx.waker());
+        if self.is_stopped(cx) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn is_stopped(&mut self, cx: &mut Context<'_>) -> bool {
         matches!(self.stream.poll_send_ready(cx), Poll::Ready(Err(_)))
     }
 

@@ -117,7 +117,7 @@ impl Connection {
             // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
             state.limit.fetch_max(limit, Ordering::Relaxed);
             state.waker.wake();
-        } else if stream >= self.next && stream % ID_STEP == 0 {
+        } else if stream >= self.next && stream.is_multiple_of(ID_STEP) {
             if let Some(ahead) = self.ahead.get_mut(&stream) {
                 *ahead = limit.max(*ahead);
             } else if self.ahead.len() < max_ahead {

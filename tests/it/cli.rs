@@ -314,6 +314,16 @@ fn get_reaches_a_name_at_the_address_given() {
 }
 
 #[test]
+fn get_tries_the_next_address_when_one_is_silent() {
+    let (_demo, port) = Process::demo(&[]);
+    let _silent = UdpSocket::bind(("127.0.0.2", port)).unwrap();
+    let [silent, demo] = ["127.0.0.2", "127.0.0.1"].map(|address| format!("example.com:{port}:{address}"));
+    let url = format!("https://example.com:{port}/headers");
+    let ended = litequic(["get", "--insecure", "--timeout", "4s", "--resolve", &silent, "--resolve", &demo, &url]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
 fn get_exits_with_1_for_an_error_status() {
     let (_demo, port) = Process::demo(&[]);
     for (status, code) in [(204, 0), (302, 0), (404, 1), (503, 1)] {

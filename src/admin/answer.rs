@@ -7,12 +7,13 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Response, StatusCode,
+    HeaderValue, Method, Response, StatusCode,
     header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ORIGIN},
     request::Parts,
 };
 use http_body_util::Full;
 use std::{sync::Arc, time::Duration};
+use tokio::sync::oneshot;
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
@@ -24,17 +25,19 @@ enum Resource {
     Health,
     Ready,
     Metrics,
+    Reload,
     Drain,
 }
 
 impl Resource {
-    const ALL: [Self; 4] = [Self::Health, Self::Ready, Self::Metrics, Self::Drain];
+    const ALL: [Self; 5] = [Self::Health, Self::Ready, Self::Metrics, Self::Reload, Self::Drain];
 
     const fn path(self) -> &'static str {
         match self {
             Self::Health => "/healthz",
             Self::Ready => "/readyz",
             Self::Metrics => "/metrics",
+            Self::Reload => "/reload",
             Self::Drain => "/drain",
         }
     }
@@ -43,25 +46,29 @@ impl Resource {
     const fn methods(self) -> &'static str {
         match self {
             Self::Health | Self::Ready | Self::Metrics => "GET, HEAD",
-            Self::Drain => "POST",
+            Self::Reload | Self::Drain => "POST",
         }
     }
 
     fn allows(self, method: &Method) -> bool {
         match self {
             Self::Health | Self::Ready | Self::Metrics => method == Method::GET || method == Method::HEAD,
-            Self::Drain => method == Method::POST,
+            Self::Reload | Self::Drain => method == Method::POST,
         }
     }
 
     fn is_on(self, surface: Surface) -> bool {
-        surface == Surface::Operator || self != Self::Drain
+        surface == Surface::Operator || !matches!(self, Self::Reload | Self::Drain)
     }
 }
 
 /// Answers one request to an address of that `surface`.
 pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> Answer {
-    let on_surface = || Resource::ALL.into_iter().filter(|resource| resource.is_on(surface));
+    let on_surface = || {
+        Resource::ALL
+            .into_iter()
+            .filter(|resource| resource.is_on(surface) && (*resource != Resource::Reload || state.reload.is_some()))
+    };
     let Some(resource) = on_surface().find(|resource| resource.path() == request.uri.path()) else {
         let list = on_surface().map(|resource| format!("{} {}\n", resource.methods(), resource.path()));
         return text(StatusCode::NOT_FOUND, format!("not found; there are\n{}", list.collect::<String>()));
@@ -79,7 +86,13 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
             Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
         Resource::Metrics => content(StatusCode::OK, telemetry::CONTENT_TYPE, state.metrics.render()),
-        Resource::Drain => drain(state, &request.headers),
+        // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
+        // §3.2). No tool that an operator uses sends it.
+        Resource::Reload | Resource::Drain if request.headers.contains_key(ORIGIN) => {
+            text(StatusCode::FORBIDDEN, "not for web pages\n".into())
+        }
+        Resource::Reload => reload(state).await,
+        Resource::Drain => drain(state),
     }
 }
 
@@ -94,12 +107,20 @@ fn hung(worker: usize, age: Duration) -> Option<String> {
     (age > WORKER_DEADLINE).then(|| format!("worker {worker} has not turned for {:.1} s\n", age.as_secs_f64()))
 }
 
-fn drain(state: &State, headers: &HeaderMap) -> Answer {
-    // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
-    // §3.2). No tool that an operator uses sends it.
-    if headers.contains_key(ORIGIN) {
-        return text(StatusCode::FORBIDDEN, "not for web pages\n".into());
+async fn reload(state: &State) -> Answer {
+    let (request, answered) = oneshot::channel();
+    if let Some(reload) = &state.reload {
+        // An error drops the request, which the next line sees.
+        let _ = reload.send(request).await;
     }
+    match answered.await {
+        Ok(Ok(changes)) => text(StatusCode::OK, changes),
+        Ok(Err(faults)) => text(StatusCode::UNPROCESSABLE_ENTITY, faults),
+        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "nobody reloads any more\n".into()),
+    }
+}
+
+fn drain(state: &State) -> Answer {
     if state.lifecycle.advance(Phase::Leaving) {
         tracing::info!("asked to drain by the admin listener");
         text(StatusCode::ACCEPTED, "draining\n".into())
@@ -133,12 +154,49 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_reload_is_answered_with_what_changed_or_every_fault() {
+        let (reload, mut requests) = tokio::sync::mpsc::channel::<crate::admin::ReloadRequest>(1);
+        let state = State {
+            metrics: Arc::new(Metrics::new(1)),
+            lifecycle: Lifecycle::default(),
+            heartbeats: Vec::new(),
+            readiness: Readiness::new(None),
+            reload: Some(reload),
+        };
+        let ask = async |method, origin, surface| {
+            let mut request = http::Request::builder().method(method).uri("/reload");
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            answer(&state, surface, &request).await.status().as_u16()
+        };
+        // Refused before anybody is asked.
+        for (method, origin, surface, expected) in [
+            (Method::GET, false, Surface::Operator, 405),
+            (Method::POST, true, Surface::Operator, 403),
+            (Method::POST, false, Surface::Probes, 404),
+        ] {
+            assert_eq!(ask(method, origin, surface).await, expected);
+        }
+        assert!(requests.try_recv().is_err());
+        for (outcome, expected) in [(Ok("changes".into()), 200), (Err("faults".into()), 422)] {
+            let reloader = async { requests.recv().await.unwrap().send(outcome).unwrap() };
+            let (status, ()) = tokio::join!(ask(Method::POST, false, Surface::Operator), reloader);
+            assert_eq!(status, expected);
+        }
+        drop(requests);
+        assert_eq!(ask(Method::POST, false, Surface::Operator).await, 503);
+    }
+
+    #[tokio::test]
     async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
         let state = State {
             metrics: Arc::new(Metrics::new(2)),
             lifecycle: Lifecycle::default(),
             heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))],
             readiness: Readiness::new(None),
+            reload: None,
         };
         let (request, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
         assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 503);

@@ -1,4 +1,4 @@
-//! Where the operator reaches litequic: liveness, readiness, metrics, drain. Plain HTTP/1.1 on the control thread,
+//! Where the operator reaches litequic: liveness, readiness, metrics, reload, drain. Plain HTTP/1.1 on the control thread,
 //! so that it answers while every worker is busy.
 //!
 //! | path       | method    | probes | listen | answer                                                              |
@@ -6,6 +6,7 @@
 //! | `/healthz` | GET, HEAD | yes    | yes    | 200 while every worker's loop turns, else 503 with the worker       |
 //! | `/readyz`  | GET, HEAD | yes    | yes    | 200 while new clients are welcome, else 503 with the reason         |
 //! | `/metrics` | GET, HEAD | yes    | yes    | OpenMetrics text                                                    |
+//! | `/reload`  | POST      | no     | yes    | 200 with what changed, or 422 with every fault and nothing changed  |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 
 mod answer;
@@ -20,6 +21,7 @@ use crate::{
     telemetry::{Heartbeat, Metrics},
 };
 use std::{sync::Arc, time::Duration};
+use tokio::sync::{mpsc, oneshot};
 
 /// After how long without a tick a worker counts as hung. Ten times [`Heartbeat::INTERVAL`]: a loop that is that
 /// late serves nobody, while one that is merely saturated ticks in between.
@@ -34,6 +36,9 @@ pub enum Surface {
     Operator,
 }
 
+/// Asks for a reload; whoever does it answers what changed, or every fault.
+pub type ReloadRequest = oneshot::Sender<Result<String, String>>;
+
 /// What the answers are made of; shared by all admin addresses.
 #[derive(Debug)]
 pub struct State {
@@ -45,4 +50,6 @@ pub struct State {
     pub heartbeats: Vec<Arc<Heartbeat>>,
     /// Whether new clients are welcome.
     pub readiness: Readiness,
+    /// Where `POST /reload` goes, if anywhere.
+    pub reload: Option<mpsc::Sender<ReloadRequest>>,
 }

@@ -1,19 +1,22 @@
 //! The composition root: the only place that knows every part. Reads as a table of contents of a running litequic.
 
+pub mod reload;
+
+mod watch;
 mod worker;
 
 use crate::{
     admin,
-    config::{CertificateFiles, Config, Timeouts, Workers},
+    config::{self, CertificateFiles, Config, Timeouts, Workers},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
     net::{self, BindError, Steering},
-    proxy::{self, Proxy, Routing},
+    proxy::{self, Proxy},
     quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
     tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
 };
-use arc_swap::ArcSwap;
+use reload::InForce;
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
@@ -34,10 +37,12 @@ use worker::{Ended, Worker};
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// What the command line adds to the configuration.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Write TLS secrets to the file that the environment variable `SSLKEYLOGFILE` names.
     pub key_log: bool,
+    /// Where `POST /reload` goes. Without it there is none.
+    pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
 }
 
 /// Why litequic did not start. Nothing is left running.
@@ -96,7 +101,8 @@ pub struct Running {
     pub metrics: Arc<Metrics>,
     /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
     pub lifecycle: Lifecycle,
-    timeouts: Timeouts,
+    /// For a [`reload::Reloader`].
+    pub in_force: InForce,
     workers: Vec<Worker>,
     /// Every worker's sockets once more, read by nobody: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.
@@ -152,7 +158,7 @@ pub async fn start<H: Handler>(
     let metrics = Arc::new(Metrics::new(count));
     let lifecycle = Lifecycle::default();
     let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
-    let routing = Arc::new(ArcSwap::from_pointee(Routing::new(config)));
+    let in_force = InForce::new(config, Arc::clone(&resolver), Arc::clone(&metrics));
     let (ended_sender, ended) = mpsc::unbounded_channel();
 
     let mut workers = Vec::with_capacity(count);
@@ -167,8 +173,7 @@ pub async fn start<H: Handler>(
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets,
             endpoint: EndpointParts {
-                limits: config.limits,
-                timeouts: config.timeouts,
+                config: Arc::clone(&in_force.config),
                 tls: tls.clone(),
                 secrets: Arc::clone(&secrets),
                 layout,
@@ -177,7 +182,7 @@ pub async fn start<H: Handler>(
                 metrics: Arc::clone(counters),
             },
             resolver: Arc::clone(&resolver),
-            routing: Arc::clone(&routing),
+            routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
             watch: lifecycle.watch(),
         };
@@ -189,7 +194,8 @@ pub async fn start<H: Handler>(
         metrics: Arc::clone(&metrics),
         lifecycle: lifecycle.clone(),
         heartbeats,
-        readiness: admin::Readiness::new(config.admin.ready_needs_origin.then(|| origin_probe(config))),
+        readiness: admin::Readiness::new(Some(origin_probe(Arc::clone(&in_force.config)))),
+        reload: options.reload,
     });
     let local = |server: &Option<admin::Server>| server.as_ref().and_then(|server| server.local_address().ok());
     let (admin_address, probes_address) = (local(&admin), local(&probes));
@@ -206,7 +212,7 @@ pub async fn start<H: Handler>(
         probes: probes_address,
         metrics,
         lifecycle,
-        timeouts: config.timeouts,
+        in_force,
         workers,
         _groups: groups,
         ended,
@@ -256,16 +262,17 @@ async fn bind_admin(config: &Config) -> Result<(Option<admin::Server>, Option<ad
     ))
 }
 
-/// Ready when any origin can be reached.
-fn origin_probe(config: &Config) -> admin::OriginProbe {
-    let origins: Arc<Vec<_>> = Arc::new(config.origins.values().cloned().collect());
-    let timeout = config.timeouts.connect;
+/// Ready when any origin can be reached, or nobody asks for one.
+fn origin_probe(config: config::Live) -> admin::OriginProbe {
     Box::new(move || {
-        let origins = Arc::clone(&origins);
+        let config = config.load_full();
         Box::pin(async move {
+            if !config.admin.ready_needs_origin {
+                return Ok(());
+            }
             let mut reason = "there is none".to_owned();
-            for origin in origins.iter() {
-                match proxy::probe(origin, timeout).await {
+            for origin in config.origins.values() {
+                match proxy::probe(origin, config.timeouts.connect).await {
                     Ok(()) => return Ok(()),
                     Err(error) => reason = format!("{}: {error}", origin.address),
                 }
@@ -290,11 +297,12 @@ impl Running {
             if self.workers.is_empty() {
                 break Ok(());
             }
+            let timeouts = self.timeouts();
             let next = async {
                 match phase {
                     Phase::Starting | Phase::Ready => watch.reached(Phase::Leaving).await,
-                    Phase::Leaving => wait_or(since + self.timeouts.drain_grace, watch.reached(Phase::Draining)).await,
-                    Phase::Draining => wait_or(since + self.timeouts.drain, watch.reached(Phase::Stopping)).await,
+                    Phase::Leaving => wait_or(since + timeouts.drain_grace, watch.reached(Phase::Draining)).await,
+                    Phase::Draining => wait_or(since + timeouts.drain, watch.reached(Phase::Stopping)).await,
                     Phase::Stopping => sleep_until(since + STOP_GRACE).await,
                 }
             };
@@ -323,14 +331,18 @@ impl Running {
         outcome
     }
 
+    fn timeouts(&self) -> Timeouts {
+        self.in_force.config.load().timeouts
+    }
+
     /// Moves on to `phase`, or to a later one if somebody was faster.
     fn enter(&self, phase: Phase) -> Phase {
         self.lifecycle.advance(phase);
         let now = self.lifecycle.phase();
         match now {
             Phase::Starting | Phase::Ready => {}
-            Phase::Leaving => tracing::info!(grace = ?self.timeouts.drain_grace, "leaving: no longer ready"),
-            Phase::Draining => tracing::info!(deadline = ?self.timeouts.drain, "draining: requests may finish"),
+            Phase::Leaving => tracing::info!(grace = ?self.timeouts().drain_grace, "leaving: no longer ready"),
+            Phase::Draining => tracing::info!(deadline = ?self.timeouts().drain, "draining: requests may finish"),
             Phase::Stopping => tracing::info!("stopping"),
         }
         now

@@ -108,11 +108,11 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 }
             }
         }
-        let EndpointParts { limits, timeouts, metrics, .. } = plan.endpoint;
+        let EndpointParts { config, metrics, .. } = plan.endpoint;
         let resolver = plan.resolver;
         let covers = Box::new(move |sni: Option<&str>, host: &str| resolver.covers(sni, host));
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
-        let front = Rc::new(Front::new(limits, timeouts, metrics, covers, plan.watch.clone()));
+        let front = Rc::new(Front::new(config, metrics, covers, plan.watch.clone()));
         let _ = started.send(Ok(()));
 
         let mut endpoints = JoinSet::new();

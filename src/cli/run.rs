@@ -2,7 +2,10 @@
 
 use super::exit::{Exit, fail, fail_config};
 use crate::{
-    app::{self, Options, Running},
+    app::{
+        self, Options, Running,
+        reload::{self, Reloader, Source},
+    },
     config::{self, Config, Level, LogFormat, OriginAddress},
     lifecycle::{Lifecycle, Phase},
     telemetry::log,
@@ -69,7 +72,21 @@ pub(super) fn origin(text: &str) -> Result<OriginAddress, config::OriginAddressE
 
 impl LogArguments {
     /// Sets the log up.
-    pub(super) fn start(self, config: &config::Log) -> Result<(), log::LogError> {
+    pub(super) fn start(self, config: &config::Log) -> Result<log::Handle, log::LogError> {
+        let format = self.log_format.map_or(config.format, |format| match format {
+            LogStyle::Human => LogFormat::Human,
+            LogStyle::Json => LogFormat::Json,
+        });
+        let format = match format {
+            LogFormat::Auto => log::Format::Auto,
+            LogFormat::Human => log::Format::Human,
+            LogFormat::Json => log::Format::Json,
+        };
+        log::init(self.level(config), format)
+    }
+
+    /// The command line's level, or else the configuration's.
+    fn level(self, config: &config::Log) -> tracing::Level {
         let level = self.log_level.map_or(config.level, |level| match level {
             LogLevel::Error => Level::Error,
             LogLevel::Warn => Level::Warn,
@@ -77,23 +94,13 @@ impl LogArguments {
             LogLevel::Debug => Level::Debug,
             LogLevel::Trace => Level::Trace,
         });
-        let format = self.log_format.map_or(config.format, |format| match format {
-            LogStyle::Human => LogFormat::Human,
-            LogStyle::Json => LogFormat::Json,
-        });
-        let level = match level {
+        match level {
             Level::Error => tracing::Level::ERROR,
             Level::Warn => tracing::Level::WARN,
             Level::Info => tracing::Level::INFO,
             Level::Debug => tracing::Level::DEBUG,
             Level::Trace => tracing::Level::TRACE,
-        };
-        let format = match format {
-            LogFormat::Auto => log::Format::Auto,
-            LogFormat::Human => log::Format::Human,
-            LogFormat::Json => log::Format::Json,
-        };
-        log::init(level, format)
+        }
     }
 }
 
@@ -103,28 +110,40 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(config) => config,
         Err(faults) => return fail_config(&faults),
     };
-    if let Err(error) = arguments.log.start(&config.log) {
-        return fail(Exit::Usage, error);
-    }
+    let log = match arguments.log.start(&config.log) {
+        Ok(log) => log,
+        Err(error) => return fail(Exit::Usage, error),
+    };
     let runtime = match control_runtime() {
         Ok(runtime) => runtime,
         Err(error) => return fail(Exit::Software, error),
     };
     runtime.block_on(async {
-        let signals = match Signals::new() {
-            Ok(signals) => signals,
-            Err(error) => return fail(Exit::Software, error),
+        let (signals, hangup) = match (Signals::new(), signal(SignalKind::hangup())) {
+            (Ok(signals), Ok(hangup)) => (signals, hangup),
+            (Err(error), _) | (_, Err(error)) => return fail(Exit::Software, error),
         };
+        let (reload, requests) = reload::requests();
         let started = match app::certificates(&config.certificates) {
             Ok(certificates) => {
-                let options = Options { key_log: arguments.key_log };
+                let options = Options { key_log: arguments.key_log, reload: Some(reload) };
                 app::start(&config, certificates, options, |proxy| proxy).await
             }
             Err(error) => Err(error),
         };
-        match started {
-            Ok(running) => serve(running, signals).await,
-            Err(error) => fail(Exit::from(&error), error),
+        let running = match started {
+            Ok(running) => running,
+            Err(error) => return fail(Exit::from(&error), error),
+        };
+        let source = match arguments.config {
+            Some(file) => Source::File(file),
+            None => Source::Given(Box::new(config)),
+        };
+        let follow = move |config: &config::Log| log.set_level(arguments.log.level(config));
+        let reloader = Reloader::new(source, running.in_force.clone(), follow);
+        tokio::select! {
+            exit = serve(running, signals) => exit,
+            never = reloader.run(hangup, requests) => match never {},
         }
     })
 }

@@ -3,6 +3,7 @@
 //! [`parse`] turns TOML into it in one step and names every fault at once. Nothing below re-checks what a
 //! [`Config`] holds.
 
+mod diff;
 mod fault;
 mod file;
 mod keys;
@@ -14,18 +15,24 @@ mod source;
 mod timeouts;
 mod values;
 
+pub use diff::{Change, NEEDS_RESTART};
 pub use fault::{Fault, Faults};
 pub use file::{load, parse, schema};
 pub use limits::Limits;
 pub use origin::{Origin, OriginAddress, OriginAddressError};
 pub use timeouts::Timeouts;
 
+use arc_swap::ArcSwap;
 use std::{
     collections::BTreeMap,
     net::{Ipv6Addr, SocketAddr},
     num::NonZeroU16,
     path::PathBuf,
+    sync::Arc,
 };
+
+/// The configuration that is in force. A reload replaces it as a whole; workers read it without a lock.
+pub type Live = Arc<ArcSwap<Config>>;
 
 /// What litequic runs by.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +61,11 @@ pub struct Config {
 impl Config {
     /// The name under which `[origin]` is among [`Config::origins`].
     pub const ORIGIN: &str = "origin";
+
+    /// To be followed by workers.
+    pub fn live(self) -> Live {
+        Arc::new(ArcSwap::from_pointee(self))
+    }
 
     /// One origin, one certificate, and every default: what needs no file.
     pub fn simple(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {

@@ -21,7 +21,7 @@ const INITIAL: u64 = 128 * 1024;
 #[derive(Debug)]
 pub(super) struct Budget {
     /// Of each half: first trains, and all beyond them.
-    half: u64,
+    half: Cell<u64>,
     /// A stream may take what is left divided by this.
     share: u64,
     trains: Cell<u64>,
@@ -40,7 +40,12 @@ impl Budget {
     }
 
     fn new(limit: u64, share: u64) -> Rc<Self> {
-        Rc::new(Self { half: limit / 2, share, trains: Cell::new(0), grown: Cell::new(0) })
+        Rc::new(Self { half: Cell::new(limit / 2), share, trains: Cell::new(0), grown: Cell::new(0) })
+    }
+
+    /// From now on `limit` bytes. What is leased beyond it stays so until it is given back.
+    pub(super) fn resize(&self, limit: u64) {
+        self.half.set(limit / 2);
     }
 
     /// Bytes leased now.
@@ -50,11 +55,11 @@ impl Budget {
 
     /// How many bytes more a stream that holds `held` may take.
     fn allows(&self, held: u64) -> u64 {
-        let train = TRAIN.saturating_sub(held).min(self.half.saturating_sub(self.trains.get()));
+        let train = TRAIN.saturating_sub(held).min(self.half.get().saturating_sub(self.trains.get()));
         if held + train < TRAIN {
             return train;
         }
-        train + self.half.saturating_sub(self.grown.get()) / self.share
+        train + self.half.get().saturating_sub(self.grown.get()) / self.share
     }
 
     /// A stream that held `before` now holds `after`.
@@ -224,6 +229,24 @@ mod tests {
         drop(stalled.drain(..500));
         read_fast(&mut newcomer, 8);
         assert!(newcomer.held() > INITIAL);
+    }
+
+    #[test]
+    fn a_budget_that_shrinks_takes_nothing_back_and_gives_no_more() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stream = lease(&worker);
+        let mut sent = 0;
+        let mut held_after_two_rounds = || {
+            for _ in 0..2 {
+                sent += stream.permit(sent, 0, MIB);
+            }
+            stream.held()
+        };
+        assert_eq!(held_after_two_rounds(), 2 * INITIAL);
+        worker.resize(TRAIN);
+        assert_eq!(held_after_two_rounds(), 2 * INITIAL);
+        worker.resize(32 * MIB);
+        assert_eq!(held_after_two_rounds(), 8 * INITIAL);
     }
 
     #[test]

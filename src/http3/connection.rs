@@ -66,7 +66,7 @@ pub async fn serve<H: Handler>(
                     }
                     next_id.set(next_id.get().max(id + 4));
                     connection.accepted.set(connection.accepted.get() + 1);
-                    if connection.accepted.get() == front.limits.max_requests {
+                    if connection.accepted.get() == connection.terms.limits.max_requests {
                         front.metrics.limit_requests.increment();
                         exhausted.notify_one();
                     }
@@ -135,7 +135,7 @@ async fn control_stream<H>(connection: &Connection<H>) -> Result<SendStream, s2n
     let mut stream = handle.open_send_stream().await?;
     let mut out = BytesMut::new();
     StreamType::Control.encode(&mut out);
-    let max_field_section_size = Some(u64::from(connection.front.limits.max_header_bytes));
+    let max_field_section_size = Some(u64::from(connection.terms.limits.max_header_bytes));
     Settings { max_field_section_size, ..Settings::default() }.encode(None, &mut out);
     // An error means that the connection is gone.
     let _ = stream.send(out.freeze()).await;

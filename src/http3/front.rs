@@ -10,7 +10,7 @@ use super::{
     window::{Pauses, Window},
 };
 use crate::{
-    config::{Limits, Timeouts},
+    config::{Config, Limits, Live, Timeouts},
     exchange::{Client, Protocol},
     lifecycle::Watch,
     telemetry::WorkerMetrics,
@@ -33,9 +33,8 @@ pub type Covers = dyn Fn(Option<&str>, &str) -> bool;
 
 /// What the connections of one worker share.
 pub struct Front {
-    pub(super) limits: Limits,
-    pub(super) timeouts: Timeouts,
-    pub(super) field_limits: FieldLimits,
+    config: Live,
+    terms: RefCell<Rc<Terms>>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) covers: Box<Covers>,
     budget: Rc<Budget>,
@@ -44,16 +43,23 @@ pub struct Front {
 
 impl Front {
     /// A worker's front door.
-    pub fn new(
-        limits: Limits,
-        timeouts: Timeouts,
-        metrics: Arc<WorkerMetrics>,
-        covers: Box<Covers>,
-        watch: Watch,
-    ) -> Self {
-        let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
-        let budget = Budget::for_worker(limits.worker_send_buffer);
-        Self { limits, timeouts, field_limits, metrics, covers, budget, watch }
+    pub fn new(config: Live, metrics: Arc<WorkerMetrics>, covers: Box<Covers>, watch: Watch) -> Self {
+        let terms = Terms::of(config.load_full());
+        let budget = Budget::for_worker(terms.limits.worker_send_buffer);
+        Self { config, terms: RefCell::new(Rc::new(terms)), metrics, covers, budget, watch }
+    }
+
+    /// What holds now, for what begins now.
+    pub(super) fn terms(&self) -> Rc<Terms> {
+        let terms = Rc::clone(&self.terms.borrow());
+        let config = self.config.load();
+        if Arc::ptr_eq(&config, &terms.config) {
+            return terms;
+        }
+        let terms = Rc::new(Terms::of(Arc::clone(&config)));
+        self.budget.resize(terms.limits.worker_send_buffer);
+        self.terms.replace(Rc::clone(&terms));
+        terms
     }
 
     /// Writes down how many response bytes are held; to be called now and then.
@@ -72,9 +78,27 @@ impl Front {
     }
 }
 
+/// What a connection or a request is held to: by the configuration that held when it began.
+pub(super) struct Terms {
+    pub(super) limits: Limits,
+    pub(super) timeouts: Timeouts,
+    pub(super) field_limits: FieldLimits,
+    config: Arc<Config>,
+}
+
+impl Terms {
+    fn of(config: Arc<Config>) -> Self {
+        let Config { limits, timeouts, .. } = *config;
+        let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
+        Self { limits, timeouts, field_limits, config }
+    }
+}
+
 /// One connection, as its streams see it.
 pub(super) struct Connection<H> {
     pub(super) front: Rc<Front>,
+    /// Those of its beginning: SETTINGS and QUIC have told the client some of them.
+    pub(super) terms: Rc<Terms>,
     pub(super) handler: Rc<H>,
     pub(super) client: Rc<Client>,
     /// Which unidirectional streams the client has opened.
@@ -91,13 +115,15 @@ impl<H> Connection<H> {
     pub(super) fn new(handle: s2n_quic::connection::Handle, client: Client, handler: Rc<H>, front: Rc<Front>) -> Self {
         front.metrics.connections.increment();
         front.metrics.connections_open.increment();
+        let terms = front.terms();
         Self {
-            budget: Budget::for_connection(u64::from(front.limits.connection_send_buffer)),
+            budget: Budget::for_connection(u64::from(terms.limits.connection_send_buffer)),
             client: Rc::new(client),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),
             unknown_streams: Cell::new(0),
-            pauses: Pauses::new(handle.clone(), front.timeouts.idle),
+            pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
+            terms,
             handle,
             handler,
             front,
@@ -111,11 +137,11 @@ impl<H> Connection<H> {
         self.handle.close(application_error(code));
     }
 
-    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>) -> Sender {
-        let limit = u64::from(self.front.limits.stream_send_buffer);
+    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>, timeouts: &Timeouts) -> Sender {
+        let limit = u64::from(self.terms.limits.stream_send_buffer);
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
-        Sender::new(stream, window, pauses, lease, limit, self.front.timeouts.send, Arc::clone(&self.front.metrics))
+        Sender::new(stream, window, pauses, lease, limit, timeouts.send, Arc::clone(&self.front.metrics))
     }
 
     /// Counts a stream of an unknown type; false once there were too many.

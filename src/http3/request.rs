@@ -3,14 +3,17 @@
 use super::{
     error::Code,
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
-    front::Connection,
+    front::{Connection, Terms},
     message::{self, Rejection},
     qpack::{self, DecodeError, Field},
     receive::{Fault, Receiver, RequestBody, Verdict},
     send::{SendError, Sender},
     window::Window,
 };
-use crate::exchange::{Abort, Body, Exchange, Handler, Interim, Request, Response};
+use crate::{
+    exchange::{Abort, Body, Exchange, Handler, Interim, Request, Response},
+    telemetry::WorkerMetrics,
+};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name};
 use http_body::Body as _;
@@ -19,6 +22,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     rc::Rc,
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -41,11 +45,12 @@ pub(super) async fn serve<H: Handler>(
     let _open = Open(&connection);
     let (receive, send) = stream.split();
     let verdict = Verdict::new();
-    let message = MessageStream::new(Endpoint::Client, connection.front.limits.max_header_bytes as usize);
+    let terms = connection.front.terms();
+    let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
     let receiver = Receiver::new(receive, message, Rc::clone(&verdict));
-    let mut sender = connection.sender(send, window);
+    let mut sender = connection.sender(send, window, &terms.timeouts);
 
-    let outcome = match accept(receiver, &connection).await {
+    let outcome = match accept(receiver, &connection, &terms).await {
         Ok(request) => {
             metrics.requests.increment();
             exchange(request, &mut sender, &connection, &verdict).await
@@ -105,10 +110,14 @@ enum Refusal {
 }
 
 /// Reads and checks the request's header.
-async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) -> Result<Request, Refusal> {
+async fn accept<H: Handler>(
+    mut receiver: Receiver,
+    connection: &Connection<H>,
+    terms: &Terms,
+) -> Result<Request, Refusal> {
     let front = &connection.front;
     let header = poll_fn(|cx| receiver.poll_part(cx));
-    let Ok(part) = timeout(front.timeouts.request_header, header).await else {
+    let Ok(part) = timeout(terms.timeouts.request_header, header).await else {
         front.metrics.timeout_request_header.increment();
         let why = "the request's header did not come in time";
         return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, UNKNOWN));
@@ -122,7 +131,7 @@ async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) 
         // The stream's rules let nothing come before the header, nor the stream end without one.
         Some(_) | None => return Err(Refusal::Fault(Fault::Stream(Code::RequestIncomplete))),
     };
-    let fields = qpack::decode(section, &front.field_limits).map_err(|error| match error {
+    let fields = qpack::decode(section, &terms.field_limits).map_err(|error| match error {
         DecodeError::Failed(_) => Refusal::Fault(Fault::Connection(Code::QpackDecompressionFailed)),
         DecodeError::TooManyBytes => {
             front.metrics.limit_header_bytes.increment();
@@ -147,7 +156,8 @@ async fn accept<H: Handler>(mut receiver: Receiver, connection: &Connection<H>) 
             head.method,
         ));
     }
-    let body = body(receiver, head.content_length, &head.method, connection).await.map_err(Refusal::Fault)?;
+    let body =
+        body(receiver, head.content_length, &head.method, terms, &front.metrics).await.map_err(Refusal::Fault)?;
     Ok(head.into_request(body))
 }
 
@@ -165,13 +175,13 @@ fn method(fields: &[Field]) -> Method {
 }
 
 /// The request's body: none where the stream ends with the header.
-async fn body<H: Handler>(
+async fn body(
     mut receiver: Receiver,
     expected: Option<u64>,
     method: &Method,
-    connection: &Connection<H>,
+    terms: &Terms,
+    metrics: &Arc<WorkerMetrics>,
 ) -> Result<Body, Fault> {
-    let front = &connection.front;
     let mut ahead = None;
     if expected.is_none_or(|expected| expected == 0) && !receiver.is_finished() {
         let usually_none =
@@ -196,9 +206,9 @@ async fn body<H: Handler>(
         receiver,
         ahead,
         expected,
-        front.timeouts.request_body,
-        front.field_limits,
-        front.metrics.clone(),
+        terms.timeouts.request_body,
+        terms.field_limits,
+        Arc::clone(metrics),
     )))
 }
 

@@ -204,7 +204,10 @@ fn unix_seconds() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::Limits, telemetry::WorkerMetrics};
+    use crate::{
+        config::{Config, Limits},
+        telemetry::WorkerMetrics,
+    };
     use proptest::prelude::*;
     use s2n_quic_core::{connection::PeerId, inet::SocketAddress, random};
 
@@ -299,7 +302,9 @@ mod tests {
     #[test]
     fn a_token_that_met_a_flooded_worker_is_still_good_when_the_client_tries_again() {
         let metrics = Arc::<WorkerMetrics>::default();
-        let admission = Admission::new(Limits::default(), Arc::clone(&metrics));
+        let origin = "http://origin".parse().unwrap();
+        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
+        let admission = Admission::new(config.live(), Arc::clone(&metrics));
         let mut format = Format::new(Arc::new(Secrets::derive(&[1; 32])), admission);
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;

@@ -9,7 +9,7 @@ use super::{
     windows::Windows,
 };
 use crate::{
-    config::{Limits, Timeouts},
+    config::{Limits, Live, Timeouts},
     telemetry::WorkerMetrics,
 };
 use s2n_quic::{
@@ -35,10 +35,8 @@ const SEND_QUEUE: usize = 16 * 10 * MAX_MTU as usize;
 /// What an endpoint is made of, beside its socket. Cheap to clone: one for each endpoint of a worker.
 #[derive(Debug, Clone)]
 pub struct EndpointParts<T> {
-    /// What a client may do at most.
-    pub limits: Limits,
-    /// How long litequic waits.
-    pub timeouts: Timeouts,
+    /// What a client may do at most and how long litequic waits: each connection by what holds when it begins.
+    pub config: Live,
     /// The server's side of TLS: certificates and the key of session tickets, the same for all workers.
     pub tls: T,
     /// Token keys, the same for all workers.
@@ -93,12 +91,10 @@ pub fn start<T: tls::Provider + Clone>(
         .with_internal_recv_buffer_size(RECEIVE_QUEUE)?
         .with_internal_send_buffer_size(SEND_QUEUE)?
         .build()?;
-    let admission = Admission::new(parts.limits, Arc::clone(&parts.metrics));
+    let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
-    let limits = transport_limits(&parts.limits, &parts.timeouts).map_err(configuration)?;
-
-    let windows = Windows::new(parts.limits.max_streams);
-
+    let windows = Windows::new(parts.config.load().limits.max_streams);
+    let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone()).map_err(configuration)?;
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
@@ -113,6 +109,34 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_packet_interceptor(windows.interceptor()))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })
+}
+
+/// Gives each connection the transport parameters of now.
+struct TransportLimits {
+    config: Live,
+    windows: Windows,
+    /// What the last connection got.
+    last: connection::Limits,
+}
+
+impl TransportLimits {
+    fn new(config: Live, windows: Windows) -> Result<Self, ValidationError> {
+        let now = config.load();
+        let last = transport_limits(&now.limits, &now.timeouts)?;
+        Ok(Self { config, windows, last })
+    }
+}
+
+impl connection::Limiter for TransportLimits {
+    fn on_connection(&mut self, _: &connection::ConnectionInfo<'_>) -> connection::Limits {
+        let now = self.config.load();
+        // A checked configuration holds nothing that QUIC cannot express; if it did, what held before goes on.
+        if let Ok(limits) = transport_limits(&now.limits, &now.timeouts) {
+            self.last = limits;
+            self.windows.allow(now.limits.max_streams);
+        }
+        self.last
+    }
 }
 
 /// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them. No keep-alive: an idle connection
@@ -137,7 +161,10 @@ fn configuration(error: impl std::fmt::Display) -> StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::{ConnectError, connect};
+    use crate::{
+        config::Config,
+        quic::{ConnectError, connect},
+    };
     use rustls::{
         ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
         client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -202,9 +229,10 @@ mod tests {
             .with_single_cert(vec![made.cert.der().clone()], key)
             .unwrap();
         tls.alpn_protocols = vec![b"h3".to_vec()];
+        let origin = "http://origin".parse().unwrap();
+        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
         EndpointParts {
-            limits,
-            timeouts: Timeouts::default(),
+            config: Config { limits, ..config }.live(),
             tls: tls::rustls::Server::from(tls),
             secrets: Arc::new(Secrets::random().unwrap()),
             layout: Layout::default(),

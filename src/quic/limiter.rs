@@ -1,7 +1,10 @@
 //! Whether a connection attempt goes ahead: the one rule behind s2n-quic's two doors, that for an Initial without a
 //! token (`Limiter`) and that for one with (`address_token`), which s2n-quic does not ask the limiter about.
 
-use crate::{config::Limits, telemetry::WorkerMetrics};
+use crate::{
+    config::{Limits, Live},
+    telemetry::WorkerMetrics,
+};
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter as Limit, Outcome};
 use s2n_quic_core::path::remote_port_blocked;
 use std::sync::Arc;
@@ -34,22 +37,23 @@ pub(super) fn judge(limits: &Limits, connections: u64, handshakes: u64, validate
     }
 }
 
-/// Judges and counts.
+/// Judges by the limits of now, and counts.
 #[derive(Debug, Clone)]
 pub(super) struct Admission {
-    limits: Limits,
+    config: Live,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl Admission {
-    pub(super) fn new(limits: Limits, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { limits, metrics }
+    pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { config, metrics }
     }
 
     /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
     pub(super) fn decide(&self, validated: bool) -> Verdict {
         let metrics = &self.metrics;
-        let verdict = judge(&self.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
+        let config = self.config.load();
+        let verdict = judge(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
         match verdict {
             Verdict::Allow => {}
             Verdict::Retry => metrics.retries.increment(),
@@ -88,6 +92,7 @@ impl Limit for Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     const LIMITS: Limits = Limits {
         max_connections: 100,
@@ -126,7 +131,9 @@ mod tests {
     #[test]
     fn every_limit_that_bites_is_counted() {
         let metrics = Arc::<WorkerMetrics>::default();
-        let admission = Admission::new(LIMITS, Arc::clone(&metrics));
+        let origin = "http://origin".parse().unwrap();
+        let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
+        let admission = Admission::new(Config { limits: LIMITS, ..config }.live(), Arc::clone(&metrics));
         admission.decide(false);
         metrics.handshakes_open.set(10);
         admission.decide(false);

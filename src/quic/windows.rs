@@ -70,6 +70,12 @@ impl Windows {
         Self(Arc::new(Mutex::new(Connections { by_id, max_streams: max_streams as usize })))
     }
 
+    /// Connections that begin now may have `max_streams`; earlier ones that may have more keep their room.
+    pub(super) fn allow(&self, max_streams: u32) {
+        let mut connections = self.lock();
+        connections.max_streams = connections.max_streams.max(max_streams as usize);
+    }
+
     /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. To be called in
     /// the order of accepting, and for every stream.
     pub fn open(&self, connection: u64, stream: u64) -> Window {
@@ -255,6 +261,19 @@ mod tests {
 
     fn max_stream_data(stream: u8, limit: u8) -> Vec<u8> {
         vec![0x11, stream, limit]
+    }
+
+    #[test]
+    fn a_reload_makes_room_for_more_streams_and_takes_none_away() {
+        let windows = windows();
+        windows.allow(4);
+        windows.allow(1);
+        // Not opened yet, in whatever order.
+        for stream in [12, 8, 4, 0, 16] {
+            windows.read(CONNECTION, &max_stream_data(stream, 20));
+        }
+        let limits = [0, 4, 8, 12, 16].map(|stream| windows.open(CONNECTION, stream).limit());
+        assert_eq!(limits, [20, 20, 20, 20, 10]);
     }
 
     #[derive(Default)]

@@ -2,6 +2,7 @@
 //! Runs on the control thread; the workers notice nothing.
 
 use super::{
+    control::Control,
     metrics::{DESCRIPTIONS, Description, Kind, Metrics, WorkerMetrics},
     process::Process,
 };
@@ -27,6 +28,7 @@ impl Metrics {
         let ours = registry.sub_registry_with_prefix("litequic");
         ours.register("build", "The version that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         ours.register_collector(Box::new(Workers(self.workers().to_vec())));
+        ours.register_collector(Box::new(Control(Arc::clone(self.control()))));
         registry.register_collector(Box::new(process));
         let mut text = String::with_capacity(16 * 1024);
         // Writing to a String cannot fail, and neither do the collectors.

@@ -3,10 +3,11 @@
 use std::io::{self, IsTerminal};
 use tracing::{Level, Subscriber};
 use tracing_subscriber::{
-    EnvFilter,
+    EnvFilter, Registry,
     filter::ParseError,
     fmt::{MakeWriter, layer},
     layer::SubscriberExt,
+    reload,
     util::{SubscriberInitExt, TryInitError},
 };
 
@@ -44,7 +45,7 @@ pub enum LogError {
 /// # Errors
 ///
 /// [`LogError`] when [`VARIABLE`] cannot be read as a filter, or when there is a log already.
-pub fn init(level: Level, format: Format) -> Result<(), LogError> {
+pub fn init(level: Level, format: Format) -> Result<Handle, LogError> {
     let terminal = io::stderr().is_terminal();
     let json = match format {
         Format::Auto => !terminal,
@@ -52,8 +53,27 @@ pub fn init(level: Level, format: Format) -> Result<(), LogError> {
         Format::Json => true,
     };
     let extra = std::env::var(VARIABLE).unwrap_or_default();
-    subscriber(filter(level, &extra)?, json, terminal, io::stderr).try_init()?;
-    Ok(())
+    let (subscriber, filter) = subscriber(filter(level, &extra)?, json, terminal, io::stderr);
+    subscriber.try_init()?;
+    Ok(Handle { filter, extra })
+}
+
+/// Changes the log's level while it is written.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    filter: reload::Handle<EnvFilter, Registry>,
+    /// What [`VARIABLE`] said at the start.
+    extra: String,
+}
+
+impl Handle {
+    /// From now on writes events of `level` and above.
+    pub fn set_level(&self, level: Level) {
+        // What was a filter at the start still is, and the log lives as long as the process.
+        if let Ok(filter) = filter(level, &self.extra) {
+            let _ = self.filter.reload(filter);
+        }
+    }
 }
 
 fn filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
@@ -61,19 +81,23 @@ fn filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
     EnvFilter::try_new(format!("{},litequic={level},{extra}", level.min(LIBRARIES)))
 }
 
-fn subscriber<W>(filter: EnvFilter, json: bool, colours: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
+type Reloadable = (Box<dyn Subscriber + Send + Sync>, reload::Handle<EnvFilter, Registry>);
+
+fn subscriber<W>(filter: EnvFilter, json: bool, colours: bool, writer: W) -> Reloadable
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter);
-    if json {
+    let subscriber: Box<dyn Subscriber + Send + Sync> = if json {
         // The message and the fields stand beside each other: what log collectors expect.
         Box::new(registry.with(layer().json().flatten_event(true).with_writer(writer)))
     } else {
         // NO_COLOR is obeyed by the library's own default; a file or pipe gets no colours either.
         let colours = colours && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Box::new(registry.with(layer().with_ansi(colours).with_writer(writer)))
-    }
+    };
+    (subscriber, handle)
 }
 
 #[cfg(test)]
@@ -99,7 +123,7 @@ mod tests {
     fn logged(level: Level, extra: &str, json: bool, events: impl FnOnce()) -> String {
         let memory = Memory::default();
         let writer = memory.clone();
-        let subscriber = subscriber(filter(level, extra).unwrap(), json, false, move || writer.clone());
+        let (subscriber, _) = subscriber(filter(level, extra).unwrap(), json, false, move || writer.clone());
         tracing::subscriber::with_default(subscriber, events);
         let bytes = memory.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -148,6 +172,26 @@ mod tests {
             let messages: Vec<_> = events.map(|event| event["message"].as_str().unwrap().to_owned()).collect();
             assert_eq!(messages, expected, "{level} {extra}");
         }
+    }
+
+    #[test]
+    fn the_level_follows_its_handle() {
+        let memory = Memory::default();
+        let writer = memory.clone();
+        let extra = "s2n_quic=info";
+        let (subscriber, filter) = subscriber(filter(Level::INFO, extra).unwrap(), true, false, move || writer.clone());
+        let handle = Handle { filter, extra: extra.into() };
+        tracing::subscriber::with_default(subscriber, || {
+            for level in [Level::WARN, Level::DEBUG] {
+                handle.set_level(level);
+                tell();
+            }
+        });
+        let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
+        let messages: Vec<_> = text.lines().map(|line| line.split("\"message\":\"").nth(1).unwrap()).collect();
+        let begins = ["a packet", "a fault", "ready", "a detail", "a packet", "a fault"];
+        assert_eq!(messages.len(), begins.len(), "{text}");
+        assert!(messages.iter().zip(begins).all(|(message, begin)| message.starts_with(begin)), "{text}");
     }
 
     #[test]

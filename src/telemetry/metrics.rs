@@ -1,18 +1,27 @@
 //! Every metric that litequic has, one line each: field, name, labels, help.
 
-use super::counter::{Counter, Gauge};
+use super::{
+    control::ControlMetrics,
+    counter::{Counter, Gauge},
+};
 use std::sync::Arc;
 
-/// The counters of all workers.
+/// The counters of all workers, and those of the control thread.
 #[derive(Debug)]
 pub struct Metrics {
+    control: Arc<ControlMetrics>,
     workers: Vec<Arc<WorkerMetrics>>,
 }
 
 impl Metrics {
     /// A set for each of `workers` workers.
     pub fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| Arc::default()).collect() }
+        Self { control: Arc::default(), workers: (0..workers).map(|_| Arc::default()).collect() }
+    }
+
+    /// The control thread's own.
+    pub fn control(&self) -> &Arc<ControlMetrics> {
+        &self.control
     }
 
     /// One set a worker, by the worker's index.

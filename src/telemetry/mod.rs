@@ -1,5 +1,6 @@
 //! Counters of each worker, summed when scraped, the worker's sign of life, and the log.
 
+mod control;
 mod counter;
 mod export;
 mod heartbeat;
@@ -7,6 +8,7 @@ pub mod log;
 mod metrics;
 mod process;
 
+pub use control::ControlMetrics;
 pub use counter::{Counter, Gauge};
 pub use export::CONTENT_TYPE;
 pub use heartbeat::Heartbeat;

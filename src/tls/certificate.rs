@@ -166,6 +166,11 @@ impl Certificate {
         &self.names
     }
 
+    /// Whether a client could not tell it from `other`.
+    pub fn is_same_chain(&self, other: &Self) -> bool {
+        self.key.cert == other.key.cert
+    }
+
     /// When its validity ends.
     pub fn not_after(&self) -> SystemTime {
         self.not_after

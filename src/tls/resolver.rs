@@ -16,18 +16,26 @@ pub struct CertificateStore {
     default: Certificate,
     /// By name; `*.example.com` as it stands. Of two certificates with one name the first counts.
     by_name: HashMap<String, Certificate>,
+    /// In the order of the configuration.
+    all: Vec<Certificate>,
 }
 
 impl CertificateStore {
     /// `default` is also served to a client that names none of the others' names.
     pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
         let mut by_name = HashMap::new();
-        for certificate in std::iter::once(default.clone()).chain(others) {
+        let all: Vec<Certificate> = std::iter::once(default.clone()).chain(others).collect();
+        for certificate in &all {
             for name in &certificate.names().dns {
                 by_name.entry(name.clone()).or_insert_with(|| certificate.clone());
             }
         }
-        Self { default, by_name }
+        Self { default, by_name, all }
+    }
+
+    /// Every certificate, the default first.
+    pub fn certificates(&self) -> &[Certificate] {
+        &self.all
     }
 
     /// The certificate for a client that asks for `sni`: the one with exactly this name, else the one with a wildcard

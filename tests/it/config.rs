@@ -264,6 +264,15 @@ fn the_schema_takes_every_example() {
     }
 }
 
+/// By the end of what the row says.
+#[test]
+fn the_reference_says_which_keys_need_a_restart() {
+    let reference = include_str!("../../docs/configuration.md");
+    let marked = reference.lines().filter(|line| line.starts_with("| `") && line.contains("Needs a restart."));
+    let marked: Vec<&str> = marked.map(|line| line.split('`').nth(1).unwrap()).collect();
+    assert_eq!(marked, config::NEEDS_RESTART);
+}
+
 /// The rows of docs/configuration.md: `| key | default | … |`.
 #[test]
 fn the_reference_has_every_key_with_its_default() {

@@ -54,7 +54,7 @@ fn workers(config: &mut Config, count: u16) {
 }
 
 /// Asks an admin address; gives status and body.
-async fn ask(address: SocketAddr, request: &str) -> (u16, String) {
+pub(crate) async fn ask(address: SocketAddr, request: &str) -> (u16, String) {
     let mut stream = within("a connection", TcpStream::connect(address)).await.unwrap();
     let request = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

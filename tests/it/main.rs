@@ -12,6 +12,7 @@ mod failures;
 mod layering;
 mod load;
 mod nginx;
+mod reload;
 mod requests;
 mod resumption;
 mod support;

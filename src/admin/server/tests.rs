@@ -24,6 +24,7 @@ async fn start(surface: Surface, limits: Limits) -> Admin {
         lifecycle: lifecycle.clone(),
         heartbeats: vec![Arc::default(), Arc::<Heartbeat>::default()],
         readiness: Readiness::new(None),
+        reload: None,
     });
     let server = Server::bind(([127, 0, 0, 1], 0).into(), surface, limits).await.unwrap();
     let address = server.local_address().unwrap();

@@ -158,7 +158,7 @@ impl Process {
         event["address"].as_str().unwrap().parse().unwrap()
     }
 
-    /// Sends the signal `name`: TERM, INT.
+    /// Sends the signal `name`: TERM, INT, HUP.
     pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");

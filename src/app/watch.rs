@@ -1,0 +1,265 @@
+//! Notices that files may have changed: of the configuration and of certificates, as editors, `mv`, certificate
+//! clients and Kubernetes change them. Says that they did, not how; whoever asks reads them anew.
+//!
+//! What is watched are directories, by inotify(7), for a file that is replaced is another inode. On the way to a file
+//! every directory counts in which a link stands: Kubernetes swaps the link `..data` beside the one that it is asked
+//! for. A directory that is moved or deleted says so itself, and where one is missing its parent is watched for it.
+
+use futures_util::StreamExt;
+use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ffi::OsString,
+    fs, io,
+    path::{Component, Path, PathBuf},
+    time::Duration,
+};
+use tokio::time::{Instant, timeout_at};
+
+/// Files that belong together are written one after the other: they are read once nothing has changed for that long.
+const QUIET: Duration = Duration::from_millis(500);
+/// But not later than this, however long somebody writes.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Links that a path may lead through: what path_resolution(7) allows.
+const MAX_LINKS: usize = 40;
+/// Bytes for events: some dozens of them, and one at least.
+const BUFFER: usize = 4096;
+
+/// Waits for changes.
+pub(super) struct Watcher {
+    events: EventStream<[u8; BUFFER]>,
+    /// The entries that count, by directory.
+    names: HashMap<WatchDescriptor, BTreeSet<OsString>>,
+}
+
+impl Watcher {
+    /// Watches `files`, which need not exist. Blocks on the file system for a moment. To be called on a runtime.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: often `fs.inotify.max_user_instances` or `max_user_watches`. A directory that cannot be watched
+    /// alone is handed to `failed`, and the others are watched.
+    pub(super) fn new<'a>(
+        files: impl IntoIterator<Item = &'a PathBuf>,
+        mut failed: impl FnMut(&Path, io::Error),
+    ) -> io::Result<Self> {
+        let events = Inotify::init()?.into_event_stream([0; BUFFER])?;
+        let mut names: HashMap<WatchDescriptor, BTreeSet<OsString>> = HashMap::new();
+        let entries: BTreeSet<_> = files.into_iter().flat_map(|file| entries(file)).collect();
+        for (directory, name) in entries {
+            let mask = WatchMask::CREATE
+                | WatchMask::CLOSE_WRITE
+                | WatchMask::ATTRIB
+                | WatchMask::MOVE
+                | WatchMask::DELETE
+                | WatchMask::DELETE_SELF
+                | WatchMask::MOVE_SELF
+                | WatchMask::ONLYDIR;
+            match events.watches().add(&directory, mask) {
+                Ok(watch) => _ = names.entry(watch).or_default().insert(name),
+                Err(error) => failed(&directory, error),
+            }
+        }
+        Ok(Self { events, names })
+    }
+
+    /// Waits until something has changed and nothing changes any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was noticed before is forgotten; whoever drops the future to read the files misses nothing.
+    pub(super) async fn changed(&mut self) {
+        settled(async || self.next().await).await;
+    }
+
+    async fn next(&mut self) {
+        loop {
+            match self.events.next().await {
+                // Without a name: the directory itself, or events were lost.
+                Some(Ok(event)) => {
+                    let counts = event
+                        .name
+                        .is_none_or(|name| self.names.get(&event.wd).is_some_and(|names| names.contains(&name)));
+                    if counts && event.mask != EventMask::IGNORED {
+                        return;
+                    }
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "files are not watched any more: SIGHUP reloads");
+                    return std::future::pending().await;
+                }
+                None => return std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// Waits for the first event and then for quiet.
+async fn settled(mut next: impl AsyncFnMut()) {
+    next().await;
+    let latest = Instant::now() + LONGEST;
+    while Instant::now() < latest {
+        if timeout_at(latest.min(Instant::now() + QUIET), next()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The directory entries on which it depends what `file` is: each link on the way, and the file, or whatever is missing
+/// first. Directories come without links.
+fn entries(file: &Path) -> Vec<(PathBuf, OsString)> {
+    let mut found = Vec::new();
+    // Without a working directory nothing relative can be found.
+    let Ok(file) = std::path::absolute(file) else { return found };
+    let mut directory = PathBuf::new();
+    let mut links = 0;
+    let mut left: Vec<PathBuf> = steps(&file);
+    while let Some(step) = left.pop() {
+        let name = match step.components().next() {
+            Some(Component::Normal(name)) => name.to_owned(),
+            Some(Component::ParentDir) => {
+                directory.pop();
+                continue;
+            }
+            Some(Component::RootDir) => {
+                directory = PathBuf::from("/");
+                continue;
+            }
+            Some(Component::CurDir | Component::Prefix(_)) | None => continue,
+        };
+        let entry = directory.join(&name);
+        let kind = fs::symlink_metadata(&entry).ok().map(|metadata| metadata.file_type());
+        if kind.is_some_and(|kind| kind.is_dir()) && !left.is_empty() {
+            directory = entry;
+            continue;
+        }
+        found.push((directory.clone(), name));
+        links += 1;
+        match fs::read_link(&entry) {
+            Ok(target) if links <= MAX_LINKS => left.extend(steps(&target)),
+            _ => break, // the file, or nothing
+        }
+    }
+    found
+}
+
+/// The components of `path`, the first one last.
+fn steps(path: &Path) -> Vec<PathBuf> {
+    path.components().rev().map(|component| PathBuf::from(component.as_os_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+
+    /// Names relative to `root`, without it.
+    fn found(root: &Path, file: &str) -> Vec<String> {
+        let entry = |(directory, name): (PathBuf, OsString)| {
+            directory.join(name).strip_prefix(root).unwrap().display().to_string()
+        };
+        entries(&root.join(file)).into_iter().map(entry).collect()
+    }
+
+    #[test]
+    fn every_link_on_the_way_counts() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("secret/..v1")).unwrap();
+        fs::write(root.join("secret/..v1/tls.crt"), "").unwrap();
+        symlink("..v1", root.join("secret/..data")).unwrap();
+        symlink("..data/tls.crt", root.join("secret/tls.crt")).unwrap();
+        symlink("secret", root.join("tls")).unwrap();
+        symlink(root.join("secret/tls.crt"), root.join("absolute")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        let behind_link = ["secret/tls.crt", "secret/..data", "secret/..v1/tls.crt"];
+        let table: &[(&str, &[&str])] = &[
+            ("secret/..v1/tls.crt", &["secret/..v1/tls.crt"]),
+            ("secret/tls.crt", &behind_link),
+            ("tls/tls.crt", &[&["tls"], &behind_link[..]].concat()),
+            ("tls/../secret/./tls.crt", &[&["tls"], &behind_link[..]].concat()),
+            ("absolute", &[&["absolute"], &behind_link[..]].concat()),
+            ("secret/none", &["secret/none"]),
+            ("missing/below/tls.crt", &["missing"]),
+        ];
+        for (file, expected) in table {
+            assert_eq!(found(&root, file), *expected, "{file}");
+        }
+        assert!(found(&root, "loop").len() <= MAX_LINKS + 1);
+    }
+
+    /// A watcher that tells each change that it noticed.
+    fn watch(file: &Path) -> (mpsc::UnboundedReceiver<()>, JoinHandle<()>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut watcher =
+            Watcher::new([&file.to_owned()], |path, error| panic!("{}: {error}", path.display())).unwrap();
+        let task = tokio::spawn(async move {
+            loop {
+                watcher.next().await;
+                let _ = sender.send(());
+            }
+        });
+        (receiver, task)
+    }
+
+    #[tokio::test]
+    async fn each_way_to_change_a_file_is_noticed_and_others_are_not() {
+        type Edit = fn(&Path);
+        let table: &[(&str, bool, Edit)] = &[
+            ("written", true, |root| fs::write(root.join("dir/file"), "new").unwrap()),
+            ("replaced", true, |root| {
+                fs::write(root.join("dir/.file.swp"), "new").unwrap();
+                fs::rename(root.join("dir/.file.swp"), root.join("dir/file")).unwrap();
+            }),
+            ("moved away", true, |root| fs::rename(root.join("dir/file"), root.join("dir/old")).unwrap()),
+            ("deleted", true, |root| fs::remove_file(root.join("dir/file")).unwrap()),
+            ("made readable", true, |root| {
+                fs::set_permissions(root.join("dir/file"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                    .unwrap();
+            }),
+            ("its directory was moved", true, |root| fs::rename(root.join("dir"), root.join("old")).unwrap()),
+            ("its directory was deleted", true, |root| fs::remove_dir_all(root.join("dir")).unwrap()),
+            ("read", false, |root| drop(fs::read(root.join("dir/file")).unwrap())),
+            ("a neighbour", false, |root| fs::write(root.join("dir/other"), "new").unwrap()),
+        ];
+        for (what, noticed, edit) in table {
+            let temporary = tempfile::tempdir().unwrap();
+            fs::create_dir(temporary.path().join("dir")).unwrap();
+            fs::write(temporary.path().join("dir/file"), "old").unwrap();
+            let (mut changes, task) = watch(&temporary.path().join("dir/file"));
+            edit(temporary.path());
+            let patience = if *noticed { Duration::from_secs(10) } else { Duration::from_millis(50) };
+            let seen = tokio::time::timeout(patience, changes.recv()).await.is_ok();
+            assert_eq!(seen, *noticed, "{what}");
+            task.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_not_there_yet_is_noticed_when_it_comes() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (mut changes, _task) = watch(&temporary.path().join("dir/file"));
+        fs::create_dir(temporary.path().join("dir")).unwrap();
+        tokio::time::timeout(Duration::from_secs(10), changes.recv()).await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_one_change_and_an_endless_one_is_not_waited_out() {
+        // Milliseconds between two events, how many, and when the burst counts as settled.
+        for (pause, events, expected) in [(0, 1, 500), (100, 10, 900 + 500), (499, 4, 3 * 499 + 500), (400, 100, 5000)]
+        {
+            let (sender, mut receiver) = mpsc::unbounded_channel();
+            tokio::spawn(async move {
+                for _ in 0..events {
+                    let _ = sender.send(());
+                    sleep(Duration::from_millis(pause)).await;
+                }
+                std::future::pending::<()>().await;
+            });
+            let began = Instant::now();
+            settled(async || receiver.recv().await.unwrap()).await;
+            assert_eq!(began.elapsed().as_millis(), expected, "{pause} {events}");
+        }
+    }
+}

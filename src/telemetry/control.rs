@@ -1,0 +1,53 @@
+//! What the control thread counts: reloads, and what the configuration in force says of itself.
+
+use super::counter::{Counter, Gauge};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, NoLabelSet},
+    metrics::{MetricType, exemplar::Exemplar},
+};
+use std::{fmt, sync::Arc};
+
+/// Written by the control thread alone.
+#[derive(Debug, Default)]
+pub struct ControlMetrics {
+    /// Reloads that were taken on.
+    pub reloads: Counter,
+    /// Reloads that were refused for a fault; what was in force stayed.
+    pub reloads_refused: Counter,
+    /// When the configuration in force was read, in seconds since the Unix epoch.
+    pub configured_at: Gauge,
+    /// When the first of the certificates expires, in seconds since the Unix epoch.
+    pub certificates_expire_at: Gauge,
+}
+
+/// For a scrape.
+#[derive(Debug)]
+pub(super) struct Control(pub(super) Arc<ControlMetrics>);
+
+impl Collector for Control {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Reloads of the configuration and certificates.";
+        let mut reloads = encoder.encode_descriptor("reloads", help, None, MetricType::Counter)?;
+        for (result, counter) in [("ok", &self.0.reloads), ("refused", &self.0.reloads_refused)] {
+            let none = None::<&Exemplar<NoLabelSet, u64>>;
+            reloads.encode_family(&[("result", result)])?.encode_counter(&counter.get(), none)?;
+        }
+        let gauges = [
+            (
+                "config_timestamp_seconds",
+                "When the configuration in force was read, in seconds since the Unix epoch.",
+                &self.0.configured_at,
+            ),
+            (
+                "certificate_expiry_timestamp_seconds",
+                "When the first of the certificates expires, in seconds since the Unix epoch.",
+                &self.0.certificates_expire_at,
+            ),
+        ];
+        for (name, help, gauge) in gauges {
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&gauge.get())?;
+        }
+        Ok(())
+    }
+}

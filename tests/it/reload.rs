@@ -1,0 +1,310 @@
+//! Reload: what changes while litequic serves, what does not, and what the operator is told. Always the real process,
+//! with its signals and its files.
+
+use crate::{
+    drain::ask,
+    support::{
+        client::{self, Client, Quic},
+        origin::{self, Always},
+        process::{Process, free_tcp_port, free_udp_port},
+        within,
+    },
+};
+use http::Method;
+use litequic::tls::{SelfSigned, self_signed};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::symlink,
+    time::Duration,
+};
+use tokio::time::{sleep, timeout};
+
+/// Between two looks at what is to change.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Long enough for each write to be seen by itself, and far below the quiet that litequic waits for.
+const BETWEEN_WRITES: Duration = Duration::from_millis(20);
+
+/// A body that takes a second, and all that comes of it.
+const DRIP: &str = "/drip/40/25";
+
+fn whole_drip() -> String {
+    (0..40).map(|drop| format!("drop {drop}\n")).collect()
+}
+
+/// A directory with a configuration, and with its certificate behind a link, as Kubernetes has it.
+struct Setup {
+    directory: tempfile::TempDir,
+    made: SelfSigned,
+    udp: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let made = self_signed(["localhost"]).unwrap();
+        let setup = Self {
+            directory: tempfile::tempdir().unwrap(),
+            udp: (Ipv4Addr::LOCALHOST, free_udp_port()).into(),
+            admin: (Ipv4Addr::LOCALHOST, free_tcp_port()).into(),
+            made,
+        };
+        fs::create_dir(setup.path("tls")).unwrap();
+        setup.project("..v1", &setup.made);
+        for file in ["tls.crt", "tls.key"] {
+            symlink(format!("..data/{file}"), setup.path(&format!("tls/{file}"))).unwrap();
+        }
+        setup
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    /// Puts `made` where litequic reads it, as kubelet does: a new directory, and `..data` swapped to it.
+    fn project(&self, version: &str, made: &SelfSigned) {
+        let version_path = self.path(&format!("tls/{version}"));
+        fs::create_dir(&version_path).unwrap();
+        fs::write(format!("{version_path}/tls.crt"), &made.cert_pem).unwrap();
+        fs::write(format!("{version_path}/tls.key"), &made.key_pem).unwrap();
+        symlink(version, self.path("tls/..data_tmp")).unwrap();
+        fs::rename(self.path("tls/..data_tmp"), self.path("tls/..data")).unwrap();
+    }
+
+    /// The configuration, with `more` at its top.
+    fn text(&self, origin: SocketAddr, more: &str) -> String {
+        let (udp, admin) = (self.udp, self.admin);
+        let workers = if more.contains("listen.workers") { "" } else { "listen.workers = 1\n" };
+        format!(
+            "{more}\n{workers}listen.udp = \"{udp}\"\nadmin.listen = \"{admin}\"\norigin.url = \"http://{origin}\"\n\
+             [[certificates]]\ncert = \"tls/tls.crt\"\nkey = \"tls/tls.key\"\n"
+        )
+    }
+
+    /// Writes the configuration as editors do: beside it, and then in its place.
+    fn write(&self, origin: SocketAddr, more: &str) {
+        fs::write(self.path(".litequic.toml.swp"), self.text(origin, more)).unwrap();
+        fs::rename(self.path(".litequic.toml.swp"), self.path("litequic.toml")).unwrap();
+    }
+
+    /// Starts litequic, and returns when it serves and watches.
+    async fn start(&self, origin: SocketAddr) -> Process {
+        self.write(origin, "");
+        let process = Process::start(["run", "--config", &self.path("litequic.toml")]);
+        assert_eq!(process.address(), self.udp);
+        assert_eq!(self.reload().await, (200, "nothing has changed\n".into()));
+        process
+    }
+
+    async fn client(&self) -> Client {
+        Client::over(self.quic(&self.made).await.unwrap(), "localhost").await
+    }
+
+    /// A connection that trusts `made` alone.
+    async fn quic(&self, made: &SelfSigned) -> Result<Quic, quinn::ConnectionError> {
+        Quic::try_connect(self.udp, "localhost", &made.cert_pem, quinn::TransportConfig::default()).await
+    }
+
+    async fn reload(&self) -> (u16, String) {
+        ask(self.admin, "POST /reload").await
+    }
+
+    async fn metric(&self, name: &str) -> u64 {
+        let (_, text) = ask(self.admin, "GET /metrics").await;
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap()
+    }
+}
+
+/// An origin that answers with `body` alone.
+async fn saying(body: &str) -> Always {
+    Always::new(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
+}
+
+#[tokio::test]
+async fn a_reload_keeps_running_downloads_alive() {
+    let (setup, next) = (Setup::new(), saying("the next origin").await);
+    let process = setup.start(origin::demo().await).await;
+    let client = setup.client().await;
+    let mut download = client.open(client.request(Method::GET, DRIP)).await;
+    download.finish().await.unwrap();
+    client::header(&mut download).await;
+
+    setup.write(next.address, "");
+    process.signal("HUP");
+    process.await_stderr("\"key\":\"origin.url\"");
+    assert_eq!(client.get("/").await.text(), "the next origin");
+    assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
+    assert!(client.quic.connection.close_reason().is_none());
+    assert!(setup.metric("litequic_reloads_total{result=\"ok\"}").await >= 1);
+}
+
+#[tokio::test]
+async fn a_certificate_behind_a_swapped_link_is_served_from_then_on() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    let before = setup.client().await;
+    let expiry = setup.metric("litequic_certificate_expiry_timestamp_seconds").await;
+    assert!(expiry > 1_700_000_000);
+
+    let renewed = self_signed(["localhost"]).unwrap();
+    setup.project("..v2", &renewed);
+    process.await_stderr("tls/tls.crt renewed, expires ");
+    assert!(process.stderr().contains("\"key\":\"certificates[0]\""));
+    let after = Client::over(setup.quic(&renewed).await.unwrap(), "localhost").await;
+    assert_eq!(after.get("/").await.status, 200);
+    assert!(setup.quic(&setup.made).await.is_err(), "the old certificate is still served");
+    assert_eq!(before.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_faulty_file_changes_nothing_and_every_fault_is_told() {
+    let (setup, origin) = (Setup::new(), saying("the old origin").await);
+    let process = setup.start(origin.address).await;
+    let client = setup.client().await;
+    let nobody = origin::nobody().await;
+    setup.write(nobody, "limits.max_heders = 5\ntimeouts.idle = \"never\"");
+    let (status, faults) = setup.reload().await;
+    assert_eq!(status, 422, "{faults}");
+    for fault in ["limits.max_heders = 5: unknown key", "timeouts.idle = \"never\": ", "\nnot reloaded\n"] {
+        assert!(faults.contains(fault), "{faults}");
+    }
+    process.await_stderr("unknown key; did you mean max_headers?");
+    process.await_stderr("timeouts.idle");
+
+    // All or nothing: a certificate that cannot be served holds the new origin back.
+    fs::write(setup.path("tls/..v1/tls.crt"), "no PEM").unwrap();
+    setup.write(nobody, "");
+    let (status, faults) = setup.reload().await;
+    assert_eq!(status, 422);
+    assert!(faults.contains("tls.crt holds no certificate"), "{faults}");
+    assert_eq!(client.get("/").await.text(), "the old origin");
+    assert!(setup.metric("litequic_reloads_total{result=\"refused\"}").await >= 2);
+
+    // Mended, it is taken without being asked.
+    fs::write(setup.path("tls/..v1/tls.crt"), &setup.made.cert_pem).unwrap();
+    let next = saying("the next origin").await;
+    setup.write(next.address, "");
+    process.await_stderr(&next.address.to_string());
+    assert_eq!(client.get("/").await.text(), "the next origin");
+}
+
+#[tokio::test]
+async fn limits_hold_for_what_begins_after_the_reload() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    let before = setup.client().await;
+    let many = || (0..20).fold(before.request(Method::GET, "/"), |request, n| request.header(format!("x-{n}"), "y"));
+    assert_eq!(before.fetch(many(), "").await.status, 200);
+
+    setup.write(origin.address, "limits.max_headers = 10\nlimits.max_streams = 1");
+    assert_eq!(setup.reload().await, (200, "limits.max_streams: 128 → 1\nlimits.max_headers: 100 → 10\n".into()));
+    assert_eq!(before.fetch(many(), "").await.status, 431);
+    assert_eq!(before.get("/").await.status, 200);
+
+    // A connection keeps the transport parameters that its handshake told; a new one gets the new ones.
+    let moment = Duration::from_millis(200);
+    let after = setup.quic(&setup.made).await.unwrap();
+    for (connection, more_than_one) in [(&before.quic.connection, true), (&after.connection, false)] {
+        let _first = timeout(moment, connection.open_bi()).await.unwrap().unwrap();
+        assert_eq!(timeout(moment, connection.open_bi()).await.is_ok(), more_than_one);
+    }
+
+    setup.write(origin.address, "limits.max_connections = 1");
+    assert_eq!(setup.reload().await.0, 200);
+    assert!(setup.quic(&setup.made).await.is_err(), "two are held already");
+    setup.write(origin.address, "");
+    assert_eq!(setup.reload().await.0, 200);
+    assert_eq!(setup.client().await.get("/").await.status, 200);
+    drop(process);
+}
+
+#[tokio::test]
+async fn readiness_and_the_drain_go_by_what_was_reloaded() {
+    let (setup, nobody) = (Setup::new(), origin::nobody().await);
+    let process = setup.start(nobody).await;
+    assert_eq!(ask(setup.admin, "GET /readyz").await.0, 200);
+    setup.write(nobody, "admin.ready_needs_origin = true\ntimeouts.drain_grace = \"1h 7s\"");
+    assert_eq!(setup.reload().await.0, 200);
+    // A finding stands for a second.
+    within("/readyz fails", async {
+        while ask(setup.admin, "GET /readyz").await.0 != 503 {
+            sleep(LOOK_AGAIN).await;
+        }
+    })
+    .await;
+    process.signal("TERM");
+    process.await_stderr("\"grace\":\"3607s\"");
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+}
+
+#[tokio::test]
+async fn the_log_follows_its_level() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    setup.write(origin.address, "log.level = \"debug\"");
+    process.await_stderr("\"key\":\"log.level\"");
+    // A file that is written and says the same is worth a word to those who want every detail.
+    setup.write(origin.address, "log.level = \"debug\"");
+    process.await_stderr("reloaded: nothing has changed");
+    setup.write(origin.address, "log.level = \"error\"");
+    assert_eq!(setup.reload().await.0, 200);
+    process.signal("TERM");
+    let ended = process.end();
+    assert_eq!(ended.code, Some(0));
+    assert!(!ended.stderr.contains("told to drain"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_named_and_the_rest_is_taken_on() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    assert_eq!(ask(setup.admin, "GET /reload").await.0, 405);
+    setup.write(origin.address, "listen.workers = 2\nlog.format = \"human\"\ntimeouts.send = \"7s\"");
+    let pending = "listen.workers: 1 → 2 (needs a restart)\n";
+    let format = "log.format: auto → human (needs a restart)\n";
+    let answer = setup.reload().await;
+    assert_eq!(answer, (200, format!("{pending}timeouts.send: 1m → 7s\n{format}")));
+    process.await_stderr("needs a restart");
+    // Said again, for it still waits.
+    assert_eq!(setup.reload().await, (200, format!("{pending}{format}")));
+    assert_eq!(setup.metric("litequic_workers").await, 1);
+}
+
+#[tokio::test]
+async fn a_signal_without_a_change_says_so() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    process.signal("HUP");
+    process.await_stderr("\"by\":\"SIGHUP\"");
+}
+
+#[tokio::test]
+async fn ten_writes_are_one_reload() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    for headers in 11..=20 {
+        fs::write(setup.path("litequic.toml"), setup.text(origin.address, &format!("limits.max_headers = {headers}")))
+            .unwrap();
+        sleep(BETWEEN_WRITES).await;
+    }
+    process.await_stderr("100 → 20");
+    assert_eq!(process.stderr().matches("\"key\":\"limits.max_headers\"").count(), 1, "{}", process.stderr());
+}
+
+#[test]
+fn without_a_file_the_certificates_are_read_anew() {
+    let setup = Setup::new();
+    let (cert, key) = (setup.path("tls/tls.crt"), setup.path("tls/tls.key"));
+    let arguments = ["run", "--listen", "127.0.0.1:0", "--origin", "127.0.0.1:9", "--cert", &cert, "--key", &key];
+    let process = Process::start(arguments);
+    process.address();
+    process.signal("HUP");
+    process.await_stderr("there is no configuration file to reload");
+    setup.project("..v2", &self_signed(["localhost"]).unwrap());
+    process.signal("HUP");
+    process.await_stderr("tls.crt renewed, expires ");
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+}

@@ -2,6 +2,7 @@
 
 use super::{
     Secrets, WorkerIndex, address_token,
+    client_address::Addresses,
     connection_id::{self, Layout},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
@@ -105,7 +106,9 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_address_token(address_token::Format::new(secrets(), admission.clone())))
         .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
         .and_then(|builder| builder.with_endpoint_limits(Limiter(admission)))
-        .and_then(|builder| builder.with_event((Occupancy::new(Arc::clone(&parts.metrics)), windows.subscriber())))
+        .and_then(|builder| {
+            builder.with_event(((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), windows.subscriber()))
+        })
         .and_then(|builder| builder.with_packet_interceptor(windows.interceptor()))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })

@@ -10,6 +10,7 @@ mod drain;
 mod exchange;
 mod failures;
 mod layering;
+mod link;
 mod load;
 mod nginx;
 mod reload;

@@ -9,6 +9,7 @@ mod docs;
 mod drain;
 mod exchange;
 mod failures;
+mod initial_flood;
 mod layering;
 mod link;
 mod load;

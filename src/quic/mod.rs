@@ -4,6 +4,7 @@
 pub mod frame;
 
 mod address_token;
+mod amplification;
 mod client;
 mod client_address;
 mod connection_id;

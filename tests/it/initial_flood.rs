@@ -183,6 +183,56 @@ async fn an_address_that_is_not_proved_is_sent_three_times_what_came_from_it_and
 }
 
 #[tokio::test]
+async fn small_datagrams_to_the_id_that_a_client_chose_buy_nothing() {
+    let litequic = with_a_large_certificate(|config| config.timeouts.handshake = PROBED).await;
+    let first = Stranger::of(&litequic).await;
+    // Who forges an address knows no other ID. Nothing in these packets can be read.
+    let table = [("an Initial", 0xc0), ("0-RTT", 0xd0), ("a Handshake", 0xe0)];
+    future::join_all(table.map(async |(what, kind)| {
+        let mut stranger = first.elsewhere().await;
+        let id = fresh_id();
+        stranger.send(&stranger.packet(&Initial::to(&id))).await;
+        stranger.receive().await;
+        let token: &[u8] = if kind == 0xc0 { &[0] } else { &[] };
+        let small = [&[kind, 0, 0, 0, 1, 8], &id[..], &[8], &stranger.id, token, &[21], &[9; 21]].concat();
+        for _ in 0..20 {
+            stranger.send(&small).await;
+            stranger.settled().await;
+        }
+        stranger.receive_until(nothing_is_held(&litequic)).await;
+        stranger.settled().await;
+        assert!(stranger.received <= 3 * FULL, "{what}: {}", stranger.received);
+    }))
+    .await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_initial_to_an_id_like_litequic_s_own_is_not_answered() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let mut stranger = Stranger::of(&litequic).await;
+    // First octet, generation, worker; chosen so, small datagrams would pass for those of a client that was answered.
+    let own = [&[0xef, 0, 0][..], &[7; 13]].concat();
+    stranger.send(&stranger.packet(&Initial::to(&own))).await;
+    assert_eq!(stranger.settled().await, Vec::<Vec<u8>>::new());
+    assert_eq!(litequic.sum(|worker| worker.connections_held.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn the_limit_of_what_is_sent_is_rounded_up_to_one_datagram() {
+    // s2n-quic's rounding, on purpose: "networking infrastructure mostly cares about the number of packets".
+    let litequic = with_a_large_certificate(|config| config.timeouts.handshake = PROBED).await;
+    let mut stranger = Stranger::of(&litequic).await;
+    stranger.send(&stranger.packet(&Initial { size: FULL + 50, ..Initial::to(&fresh_id()) })).await;
+    stranger.receive().await;
+    stranger.receive_until(nothing_is_held(&litequic)).await;
+    stranger.settled().await;
+    assert_eq!(stranger.received, 4 * FULL, "s2n-quic has got better, or worse");
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn initials_in_small_datagrams_are_not_answered() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;

@@ -24,7 +24,7 @@ pub(crate) struct Stranger {
     pub(crate) socket: UdpSocket,
     server: SocketAddr,
     /// Its connection ID.
-    id: Vec<u8>,
+    pub(crate) id: Vec<u8>,
     /// A real ClientHello.
     hello: Vec<u8>,
     /// Octets of all that came back.

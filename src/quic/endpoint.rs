@@ -2,6 +2,7 @@
 
 use super::{
     Secrets, WorkerIndex, address_token,
+    close::Alerts,
     connection_id::{self, Layout},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
@@ -107,6 +108,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_endpoint_limits(Limiter(admission)))
         .and_then(|builder| builder.with_event((Occupancy::new(Arc::clone(&parts.metrics)), windows.subscriber())))
         .and_then(|builder| builder.with_packet_interceptor(windows.interceptor()))
+        .and_then(|builder| builder.with_connection_close_formatter(Alerts))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })
 }

@@ -5,6 +5,7 @@ pub mod frame;
 
 mod address_token;
 mod client;
+mod close;
 mod connection_id;
 mod endpoint;
 mod limiter;

@@ -30,6 +30,8 @@ use std::{
     task::Waker,
 };
 
+mod asking;
+
 const CLIENT_PARAMETERS: &[u8] = b"\x04\x01\x20";
 const SERVER_PARAMETERS: &[u8] = b"\x04\x01\x21";
 

@@ -42,6 +42,7 @@ use std::{
     },
     time::{Duration, SystemTime},
 };
+use tokio::task::spawn_blocking;
 
 /// RFC 9001 §4.8: 0x100 and the TLS alert (RFC 8446 §6).
 const CERTIFICATE_REQUIRED: u64 = 0x100 + 116;
@@ -635,21 +636,23 @@ async fn litequic_get_shows_a_certificate_and_says_why_it_is_refused() {
     let url = format!("https://localhost:{}/status/204", setup.udp.port());
     let resolve = format!("localhost:{}:127.0.0.1", setup.udp.port());
     let (ca, path) = (setup.path("tls.crt"), |name: &str| setup.path(name));
-    let get = |more: &[String]| {
+    // The origin is on this thread.
+    let get = async |more: &[String]| {
         let mut arguments = vec!["get".to_owned(), "--ca".into(), ca.clone(), "--resolve".into(), resolve.clone()];
         arguments.extend_from_slice(more);
         arguments.push(url.clone());
-        litequic(arguments)
+        spawn_blocking(|| litequic(arguments)).await.unwrap()
     };
     let shown = |name: &str| {
         let (cert, key) = (path(&format!("{name}.crt")), path(&format!("{name}.key")));
         ["--client-cert".to_owned(), cert, "--client-key".into(), key]
     };
-    assert!(get(&shown("client")).success().starts_with("HTTP/3 204"));
-    for (refused, why) in [(get(&[]), "certificate_required"), (get(&shown("stranger")), "unknown_ca")] {
+    assert!(get(&shown("client")).await.success().starts_with("HTTP/3 204"));
+    for (shown, why) in [(&[][..], "certificate_required"), (&shown("stranger")[..], "unknown_ca")] {
+        let refused = get(shown).await;
         assert_eq!(refused.code, Some(76), "{}", refused.stderr);
         assert!(refused.stderr.to_lowercase().contains(why), "{why}: {}", refused.stderr);
     }
-    assert_eq!(get(&shown("missing")).code, Some(78));
-    assert_eq!(get(&shown("client")[..2]).code, Some(64));
+    assert_eq!(get(&shown("missing")).await.code, Some(78));
+    assert_eq!(get(&shown("client")[..2]).await.code, Some(64));
 }

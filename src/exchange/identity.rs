@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn a_certificate_is_a_byte_sequence_and_its_chain_a_list_without_it() {
-        let table: [(&[&str], Option<(&str, Option<&str>)>); 4] = [
+        type Fields = (&'static str, Option<&'static str>);
+        let table: [(&[&str], Option<Fields>); 4] = [
             (&[], None),
             (&["leaf"], Some((":bGVhZg==:", None))),
             (&["leaf", "one"], Some((":bGVhZg==:", Some(":b25l:")))),

@@ -2,7 +2,7 @@
 
 use super::StartError;
 use crate::{
-    exchange::Handler,
+    exchange::{Client, Handler},
     http3::{self, Front},
     lifecycle::{Phase, Watch, pass_panic_on},
     proxy::{Proxy, Routing},
@@ -114,7 +114,10 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         }
         let EndpointParts { config, metrics, .. } = plan.endpoint;
         let resolver = plan.resolver;
-        let covers = Box::new(move |sni: Option<&str>, host: &str| resolver.covers(sni, host));
+        let routing = Arc::clone(&plan.routing);
+        let covers = Box::new(move |client: &Client, host: &str| {
+            resolver.covers(client.server_name.as_deref(), host) && routing.load().admits(client, host)
+        });
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
         let front = Rc::new(Front::new(config, metrics, covers, quic::client_address, plan.watch.clone()));
         let _ = started.send(Ok(()));
@@ -256,7 +259,7 @@ mod tests {
             Some(tasks)
         };
         let watch = lifecycle.watch();
-        let covers = Box::new(|_: Option<&str>, _: &str| true);
+        let covers = Box::new(|_: &Client, _: &str| true);
         let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, watch.clone());
         let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), watch)).await;
         if let Some(tasks) = tasks {

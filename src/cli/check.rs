@@ -20,7 +20,7 @@ pub fn run(path: &Path) -> ExitCode {
         Err(faults) => return fail_config(&faults),
     };
     // What the configuration names must be there as well: `run` would refuse it.
-    if let Err(error) = app::certificates(&config.certificates) {
+    if let Err(error) = app::certificates(&config) {
         return fail(Exit::from(&error), error);
     }
     let _ = writeln!(io::stdout(), "{}", summary(path, &config));

@@ -124,7 +124,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             (Err(error), _) | (_, Err(error)) => return fail(Exit::Software, error),
         };
         let (reload, requests) = reload::requests();
-        let started = match app::certificates(&config.certificates) {
+        let started = match app::certificates(&config) {
             Ok(certificates) => {
                 let options = Options { key_log: arguments.key_log, reload: Some(reload) };
                 app::start(&config, certificates, options, |proxy| proxy).await

@@ -2,8 +2,8 @@
 //! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
 
 use super::{
-    Admin, CertificateFiles, Config, Level, Limits, Listen, Log, LogFormat, Network, Origin, Route, Timeouts, Workers,
-    values::show_size,
+    Admin, CertificateFiles, ClientCertificates, Config, Level, Limits, Listen, Log, LogFormat, Network, Origin, Route,
+    Timeouts, Verify, Workers, values::show_size,
 };
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -38,10 +38,22 @@ impl Config {
     /// What `next` changes, in the order of the reference; also what waits for a restart.
     pub fn changes(&self, next: &Self) -> Vec<Change> {
         let mut changes = Changes::default();
-        let Self { listen, certificates, routes, origins, limits, timeouts, admin, log, trusted_proxies } = self;
+        let Self {
+            listen,
+            certificates,
+            client_certificates,
+            routes,
+            origins,
+            limits,
+            timeouts,
+            admin,
+            log,
+            trusted_proxies,
+        } = self;
         changes.listen(listen, &next.listen);
         changes.value("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| list(all, network));
         changes.list("certificates", certificates, &next.certificates, Changes::certificate);
+        changes.client_certificates(client_certificates, &next.client_certificates);
         let names = origins.keys().chain(next.origins.keys().filter(|name| !origins.contains_key(*name)));
         for name in names {
             let key = if name == Self::ORIGIN { name.clone() } else { format!("origins.{name}") };
@@ -123,6 +135,15 @@ impl Changes {
         });
     }
 
+    fn client_certificates(&mut self, old: &ClientCertificates, new: &ClientCertificates) {
+        compare!(self, "client_certificates", ClientCertificates, old, new, {
+            ca: |path| option(path, "none", |path| path.display().to_string()),
+            crl: |path| option(path, "none", |path| path.display().to_string()),
+            verify: word,
+            chain: bool::to_string,
+        });
+    }
+
     fn route(&mut self, key: &str, old: &Route, new: &Route) {
         compare!(self, key, Route, old, new, {
             host: |host| option(host, "any", String::clone),
@@ -130,6 +151,7 @@ impl Changes {
             origin: String::clone,
             rewrite_host: |host| option(host, "the client's", String::clone),
             max_body_bytes: |bytes| option(bytes, "limits.max_body_bytes", bytes_of),
+            client_certificate: |given| option(given, "client_certificates.verify", word),
         });
     }
 
@@ -202,6 +224,14 @@ impl Changes {
                 LogFormat::Json => "json".into(),
             },
         });
+    }
+}
+
+fn word(verify: &Verify) -> String {
+    match verify {
+        Verify::None => "none".into(),
+        Verify::Optional => "optional".into(),
+        Verify::Required => "required".into(),
     }
 }
 
@@ -293,12 +323,21 @@ mod tests {
                     config.routes[0].origin = "packager".into();
                     config.routes[0].host = Some("a.test".into());
                     config.routes[0].max_body_bytes = Some(1024);
+                    config.routes[0].client_certificate = Some(Verify::Optional);
                 },
                 &[
                     "routes[0].host: any → a.test",
                     "routes[0].origin: origin → packager",
                     "routes[0].max_body_bytes: limits.max_body_bytes → 1 KiB",
+                    "routes[0].client_certificate: client_certificates.verify → optional",
                 ],
+            ),
+            (
+                |config| {
+                    let clients = &mut config.client_certificates;
+                    (clients.ca, clients.verify) = (Some("ca.crt".into()), Verify::Required);
+                },
+                &["client_certificates.ca: none → ca.crt", "client_certificates.verify: none → required"],
             ),
             (
                 |config| {

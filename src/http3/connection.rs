@@ -33,12 +33,12 @@ const ROUND_TRIP_WAIT: Duration = Duration::from_secs(1);
 ///
 /// `windows` are those of the endpoint that accepted it.
 pub async fn serve<H: Handler>(
-    connection: s2n_quic::Connection,
+    mut connection: s2n_quic::Connection,
     handler: Rc<H>,
     front: Rc<Front>,
     windows: Rc<dyn Windows>,
 ) {
-    let Some(client) = client_of(&connection, &front) else { return }; // gone already
+    let Some(client) = client_of(&mut connection, &front) else { return }; // gone already
     let (handle, mut acceptor) = connection.split();
     let connection = Rc::new(Connection::new(handle, client, handler, front));
     let front = &connection.front;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Protocol},
+    exchange::{Client, Identity, Protocol},
     lifecycle::Watch,
     telemetry::WorkerMetrics,
 };
@@ -28,8 +28,8 @@ use std::{
 /// from becoming a flood.
 const MAX_UNKNOWN_STREAMS: u64 = 1_000;
 
-/// Whether the certificate served for a server name (SNI) covers a host.
-pub type Covers = dyn Fn(Option<&str>, &str) -> bool;
+/// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
+pub type Covers = dyn Fn(&Client, &str) -> bool;
 
 /// The address at which a connection's client has proved to be; `None` if the connection is gone.
 pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>;
@@ -180,13 +180,16 @@ impl<H> Drop for Connection<H> {
     }
 }
 
-/// Who is at the other end; `None` if the connection is gone already.
-pub(super) fn client_of(connection: &s2n_quic::Connection, front: &Front) -> Option<Client> {
+/// Who is at the other end; `None` if the connection is gone already. To be asked once: TLS has left what it found out
+/// with the connection, and it is taken from there.
+pub(super) fn client_of(connection: &mut s2n_quic::Connection, front: &Front) -> Option<Client> {
+    let identity = connection.take_tls_context().and_then(|context| context.downcast::<Identity>().ok());
     Some(Client {
         address: plain((front.client_address)(&connection.handle())?),
         local: plain(connection.local_addr().ok()?),
         protocol: Protocol::Http3,
         server_name: connection.server_name().ok()?.map(|name| Arc::from(name.to_ascii_lowercase())),
+        identity: identity.map(|identity| *identity).unwrap_or_default(),
     })
 }
 

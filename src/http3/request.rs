@@ -148,11 +148,11 @@ async fn accept<H: Handler>(
         Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
     if let Some(host) = head.uri.host()
-        && !(front.covers)(connection.client().server_name.as_deref(), host)
+        && !(front.covers)(&connection.client(), host)
     {
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
-            "this connection's certificate does not cover that name",
+            "this connection is not for that name",
             head.method,
         ));
     }

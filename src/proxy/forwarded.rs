@@ -3,7 +3,10 @@
 //! What a client sent of them is removed, together with the spellings that CGI-like origins take for the same
 //! (`x_forwarded_for`). A peer in `trusted_proxies` is appended to instead.
 
-use crate::{config::Network, exchange::Client};
+use crate::{
+    config::Network,
+    exchange::{Certificate, Client},
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::{
@@ -13,6 +16,8 @@ use std::{
 
 /// The field that carries the request's ID.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -88,6 +93,16 @@ pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: 
     fields.insert(REQUEST_ID, id.clone());
 }
 
+/// Passes on the certificate that this connection's handshake verified (RFC 9440), with its `chain` if asked to; in place
+/// of what a trusted peer said.
+pub(super) fn set_certificate(fields: &mut HeaderMap, certificate: &Certificate, chain: bool) {
+    fields.insert(CLIENT_CERT, certificate.leaf.clone());
+    match certificate.chain.as_ref().filter(|_| chain) {
+        Some(chain) => drop(fields.insert(CLIENT_CERT_CHAIN, chain.clone())),
+        None => drop(fields.remove(CLIENT_CERT_CHAIN)),
+    }
+}
+
 /// One `forwarded-element` (RFC 7239 §4). An IPv6 address is bracketed and therefore quoted; a host with a port too.
 fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> String {
     let mut element = String::with_capacity(64);
@@ -132,7 +147,7 @@ fn value(text: String) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::Protocol;
+    use crate::exchange::{Certificate, Identity, Protocol};
 
     fn client(address: &str) -> Client {
         Client {
@@ -140,6 +155,7 @@ mod tests {
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            identity: Identity::default(),
         }
     }
 
@@ -227,6 +243,27 @@ mod tests {
         assert_eq!(all(&map, "x-forwarded-proto"), ["http"]);
         assert_eq!(all(&map, "x-request-id"), ["edge-7f.3"]);
         assert!(!map.contains_key("x_forwarded_for"));
+    }
+
+    #[test]
+    fn a_verified_certificate_replaces_what_a_trusted_peer_said() {
+        let said = || fields(&[("client-cert", ":b2xk:"), ("client-cert-chain", ":b2xk:"), ("x-forwarded-for", "::1")]);
+        let mut kept = said();
+        set(&mut kept, &client("192.0.2.7:1"), "a.test", &HeaderValue::from_static("id"), true);
+        assert_eq!(all(&kept, "client-cert"), [":b2xk:"]);
+        assert_eq!(all(&kept, "client-cert-chain"), [":b2xk:"]);
+        let table: [(&[&str], bool, &[&str]); 4] = [
+            (&["leaf"], true, &[]),
+            (&["leaf"], false, &[]),
+            (&["leaf", "one"], true, &[":b25l:"]),
+            (&["leaf", "one"], false, &[]),
+        ];
+        for (chain, wanted, expected) in table {
+            let mut map = said();
+            set_certificate(&mut map, &Certificate::new(chain).unwrap(), wanted);
+            assert_eq!(all(&map, "client-cert"), [":bGVhZg==:"]);
+            assert_eq!(all(&map, "client-cert-chain"), expected, "{chain:?} {wanted}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! `Transfer-Encoding` that is there to its own idea, and it keeps whatever `Content-Length` it finds.
 
 use super::{error::Error, forwarded, routes::Route};
-use crate::exchange::Client;
+use crate::exchange::{CertificateRequest, Client};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request};
 use http_body::Body as HttpBody;
 
@@ -61,6 +61,11 @@ pub(super) fn translate(
     };
     let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
     forwarded::set(fields, client, authority, id, trusted);
+    if route.certificate != CertificateRequest::None
+        && let Some(certificate) = &client.identity.certificate
+    {
+        forwarded::set_certificate(fields, certificate, route.certificate_chain);
+    }
     fields.insert(header::HOST, route.rewrite_host.clone().unwrap_or(host));
 
     // RFC 9114 §4.2: the front door refused these. Should it ever not, they end here.
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
     use crate::{
         config,
-        exchange::{Body, BodyError, Protocol},
+        exchange::{Body, BodyError, Identity, Protocol},
         proxy::routes::Routes,
     };
     use bytes::Bytes;
@@ -161,13 +166,15 @@ mod tests {
             origin: "o".into(),
             rewrite_host: rewrite.map(str::to_owned),
             max_body_bytes: None,
+            client_certificate: None,
         };
-        let routes = Routes::new(&[route], None);
+        let routes = Routes::new(&[route], None, &config::ClientCertificates::default());
         let client = Client {
             address: "192.0.2.7:1".parse().unwrap(),
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            identity: Identity::default(),
         };
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
         let route = routes.choose("", "/").unwrap();

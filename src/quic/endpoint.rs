@@ -4,6 +4,7 @@ use super::{
     Secrets, WorkerIndex, address_token,
     amplification::{OwnId, SmallDatagrams},
     client_address::Addresses,
+    close::Alerts,
     connection_id::{self, Layout},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
@@ -113,6 +114,7 @@ pub fn start<T: tls::Provider + Clone>(
             builder.with_event(((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), windows.subscriber()))
         })
         .and_then(|builder| builder.with_packet_interceptor((windows.interceptor(), small_datagrams)))
+        .and_then(|builder| builder.with_connection_close_formatter(Alerts))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })
 }

@@ -7,6 +7,7 @@ mod address_token;
 mod amplification;
 mod client;
 mod client_address;
+mod close;
 mod connection_id;
 mod endpoint;
 mod limiter;

@@ -79,6 +79,8 @@ metrics! {
     Gauge connections_held = "connections_held" "Connections that QUIC keeps state for, handshakes and closing ones too.";
     Gauge handshakes_open = "handshakes_open" "Handshakes that are under way now.";
     Counter handshakes_refused = "handshakes_refused" "Connection attempts refused because a limit was reached.";
+    Counter client_certificates_missing = "client_certificates_refused" [reason = "missing"] "Handshakes that ended for the client's certificate.";
+    Counter client_certificates_invalid = "client_certificates_refused" [reason = "invalid"] "Handshakes that ended for the client's certificate.";
     Counter retries = "retries_sent" "Retry packets asked for to validate an address.";
 
     // HTTP/3

@@ -4,6 +4,7 @@
 mod aioquic;
 mod browser;
 mod cli;
+mod client_certificates;
 mod config;
 mod docs;
 mod drain;

@@ -19,7 +19,10 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    task::yield_now,
+    time::{sleep, timeout},
+};
 
 /// Octets of a transfer: a few thousand datagrams.
 const SIZE: usize = 2_000_000;
@@ -44,6 +47,14 @@ async fn connect(litequic: &Litequic, link: &Link) -> Client {
 
 async fn handshake(litequic: &Litequic, link: &Link) -> Quic {
     Quic::connect(link.address, "localhost", &litequic.cert_pem, quinn::TransportConfig::default()).await
+}
+
+/// A client that will move: it says something now and then. One that only listens is not found again before it has
+/// something to say, because the NAT knows its old port no more.
+async fn connect_to_move(litequic: &Litequic, link: &Link) -> Client {
+    let mut transport = quinn::TransportConfig::default();
+    transport.keep_alive_interval(Some(Duration::from_millis(100)));
+    Client::over(Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await, "localhost").await
 }
 
 async fn download(client: &Client) {
@@ -174,11 +185,12 @@ async fn move_within_an_upload(client: &Client, link: &Link) {
 async fn a_client_behind_a_nat_that_forgets_goes_on_within_downloads_and_uploads() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let link = Link::between(litequic.address, Faults::default());
-    let client = connect(&litequic, &link).await;
+    let client = connect_to_move(&litequic, &link).await;
     for _ in 0..2 {
         timeout(PATIENCE, move_within_a_download(&client, &link)).await.unwrap();
         timeout(PATIENCE, move_within_an_upload(&client, &link)).await.unwrap();
     }
+    assert_eq!(link.moves(), 4);
     assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
     litequic.stop().await;
 }
@@ -188,7 +200,7 @@ async fn a_connection_survives_four_changes_of_address_and_no_more() {
     // s2n-quic has five paths a connection and gives none back; its manager says so.
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let link = Link::between(litequic.address, Faults::default());
-    let client = connect(&litequic, &link).await;
+    let client = connect_to_move(&litequic, &link).await;
     for _ in 0..4 {
         link.rebind();
         small_requests(&client).await;
@@ -205,7 +217,7 @@ async fn a_connection_survives_four_changes_of_address_and_no_more() {
 async fn the_origin_is_told_the_address_to_which_a_client_has_moved() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let link = Link::between(litequic.address, Faults::default());
-    let client = connect(&litequic, &link).await;
+    let client = connect_to_move(&litequic, &link).await;
     let forwarded = async || client.get("/headers").await.text().to_owned();
     assert!(forwarded().await.contains("x-forwarded-for: 127.0.0.1\n"));
     link.rebind_to(Ipv4Addr::new(127, 0, 0, 2));
@@ -229,6 +241,12 @@ async fn an_address_that_a_client_does_not_answer_from_is_not_told_nor_trusted()
     // Nothing comes back any more, as to whoever forges a source address; what was sent arrives.
     link.deafen(true);
     link.rebind_to(Ipv4Addr::new(127, 0, 0, 2));
+    within("the move", async {
+        while link.moves() == 0 {
+            yield_now().await;
+        }
+    })
+    .await;
     let request = client.request(Method::GET, "/").header("x-forwarded-for", "192.0.2.1");
     let mut stream = client.open(request).await;
     stream.finish().await.unwrap();

@@ -130,6 +130,7 @@ struct Shared {
     down: Counts,
     up_cut: AtomicBool,
     down_cut: AtomicBool,
+    moves: AtomicU64,
 }
 
 impl Link {
@@ -144,6 +145,7 @@ impl Link {
             down: Counts::default(),
             up_cut: AtomicBool::new(false),
             down_cut: AtomicBool::new(false),
+            moves: AtomicU64::new(0),
         });
         let (from, changes) = watch::channel((0, Ipv4Addr::LOCALHOST.into()));
         let (end, ended) = oneshot::channel();
@@ -182,6 +184,11 @@ impl Link {
     pub(crate) fn rebind_to(&self, ip: impl Into<IpAddr>) {
         let ip = ip.into();
         self.from.send_modify(|from| *from = (from.0 + 1, ip));
+    }
+
+    /// How often a client has gone on from another address.
+    pub(crate) fn moves(&self) -> u64 {
+        self.shared.moves.load(Relaxed)
     }
 
     /// Nothing passes in either direction while `cut`.
@@ -274,6 +281,7 @@ async fn flow(
                 Ok(()) => {
                     let ip = from.borrow_and_update().1;
                     back = upstream(ip);
+                    Counts::add(&shared.moves);
                 }
                 Err(_) => return,
             },

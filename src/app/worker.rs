@@ -11,7 +11,7 @@ use crate::{
     tls::{CertificateResolver, ServerTls},
 };
 use arc_swap::ArcSwap;
-use std::{net::UdpSocket, rc::Rc, sync::Arc, task::Waker, thread, time::Duration};
+use std::{net::UdpSocket, rc::Rc, sync::Arc, task::{Context, Poll, Waker}, thread, time::Duration};
 use tokio::{
     runtime::{Builder, LocalOptions},
     select,
@@ -165,6 +165,16 @@ async fn accept<H: Handler>(endpoint: quic::Endpoint, handler: Rc<H>, front: Rc<
 impl http3::Windows for quic::Windows {
     fn open(&self, connection: u64, stream: u64) -> Box<dyn http3::Window> {
         Box::new(self.open(connection, stream))
+    }
+
+    fn excess(&self, connection: u64) -> Box<dyn http3::Excess> {
+        Box::new(self.excess(connection))
+    }
+}
+
+impl http3::Excess for quic::Excess {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll(cx)
     }
 }
 

@@ -266,6 +266,24 @@ fn limits(section: &mut Section<'_>) -> Limits {
             defaults.max_requests,
             "Requests on a connection in all; then GOAWAY.",
         ),
+        max_resets: section.value(
+            "max_resets",
+            number(COUNT),
+            defaults.max_resets,
+            "Requests a second that a client may cancel on a connection; the connection is closed beyond.",
+        ),
+        max_control_frames: section.value(
+            "max_control_frames",
+            number(COUNT),
+            defaults.max_control_frames,
+            "QUIC frames without data a second on a connection; the connection is closed beyond.",
+        ),
+        max_small_frames: section.value(
+            "max_small_frames",
+            number(COUNT),
+            defaults.max_small_frames,
+            "DATA frames of a few bytes a second on a connection; the connection is closed beyond.",
+        ),
         max_header_bytes: section.value(
             "max_header_bytes",
             size(HEADER_BYTES),
@@ -295,6 +313,12 @@ fn limits(section: &mut Section<'_>) -> Limits {
             size(BUFFER),
             defaults.connection_receive_buffer,
             "Bytes a connection that a client may send ahead (flow control).",
+        ),
+        worker_receive_buffer: section.value(
+            "worker_receive_buffer",
+            size(WORKER_BUFFER),
+            defaults.worker_receive_buffer,
+            "Bytes a worker that all clients together may send ahead (flow control).",
         ),
         stream_send_buffer: section.value(
             "stream_send_buffer",

@@ -5,6 +5,7 @@ use super::{
     connection_id::{self, Layout},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
+    receive_budget::Grants,
     stateless_reset,
     windows::Windows,
 };
@@ -93,8 +94,11 @@ pub fn start<T: tls::Provider + Clone>(
         .build()?;
     let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
-    let windows = Windows::new(parts.config.load().limits.max_streams);
-    let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone()).map_err(configuration)?;
+    let windows = Windows::new(&parts.config.load().limits);
+    let grants = Grants::new(Arc::clone(&parts.metrics));
+    let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone(), grants.clone());
+    let limits = limits.map_err(configuration)?;
+    let subscriber = (Occupancy::new(Arc::clone(&parts.metrics)), (windows.subscriber(), grants));
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
@@ -105,7 +109,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_address_token(address_token::Format::new(secrets(), admission.clone())))
         .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
         .and_then(|builder| builder.with_endpoint_limits(Limiter(admission)))
-        .and_then(|builder| builder.with_event((Occupancy::new(Arc::clone(&parts.metrics)), windows.subscriber())))
+        .and_then(|builder| builder.with_event(subscriber))
         .and_then(|builder| builder.with_packet_interceptor(windows.interceptor()))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })
@@ -115,15 +119,16 @@ pub fn start<T: tls::Provider + Clone>(
 struct TransportLimits {
     config: Live,
     windows: Windows,
+    grants: Grants,
     /// What the last connection got.
     last: connection::Limits,
 }
 
 impl TransportLimits {
-    fn new(config: Live, windows: Windows) -> Result<Self, ValidationError> {
+    fn new(config: Live, windows: Windows, grants: Grants) -> Result<Self, ValidationError> {
         let now = config.load();
-        let last = transport_limits(&now.limits, &now.timeouts)?;
-        Ok(Self { config, windows, last })
+        let last = transport_limits(&now.limits, &now.timeouts, now.limits.connection_receive_buffer.into())?;
+        Ok(Self { config, windows, grants, last })
     }
 }
 
@@ -131,24 +136,29 @@ impl connection::Limiter for TransportLimits {
     fn on_connection(&mut self, _: &connection::ConnectionInfo<'_>) -> connection::Limits {
         let now = self.config.load();
         // A checked configuration holds nothing that QUIC cannot express; if it did, what held before goes on.
-        if let Ok(limits) = transport_limits(&now.limits, &now.timeouts) {
+        let window = self.grants.begin(&now.limits);
+        if let Ok(limits) = transport_limits(&now.limits, &now.timeouts, window) {
             self.last = limits;
-            self.windows.allow(now.limits.max_streams);
+            self.windows.allow(&now.limits);
         }
         self.last
     }
 }
 
-/// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them. No keep-alive: an idle connection
-/// may end. Clients may migrate. Congestion control is s2n-quic's default, CUBIC (RFC 9438).
-fn transport_limits(limits: &Limits, timeouts: &Timeouts) -> Result<connection::Limits, ValidationError> {
+/// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may send
+/// `window` bytes ahead. No keep-alive: an idle connection may end. Clients may migrate. Congestion control is s2n-quic's default, CUBIC (RFC 9438).
+fn transport_limits(
+    limits: &Limits,
+    timeouts: &Timeouts,
+    window: u64,
+) -> Result<connection::Limits, ValidationError> {
     connection::Limits::new()
         .with_max_idle_timeout(timeouts.idle)?
         .with_max_handshake_duration(timeouts.handshake)?
         .with_max_open_remote_bidirectional_streams(limits.max_streams.into())?
         .with_max_open_remote_unidirectional_streams(MAX_UNI_STREAMS)?
-        .with_data_window(limits.connection_receive_buffer.into())?
-        .with_bidirectional_remote_data_window(limits.stream_receive_buffer.into())?
+        .with_data_window(window)?
+        .with_bidirectional_remote_data_window(window.min(limits.stream_receive_buffer.into()))?
         .with_unidirectional_data_window(UNI_STREAM_WINDOW)?
         .with_max_send_buffer_size(limits.stream_send_buffer)?
         .with_active_connection_migration(true)

@@ -5,15 +5,18 @@ pub mod frame;
 
 mod address_token;
 mod client;
+mod conduct;
 mod connection_id;
 mod endpoint;
 mod limiter;
 mod occupancy;
+mod receive_budget;
 mod secrets;
 mod stateless_reset;
 mod windows;
 
 pub use client::{ConnectError, connect};
+pub use conduct::Excess;
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
 pub use endpoint::{Endpoint, EndpointParts, StartError, start};
 pub use secrets::Secrets;

@@ -1,5 +1,5 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`), origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
+//! `raw`, `stuffed`), origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
 pub(crate) mod client;
 pub(crate) mod needs;
@@ -8,6 +8,7 @@ pub(crate) mod origin;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+pub(crate) mod stuffed;
 
 use std::time::Duration;
 use tokio::time::timeout;

@@ -70,7 +70,7 @@ impl Config {
     /// One origin, one certificate, and every default: what needs no file.
     pub fn simple(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {
         Self {
-            listen: Listen { udp: vec![listen], workers: Workers::Auto },
+            listen: Listen { udp: vec![listen], workers: Workers::Auto, secret_file: None },
             certificates: vec![CertificateFiles { cert, key }],
             routes: vec![Route::catch_all(Self::ORIGIN)],
             origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
@@ -90,6 +90,8 @@ pub struct Listen {
     pub udp: Vec<SocketAddr>,
     /// How many worker threads.
     pub workers: Workers,
+    /// What tokens are made with, so that those of one process are good in another; without it they die with theirs.
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Listen {

@@ -349,6 +349,41 @@ mod tests {
         assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
     }
 
+    /// As between two litequic, of which each takes the other's resets for packets of a connection that is gone.
+    #[tokio::test]
+    async fn resets_that_are_answered_with_resets_come_to_an_end() {
+        /// Octets of the smallest reset, and so of the largest packet that gets none.
+        const SMALLEST: usize = 42;
+        let parts = parts(Limits::default());
+        let address = echo(&parts, 0);
+        let client = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let mut packet = vec![7; 1200];
+        let mut answers = 0;
+        let mut next = true;
+        while next {
+            // Every reset is random octets: so that each counts, all begin as if this worker had issued their ID.
+            packet[..4].copy_from_slice(&[0x41, 0xef, parts.generation, 0]);
+            client.send_to(&packet, address).await.unwrap();
+            let marker = [&[0x41, 0xef, parts.generation, 0][..], &[9; 60]].concat();
+            next = packet.len() > SMALLEST;
+            if !next {
+                client.send_to(&marker, address).await.unwrap();
+            }
+            let mut buffer = [0; 1500];
+            let len = tokio::time::timeout(PATIENCE, client.recv(&mut buffer)).await.unwrap().unwrap();
+            if next {
+                assert!((SMALLEST..packet.len()).contains(&len), "{} answered by {len}", packet.len());
+                packet = buffer[..len].to_vec();
+                answers += 1;
+            } else {
+                // What comes next is the marker's: there was no other.
+                let tag = ::aws_lc_rs::hmac::sign(parts.secrets.reset_key(), &marker[1..17]);
+                assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
+            }
+        }
+        assert!((1..1200 - SMALLEST).contains(&answers), "{answers}");
+    }
+
     #[tokio::test]
     async fn nonsense_for_a_server_name_is_an_error() {
         let result = connect(([127, 0, 0, 1], 9).into(), "not a name", client_tls(), PATIENCE).await;

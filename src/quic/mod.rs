@@ -19,5 +19,5 @@ pub use client::{ConnectError, connect};
 pub use conduct::Excess;
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
 pub use endpoint::{Endpoint, EndpointParts, StartError, start};
-pub use secrets::Secrets;
+pub use secrets::{SecretError, Secrets};
 pub use windows::{Window, Windows};

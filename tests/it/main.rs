@@ -5,6 +5,7 @@ mod aioquic;
 mod browser;
 mod cli;
 mod config;
+mod crash;
 mod docs;
 mod drain;
 mod exchange;

@@ -65,7 +65,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         max_body_bytes: None,
     };
     let mut config = Config {
-        listen: config::Listen { udp: Vec::new(), workers: config::Workers::Auto },
+        listen: config::Listen { udp: Vec::new(), workers: config::Workers::Auto, secret_file: None },
         certificates: Vec::new(),
         routes: vec![route],
         origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// What may happen at once: as much as in this time. Honest peers come in gusts (a page left, the end of a stall), and
+/// What may happen at once unless somebody says otherwise: as much as in this time. Honest peers come in gusts (a page left, the end of a stall), and
 /// only what goes on for ever costs for ever.
 const BURST: Duration = Duration::from_secs(10);
 
-/// A bucket of so many tokens a second, and ten times as many at once.
+/// A bucket of so many tokens a second, and more at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
     per_second: u32,
+    burst: Duration,
     /// How long it takes until the bucket is full again.
     owed: Duration,
     /// When that was reckoned.
@@ -17,9 +18,14 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket that gets `per_second` tokens, at least one.
+    /// A full bucket that gets `per_second` tokens, at least one, and holds ten seconds' worth.
     pub fn new(per_second: u32) -> Self {
-        Self { per_second: per_second.max(1), owed: Duration::ZERO, at: None }
+        Self::with_burst(per_second, BURST)
+    }
+
+    /// The same that holds the worth of `burst`.
+    pub fn with_burst(per_second: u32, burst: Duration) -> Self {
+        Self { per_second: per_second.max(1), burst, owed: Duration::ZERO, at: None }
     }
 
     /// Takes `count` tokens; false if there were fewer. What is taken beyond has to be made up for as well.
@@ -28,7 +34,17 @@ impl Bucket {
         let price = Duration::from_secs(count.into()) / self.per_second;
         self.owed = self.owed.saturating_sub(passed).saturating_add(price);
         self.at = Some(self.at.map_or(now, |at| at.max(now)));
-        self.owed <= BURST
+        self.owed <= self.burst
+    }
+
+    /// Takes a token if there is one, and says whether; nothing has to be made up for.
+    pub fn take_if_there(&mut self, now: Instant) -> bool {
+        let mut taken = *self;
+        let given = taken.take(1, now);
+        if given {
+            *self = taken;
+        }
+        given
     }
 }
 
@@ -47,6 +63,14 @@ mod tests {
             assert!(bucket.take(1, start + Duration::from_millis(10 * step)));
         }
         assert!(!bucket.take(2, start + Duration::from_millis(5010)));
+    }
+
+    #[test]
+    fn whoever_takes_only_what_is_there_gets_the_rate_however_often_he_asks() {
+        let start = Instant::now();
+        let mut bucket = Bucket::with_burst(1000, Duration::from_secs(1));
+        let given = (0..100_000).filter(|n| bucket.take_if_there(start + Duration::from_micros(20 * n))).count();
+        assert_eq!(given, 1000 + 1999);
     }
 
     #[test]

@@ -11,7 +11,14 @@ use crate::{
     tls::{CertificateResolver, ServerTls},
 };
 use arc_swap::ArcSwap;
-use std::{net::UdpSocket, rc::Rc, sync::Arc, task::{Context, Poll, Waker}, thread, time::Duration};
+use std::{
+    net::UdpSocket,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
 use tokio::{
     runtime::{Builder, LocalOptions},
     select,

@@ -9,7 +9,8 @@ use std::{fmt, net::SocketAddr, time::Duration};
 
 /// The keys whose change waits for a restart: sockets, threads and token keys are made once, and the log's form is what collectors
 /// have been told.
-pub const NEEDS_RESTART: &[&str] = &["listen.udp", "listen.workers", "listen.secret_file", "admin.listen", "admin.probes", "log.format"];
+pub const NEEDS_RESTART: &[&str] =
+    &["listen.udp", "listen.workers", "listen.secret_file", "admin.listen", "admin.probes", "log.format"];
 
 /// One change. Its `Display` is one line: `KEY: OLD → NEW`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use super::{
     Secrets, WorkerIndex, address_token,
+    answers::Gated,
     connection_id::{self, Layout},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
@@ -102,7 +103,7 @@ pub fn start<T: tls::Provider + Clone>(
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
-        .with_tls(parts.tls.clone())
+        .with_tls(Gated::new(parts.tls.clone(), Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_connection_id(ids))
@@ -147,11 +148,7 @@ impl connection::Limiter for TransportLimits {
 
 /// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may send
 /// `window` bytes ahead. No keep-alive: an idle connection may end. Clients may migrate. Congestion control is s2n-quic's default, CUBIC (RFC 9438).
-fn transport_limits(
-    limits: &Limits,
-    timeouts: &Timeouts,
-    window: u64,
-) -> Result<connection::Limits, ValidationError> {
+fn transport_limits(limits: &Limits, timeouts: &Timeouts, window: u64) -> Result<connection::Limits, ValidationError> {
     connection::Limits::new()
         .with_max_idle_timeout(timeouts.idle)?
         .with_max_handshake_duration(timeouts.handshake)?
@@ -347,6 +344,24 @@ mod tests {
         assert!(len < gone.len());
         let tag = ::aws_lc_rs::hmac::sign(parts.secrets.reset_key(), &gone[1..17]);
         assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
+    }
+
+    #[tokio::test]
+    async fn packets_of_no_connection_get_so_many_resets_and_others_are_served() {
+        let parts = parts(Limits::default());
+        let address = echo(&parts, 0);
+        let flood = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let gone = [&[0x41, 0xef, parts.generation, 0], &[7; 60][..]].concat();
+        let storm = async {
+            while parts.metrics.limit_stateless_resets.get() == 0 {
+                for _ in 0..64 {
+                    flood.send_to(&gone, address).await.unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, storm).await.unwrap();
+        hello(address, &client_tls()).await;
     }
 
     /// As between two litequic, of which each takes the other's resets for packets of a connection that is gone.

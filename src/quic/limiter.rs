@@ -1,6 +1,7 @@
 //! Whether a connection attempt goes ahead: the one rule behind s2n-quic's two doors, that for an Initial without a
 //! token (`Limiter`) and that for one with (`address_token`), which s2n-quic does not ask the limiter about.
 
+use super::answers::{Answers, REFUSALS};
 use crate::{
     config::{Limits, Live},
     telemetry::WorkerMetrics,
@@ -42,11 +43,12 @@ pub(super) fn judge(limits: &Limits, connections: u64, handshakes: u64, validate
 pub(super) struct Admission {
     config: Live,
     metrics: Arc<WorkerMetrics>,
+    answers: Arc<Answers>,
 }
 
 impl Admission {
     pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { config, metrics }
+        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)) }
     }
 
     /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
@@ -54,6 +56,11 @@ impl Admission {
         let metrics = &self.metrics;
         let config = self.config.load();
         let verdict = judge(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
+        if matches!(verdict, Verdict::Retry | Verdict::Refuse) && !self.answers.admit() {
+            metrics.limit_refusals.increment();
+            metrics.handshakes_refused.increment();
+            return Verdict::Drop;
+        }
         match verdict {
             Verdict::Allow => {}
             Verdict::Retry => metrics.retries.increment(),

@@ -4,6 +4,7 @@
 pub mod frame;
 
 mod address_token;
+mod answers;
 mod client;
 mod conduct;
 mod connection_id;

@@ -180,8 +180,11 @@ impl http3::Windows for quic::Windows {
 }
 
 impl http3::Excess for quic::Excess {
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll(cx)
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<http3::Notice> {
+        self.poll(cx).map(|notice| match notice {
+            quic::Notice::Flood => http3::Notice::Flood,
+            quic::Notice::LastAddress => http3::Notice::LastAddress,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     send::application_error,
     settings::Settings,
     uni::StreamType,
-    window::Windows,
+    window::{Notice, Windows},
 };
 use crate::{
     exchange::Handler,
@@ -81,11 +81,17 @@ pub async fn serve<H: Handler>(
             Some(ended) = requests.join_next() => pass_panic_on(ended),
             Some(ended) = unidirectional.join_next() => pass_panic_on(ended),
             stream = &mut goaway, if control_after_goaway.is_none() => control_after_goaway = Some(stream),
-            () = poll_fn(|cx| excess.poll(cx)) => {
-                front.metrics.limit_control_frames.increment();
-                connection.fail(Code::ExcessiveLoad);
-                break None;
-            }
+            notice = poll_fn(|cx| excess.poll(cx)) => match notice {
+                Notice::Flood => {
+                    front.metrics.limit_control_frames.increment();
+                    connection.fail(Code::ExcessiveLoad);
+                    break None;
+                }
+                Notice::LastAddress => {
+                    front.metrics.limit_addresses.increment();
+                    exhausted.notify_one();
+                }
+            },
             () = &mut stopping => break Some(Code::NoError),
         }
         if control_after_goaway.is_some() && requests.is_empty() {

@@ -18,14 +18,23 @@ pub trait Windows {
     /// once for each stream, in the order of accepting.
     fn open(&self, connection: u64, stream: u64) -> Box<dyn Window>;
 
-    /// Tells when the client of a connection, by s2n-quic's ID, floods it below HTTP/3.
+    /// Tells how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
     fn excess(&self, connection: u64) -> Box<dyn Excess>;
 }
 
-/// Whether a connection's client sends more of what moves no data than it may.
+/// How a connection's client behaves below HTTP/3.
 pub trait Excess {
-    /// Ready once it did. The last task that polls is woken.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// The last task that polls is woken.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice>;
+}
+
+/// What [`Excess`] tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// The client sends more of what moves no data than it may.
+    Flood,
+    /// The client moved for the last time that the transport can follow.
+    LastAddress,
 }
 
 /// One request stream's window, dropped at the stream's end.

@@ -1,5 +1,6 @@
 //! Whether a client keeps within what a connection may ask of litequic below HTTP/3: how many frames it sends that move
-//! no data. s2n-quic answers or at least reads each, and counts none; HTTP/3, which can close the connection, sees none.
+//! no data, how many addresses it comes from. s2n-quic answers or at least reads each frame, and counts none; HTTP/3,
+//! which can close the connection, sees none.
 
 use super::frame::{Frames, kind};
 use crate::rate::Bucket;
@@ -24,7 +25,11 @@ pub(super) fn control_frames(payload: &[u8]) -> u32 {
     control
 }
 
-/// One connection's account of control frames.
+/// Addresses that s2n-quic lets a connection's client come from, one after the other. It forgets none as long as the
+/// connection lives, and drops what comes from a further one.
+const ADDRESSES: u64 = 5;
+
+/// One connection's account.
 #[derive(Debug)]
 pub(super) struct Conduct {
     bucket: Bucket,
@@ -34,6 +39,8 @@ pub(super) struct Conduct {
 #[derive(Debug, Default)]
 struct Signal {
     exceeded: AtomicBool,
+    /// Not told yet.
+    last_address: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -56,26 +63,63 @@ impl Conduct {
         admitted
     }
 
+    /// The client goes on from its address number `number`, the first being 0.
+    pub(super) fn moved(&self, number: u64) {
+        if number + 1 == ADDRESSES {
+            self.signal.last_address.store(true, Ordering::Relaxed);
+            self.signal.waker.wake();
+        }
+    }
+
     pub(super) fn excess(&self) -> Excess {
         Excess(Arc::clone(&self.signal))
     }
 }
 
-/// Tells whoever serves a connection that its client sent more control frames than it may.
+/// What whoever serves a connection is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// The client sent more control frames than it may. Told for ever.
+    Flood,
+    /// The client came from as many addresses as it may: once it moves on, the connection is lost. Told once each time.
+    LastAddress,
+}
+
+/// Tells whoever serves a connection how its client behaves.
 #[derive(Debug, Default)]
 pub struct Excess(Arc<Signal>);
 
 impl Excess {
-    /// Ready once it did, and from then on. The last task that polls is woken.
-    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// The last task that polls is woken.
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice> {
         self.0.waker.register(cx.waker());
-        if self.0.exceeded.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+        if self.0.exceeded.load(Ordering::Relaxed) {
+            Poll::Ready(Notice::Flood)
+        } else if self.0.last_address.swap(false, Ordering::Relaxed) {
+            Poll::Ready(Notice::LastAddress)
+        } else {
+            Poll::Pending
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_address_is_told_once() {
+        let conduct = Conduct::new(1);
+        let excess = conduct.excess();
+        let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
+        for number in 1..ADDRESSES - 1 {
+            conduct.moved(number);
+            assert!(excess.poll(cx).is_pending());
+        }
+        conduct.moved(ADDRESSES - 1);
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::LastAddress));
+        assert!(excess.poll(cx).is_pending());
+    }
 
     #[test]
     fn a_packet_needs_one_acknowledgement() {

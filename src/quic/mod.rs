@@ -17,7 +17,7 @@ mod stateless_reset;
 mod windows;
 
 pub use client::{ConnectError, connect};
-pub use conduct::Excess;
+pub use conduct::{Excess, Notice};
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
 pub use endpoint::{Endpoint, EndpointParts, StartError, start};
 pub use secrets::{SecretError, Secrets};

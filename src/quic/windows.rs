@@ -17,7 +17,10 @@ use super::{
 };
 use crate::config::Limits;
 use futures_util::task::AtomicWaker;
-use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::TransportParametersReceived};
+use s2n_quic::provider::event::{
+    ConnectionInfo, ConnectionMeta, Subscriber,
+    events::{ActivePathUpdated, TransportParametersReceived},
+};
 use s2n_quic_core::{
     event::api::Subject,
     packet::{
@@ -85,7 +88,7 @@ impl Windows {
         connections.max_control_frames = limits.max_control_frames;
     }
 
-    /// Tells when the client of a connection, by s2n-quic's ID, sends more control frames than it may.
+    /// Tells how the client of a connection, by s2n-quic's ID, behaves.
     pub fn excess(&self, connection: u64) -> Excess {
         let connections = self.lock();
         // A connection that is gone by now sends nothing any more.
@@ -224,6 +227,13 @@ impl Subscriber for Life {
             connection.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
         }
     }
+
+    /// Comes once a packet was decrypted that shows the client elsewhere.
+    fn on_active_path_updated(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &ActivePathUpdated<'_>) {
+        if let Some(connection) = self.0.lock().by_id.get(&entry.connection) {
+            connection.conduct.moved(event.active.id);
+        }
+    }
 }
 
 /// Reads, and changes nothing but the packets of a flood.
@@ -279,8 +289,13 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::Notice;
     use futures_util::task::{ArcWake, waker};
-    use std::{sync::atomic::AtomicUsize, task::Context, time::Duration};
+    use std::{
+        sync::atomic::AtomicUsize,
+        task::{Context, Poll},
+        time::Duration,
+    };
 
     const CONNECTION: u64 = 7;
 
@@ -393,7 +408,7 @@ mod tests {
         assert!(excess.poll(cx).is_pending());
         assert!(!windows.read(CONNECTION, &max_stream_data(0, 30), || now));
         assert_eq!((window.limit(), count.0.load(Ordering::Relaxed)), (20, 1));
-        assert!(excess.poll(cx).is_ready());
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
         // However long it is quiet.
         assert!(!windows.read(CONNECTION, &[0x01], || now + Duration::from_secs(60)));
         assert!(windows.read(CONNECTION, &[0x02, 9, 0, 0, 2], || now));

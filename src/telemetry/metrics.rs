@@ -109,6 +109,7 @@ metrics! {
     Counter limit_receive_buffer = "limit_reached" [limit = "worker_receive_buffer"] "Times a limit was reached.";
     Counter limit_stateless_resets = "limit_reached" [limit = "stateless_resets"] "Times a limit was reached.";
     Counter limit_refusals = "limit_reached" [limit = "refusals"] "Times a limit was reached.";
+    Counter limit_addresses = "limit_reached" [limit = "addresses"] "Times a limit was reached.";
     Counter limit_connections = "limit_reached" [limit = "max_connections"] "Times a limit was reached.";
     Counter limit_handshakes = "limit_reached" [limit = "max_handshakes"] "Times a limit was reached.";
     Counter limit_send_buffer = "limit_reached" [limit = "send_buffer"] "Times a limit was reached.";

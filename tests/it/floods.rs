@@ -269,7 +269,7 @@ async fn uploads_that_nobody_takes_are_held_within_the_workers_budget() {
     peer.head().await;
 
     let clients = future::join_all((0..UPLOADS).map(|_| Raw::to(&litequic))).await;
-    let granted = litequic.sum(|worker| worker.receive_granted.get()) as usize;
+    let granted = usize::try_from(litequic.sum(|worker| worker.receive_granted.get())).unwrap();
     assert!(granted < 8 * MIB, "{granted}");
     let uploads = future::join_all(clients.iter().map(async |client| {
         // A DATA frame without an end.
@@ -285,5 +285,40 @@ async fn uploads_that_nobody_takes_are_held_within_the_workers_budget() {
     assert!(litequic.sum(|worker| worker.limit_receive_buffer.get()) > 0);
     drop((uploads, clients, first));
     litequic.wait_until("everything given back", |worker| worker.receive_granted.get(), |granted| granted == 0).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_changes_its_address_is_served_and_told_to_go_before_it_cannot_be_followed() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Client::to(&litequic).await;
+    for moves in 1..=4 {
+        assert_eq!(litequic.sum(|worker| worker.limit_addresses.get()), 0, "{moves}");
+        client.quic.change_port();
+        let answer = client.get("/bytes/100k").await;
+        assert_eq!((answer.status.as_u16(), answer.body.len()), (200, 100_000), "{moves}");
+    }
+    litequic.wait_until("the last address", |worker| worker.limit_addresses.get(), |count| count == 1).await;
+    // GOAWAY, and nothing to wait for: the connection ends in order.
+    assert!(client.ended().await.is_h3_no_error());
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_moves_without_end_disturbs_no_other() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let raw = Raw::to(&litequic).await;
+    let attack = async {
+        // What keeps the connection from ending with its GOAWAY.
+        let _open = raw.open(&headers(&pseudo("GET", "/drip/1000/60000"))).await;
+        for _ in 0..200 {
+            raw.quic.change_port();
+            let _ = raw.quic.connection.open_uni().await;
+            tokio::task::yield_now().await;
+        }
+    };
+    beside(&litequic, timeout(Duration::from_secs(5), attack)).await.unwrap_or_default();
+    litequic.wait_until("the last address", |worker| worker.limit_addresses.get(), |count| count == 1).await;
     litequic.stop().await;
 }

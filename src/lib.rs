@@ -15,5 +15,6 @@ pub mod lifecycle;
 pub mod net;
 pub mod proxy;
 pub mod quic;
+pub mod rate;
 pub mod telemetry;
 pub mod tls;

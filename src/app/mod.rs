@@ -12,7 +12,7 @@ use crate::{
     lifecycle::{Lifecycle, Phase},
     net::{self, BindError, Steering},
     proxy::{self, Proxy},
-    quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
+    quic::{EndpointParts, Layout, MAX_WORKERS, SecretError, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
     tls::{self, Asking, Authorities, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
 };
@@ -51,6 +51,9 @@ pub enum StartError {
     /// The operator's files.
     #[error("{}", lines(.0))]
     Certificates(Vec<CertificateError>),
+    /// The operator's file as well.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// A UDP address is taken, or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -136,6 +139,18 @@ pub fn certificates(config: &Config) -> Result<CertificateStore, StartError> {
     Ok(CertificateStore::new(default, good).with_authorities(authorities))
 }
 
+/// The keys of Retry and reset tokens: of the file that the configuration names, or random ones.
+///
+/// # Errors
+///
+/// [`StartError::Secret`], or [`StartError::Random`].
+pub fn secrets(config: &Config) -> Result<Secrets, StartError> {
+    match &config.listen.secret_file {
+        Some(path) => Ok(Secrets::load(path)?),
+        None => Secrets::random().map_err(|_| StartError::Random),
+    }
+}
+
 /// Starts litequic: binds every address, then starts the workers, then the admin listeners. Returns when clients may
 /// come. To be called on a tokio runtime, which the admin listeners use; workers have threads and runtimes of their own.
 ///
@@ -152,7 +167,7 @@ pub async fn start<H: Handler>(
 ) -> Result<Running, StartError> {
     let count = worker_count(config.listen.workers);
     let layout = Layout::new(ServerId::default());
-    let secrets = Arc::new(Secrets::random().map_err(|_| StartError::Random)?);
+    let secrets = Arc::new(secrets(config)?);
     let resolver = CertificateResolver::new(certificates);
     let metrics = Arc::new(Metrics::new(count));
     let in_force = InForce::new(config, Arc::clone(&resolver), Arc::clone(&metrics));

@@ -11,7 +11,14 @@ use crate::{
     tls::{CertificateResolver, ServerTls},
 };
 use arc_swap::ArcSwap;
-use std::{net::UdpSocket, rc::Rc, sync::Arc, task::Waker, thread, time::Duration};
+use std::{
+    net::UdpSocket,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
 use tokio::{
     runtime::{Builder, LocalOptions},
     select,
@@ -191,6 +198,19 @@ async fn accept<H: Handler>(
 impl http3::Windows for quic::Windows {
     fn open(&self, connection: u64, stream: u64) -> Box<dyn http3::Window> {
         Box::new(self.open(connection, stream))
+    }
+
+    fn excess(&self, connection: u64) -> Box<dyn http3::Excess> {
+        Box::new(self.excess(connection))
+    }
+}
+
+impl http3::Excess for quic::Excess {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<http3::Notice> {
+        self.poll(cx).map(|notice| match notice {
+            quic::Notice::Flood => http3::Notice::Flood,
+            quic::Notice::LastAddress => http3::Notice::LastAddress,
+        })
     }
 }
 

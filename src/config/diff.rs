@@ -7,9 +7,10 @@ use super::{
 };
 use std::{fmt, net::SocketAddr, time::Duration};
 
-/// The keys whose change waits for a restart: sockets and threads are made once, and the log's form is what collectors
+/// The keys whose change waits for a restart: sockets, threads and token keys are made once, and the log's form is what collectors
 /// have been told.
-pub const NEEDS_RESTART: &[&str] = &["listen.udp", "listen.workers", "admin.listen", "admin.probes", "log.format"];
+pub const NEEDS_RESTART: &[&str] =
+    &["listen.udp", "listen.workers", "listen.secret_file", "admin.listen", "admin.probes", "log.format"];
 
 /// One change. Its `Display` is one line: `KEY: OLD → NEW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +126,7 @@ impl Changes {
                 Workers::Auto => "auto".into(),
                 Workers::Count(count) => count.to_string(),
             },
+            secret_file: |path| option(path, "none", |path| path.display().to_string()),
         });
     }
 
@@ -173,11 +175,15 @@ impl Changes {
             max_handshakes: u32::to_string,
             max_streams: u32::to_string,
             max_requests: u64::to_string,
+            max_resets: u32::to_string,
+            max_control_frames: u32::to_string,
+            max_small_frames: u32::to_string,
             max_header_bytes: bytes_of,
             max_headers: u32::to_string,
             max_body_bytes: |bytes| option(bytes, "none", bytes_of),
             stream_receive_buffer: bytes_of,
             connection_receive_buffer: bytes_of,
+            worker_receive_buffer: bytes_of,
             stream_send_buffer: bytes_of,
             connection_send_buffer: bytes_of,
             worker_send_buffer: bytes_of,
@@ -296,6 +302,10 @@ mod tests {
             (
                 |config| config.listen.workers = Workers::Count(2.try_into().unwrap()),
                 &["listen.workers: auto → 2 (needs a restart)"],
+            ),
+            (
+                |config| config.listen.secret_file = Some("secret".into()),
+                &["listen.secret_file: none → secret (needs a restart)"],
             ),
             (
                 |config| config.trusted_proxies.push(Network { address: [10, 0, 0, 0].into(), prefix: 8 }),

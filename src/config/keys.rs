@@ -60,7 +60,7 @@ const WITH_CA: &str = "client_certificates.ca, the path of a PEM file";
 
 /// Everything that a file may say; relative paths are relative to `directory`. `None` where faults were noted.
 pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config> {
-    let listen = root.table("listen", "Where clients reach litequic.", listen);
+    let listen = root.table("listen", "Where clients reach litequic.", |section| listen(section, directory));
     let certificates = root.tables(
         "certificates",
         "Certificates; the first is served to a client that names none of the others' names.",
@@ -127,7 +127,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     })
 }
 
-fn listen(section: &mut Section<'_>) -> Listen {
+fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
     let about = "UDP addresses for HTTP/3; [::]:PORT takes IPv4 as well.";
     let udp = section.list("udp", address(), 1..=Listen::MAX_ADDRESSES, &[Listen::UDP], about);
     let udp = udp.unwrap_or_else(|| vec![(0, Listen::UDP)]);
@@ -139,7 +139,16 @@ fn listen(section: &mut Section<'_>) -> Listen {
     }
     let workers =
         section.value("workers", workers(Listen::MAX_WORKERS), Workers::Auto, "Worker threads; auto is one a core.");
-    Listen { udp: udp.into_iter().map(|(_, address)| address).collect(), workers }
+    let secret_file = section.optional(
+        "secret_file",
+        path("the path of a file of at least 32 random octets"),
+        "What makes tokens good in the next process too; without it they die with theirs.",
+    );
+    Listen {
+        udp: udp.into_iter().map(|(_, address)| address).collect(),
+        workers,
+        secret_file: secret_file.map(|path| directory.join(path)),
+    }
 }
 
 /// Whether both cannot be bound: `[::]` takes IPv4 as well.
@@ -318,6 +327,24 @@ fn limits(section: &mut Section<'_>) -> Limits {
             defaults.max_requests,
             "Requests on a connection in all; then GOAWAY.",
         ),
+        max_resets: section.value(
+            "max_resets",
+            number(COUNT),
+            defaults.max_resets,
+            "Requests a second that a client may cancel on a connection; the connection is closed beyond.",
+        ),
+        max_control_frames: section.value(
+            "max_control_frames",
+            number(COUNT),
+            defaults.max_control_frames,
+            "QUIC frames without data a second on a connection; the connection is closed beyond.",
+        ),
+        max_small_frames: section.value(
+            "max_small_frames",
+            number(COUNT),
+            defaults.max_small_frames,
+            "DATA frames of a few bytes a second on a connection; the connection is closed beyond.",
+        ),
         max_header_bytes: section.value(
             "max_header_bytes",
             size(HEADER_BYTES),
@@ -347,6 +374,12 @@ fn limits(section: &mut Section<'_>) -> Limits {
             size(BUFFER),
             defaults.connection_receive_buffer,
             "Bytes a connection that a client may send ahead (flow control).",
+        ),
+        worker_receive_buffer: section.value(
+            "worker_receive_buffer",
+            size(WORKER_BUFFER),
+            defaults.worker_receive_buffer,
+            "Bytes a worker that all clients together may send ahead (flow control).",
         ),
         stream_send_buffer: section.value(
             "stream_send_buffer",
@@ -379,6 +412,12 @@ fn limits(section: &mut Section<'_>) -> Limits {
             limits.stream_send_buffer,
             "connection_send_buffer",
             limits.connection_send_buffer.into(),
+        ),
+        (
+            "connection_receive_buffer",
+            limits.connection_receive_buffer,
+            "worker_receive_buffer",
+            limits.worker_receive_buffer,
         ),
         ("connection_send_buffer", limits.connection_send_buffer, "worker_send_buffer", limits.worker_send_buffer),
     ] {

@@ -72,7 +72,7 @@ impl Config {
     /// One origin, one certificate, and every default: what needs no file.
     pub fn simple(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {
         Self {
-            listen: Listen { udp: vec![listen], workers: Workers::Auto },
+            listen: Listen { udp: vec![listen], workers: Workers::Auto, secret_file: None },
             certificates: vec![CertificateFiles { cert, key }],
             client_certificates: ClientCertificates::default(),
             routes: vec![Route::catch_all(Self::ORIGIN)],
@@ -93,6 +93,8 @@ pub struct Listen {
     pub udp: Vec<SocketAddr>,
     /// How many worker threads.
     pub workers: Workers,
+    /// What tokens are made with, so that those of one process are good in another; without it they die with theirs.
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Listen {

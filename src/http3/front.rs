@@ -5,6 +5,7 @@ use super::{
     error::Code,
     frame::Endpoint,
     qpack::FieldLimits,
+    receive::SmallFrames,
     send::{Sender, application_error},
     uni::UniStreams,
     window::{Pauses, Window},
@@ -13,6 +14,7 @@ use crate::{
     config::{Config, Limits, Live, Timeouts},
     exchange::{Client, Identity, Protocol},
     lifecycle::Watch,
+    rate::Bucket,
     telemetry::WorkerMetrics,
 };
 use http::StatusCode;
@@ -22,6 +24,7 @@ use std::{
     net::SocketAddr,
     rc::Rc,
     sync::Arc,
+    time::Instant,
 };
 
 /// Unidirectional streams of unknown types (RFC 9114 §6.2.3) that a connection may open in all, to keep reserved types
@@ -119,6 +122,10 @@ pub(super) struct Connection<H> {
     pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,
     unknown_streams: Cell<u64>,
+    /// Requests that the client may cancel.
+    resets: RefCell<Bucket>,
+    /// DATA frames with next to nothing in them that it may send.
+    pub(super) small_frames: Rc<SmallFrames>,
 }
 
 impl<H> Connection<H> {
@@ -132,6 +139,8 @@ impl<H> Connection<H> {
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),
             unknown_streams: Cell::new(0),
+            resets: RefCell::new(Bucket::new(terms.limits.max_resets)),
+            small_frames: SmallFrames::new(terms.limits.max_small_frames, Arc::clone(&front.metrics)),
             pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
             terms,
             handle,
@@ -165,6 +174,18 @@ impl<H> Connection<H> {
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
         Sender::new(stream, window, pauses, lease, limit, timeouts.send, Arc::clone(&self.front.metrics))
+    }
+
+    /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time
+    /// (CVE-2023-44487: work begun and thrown away).
+    pub(super) fn count_reset(&self) {
+        self.front.metrics.streams_reset_by_client.increment();
+        let admitted = self.resets.borrow_mut().take(1, Instant::now());
+        // The end of a connection ends its requests: that is no flood, and only then a PING fails.
+        if !admitted && self.handle.clone().ping().is_ok() {
+            self.front.metrics.limit_resets.increment();
+            self.fail(Code::ExcessiveLoad);
+        }
     }
 
     /// Counts a stream of an unknown type; false once there were too many.

@@ -28,4 +28,4 @@ mod window;
 pub use connection::serve;
 pub use error::Code;
 pub use front::{ClientAddress, Covers, Front};
-pub use window::{Window, Windows};
+pub use window::{Excess, Notice, Window, Windows};

@@ -47,7 +47,7 @@ pub(super) async fn serve<H: Handler>(
     let verdict = Verdict::new();
     let terms = connection.front.terms();
     let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
-    let receiver = Receiver::new(receive, message, Rc::clone(&verdict));
+    let receiver = Receiver::new(receive, message, Rc::clone(&verdict), Rc::clone(&connection.small_frames));
     let mut sender = connection.sender(send, window, &terms.timeouts);
 
     let outcome = match accept(receiver, &connection, &terms).await {
@@ -71,7 +71,7 @@ pub(super) async fn serve<H: Handler>(
     match (fault, outcome) {
         (Some(Fault::Stream(Code::MessageError)), _) => metrics.malformed_requests.increment(),
         (Some(Fault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => {
-            metrics.streams_reset_by_client.increment();
+            connection.count_reset();
         }
         (_, Err(Failure::Send(SendError::TimedOut))) => {
             metrics.timeout_send.increment();

@@ -68,7 +68,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         client_certificate: None,
     };
     let mut config = Config {
-        listen: config::Listen { udp: Vec::new(), workers: config::Workers::Auto },
+        listen: config::Listen { udp: Vec::new(), workers: config::Workers::Auto, secret_file: None },
         certificates: Vec::new(),
         client_certificates: config::ClientCertificates::default(),
         routes: vec![route],

@@ -1,5 +1,6 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`, `initial`), a `link` with faults between them, origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
+//! `raw`, `initial`, `stuffed`), a `link` with faults between them, origins (`origin`, `nginx`), and the programs that
+//! some tests need (`needs`).
 
 pub(crate) mod client;
 pub(crate) mod initial;
@@ -10,6 +11,7 @@ pub(crate) mod origin;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+pub(crate) mod stuffed;
 
 use std::time::Duration;
 use tokio::time::timeout;

@@ -367,6 +367,9 @@ mod tests {
                     FrameMut::StopSending(frame) => {
                         prop_assert_eq!(found.stop_sending(), Some(frame.stream_id.as_u64()));
                     }
+                    FrameMut::Stream(frame) => {
+                        prop_assert_eq!(found.is_control(), frame.data.len() < SMALL_STREAM);
+                    }
                     _ => prop_assert_eq!((found.max_stream_data(), found.stop_sending()), (None, None)),
                 }
             }

@@ -1,10 +1,12 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
 //! `raw`), origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
+pub(crate) mod cable;
 pub(crate) mod client;
 pub(crate) mod needs;
 pub(crate) mod nginx;
 pub(crate) mod origin;
+pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;

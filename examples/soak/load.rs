@@ -1,7 +1,7 @@
 //! The players: each makes requests of one kind, one after the other, until the load ends.
 
 use crate::{
-    account::{Account, End, Kind, Origin, Ticket},
+    account::{Account, End, Failure, Kind, Origin, Ticket},
     client::{Client, Connector, Next},
     content::{Content, Dice},
     origin::STEADY,
@@ -170,7 +170,12 @@ async fn exchange(
         (ticket, client.upload(&plan.path, plan.content, chunked, piece, next).await.map(|broken| broken.reset()))
     };
     let (ticket, end) = end;
-    world.end(ticket, end.map_or_else(|end| end, End::Cancelled));
+    let end = match end.map_or_else(|end| end, End::Cancelled) {
+        End::Failed(Failure::Other(what)) => End::Failed(Failure::Other(format!("{what}; {}", client.state()))),
+        End::Wrong(what) => End::Wrong(format!("{what}; {}", client.state())),
+        end => end,
+    };
+    world.end(ticket, end);
 }
 
 /// Up to three large bodies at once on one connection.

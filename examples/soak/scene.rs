@@ -190,11 +190,11 @@ impl Scene {
         for address in places.steady {
             steady.listens(address).await?;
         }
-        let restarted = Restarted::start(folder.path(), find_nginx(), places.restarted).await?;
+        let restarted = Restarted::start(folder.path(), find("nginx"), places.restarted).await?;
         renew_certificate(folder.path())?;
         let config = folder.path().join("litequic.toml");
         fs::write(&config, configuration(&places, 0))?;
-        let mut command = Command::new(program);
+        let mut command = guarded(program);
         command.arg("run").arg("--config").arg(&config).env_remove("RUST_LOG").env_remove("SSLKEYLOGFILE");
         let mut litequic = Process::spawn(command, "\"ERROR\"")?;
         litequic.listens(places.admin).await?;
@@ -301,16 +301,24 @@ fn spawn_origin(addresses: &[SocketAddr]) -> Result<Process> {
 
 fn spawn_restarted(folder: &Path, nginx: Option<&Path>, address: SocketAddr) -> Result<Process> {
     let Some(nginx) = nginx else { return spawn_origin(&[address]) };
-    let mut command = Command::new(nginx);
+    let mut command = guarded(nginx);
     command.arg("-c").arg(folder.join("nginx.conf")).args(["-e", "stderr"]);
     Process::spawn(command, "[emerg]")
 }
 
+/// `program`, which the kernel ends with this process however that ends, where there is util-linux' `setpriv`.
+fn guarded(program: &Path) -> Command {
+    let Some(setpriv) = find("setpriv") else { return Command::new(program) };
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
 /// In `PATH`, or where Debian keeps servers.
-fn find_nginx() -> Option<PathBuf> {
+fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    folders.map(|folder| folder.join("nginx")).find(|program| program.is_file())
+    folders.map(|folder| folder.join(program)).find(|program| program.is_file())
 }
 
 /// nginx' files and its configuration: one process, no root, nothing outside `folder`; what is not a file goes to the

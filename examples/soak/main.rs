@@ -126,6 +126,8 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     };
     ensure!(program.is_file(), "there is no {}: build it, or name one with --litequic", program.display());
     let (mut scene, restarted) = Scene::set(&program).await?;
+    let required = std::env::var_os("LITEQUIC_REQUIRE").is_some();
+    ensure!(restarted.is_nginx() || !required, "LITEQUIC_REQUIRE is set, but there is no nginx");
     println!("{}, process {}, seed {seed}", program.display(), scene.litequic.id());
     println!(
         "the restarted origin is {}",

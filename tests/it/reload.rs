@@ -13,10 +13,20 @@ use crate::{
 use bytes::Buf;
 use http::Method;
 use litequic::tls::{SelfSigned, self_signed};
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::{
+    DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    version::TLS13,
+};
 use std::{
     fs,
+    io::{Read, Write},
     net::{Ipv4Addr, SocketAddr},
     os::unix::fs::symlink,
+    sync::Arc,
     time::Duration,
 };
 use tokio::{
@@ -299,6 +309,82 @@ async fn limits_hold_for_what_begins_after_the_reload() {
     setup.write(origin.address, "");
     assert_eq!(setup.reload().await.0, 200);
     assert_eq!(setup.client().await.get("/").await.status, 200);
+    drop(process);
+}
+
+/// Accepts every certificate, and does something meanwhile: after the server has begun the handshake, before it is done.
+struct Meanwhile(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl ServerCertVerifier for Meanwhile {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        (self.0)();
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("TLS 1.2 over QUIC".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[tokio::test]
+async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_response_up() {
+    let (setup, origin) = (Arc::new(Setup::new()), origin::demo().await);
+    let process = setup.start(origin).await;
+    for size in [2048, 64, 2048] {
+        let reloading = Arc::clone(&setup);
+        let reload = move || {
+            reloading.write(origin, &format!("limits.stream_send_buffer = \"{size} KiB\""));
+            // Blocking, as a verifier is; litequic is another process.
+            let mut admin = std::net::TcpStream::connect(reloading.admin).unwrap();
+            admin.write_all(b"POST /reload HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            admin.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        };
+        let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Meanwhile(Box::new(reload))))
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+        let quic = Quic::with_config(setup.udp, "localhost", config).await.unwrap();
+        let client = Client::over(quic, "localhost").await;
+        assert_eq!(client.get("/bytes/1000").await.body.len(), 1_000);
+        assert_eq!(client.get("/bytes/3000000").await.body.len(), 3_000_000);
+    }
     drop(process);
 }
 

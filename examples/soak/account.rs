@@ -18,7 +18,7 @@ const AFTERMATH: Duration = Duration::from_millis(250);
 const H3_INTERNAL_ERROR: u64 = 0x102;
 
 /// What a request was made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Kind {
     Handshake,
     Download,
@@ -117,19 +117,20 @@ impl Account {
         Ticket { kind, origin, what, began: now }
     }
 
-    pub(crate) fn end(&mut self, ticket: Ticket, end: End, now: Instant) {
+    /// Says what is wrong, for the first that are.
+    pub(crate) fn end(&mut self, ticket: Ticket, end: End, now: Instant) -> Option<&str> {
         let explained = ticket.origin == Origin::Restarted && self.was_out(ticket.began, now);
         let tally = self.tallies.entry(ticket.kind).or_default();
         let wrong = match end {
             End::Whole(bytes) => {
                 tally.verified += 1;
                 tally.bytes += bytes;
-                return;
+                return None;
             }
             End::Cancelled(bytes) => {
                 tally.cancelled += 1;
                 tally.bytes += bytes;
-                return;
+                return None;
             }
             End::Failed(failure @ (Failure::Status(502..=504) | Failure::StreamReset(H3_INTERNAL_ERROR)))
                 if explained =>
@@ -138,7 +139,7 @@ impl Account {
                 if self.failures.len() < MAX_DETAILS || self.failures.contains_key(&failure.to_string()) {
                     *self.failures.entry(failure.to_string()).or_default() += 1;
                 }
-                return;
+                return None;
             }
             End::Failed(failure) => failure.to_string(),
             End::Wrong(wrong) => wrong,
@@ -146,14 +147,11 @@ impl Account {
         tally.wrong += 1;
         let Ticket { kind, origin, what, began } = ticket;
         let life = now.saturating_duration_since(began);
-        self.complain(format!("{kind:?}, {origin:?} origin, {what}, after {life:?}: {wrong}"));
-    }
-
-    /// Notes down what is wrong, among the first that are.
-    pub(crate) fn complain(&mut self, what: String) {
-        if self.details.len() < MAX_DETAILS {
-            self.details.push(what);
+        if self.details.len() == MAX_DETAILS {
+            return None;
         }
+        self.details.push(format!("{kind:?}, {origin:?} origin, {what}, after {life:?}: {wrong}"));
+        self.details.last().map(String::as_str)
     }
 
     /// The origin is about to be ended.

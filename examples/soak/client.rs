@@ -33,6 +33,10 @@ const STALL: Duration = Duration::from_secs(45);
 /// s2n-quic follows a client to four other addresses at most (its path manager has room for five).
 const MAX_REBINDS: u8 = 3;
 
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+/// Below the three seconds of a path's validation, and every idle timeout.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
 type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 
 /// What every connection is made with.
@@ -55,13 +59,16 @@ impl Connector {
     pub(crate) async fn connect(&self, resume: bool, window: Option<u32>) -> Result<Client> {
         let crypto = if resume { &self.resuming } else { &self.fresh };
         let mut config = quinn::ClientConfig::new(Arc::clone(crypto) as _);
+        let mut transport = TransportConfig::default();
+        // s2n-quic challenges a new address twice and no more: if the answer is lost, it goes back to the old one after
+        // three seconds. A client that only reads finds its way again by something to send.
+        transport.keep_alive_interval(Some(KEEP_ALIVE));
         if let Some(window) = window {
-            let mut transport = TransportConfig::default();
             transport.stream_receive_window(window.into()).receive_window(VarInt::from_u32(window).max(MIN_WINDOW));
-            config.transport_config(Arc::new(transport));
         }
+        config.transport_config(Arc::new(transport));
         let cut = Arc::new(AtomicBool::new(false));
-        let inner = TokioRuntime.wrap_udp_socket(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?)?;
+        let inner = TokioRuntime.wrap_udp_socket(socket()?)?;
         let socket = Arc::new(Cable::new(inner, Arc::clone(&cut)));
         let runtime = Arc::new(TokioRuntime);
         let endpoint = quinn::Endpoint::new_with_abstract_socket(Default::default(), None, socket, runtime)?;
@@ -223,7 +230,7 @@ impl Client {
         if self.rebinds.get() < MAX_REBINDS {
             self.rebinds.set(self.rebinds.get() + 1);
             // Without another socket the old one stays.
-            if let Ok(socket) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
+            if let Ok(socket) = socket() {
                 let _ = self.endpoint.rebind(socket);
             }
         }
@@ -252,6 +259,14 @@ impl Client {
     pub(crate) fn vanish(&self) {
         self.cut.store(true, Ordering::Relaxed);
     }
+}
+
+/// On a port of its own, with room for what comes while other players have the thread: lost packets are not the point.
+fn socket() -> std::io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    // As much as net.core.rmem_max allows.
+    socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
+    Ok(socket)
 }
 
 /// True if it was enough.

@@ -59,8 +59,11 @@ impl World {
         self.account.borrow_mut().begin(kind, origin, what.to_owned(), Instant::now())
     }
 
+    #[expect(clippy::print_stdout, reason = "what is wrong is told at once")]
     fn end(&self, ticket: Ticket, end: End) {
-        self.account.borrow_mut().end(ticket, end, Instant::now());
+        if let Some(wrong) = self.account.borrow_mut().end(ticket, end, Instant::now()) {
+            println!("WRONG: {wrong}");
+        }
     }
 
     /// Handshakes are counted too, and must all succeed.
@@ -80,11 +83,11 @@ impl World {
     }
 }
 
-/// Starts all players, `load` times as many as usual.
-pub(crate) fn start(world: &Rc<World>, load: u64) -> JoinSet<()> {
+/// Starts the players of `kinds`, of all if there are none, `load` times as many as usual.
+pub(crate) fn start(world: &Rc<World>, load: u64, kinds: &[Kind]) -> JoinSet<()> {
     let mut players = JoinSet::new();
     let mut number = 0;
-    for (kind, count) in PLAYERS {
+    for (kind, count) in PLAYERS.into_iter().filter(|(kind, _)| kinds.is_empty() || kinds.contains(kind)) {
         for _ in 0..count * load {
             number += 1;
             let (world, mut dice) = (Rc::clone(world), Dice::new(world.seed, number));

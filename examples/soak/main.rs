@@ -26,6 +26,7 @@ mod report;
 mod scene;
 mod trend;
 
+use account::Kind;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use client::Connector;
@@ -46,8 +47,6 @@ use tokio::{
 };
 use trend::{GAUGES, Sample};
 
-/// Between two reloads.
-const RELOAD_EVERY: Duration = Duration::from_secs(5);
 /// Between two restarts of the origin, in seconds.
 const RESTART_EVERY: (u64, u64) = (15, 25);
 /// How long it stays away, in milliseconds; every other time not at all.
@@ -76,6 +75,12 @@ struct Arguments {
     /// How many times the usual number of players.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
     load: u64,
+    /// Players of these kinds alone; may be given several times.
+    #[arg(long, value_name = "KIND")]
+    only: Vec<Kind>,
+    /// Seconds between two reloads.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    reload_every: u64,
     /// What the players' dice begin with; random unless given.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -135,12 +140,11 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     );
     let world = Rc::new(World::new(Connector::new(scene.places.udp)?, seed));
     let began = Instant::now();
-    let length = Duration::from_secs(60) * arguments.minutes;
     let mut report = Report::new(seed, look(&scene, began).await?);
 
-    let players = load::start(&world, arguments.load);
+    let players = load::start(&world, arguments.load, &arguments.only);
     let restarting = tokio::task::spawn_local(restart(Rc::clone(&world), restarted, Dice::new(seed, 0)));
-    let finished = hold(&mut scene, &mut report, began, length).await;
+    let finished = hold(&mut scene, &mut report, began, arguments).await;
     world.ending.set(true);
     if let Err(error) = finished {
         report.fault(format!("{error:#}\n{}", scene.litequic.tail()));
@@ -149,7 +153,7 @@ async fn run(arguments: &Arguments) -> Result<bool> {
         report.fault(format!("requests are still open {LAST_REQUESTS:?} after the load"));
     }
     match restarting.await.context("the restarts panicked")? {
-        Ok(restarts) => report.restarts = restarts,
+        Ok((restarts, _origin)) => report.restarts = restarts,
         Err(error) => report.fault(format!("the restarted origin: {error:#}")),
     }
     if let Err(error) = silence(&mut scene, &mut report, began).await {
@@ -169,9 +173,10 @@ fn beside_this_one() -> Result<PathBuf> {
     Ok(this.parent().and_then(|folder| folder.parent()).context("no folder above")?.join("litequic"))
 }
 
-/// Reloads and samples, for `length` or until Ctrl-C.
-async fn hold(scene: &mut Scene, report: &mut Report, began: Instant, length: Duration) -> Result<()> {
-    let mut reloads = interval(RELOAD_EVERY);
+/// Reloads and samples, for as long as was asked for or until Ctrl-C.
+async fn hold(scene: &mut Scene, report: &mut Report, began: Instant, arguments: &Arguments) -> Result<()> {
+    let length = Duration::from_secs(60) * arguments.minutes;
+    let mut reloads = interval(Duration::from_secs(arguments.reload_every));
     let mut samples = interval(SAMPLE_EVERY.min(length / SAMPLES_AT_LEAST).max(Duration::from_secs(1)));
     for timer in [&mut reloads, &mut samples] {
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -205,13 +210,15 @@ async fn look(scene: &Scene, began: Instant) -> Result<Sample> {
     Sample::take(scene.litequic.id(), &metrics, began.elapsed())
 }
 
-/// Ends the origin in good order and kills it, in turn, until the load ends. Gives how often.
-async fn restart(world: Rc<World>, mut origin: Restarted, mut dice: Dice) -> Result<u64> {
-    for restarts in 0.. {
+/// Ends the origin in good order and kills it, in turn, until the load ends. Gives how often, and the origin, which the
+/// last requests want.
+async fn restart(world: Rc<World>, mut origin: Restarted, mut dice: Dice) -> Result<(u64, Restarted)> {
+    let mut restarts = 0;
+    loop {
         let next = Instant::now() + Duration::from_secs(dice.between(RESTART_EVERY.0, RESTART_EVERY.1));
         while Instant::now() < next {
             if world.ending.get() {
-                return Ok(restarts);
+                return Ok((restarts, origin));
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -220,8 +227,8 @@ async fn restart(world: Rc<World>, mut origin: Restarted, mut dice: Dice) -> Res
         world.account.borrow_mut().origin_goes(Instant::now());
         origin.again(signal, Duration::from_millis(pause)).await?;
         world.account.borrow_mut().origin_is_back(Instant::now());
+        restarts += 1;
     }
-    Ok(0)
 }
 
 async fn join(mut players: JoinSet<()>) {

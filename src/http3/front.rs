@@ -173,7 +173,7 @@ impl<H> Connection<H> {
         let limit = u64::from(self.terms.limits.stream_send_buffer);
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
-        Sender::new(stream, window, pauses, lease, limit, timeouts.send, Arc::clone(&self.front.metrics))
+        Sender::new(stream, window, pauses, lease, timeouts.send, Arc::clone(&self.front.metrics))
     }
 
     /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time

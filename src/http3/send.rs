@@ -45,7 +45,8 @@ pub(super) struct Sender {
     window: Box<dyn Window>,
     pauses: Rc<Pauses>,
     lease: Lease,
-    /// s2n-quic's bound on this stream's unacknowledged bytes.
+    /// s2n-quic's bound on this stream's unacknowledged bytes: what it says before there are any. It has read the
+    /// configuration when the handshake began, HTTP/3 when it was done, and a reload may lie between.
     buffer: u64,
     /// How long the client may take no bytes.
     patience: Duration,
@@ -61,11 +62,10 @@ impl Sender {
         window: Box<dyn Window>,
         pauses: Rc<Pauses>,
         lease: Lease,
-        buffer: u64,
         patience: Duration,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        Self { stream, window, pauses, lease, buffer, patience, sent: 0, ended: false, metrics }
+        Self { stream, window, pauses, lease, buffer: 0, patience, sent: 0, ended: false, metrics }
     }
 
     /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe:
@@ -85,7 +85,7 @@ impl Sender {
     async fn permitted(&mut self, ready: usize) -> Result<usize, SendError> {
         let room = self.room().await?;
         let ready = usize::try_from(room).unwrap_or(ready).min(ready);
-        if self.lease.is_full() {
+        if self.lease.is_full() && self.buffer <= self.lease.held() {
             return Ok(ready); // s2n-quic's own bound is the same from here on
         }
         let mut waited = Duration::ZERO;
@@ -153,6 +153,9 @@ impl Sender {
             .await
             .map_err(|_| SendError::TimedOut)?
             .map_err(|_| SendError::Stopped)?;
+        if self.sent == 0 {
+            self.buffer = available as u64;
+        }
         Ok(self.buffer.saturating_sub(available as u64))
     }
 

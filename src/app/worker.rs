@@ -4,7 +4,7 @@ use super::StartError;
 use crate::{
     exchange::Handler,
     http3::{self, Front},
-    lifecycle::{Phase, Watch, pass_panic_on},
+    lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, WorkerIndex},
     telemetry::Heartbeat,
@@ -122,6 +122,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let beat = async {
             loop {
                 plan.heartbeat.tick();
+                panic_if_asked("worker");
                 front.observe();
                 sleep(Heartbeat::INTERVAL).await;
             }

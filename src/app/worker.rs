@@ -35,6 +35,10 @@ pub(super) struct Plan {
     pub(super) watch: Watch,
 }
 
+/// An endpoint that ended by itself: its socket failed, or s2n-quic did.
+#[derive(Debug, PartialEq, Eq)]
+struct EndpointDied;
+
 /// A worker's end.
 pub(super) struct Ended {
     pub(super) index: usize,
@@ -73,8 +77,7 @@ impl Worker {
             .name(format!("worker-{index}"))
             .spawn(move || {
                 let mut farewell = Farewell { ended: Ended { index, in_order: false }, to: ended };
-                run(plan, wrap, started);
-                farewell.ended.in_order = true;
+                farewell.ended.in_order = run(plan, wrap, started);
             })
             .map_err(|error| failed(error.to_string()))?;
         match starting.await {
@@ -89,12 +92,13 @@ impl Worker {
     }
 }
 
-fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Sender<Result<(), String>>) {
+/// Runs a worker to its end. Returns whether that was in order.
+fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Sender<Result<(), String>>) -> bool {
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = started.send(Err(error.to_string()));
-            return;
+            return false;
         }
     };
     runtime.block_on(async move {
@@ -104,7 +108,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 Ok(endpoint) => listening.push(endpoint),
                 Err(error) => {
                     let _ = started.send(Err(error.to_string()));
-                    return;
+                    return false;
                 }
             }
         }
@@ -112,7 +116,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let resolver = plan.resolver;
         let covers = Box::new(move |sni: Option<&str>, host: &str| resolver.covers(sni, host));
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
-        let front = Rc::new(Front::new(config, metrics, covers, plan.watch.clone()));
+        let front = Rc::new(Front::new(config, metrics, covers, quic::client_address, plan.watch.clone()));
         let _ = started.send(Ok(()));
 
         let mut endpoints = JoinSet::new();
@@ -127,19 +131,37 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 sleep(Heartbeat::INTERVAL).await;
             }
         };
-        select! {
-            () = beat => {}
-            () = async {
-                while let Some(ended) = endpoints.join_next().await {
-                    pass_panic_on(ended);
+        let serve = async {
+            while let Some(ended) = endpoints.join_next().await {
+                if let Ok(Err(EndpointDied)) = ended {
+                    tracing::error!(
+                        worker = plan.index.0,
+                        "a QUIC endpoint ended by itself: its socket or QUIC failed"
+                    );
+                    return false;
                 }
-            } => {}
+                pass_panic_on(ended.map(|_| ()));
+            }
+            true
+        };
+        select! {
+            () = beat => false,
+            in_order = serve => in_order,
         }
-    });
+    })
 }
 
 /// Accepts the connections of one endpoint until the drain is over.
-async fn accept<H: Handler>(endpoint: quic::Endpoint, handler: Rc<H>, front: Rc<Front>, mut watch: Watch) {
+///
+/// # Errors
+///
+/// [`EndpointDied`] if there are none to accept any more before that. What it served is lost.
+async fn accept<H: Handler>(
+    endpoint: quic::Endpoint,
+    handler: Rc<H>,
+    front: Rc<Front>,
+    mut watch: Watch,
+) -> Result<(), EndpointDied> {
     let quic::Endpoint { mut server, windows } = endpoint;
     let windows: Rc<dyn http3::Windows> = Rc::new(windows);
     let mut connections = JoinSet::new();
@@ -151,7 +173,7 @@ async fn accept<H: Handler>(endpoint: quic::Endpoint, handler: Rc<H>, front: Rc<
                     let windows = Rc::clone(&windows);
                     connections.spawn_local(http3::serve(connection, Rc::clone(&handler), Rc::clone(&front), windows));
                 }
-                None => break,
+                None => return Err(EndpointDied),
             },
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             () = watch.reached(Phase::Draining), if !draining => draining = true,
@@ -161,6 +183,7 @@ async fn accept<H: Handler>(endpoint: quic::Endpoint, handler: Rc<H>, front: Rc<
         }
     }
     sleep(LINGER).await;
+    Ok(())
 }
 
 impl http3::Windows for quic::Windows {
@@ -176,5 +199,78 @@ impl http3::Window for quic::Window {
 
     fn register(&self, waker: &Waker) {
         self.register(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Config,
+        exchange::{Abort, Exchange, Response},
+        lifecycle::Lifecycle,
+        quic::{Layout, Secrets},
+        tls::{self, CertificateStore},
+    };
+    use tokio::time::timeout;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Has nothing to do.
+    struct Nobody;
+
+    impl Handler for Nobody {
+        async fn handle(&self, _: Exchange) -> Result<Response, Abort> {
+            Err(Abort::Internal)
+        }
+    }
+
+    fn parts() -> EndpointParts<ServerTls> {
+        let certificate = tls::self_signed(["localhost"]).unwrap().certificate().unwrap();
+        let resolver = CertificateResolver::new(CertificateStore::new(certificate, []));
+        let origin = "http://origin".parse().unwrap();
+        EndpointParts {
+            config: Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live(),
+            tls: ServerTls::new(tls::server_config(resolver, false).unwrap()),
+            secrets: Arc::new(Secrets::random().unwrap()),
+            layout: Layout::default(),
+            generation: 0,
+            workers: 1,
+            metrics: Arc::default(),
+        }
+    }
+
+    /// How `accept` ends with an endpoint whose own tasks were told to end if it `dies`.
+    async fn accept_one(lifecycle: &Lifecycle, dies: bool) -> Result<(), EndpointDied> {
+        let parts = parts();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let tasks = Builder::new_current_thread().enable_all().build().unwrap();
+        let endpoint = {
+            let _entered = tasks.enter();
+            quic::start(socket, WorkerIndex(0), &parts).unwrap()
+        };
+        let tasks = if dies {
+            tasks.shutdown_background();
+            None
+        } else {
+            Some(tasks)
+        };
+        let watch = lifecycle.watch();
+        let covers = Box::new(|_: Option<&str>, _: &str| true);
+        let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, watch.clone());
+        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), watch)).await;
+        if let Some(tasks) = tasks {
+            tasks.shutdown_background();
+        }
+        outcome.expect("an end")
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_dies_is_no_end_in_order() {
+        let lifecycle = Lifecycle::default();
+        assert_eq!(accept_one(&lifecycle, true).await, Err(EndpointDied));
+        lifecycle.advance(Phase::Draining);
+        assert_eq!(accept_one(&lifecycle, false).await, Ok(()));
     }
 }

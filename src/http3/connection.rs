@@ -38,7 +38,7 @@ pub async fn serve<H: Handler>(
     front: Rc<Front>,
     windows: Rc<dyn Windows>,
 ) {
-    let Some(client) = client_of(&connection) else { return }; // gone already
+    let Some(client) = client_of(&connection, &front) else { return }; // gone already
     let (handle, mut acceptor) = connection.split();
     let connection = Rc::new(Connection::new(handle, client, handler, front));
     let front = &connection.front;

@@ -31,22 +31,32 @@ const MAX_UNKNOWN_STREAMS: u64 = 1_000;
 /// Whether the certificate served for a server name (SNI) covers a host.
 pub type Covers = dyn Fn(Option<&str>, &str) -> bool;
 
+/// The address at which a connection's client has proved to be; `None` if the connection is gone.
+pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>;
+
 /// What the connections of one worker share.
 pub struct Front {
     config: Live,
     terms: RefCell<Rc<Terms>>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) covers: Box<Covers>,
+    client_address: ClientAddress,
     budget: Rc<Budget>,
     pub(super) watch: Watch,
 }
 
 impl Front {
     /// A worker's front door.
-    pub fn new(config: Live, metrics: Arc<WorkerMetrics>, covers: Box<Covers>, watch: Watch) -> Self {
+    pub fn new(
+        config: Live,
+        metrics: Arc<WorkerMetrics>,
+        covers: Box<Covers>,
+        client_address: ClientAddress,
+        watch: Watch,
+    ) -> Self {
         let terms = Terms::of(config.load_full());
         let budget = Budget::for_worker(terms.limits.worker_send_buffer);
-        Self { config, terms: RefCell::new(Rc::new(terms)), metrics, covers, budget, watch }
+        Self { config, terms: RefCell::new(Rc::new(terms)), metrics, covers, client_address, budget, watch }
     }
 
     /// What holds now, for what begins now.
@@ -100,7 +110,7 @@ pub(super) struct Connection<H> {
     /// Those of its beginning: SETTINGS and QUIC have told the client some of them.
     pub(super) terms: Rc<Terms>,
     pub(super) handler: Rc<H>,
-    pub(super) client: Rc<Client>,
+    client: RefCell<Rc<Client>>,
     /// Which unidirectional streams the client has opened.
     pub(super) uni: RefCell<UniStreams>,
     /// Requests accepted so far.
@@ -120,7 +130,7 @@ impl<H> Connection<H> {
         let terms = front.terms();
         Self {
             budget: Budget::for_connection(u64::from(terms.limits.connection_send_buffer)),
-            client: Rc::new(client),
+            client: RefCell::new(Rc::new(client)),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),
             unknown_streams: Cell::new(0),
@@ -133,13 +143,26 @@ impl<H> Connection<H> {
         }
     }
 
+    /// Who is at the other end, at its address of now.
+    pub(super) fn client(&self) -> Rc<Client> {
+        let client = Rc::clone(&self.client.borrow());
+        let address = (self.front.client_address)(&self.handle).map_or(client.address, plain);
+        if address == client.address {
+            return client;
+        }
+        tracing::debug!(before = %client.address, now = %address, "a client has moved");
+        let client = Rc::new(Client { address, ..(*client).clone() });
+        self.client.replace(Rc::clone(&client));
+        client
+    }
+
     /// Closes the connection because the client broke a rule (RFC 9114 §8).
     pub(super) fn fail(&self, code: Code) {
         self.front.metrics.connection_errors.increment();
         if code == Code::ExcessiveLoad {
             self.front.metrics.limit_excessive_load.increment();
         }
-        tracing::debug!(client = %self.client.address, error = %code, "closing an HTTP/3 connection");
+        tracing::debug!(client = %self.client().address, error = %code, "closing an HTTP/3 connection");
         self.handle.close(application_error(code));
     }
 
@@ -181,12 +204,16 @@ impl<H> Drop for Connection<H> {
 }
 
 /// Who is at the other end; `None` if the connection is gone already.
-pub(super) fn client_of(connection: &s2n_quic::Connection) -> Option<Client> {
-    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+pub(super) fn client_of(connection: &s2n_quic::Connection, front: &Front) -> Option<Client> {
     Some(Client {
-        address: plain(connection.remote_addr().ok()?),
+        address: plain((front.client_address)(&connection.handle())?),
         local: plain(connection.local_addr().ok()?),
         protocol: Protocol::Http3,
         server_name: connection.server_name().ok()?.map(|name| Arc::from(name.to_ascii_lowercase())),
     })
+}
+
+/// An IPv4-mapped IPv6 address as IPv4.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

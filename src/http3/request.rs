@@ -151,7 +151,7 @@ async fn accept<H: Handler>(
         Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
     if let Some(host) = head.uri.host()
-        && !(front.covers)(connection.client.server_name.as_deref(), host)
+        && !(front.covers)(connection.client().server_name.as_deref(), host)
     {
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
@@ -270,7 +270,7 @@ async fn exchange<H: Handler>(
 ) -> Result<(), Failure> {
     let method = request.method().clone();
     let (interim, queue) = Interim::channel();
-    let exchange = Exchange { request, client: Rc::clone(&connection.client), interim };
+    let exchange = Exchange { request, client: connection.client(), interim };
     let mut answer = pin!(connection.handler.handle(exchange));
     let mut answered = None;
     let response = loop {

@@ -2,6 +2,8 @@
 
 use super::{
     Secrets, WorkerIndex, address_token,
+    amplification::{OwnId, SmallDatagrams},
+    client_address::Addresses,
     connection_id::{self, Layout},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
@@ -95,6 +97,8 @@ pub fn start<T: tls::Provider + Clone>(
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
     let windows = Windows::new(parts.config.load().limits.max_streams);
     let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone()).map_err(configuration)?;
+    let own_id = OwnId::default();
+    let small_datagrams = SmallDatagrams::new(ids, own_id.clone());
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
@@ -104,9 +108,11 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_connection_id(ids))
         .and_then(|builder| builder.with_address_token(address_token::Format::new(secrets(), admission.clone())))
         .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
-        .and_then(|builder| builder.with_endpoint_limits(Limiter(admission)))
-        .and_then(|builder| builder.with_event((Occupancy::new(Arc::clone(&parts.metrics)), windows.subscriber())))
-        .and_then(|builder| builder.with_packet_interceptor(windows.interceptor()))
+        .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
+        .and_then(|builder| {
+            builder.with_event(((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), windows.subscriber()))
+        })
+        .and_then(|builder| builder.with_packet_interceptor((windows.interceptor(), small_datagrams)))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })
 }

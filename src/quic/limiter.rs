@@ -1,6 +1,7 @@
 //! Whether a connection attempt goes ahead: the one rule behind s2n-quic's two doors, that for an Initial without a
 //! token (`Limiter`) and that for one with (`address_token`), which s2n-quic does not ask the limiter about.
 
+use super::amplification::OwnId;
 use crate::{
     config::{Limits, Live},
     telemetry::WorkerMetrics,
@@ -72,7 +73,16 @@ impl Admission {
 
 /// s2n-quic's door for Initials without a token.
 #[derive(Debug)]
-pub(super) struct Limiter(pub(super) Admission);
+pub(super) struct Limiter {
+    admission: Admission,
+    own_id: OwnId,
+}
+
+impl Limiter {
+    pub(super) fn new(admission: Admission, own_id: OwnId) -> Self {
+        Self { admission, own_id }
+    }
+}
 
 impl Limit for Limiter {
     fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
@@ -80,7 +90,11 @@ impl Limit for Limiter {
         if remote_port_blocked(attempt.remote_address.port()) {
             return Outcome::drop();
         }
-        match self.0.decide(false) {
+        // No client comes upon one of our IDs by chance; it has one with a token, or from a process that is gone.
+        if self.own_id.get() {
+            return Outcome::drop();
+        }
+        match self.admission.decide(false) {
             Verdict::Allow => Outcome::allow(),
             Verdict::Retry => Outcome::retry(),
             Verdict::Drop => Outcome::drop(),

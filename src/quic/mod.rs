@@ -4,7 +4,9 @@
 pub mod frame;
 
 mod address_token;
+mod amplification;
 mod client;
+mod client_address;
 mod connection_id;
 mod endpoint;
 mod limiter;
@@ -14,6 +16,7 @@ mod stateless_reset;
 mod windows;
 
 pub use client::{ConnectError, connect};
+pub use client_address::client_address;
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
 pub use endpoint::{Endpoint, EndpointParts, StartError, start};
 pub use secrets::Secrets;

@@ -216,6 +216,55 @@ fn help(command: &str) -> String {
     litequic([command, "--help"]).success()
 }
 
+/// The test functions of a folder's sources, as `module::name`: the path that the test program prints, from the last
+/// folder or file on.
+fn tests_below(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut left = vec![folder.to_owned()];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let module = path.strip_prefix(folder).unwrap().with_extension("");
+        let module = module.to_str().unwrap().replace('/', "::");
+        let module = module.trim_end_matches("::mod").trim_end_matches("::tests");
+        let mut marked = false;
+        for line in text.lines().map(str::trim) {
+            let signature = line.trim_start_matches("async ").strip_prefix("fn ");
+            match signature.and_then(|rest| rest.split_once('(')) {
+                Some((name, _)) if marked => {
+                    found.insert(format!("{module}::{name}"));
+                    marked = false;
+                }
+                _ => {
+                    marked =
+                        line.starts_with("#[test]") || line.starts_with("#[tokio::test") || (marked && !line.is_empty())
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_security_model_names_tests_that_exist() {
+    let text = fs::read_to_string(Path::new(ROOT).join("docs/security.md")).unwrap();
+    let mut tests = tests_below(&Path::new(ROOT).join("tests/it"));
+    tests.extend(tests_below(&Path::new(ROOT).join("src")));
+    let mut checked = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let Some(cell) = row.trim_end_matches(" |").rsplit(" | ").next() else { continue };
+        for name in cell.split('`').skip(1).step_by(2).filter(|name| name.contains("::")) {
+            let name = name.replace("::tests::", "::");
+            assert!(tests.contains(&name), "docs/security.md: there is no test {name}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "tests were found");
+}
+
 #[test]
 fn the_tree_in_the_architecture_is_the_tree() {
     let architecture = fs::read_to_string(Path::new(ROOT).join("docs/architecture.md")).unwrap();

@@ -101,6 +101,7 @@ impl Browser {
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h3".to_vec()];
+        tls.enable_early_data = true; // it would if it could
         let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
         Self { config, handshakes }
     }
@@ -201,6 +202,20 @@ async fn connections_opened_at_once_resume_with_a_ticket_each() {
     for connection in [&mut one, &mut other, &mut first] {
         assert!(is_sound(&connection.download(1000, |_| {}).await));
     }
+    litequic.stop().await;
+}
+
+/// Early data can be replayed (RFC 9001 §9.2): a ticket allows none, and a client that would like to waits.
+#[tokio::test]
+async fn a_ticket_allows_no_early_data() {
+    let litequic = start(&made(), 1).await;
+    let browser = Browser::trusting(&litequic.cert_pem);
+    let mut first = browser.connect(&litequic).await;
+    first.download(1000, |_| {}).await;
+    let connecting = first.endpoint.connect_with(browser.config.clone(), litequic.address, "localhost").unwrap();
+    let connecting = connecting.into_0rtt().map(drop).expect_err("no early data");
+    within("the handshake", connecting).await.unwrap();
+    assert_eq!(browser.full_handshakes(), 1, "it resumed");
     litequic.stop().await;
 }
 

@@ -105,6 +105,11 @@ impl Quic {
 }
 
 fn tls(cert_pem: &str) -> QuicClientConfig {
+    tls_config(cert_pem).try_into().unwrap()
+}
+
+/// TLS of a client that trusts `cert_pem` alone.
+pub(crate) fn tls_config(cert_pem: &str) -> rustls::ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -114,7 +119,7 @@ fn tls(cert_pem: &str) -> QuicClientConfig {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h3".to_vec()];
-    config.try_into().unwrap()
+    config
 }
 
 /// A socket whose outgoing datagrams can be made to vanish.

@@ -1,7 +1,9 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`), origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
+//! `raw`, `initial`), a `link` with faults between them, origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
 pub(crate) mod client;
+pub(crate) mod initial;
+pub(crate) mod link;
 pub(crate) mod needs;
 pub(crate) mod nginx;
 pub(crate) mod origin;

@@ -239,8 +239,9 @@ fn tests_below(folder: &Path) -> BTreeSet<String> {
                     marked = false;
                 }
                 _ => {
-                    marked =
-                        line.starts_with("#[test]") || line.starts_with("#[tokio::test") || (marked && !line.is_empty())
+                    marked = line.starts_with("#[test]")
+                        || line.starts_with("#[tokio::test")
+                        || (marked && !line.is_empty());
                 }
             }
         }

@@ -4,7 +4,7 @@ use super::StartError;
 use crate::{
     exchange::{Client, Handler},
     http3::{self, Front},
-    lifecycle::{Phase, Watch, pass_panic_on},
+    lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, WorkerIndex},
     telemetry::Heartbeat,
@@ -136,6 +136,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let beat = async {
             loop {
                 plan.heartbeat.tick();
+                panic_if_asked("worker");
                 front.observe();
                 sleep(Heartbeat::INTERVAL).await;
             }

@@ -17,7 +17,7 @@ use crate::{
     rate::Bucket,
     telemetry::WorkerMetrics,
 };
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use s2n_quic::stream::SendStream;
 use std::{
     cell::{Cell, RefCell},
@@ -126,6 +126,8 @@ pub(super) struct Connection<H> {
     resets: RefCell<Bucket>,
     /// DATA frames with next to nothing in them that it may send.
     pub(super) small_frames: Rc<SmallFrames>,
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has said it.
+    pub(super) max_field_section_size: Cell<Option<u64>>,
 }
 
 impl<H> Connection<H> {
@@ -141,6 +143,7 @@ impl<H> Connection<H> {
             unknown_streams: Cell::new(0),
             resets: RefCell::new(Bucket::new(terms.limits.max_resets)),
             small_frames: SmallFrames::new(terms.limits.max_small_frames, Arc::clone(&front.metrics)),
+            max_field_section_size: Cell::new(None),
             pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
             terms,
             handle,
@@ -165,8 +168,23 @@ impl<H> Connection<H> {
     /// Closes the connection because the client broke a rule (RFC 9114 §8).
     pub(super) fn fail(&self, code: Code) {
         self.front.metrics.connection_errors.increment();
+        if code == Code::ExcessiveLoad {
+            self.front.metrics.limit_excessive_load.increment();
+        }
         tracing::debug!(client = %self.client().address, error = %code, "closing an HTTP/3 connection");
         self.handle.close(application_error(code));
+    }
+
+    /// Whether the client takes a field section as large as that of `status` and `fields` (RFC 9114 §4.2.2).
+    pub(super) fn takes(&self, status: Option<StatusCode>, fields: &HeaderMap) -> bool {
+        let Some(limit) = self.max_field_section_size.get() else { return true };
+        let status = status.map_or(0, |_| field_size(":status".len(), 3));
+        let size = fields.iter().map(|(name, value)| field_size(name.as_str().len(), value.len()));
+        let takes = size.fold(status, u64::saturating_add) <= limit;
+        if !takes {
+            self.front.metrics.limit_client_header.increment();
+        }
+        takes
     }
 
     pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>, timeouts: &Timeouts) -> Sender {
@@ -193,6 +211,11 @@ impl<H> Connection<H> {
         self.unknown_streams.set(self.unknown_streams.get() + 1);
         self.unknown_streams.get() <= MAX_UNKNOWN_STREAMS
     }
+}
+
+/// What a field counts in a field section's size (RFC 9114 §4.2.2).
+fn field_size(name: usize, value: usize) -> u64 {
+    name as u64 + value as u64 + 32
 }
 
 impl<H> Drop for Connection<H> {

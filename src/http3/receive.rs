@@ -15,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use s2n_quic::stream::ReceiveStream;
 use std::{
     cell::{Cell, RefCell},
+    future::poll_fn,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -150,6 +151,20 @@ impl Receiver {
         }
     }
 
+    /// The stream's end, of a request whose `Content-Length` is 0. Trailers may stand before it; nobody gets them, as
+    /// HTTP/1.1 has none after a body of known length. Losing the future loses nothing but them.
+    pub(super) async fn empty_body(&mut self, limits: &FieldLimits, metrics: &WorkerMetrics) -> Result<(), Fault> {
+        while let Some(part) = poll_fn(|cx| self.poll_part(cx)).await? {
+            match part {
+                Part::Data(_) => return Err(Fault::Stream(Code::MessageError)),
+                Part::Trailers(section) => drop(trailers(section, limits, metrics)?),
+                Part::TrailersTooLarge => return Err(trailers_too_large(metrics)),
+                Part::Header(_) | Part::HeaderTooLarge => return Err(Fault::Connection(Code::FrameUnexpected)),
+            }
+        }
+        Ok(())
+    }
+
     /// True when no byte is left to read: what was read last came with the stream's end.
     pub(super) fn is_finished(&self) -> bool {
         self.finished && self.chunks.iter().skip(self.at).all(Bytes::is_empty)
@@ -255,17 +270,10 @@ impl RequestBody {
             }
             Some(Part::Trailers(section)) => {
                 self.check_length()?;
-                let fields = qpack::decode(section, &self.limits).map_err(|error| match error {
-                    DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
-                    DecodeError::TooManyBytes | DecodeError::TooManyFields => Fault::Stream(Code::ExcessiveLoad),
-                })?;
-                self.trailers = Some(message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))?);
+                self.trailers = Some(trailers(section, &self.limits, &self.metrics)?);
                 Ok(None)
             }
-            Some(Part::TrailersTooLarge) => {
-                self.metrics.limit_header_bytes.increment();
-                Err(Fault::Stream(Code::ExcessiveLoad))
-            }
+            Some(Part::TrailersTooLarge) => Err(trailers_too_large(&self.metrics)),
             // A request has one header, which was read before its body.
             Some(Part::Header(_) | Part::HeaderTooLarge) => Err(Fault::Connection(Code::FrameUnexpected)),
             None => self.check_length().map(|()| self.trailers.take().map(Frame::trailers)),
@@ -279,6 +287,24 @@ impl RequestBody {
             _ => Ok(()),
         }
     }
+}
+
+/// Reads and checks trailers.
+fn trailers(section: Bytes, limits: &FieldLimits, metrics: &WorkerMetrics) -> Result<HeaderMap, Fault> {
+    let fields = qpack::decode(section, limits).map_err(|error| match error {
+        DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
+        DecodeError::TooManyBytes => trailers_too_large(metrics),
+        DecodeError::TooManyFields => {
+            metrics.limit_headers.increment();
+            Fault::Stream(Code::ExcessiveLoad)
+        }
+    })?;
+    message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))
+}
+
+fn trailers_too_large(metrics: &WorkerMetrics) -> Fault {
+    metrics.limit_header_bytes.increment();
+    Fault::Stream(Code::ExcessiveLoad)
 }
 
 impl Body for RequestBody {

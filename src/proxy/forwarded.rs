@@ -148,6 +148,7 @@ fn value(text: String) -> HeaderValue {
 mod tests {
     use super::*;
     use crate::exchange::{Certificate, Identity, Protocol};
+    use proptest::prelude::*;
 
     fn client(address: &str) -> Client {
         Client {
@@ -165,6 +166,30 @@ mod tests {
 
     fn all(fields: &HeaderMap, name: &str) -> Vec<String> {
         fields.get_all(name).iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_trusted_peer_said_our_element_stands_last_and_ends_the_field(
+            lines in proptest::collection::vec(("forwarded|x-forwarded-for|x_forwarded_for|x-request-id", any::<Vec<u8>>()), 0..6),
+            authority in "[!-~]{0,40}",
+            trusted: bool,
+        ) {
+            let mut fields = HeaderMap::new();
+            for (name, value) in lines {
+                if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(&value)) {
+                    fields.append(name, value);
+                }
+            }
+            let id = request_id(&fields, trusted);
+            set(&mut fields, &client("192.0.2.7:1"), &authority, &id, trusted);
+            for (name, end) in [("x-forwarded-for", "192.0.2.7"), ("forwarded", ";proto=https")] {
+                let lines: Vec<_> = fields.get_all(name).iter().collect();
+                prop_assert!(lines.len() == 1 && lines[0].as_bytes().ends_with(end.as_bytes()));
+            }
+            prop_assert!(!fields.contains_key("x_forwarded_for"));
+            prop_assert_eq!(fields.get("x-request-id"), Some(&id));
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use error::Error;
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use origin::{Origin, Outcome, Sending};
 use request::Framing;
 use routes::Routes;
@@ -142,6 +142,9 @@ impl Proxy {
         // A checked configuration has the origin of every route.
         let origin = local.origins.get(&route.origin).ok_or(Error::NoRoute)?;
 
+        if !request::may_go_on(&head.method, &mut head.headers) {
+            return Ok(last_recipient(id));
+        }
         let framing = Framing::of(&body);
         if let (Framing::Length(length), Some(allowed)) = (framing, route.max_body_bytes)
             && length > allowed
@@ -156,6 +159,14 @@ impl Proxy {
         let max_body_bytes = route.max_body_bytes;
         origin.send(Sending { head, framing, body, max_body_bytes, interim, timeouts, deadline }).await
     }
+}
+
+/// The answer to an OPTIONS that is to go no further than here (RFC 9110 §7.6.2).
+fn last_recipient(id: &HeaderValue) -> Response {
+    let mut response = Response::default();
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(forwarded::REQUEST_ID, id.clone());
+    response
 }
 
 impl Local {

@@ -117,6 +117,11 @@ metrics! {
     Counter limit_send_buffer = "limit_reached" [limit = "send_buffer"] "Times a limit was reached.";
     Counter limit_origin_connections = "limit_reached" [limit = "origin_max_connections"] "Times a limit was reached.";
     Counter limit_origin_queue = "limit_reached" [limit = "origin_max_queue"] "Times a limit was reached.";
+    Counter limit_excessive_load = "limit_reached" [limit = "excessive_load"] "Times a limit was reached.";
+    Counter limit_response_header = "limit_reached" [limit = "response_header"] "Times a limit was reached.";
+    Counter limit_client_header = "limit_reached" [limit = "client_header"] "Times a limit was reached.";
+    Counter timeout_handshake = "timeouts" [timeout = "handshake"] "Times a timeout ended something.";
+    Counter timeout_idle = "timeouts" [timeout = "idle"] "Times a timeout ended something.";
     Counter timeout_request_header = "timeouts" [timeout = "request_header"] "Times a timeout ended something.";
     Counter timeout_request_body = "timeouts" [timeout = "request_body"] "Times a timeout ended something.";
     Counter timeout_send = "timeouts" [timeout = "send"] "Times a timeout ended something.";

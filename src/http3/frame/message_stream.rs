@@ -137,7 +137,7 @@ impl Rules {
     }
 
     fn idle(&mut self) -> Result<(), Code> {
-        self.idle_frames += 1;
+        self.idle_frames = self.idle_frames.saturating_add(1);
         if self.idle_frames > MAX_IDLE_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
     }
 }

@@ -206,8 +206,7 @@ async fn body(
     }
     let mut ahead = None;
     if expected.is_none() && !receiver.is_finished() {
-        let usually_none =
-            matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE | Method::TRACE);
+        let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
         let patience = if usually_none { FIN_WAIT } else { Duration::ZERO };
         match timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
             Ok(Ok(Some(part))) => ahead = Some(part),

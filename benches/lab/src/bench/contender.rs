@@ -90,7 +90,8 @@ const TEMPLATES: [(&str, &str); 6] = [
 impl Contender {
     /// All that come with the lab.
     pub(crate) fn built_in() -> Result<Vec<Self>> {
-        let template = |name: &str| TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
+        let template =
+            |name: &str| TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
         BUILT_IN.iter().map(|(file, text)| Self::parse(text, template).with_context(|| (*file).to_owned())).collect()
     }
 
@@ -105,7 +106,8 @@ impl Contender {
     /// From a description's text; `template` has the templates' texts.
     fn parse(text: &str, template: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let mut contender: Self = toml::from_str(text)?;
-        if contender.name.is_empty() || !contender.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        if contender.name.is_empty() || !contender.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
             bail!("name = {:?}: letters, digits and hyphens", contender.name);
         }
         if contender.command.is_empty() {
@@ -168,7 +170,9 @@ mod tests {
         let all = Contender::built_in().unwrap();
         assert_eq!(all.len(), BUILT_IN.len());
         for contender in all {
-            for command in [&contender.command, &contender.version].into_iter().chain(contender.probe.as_ref().map(|p| &p.command)) {
+            for command in
+                [&contender.command, &contender.version].into_iter().chain(contender.probe.as_ref().map(|p| &p.command))
+            {
                 contender.expand(command, &values).unwrap();
             }
             for text in contender.environment.values().chain(contender.templates.values()) {

@@ -88,7 +88,13 @@ pub(crate) fn serve(arguments: &ServerArguments) -> Result<()> {
 }
 
 /// Fetches a body, seals and sends it; its length.
-fn answer(socket: &UdpSocket, state: &UdpSocketState, client: SocketAddr, origin: SocketAddr, path: &str) -> Result<u64> {
+fn answer(
+    socket: &UdpSocket,
+    state: &UdpSocketState,
+    client: SocketAddr,
+    origin: SocketAddr,
+    path: &str,
+) -> Result<u64> {
     let key = UnboundKey::new(&AES_128_GCM, &[7; 16]).map(LessSafeKey::new).ok().context("no AES-128-GCM")?;
     let mut stream = TcpStream::connect(origin).with_context(|| format!("cannot reach the origin {origin}"))?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
@@ -102,7 +108,9 @@ fn answer(socket: &UdpSocket, state: &UdpSocketState, client: SocketAddr, origin
         // The origin's head is not the body's.
         if let Some(start) = &mut head {
             start.append(&mut plain);
-            let Some(end) = start.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { bail!("the origin's head is too long") };
+            let Some(end) = start.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+                bail!("the origin's head is too long")
+            };
             if !start.starts_with(b"HTTP/1.1 200 ") {
                 bail!("the origin does not say 200");
             }
@@ -128,8 +136,13 @@ fn answer(socket: &UdpSocket, state: &UdpSocketState, client: SocketAddr, origin
             sealed.extend_from_slice(tag.ok().context("cannot seal")?.as_ref());
         }
         plain.clear();
-        let transmit =
-            Transmit { destination: client, ecn: None, contents: &sealed, segment_size: Some(PIECE + TAG), src_ip: None };
+        let transmit = Transmit {
+            destination: client,
+            ecn: None,
+            contents: &sealed,
+            segment_size: Some(PIECE + TAG),
+            src_ip: None,
+        };
         while let Err(error) = state.try_send(socket.into(), &transmit) {
             if error.kind() != ErrorKind::WouldBlock {
                 return Err(error).context("cannot send");

@@ -126,7 +126,8 @@ impl Lab {
         for file in &options.contender {
             all.push(Contender::read(file)?);
         }
-        let unknown: Vec<&String> = options.only.iter().filter(|name| !all.iter().any(|one| one.name == **name)).collect();
+        let unknown: Vec<&String> =
+            options.only.iter().filter(|name| !all.iter().any(|one| one.name == **name)).collect();
         if !unknown.is_empty() {
             bail!("--only: there is no contender {unknown:?}");
         }
@@ -180,7 +181,13 @@ impl Lab {
     }
 
     /// Runs tasks in rounds. Voids are in the results; an error means that there are none.
-    pub(crate) fn run(&mut self, experiment: &str, about: &str, reference: &str, mut tasks: Vec<Task>) -> Result<Results> {
+    pub(crate) fn run(
+        &mut self,
+        experiment: &str,
+        about: &str,
+        reference: &str,
+        mut tasks: Vec<Task>,
+    ) -> Result<Results> {
         let mut results = self.results(experiment, about, reference);
         tasks.retain(|task| self.options.takes(&task.case.name));
         tasks.retain(|task| match self.lacks(task) {
@@ -209,7 +216,11 @@ impl Lab {
                 done += 1;
                 let left = began.elapsed().mul_f64((all - done) as f64 / done as f64);
                 let last = results.runs.iter().rfind(|run| run.counts || run.void.is_some());
-                say(&format!("{experiment} {done}/{all}, {} left: {}", clock(left), last.map(progress).unwrap_or_default()));
+                say(&format!(
+                    "{experiment} {done}/{all}, {} left: {}",
+                    clock(left),
+                    last.map(progress).unwrap_or_default()
+                ));
             }
         }
         // Those who never ran took no part.
@@ -258,7 +269,9 @@ impl Lab {
 
     /// A contender's turn at a task: tries until one was quiet.
     fn turn(&mut self, task: &Task, contender: usize, round: usize, results: &mut Results) -> Result<()> {
-        let Some(name) = self.present.get(contender).map(|present| present.contender.name.clone()) else { return Ok(()) };
+        let Some(name) = self.present.get(contender).map(|present| present.contender.name.clone()) else {
+            return Ok(());
+        };
         let first = results.runs.len();
         for attempt in 1..=self.options.tries() {
             let mut client = String::new();
@@ -293,7 +306,12 @@ impl Lab {
     }
 
     /// Starts a contender, has it prove itself, loads it. An error: the run is void.
-    fn attempt(&mut self, task: &Task, contender: usize, client: &mut String) -> Result<(Noise, BTreeMap<String, f64>)> {
+    fn attempt(
+        &mut self,
+        task: &Task,
+        contender: usize,
+        client: &mut String,
+    ) -> Result<(Noise, BTreeMap<String, f64>)> {
         let upload = task.load.kind == load::Kind::Upload;
         self.start_origin(upload)?;
         let (path, crc32) = self.files.body(task.load.body)?;
@@ -323,7 +341,10 @@ impl Lab {
             resume: false,
         };
         let proof = if upload {
-            (Load { kind: load::Kind::Upload, ..one }, Target { crc32: Some(crc32fast::hash(sink::answer_to(CHECKED).as_bytes())), ..target.clone() })
+            (
+                Load { kind: load::Kind::Upload, ..one },
+                Target { crc32: Some(crc32fast::hash(sink::answer_to(CHECKED).as_bytes())), ..target.clone() },
+            )
         } else {
             (one, Target { path: &checked_path, crc32: Some(checked_crc32), ..target.clone() })
         };
@@ -365,7 +386,11 @@ impl Lab {
     /// One worker has the server's core to itself; more share both.
     fn server_cores(&self, task: &Task) -> String {
         let Options { server_core, client_core, .. } = self.options;
-        if task.workers == 1 || task.kinds == [Kind::Origin] { server_core.to_string() } else { format!("{server_core},{client_core}") }
+        if task.workers == 1 || task.kinds == [Kind::Origin] {
+            server_core.to_string()
+        } else {
+            format!("{server_core},{client_core}")
+        }
     }
 
     fn start_origin(&mut self, upload: bool) -> Result<()> {
@@ -405,7 +430,12 @@ impl Lab {
         let end = Instant::now() + READY;
         loop {
             server.check()?;
-            let command = process::command(&self.network.client, &self.options.client_core.to_string(), &arguments, &BTreeMap::new());
+            let command = process::command(
+                &self.network.client,
+                &self.options.client_core.to_string(),
+                &arguments,
+                &BTreeMap::new(),
+            );
             let answer = process::finish(command, READY, || Ok(())).and_then(|finished| {
                 let outcome = load.outcome(target.kind, &finished.stdout);
                 outcome.with_context(|| format!("no right answer {}", finished.stderr).trim().to_owned())
@@ -450,7 +480,8 @@ impl Lab {
         let origin_cpu = || origin.as_ref().map(Server::cpu).unwrap_or_default();
         let mut observer = Observer::start(task.observe, server, &self.network.server, &client_core, folder)?;
         let snapshot = |server: &Server| -> Result<_> {
-            let cores = (process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?);
+            let cores =
+                (process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?);
             Ok((server.cpu(), origin_cpu(), process::own_cpu(), cores, self.network.drops()?, Instant::now()))
         };
         let before = snapshot(server)?;
@@ -535,7 +566,9 @@ fn program(name: &str, options: &Options) -> Option<PathBuf> {
     if let Some(given) = options.given(name) {
         return given.is_file().then(|| given.clone());
     }
-    env::split_paths(&env::var_os("PATH").unwrap_or_default()).map(|folder| folder.join(name)).find(|path| path.is_file())
+    env::split_paths(&env::var_os("PATH").unwrap_or_default())
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
 }
 
 /// This process, and what it starts without saying where, on the client's core.
@@ -547,7 +580,8 @@ fn pin(core: usize) -> Result<()> {
 
 /// Removes the folders of labs that crashed.
 fn remove_left_folders() {
-    let entries = fs::read_dir(env::temp_dir()).map(|entries| entries.filter_map(Result::ok).collect()).unwrap_or_default();
+    let entries =
+        fs::read_dir(env::temp_dir()).map(|entries| entries.filter_map(Result::ok).collect()).unwrap_or_default();
     let entries: Vec<fs::DirEntry> = entries;
     for entry in entries {
         let name = entry.file_name();

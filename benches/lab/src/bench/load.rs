@@ -98,7 +98,8 @@ impl Load {
     /// In words, for reports.
     pub(crate) fn describe(&self) -> String {
         let body = size(self.body);
-        let connections = if self.connections == 1 { "1 connection" } else { &format!("{} connections", self.connections) };
+        let connections =
+            if self.connections == 1 { "1 connection" } else { &format!("{} connections", self.connections) };
         let streams = format!("{} at a time", self.streams);
         let amount = match self.amount {
             Amount::Requests(requests) => format!("{requests}"),
@@ -107,7 +108,10 @@ impl Load {
         let what = match self.kind {
             Kind::Download | Kind::Small => format!("GET {body}, {amount}, {connections} × {streams}"),
             Kind::Upload => format!("POST {body}, {amount}, {connections} × {streams}"),
-            Kind::Handshakes => format!("handshakes{}, {amount}, {connections} at a time", if self.resume { " with tickets" } else { "" }),
+            Kind::Handshakes => format!(
+                "handshakes{}, {amount}, {connections} at a time",
+                if self.resume { " with tickets" } else { "" }
+            ),
             Kind::Idle => format!("{connections} idle, {amount}"),
         };
         match &self.generator {
@@ -132,7 +136,8 @@ impl Load {
             bail!("the floor has downloads only");
         };
         let (own, requests) = (own.display().to_string(), requests.to_string());
-        let command = [&own, "floor-client", "--address", target.address, "--path", target.path, "--requests", &requests];
+        let command =
+            [&own, "floor-client", "--address", target.address, "--path", target.path, "--requests", &requests];
         Ok(command.map(str::to_owned).to_vec())
     }
 
@@ -159,7 +164,8 @@ impl Load {
             (_, Amount::Requests(requests)) => put("--requests", requests.to_string()),
             (_, Amount::Seconds(seconds)) => put("--seconds", seconds.to_string()),
         }
-        if matches!(self.kind, Kind::Download | Kind::Small | Kind::Upload) {
+        // Of idle connections each is asked for it at the end.
+        if self.kind != Kind::Handshakes {
             put("--path", target.path.to_owned());
             put("--bytes", self.body.to_string());
             if let Some(crc32) = target.crc32 {
@@ -260,7 +266,9 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
 impl Load {
     /// An ACK threshold counts only as it was. Short transfers have many ACKs that their end or a timer causes.
     fn verify_threshold(&self, outcome: &Outcome) -> Result<()> {
-        let (Generator::Own { ack_threshold, .. }, Kind::Download) = (&self.generator, self.kind) else { return Ok(()) };
+        let (Generator::Own { ack_threshold, .. }, Kind::Download) = (&self.generator, self.kind) else {
+            return Ok(());
+        };
         let (Ok(wanted), Some(was)) = (ack_threshold.parse::<f64>(), outcome.figures.get("packets_per_ack")) else {
             return Ok(());
         };
@@ -307,9 +315,10 @@ fn h2load_outcome(load: &Load, text: &str) -> Result<Outcome> {
     let finished = text.split_once("finished in ").and_then(|(_, rest)| rest.split_once(',')).map(|(time, _)| time);
     let seconds = finished.and_then(time).with_context(|| said("duration"))?;
     let mut figures = BTreeMap::new();
-    if let (Some(sent), Some(received)) =
-        (text.split_once("UDP datagram: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok()), number_before(" received"))
-        && sent > 0.0
+    if let (Some(sent), Some(received)) = (
+        text.split_once("UDP datagram: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok()),
+        number_before(" received"),
+    ) && sent > 0.0
     {
         figures.insert("packets_per_ack".to_owned(), received / sent);
     }
@@ -381,7 +390,10 @@ UDP datagram: 5000 sent, 300000 received
     #[test]
     fn a_missing_answer_voids_the_run() {
         let text = H2LOAD.replace("4 succeeded", "3 succeeded").replace("4 2xx", "3 2xx");
-        assert_eq!(load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string(), "3 of 4 requests were answered");
+        assert_eq!(
+            load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string(),
+            "3 of 4 requests were answered"
+        );
     }
 
     #[test]
@@ -425,13 +437,22 @@ UDP datagram: 5000 sent, 300000 received
              --streams 1 --requests 4 --path /b100000000 --bytes 100000000 --expect-hash 000000ff --ack-threshold 10 \
              --gro on --warmup 0 --json"
         );
-        let h1 = load(Generator::own("10")).command(&Target { kind: contender::Kind::H1, ..target }, Path::new("/lab"), None).unwrap();
+        let h1 = load(Generator::own("10"))
+            .command(&Target { kind: contender::Kind::H1, ..target }, Path::new("/lab"), None)
+            .unwrap();
         assert!(!h1.iter().any(|argument| argument == "--ack-threshold"));
     }
 
     #[test]
     fn without_h2load_its_cases_say_so() {
-        let target = Target { address: "", kind: contender::Kind::H3, certificate: Path::new(""), path: "/", crc32: None, upload: Path::new("") };
+        let target = Target {
+            address: "",
+            kind: contender::Kind::H3,
+            certificate: Path::new(""),
+            path: "/",
+            crc32: None,
+            upload: Path::new(""),
+        };
         let error = load(Generator::H2load).command(&target, Path::new(""), None).unwrap_err().to_string();
         assert_eq!(error, "h2load is not installed");
     }

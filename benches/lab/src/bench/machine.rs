@@ -31,7 +31,12 @@ impl Machine {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let governor = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok();
         let kernel = uname().map(|name| {
-            format!("{} {} {}", name.release().to_string_lossy(), name.version().to_string_lossy(), name.machine().to_string_lossy())
+            format!(
+                "{} {} {}",
+                name.release().to_string_lossy(),
+                name.version().to_string_lossy(),
+                name.machine().to_string_lossy()
+            )
         });
         Self {
             cpu: procfs::cpu_model(&cpuinfo).unwrap_or("unknown").to_owned(),

@@ -31,9 +31,9 @@ pub(crate) const PLACEHOLDERS: [&str; 12] = [
     "BIN",         // the program's path
     "RUN",         // a folder of the run's own, where the expanded templates lie
     "ADDRESS",     // where to listen
-    "PORT",        //
-    "CERT",        // PEM files
-    "KEY",         //
+    "PORT",        // UDP, and TCP for HTTP/1.1
+    "CERT",        // the certificate, PEM
+    "KEY",         // its key
     "BOTH",        // certificate and key in one file
     "ORIGIN_PORT", // on 127.0.0.1, plain HTTP/1.1
     "WWW",         // what the origin serves

@@ -103,7 +103,8 @@ impl Network {
         }
         // 10,000 connections of one client each want a port; listen queues are the namespace's own.
         for namespace in self.namespaces() {
-            let tune = "echo 1024 65000 >/proc/sys/net/ipv4/ip_local_port_range; echo 4096 >/proc/sys/net/core/somaxconn";
+            let tune =
+                "echo 1024 65000 >/proc/sys/net/ipv4/ip_local_port_range; echo 4096 >/proc/sys/net/core/somaxconn";
             ip(&["netns", "exec", namespace, "sh", "-c", tune])?;
         }
         Ok(())
@@ -165,7 +166,8 @@ fn remove(namespace: &str) {
     if !Path::new(NAMESPACES).join(namespace).exists() {
         return;
     }
-    for pid in ip(&["netns", "pids", namespace]).unwrap_or_default().lines().filter_map(|line| line.trim().parse().ok()) {
+    for pid in ip(&["netns", "pids", namespace]).unwrap_or_default().lines().filter_map(|line| line.trim().parse().ok())
+    {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     let _ = ip(&["netns", "del", namespace]);

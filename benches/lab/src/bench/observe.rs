@@ -90,8 +90,9 @@ impl Observer {
         let attached = interrupt::wait_for(ATTACH, || {
             tracer.check()?;
             let is_traced = |pid: &String| match what {
-                Observe::SystemCalls => fs::read_to_string(format!("/proc/{pid}/status"))
-                    .is_ok_and(|status| status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))),
+                Observe::SystemCalls => fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
+                    status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+                }),
                 // perf makes the file when its events are open.
                 _ => fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 0),
             };
@@ -128,7 +129,8 @@ impl Observer {
                 drop(tracer);
                 if what == Observe::SystemCalls {
                     let text = fs::read_to_string(&file).context("strace wrote nothing")?;
-                    return system_calls(&text, bytes).with_context(|| format!("strace's table is empty; its log: {log}"));
+                    return system_calls(&text, bytes)
+                        .with_context(|| format!("strace's table is empty; its log: {log}"));
                 }
                 let mut script = Command::new("perf");
                 script.args(["script", "-F", "comm,ip,sym,dso", "-i"]).arg(&file);

@@ -4,7 +4,7 @@
 use super::{
     interrupt,
     namespace::Place,
-    procfs::{self, Cpu, CoreTimes, ProcessStat},
+    procfs::{self, CoreTimes, Cpu, ProcessStat},
 };
 use anyhow::{Context as _, Result, bail};
 use nix::{
@@ -36,7 +36,12 @@ static TICKS: LazyLock<f64> = LazyLock::new(|| {
 
 /// A command in a place, on a core: `ip netns exec NAME taskset -c CORE …`. Both become the command, so that its process
 /// ID is the one that is started here.
-pub(crate) fn command(place: &Place, cores: &str, arguments: &[String], environment: &BTreeMap<String, String>) -> Command {
+pub(crate) fn command(
+    place: &Place,
+    cores: &str,
+    arguments: &[String],
+    environment: &BTreeMap<String, String>,
+) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &place.namespace, "taskset", "-c", cores]).args(arguments);
     command.envs(environment);
@@ -63,7 +68,8 @@ impl Server {
     pub(crate) fn start(name: &str, mut command: Command, log: PathBuf) -> Result<Self> {
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         command.stdout(file.try_clone()?).stderr(file);
-        let child = command.spawn().with_context(|| format!("cannot start {name}: ip (iproute2) and taskset are needed"))?;
+        let child =
+            command.spawn().with_context(|| format!("cannot start {name}: ip (iproute2) and taskset are needed"))?;
         Ok(Self { name: name.to_owned(), child, log })
     }
 
@@ -137,13 +143,15 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
     /// All of it.
     pub(crate) whole_stderr: String,
-    /// Whether it exited with 0.
-    pub(crate) success: bool,
 }
 
 /// Runs a command to its end, calling `meanwhile` every 10 ms. It is killed after `patience`, on a signal, and when
 /// `meanwhile` fails.
-pub(crate) fn finish(mut command: Command, patience: Duration, mut meanwhile: impl FnMut() -> Result<()>) -> Result<Finished> {
+pub(crate) fn finish(
+    mut command: Command,
+    patience: Duration,
+    mut meanwhile: impl FnMut() -> Result<()>,
+) -> Result<Finished> {
     let name = command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
@@ -152,7 +160,9 @@ pub(crate) fn finish(mut command: Command, patience: Duration, mut meanwhile: im
         meanwhile()?;
         Ok(child.0.try_wait()?)
     })?;
-    let Some(status) = status else { bail!("not finished after {} s: {name}", patience.as_secs()) };
+    if status.is_none() {
+        bail!("not finished after {} s: {name}", patience.as_secs());
+    }
     let mut texts = [String::new(), String::new()];
     for (file, text) in [&mut stdout, &mut stderr].into_iter().zip(&mut texts) {
         file.rewind()?;
@@ -163,7 +173,7 @@ pub(crate) fn finish(mut command: Command, patience: Duration, mut meanwhile: im
     let [stdout, stderr] = texts;
     let whole_stderr = stderr;
     let stderr = whole_stderr.trim().chars().rev().take(QUOTE).collect::<Vec<_>>().into_iter().rev().collect();
-    Ok(Finished { stdout, stderr, whole_stderr, success: status.success() })
+    Ok(Finished { stdout, stderr, whole_stderr })
 }
 
 /// A child that does not outlive its waiter.
@@ -247,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn output_and_failure_are_told() {
+    fn what_a_command_says_is_told_even_when_it_fails() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo err >&2; exit 3"]).process_group(0);
         let finished = finish(command, Duration::from_secs(10), || Ok(())).unwrap();
-        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str(), finished.success), ("out\n", "err", false));
+        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err"));
     }
 }

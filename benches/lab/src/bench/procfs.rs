@@ -90,8 +90,12 @@ impl Sub for CoreTimes {
 pub(crate) fn core_times(text: &str, core: usize, ticks: f64) -> Option<CoreTimes> {
     let name = format!("cpu{core}");
     let line = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
-    let fields: Vec<f64> =
-        line.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).map(|time: f64| time / ticks).collect();
+    let fields: Vec<f64> = line
+        .split_ascii_whitespace()
+        .skip(1)
+        .map_while(|field| field.parse().ok())
+        .map(|time: f64| time / ticks)
+        .collect();
     let [user, nice, system, idle, waiting, irq, soft_irq, stolen, ..] = *fields.as_slice() else { return None };
     Some(CoreTimes { busy: user + nice + system + irq + soft_irq, idle: idle + waiting, stolen })
 }

@@ -30,22 +30,72 @@ const KERNEL: [(&str, &str); 17] = [
 const USER: [(&[&str], &str); 5] = [
     (
         &[
-            "aes", "gcm", "ghash", "gmult", "aead", "evp", "chacha", "chacha20", "poly1305", "sha256", "sha512", "hkdf",
-            "hmac", "x25519", "curve25519", "p256", "ecp", "bn", "seal", "aesni", "vaes", "crypto", "cipher",
+            "aes",
+            "gcm",
+            "ghash",
+            "gmult",
+            "aead",
+            "evp",
+            "chacha",
+            "chacha20",
+            "poly1305",
+            "sha256",
+            "sha512",
+            "hkdf",
+            "hmac",
+            "x25519",
+            "curve25519",
+            "p256",
+            "ecp",
+            "bn",
+            "seal",
+            "aesni",
+            "vaes",
+            "crypto",
+            "cipher",
         ],
         "crypto",
     ),
     (&["memcpy", "memmove", "memset"], "copying"),
     (
         &[
-            "ack", "acks", "acked", "acknowledged", "loss", "lost", "recovery", "rtt", "cubic", "congestion", "bbr",
-            "ackhandler", "pacer", "cc",
+            "ack",
+            "acks",
+            "acked",
+            "acknowledged",
+            "loss",
+            "lost",
+            "recovery",
+            "rtt",
+            "cubic",
+            "congestion",
+            "bbr",
+            "ackhandler",
+            "pacer",
+            "cc",
         ],
         "ACK processing",
     ),
-    (&["h3", "http3", "qpack", "http", "http1", "hyper", "header", "headers", "proxy", "h1", "upstream", "htx"], "HTTP"),
     (
-        &["quic", "packet", "packets", "frame", "frames", "stream", "streams", "transmit", "transmission", "datagram", "qc", "qcs", "quicly"],
+        &["h3", "http3", "qpack", "http", "http1", "hyper", "header", "headers", "proxy", "h1", "upstream", "htx"],
+        "HTTP",
+    ),
+    (
+        &[
+            "quic",
+            "packet",
+            "packets",
+            "frame",
+            "frames",
+            "stream",
+            "streams",
+            "transmit",
+            "transmission",
+            "datagram",
+            "qc",
+            "qcs",
+            "quicly",
+        ],
         "QUIC",
     ),
 ];
@@ -81,12 +131,16 @@ fn frame(line: &str) -> Option<(&str, bool)> {
 fn part(frames: &[(&str, bool)]) -> &'static str {
     let is_kernel = frames.first().is_some_and(|(_, kernel)| *kernel);
     if is_kernel {
-        let told = KERNEL.iter().find(|(function, _)| frames.iter().any(|(symbol, kernel)| *kernel && symbol.contains(function)));
+        let told = KERNEL
+            .iter()
+            .find(|(function, _)| frames.iter().any(|(symbol, kernel)| *kernel && symbol.contains(function)));
         return told.map_or("other system", |(_, part)| part);
     }
     let words = words(frames.first().map_or("", |(symbol, _)| symbol));
     let told = USER.iter().find(|(known, _)| {
-        words.iter().any(|word| known.iter().any(|known| word == known || (known.starts_with("mem") && word.starts_with(known))))
+        words.iter().any(|word| {
+            known.iter().any(|known| word == known || (known.starts_with("mem") && word.starts_with(known)))
+        })
     });
     told.map_or("rest", |(_, part)| part)
 }
@@ -120,7 +174,13 @@ mod tests {
 
     #[test]
     fn a_kernel_stack_belongs_to_the_call_it_serves() {
-        let sending = [("copy_to_user", true), ("udp_recvmsg", true), ("do_softirq", true), ("udp_sendmsg", true), ("main", false)];
+        let sending = [
+            ("copy_to_user", true),
+            ("udp_recvmsg", true),
+            ("do_softirq", true),
+            ("udp_sendmsg", true),
+            ("main", false),
+        ];
         assert_eq!(part(&sending), "sending", "delivery over loopback is the sender's");
         assert_eq!(part(&[("copy", true), ("tcp_recvmsg_locked", true)]), "origin I/O");
         assert_eq!(part(&[("schedule", true), ("do_epoll_wait", true)]), "waiting");

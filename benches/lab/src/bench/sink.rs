@@ -26,8 +26,9 @@ pub(crate) fn answer_to(bytes: u64) -> String {
 pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
-        let listener =
-            TcpListener::bind(arguments.listen).await.with_context(|| format!("cannot listen on {}", arguments.listen))?;
+        let listener = TcpListener::bind(arguments.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", arguments.listen))?;
         accept(listener).await
     })
 }

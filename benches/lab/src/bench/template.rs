@@ -17,8 +17,9 @@ pub(crate) struct Unknown {
 }
 
 impl Values {
-    /// Lets `value` stand for `@name@`.
+    /// Lets `value` stand for `@name@`, one of `PLACEHOLDERS`.
     pub(crate) fn set(&mut self, name: &'static str, value: impl ToString) {
+        debug_assert!(super::PLACEHOLDERS.contains(&name), "{name} is not documented");
         self.0.insert(name, value.to_string());
     }
 

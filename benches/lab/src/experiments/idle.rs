@@ -28,7 +28,8 @@ fn tasks(options: &Options) -> Vec<Task> {
         .map(|connections| {
             let amount = Amount::Seconds(if options.quick { 1.0 } else { 5.0 });
             let (kind, generator) = (load::Kind::Idle, Generator::own("auto"));
-            let load = Load { kind, body: 0, connections: *connections, streams: 1, amount, generator, resume: false };
+            let load =
+                Load { kind, body: 1_000, connections: *connections, streams: 1, amount, generator, resume: false };
             let mut task = task("idle connections", &connections.to_string(), Per::Connection, false, load);
             task.observe = Observe::Memory;
             task.case.primary = "memory_each".to_owned();

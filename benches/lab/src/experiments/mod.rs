@@ -141,7 +141,8 @@ fn worked(results: &Results) -> Result<()> {
     for case in &results.cases {
         for run in results.runs.iter().filter(|run| run.case == case.name) {
             let figure = run.figures.get(&case.primary).copied();
-            let figure = figure.with_context(|| format!("{}, {}: no figure {}", run.contender, case.name, case.primary))?;
+            let figure =
+                figure.with_context(|| format!("{}, {}: no figure {}", run.contender, case.name, case.primary))?;
             if !figure.is_finite() || figure < 0.0 {
                 bail!("{}, {}: {} is {figure}", run.contender, case.name, case.primary);
             }

@@ -17,13 +17,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn tasks(options: &Options) -> Vec<Task> {
-    ["2", "10"].map(|threshold| {
-        let generator = Generator::own(threshold);
-        let mut task = task("large bodies", &acks(&generator), Per::Gigabyte, false, large(options, 8, generator));
-        task.observe = Observe::Profile;
-        // Nobody can be without it who does anything.
-        task.case.primary = "share/sending".to_owned();
-        task
-    })
-    .to_vec()
+    ["2", "10"]
+        .map(|threshold| {
+            let generator = Generator::own(threshold);
+            let mut task = task("large bodies", &acks(&generator), Per::Gigabyte, false, large(options, 8, generator));
+            task.observe = Observe::Profile;
+            // Nobody can be without it who does anything.
+            task.case.primary = "share/sending".to_owned();
+            task
+        })
+        .to_vec()
 }

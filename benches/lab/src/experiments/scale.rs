@@ -34,8 +34,7 @@ fn tasks(options: &Options) -> Vec<Task> {
     for connections in counts {
         let amount = Amount::Requests(options.many(50_000, 1_000).max(u64::from(*connections)));
         let (kind, generator) = (load::Kind::Small, Generator::own("2"));
-        let load =
-            Load { kind, body: 1_000, connections: *connections, streams: 1, amount, generator, resume: false };
+        let load = Load { kind, body: 1_000, connections: *connections, streams: 1, amount, generator, resume: false };
         let mut task = task("connections", &connections.to_string(), Per::Request, false, load);
         task.case.x = Some(f64::from(*connections));
         task.kinds = vec![Kind::H3];

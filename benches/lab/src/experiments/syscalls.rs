@@ -21,15 +21,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn tasks(options: &Options) -> Vec<Task> {
-    ["2", "10"].map(|threshold| {
-        let generator = Generator::own(threshold);
-        let name = acks(&generator);
-        let body = if options.quick { 2_000_000 } else { 16_000_000 };
-        let load = Load { body, amount: Amount::Requests(options.many(16, 4)), ..large(options, 1, generator) };
-        let mut task = task("large bodies", &name, Per::Gigabyte, false, load);
-        task.observe = Observe::SystemCalls;
-        task.case.primary = "syscalls".to_owned();
-        task
-    })
-    .to_vec()
+    ["2", "10"]
+        .map(|threshold| {
+            let generator = Generator::own(threshold);
+            let name = acks(&generator);
+            let body = if options.quick { 2_000_000 } else { 16_000_000 };
+            let load = Load { body, amount: Amount::Requests(options.many(16, 4)), ..large(options, 1, generator) };
+            let mut task = task("large bodies", &name, Per::Gigabyte, false, load);
+            task.observe = Observe::SystemCalls;
+            task.case.primary = "syscalls".to_owned();
+            task
+        })
+        .to_vec()
 }

@@ -88,6 +88,9 @@ pub(crate) struct Arguments {
     /// Packets an ACK: exact and without the ACK frequency extension, or `auto`, quinn's own (2) with the extension.
     #[arg(long, value_name = "2|10|100|auto", default_value = "auto", value_parser = threshold)]
     pub(super) ack_threshold: AckThreshold,
+    /// With an exact threshold: acknowledge at once all the same when a packet number is missing (RFC 9000 §13.2.1).
+    #[arg(long)]
+    pub(super) ack_gaps: bool,
     /// Let the kernel hand over several datagrams as one.
     #[arg(long, value_enum, default_value = "on")]
     pub(super) gro: Switch,

@@ -36,8 +36,7 @@ pub(crate) struct LoadReport {
     pub(crate) body_bytes_sent: u64,
     /// Bytes of response bodies in the right responses.
     pub(crate) body_bytes_verified: u64,
-    /// What responses were held against: `given` (--expect-hash), `first` (the first response), or `none` (uploads without --expect-hash,
-    /// handshakes, idle).
+    /// What responses were held against: `given` (--expect-hash), `first` (the first response), or `none`.
     pub(crate) verified_against: String,
     /// The CRC-32 of every right response, eight hexadecimal digits.
     pub(crate) body_crc32: Option<String>,

@@ -48,12 +48,27 @@ impl Per {
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
 pub(super) const SHOWN: [&str; 17] = [
-    "cpu", "user", "system", "rate", "busy", "memory_each", "memory", "syscalls", "p50_us", "p99_us", "first_byte_us",
-    "packets_per_ack", "ack_frequency", "missing", "resumed", "drops", "origin_cpu",
+    "cpu",
+    "user",
+    "system",
+    "rate",
+    "busy",
+    "memory_each",
+    "memory",
+    "syscalls",
+    "p50_us",
+    "p99_us",
+    "first_byte_us",
+    "packets_per_ack",
+    "ack_frequency",
+    "missing",
+    "resumed",
+    "drops",
+    "origin_cpu",
 ];
 
 /// A figure's name for people, with its unit.
-pub(crate) fn title(figure: &str, per: Per) -> String {
+pub(super) fn title(figure: &str, per: Per) -> String {
     match figure {
         "cpu" => format!("CPU {}", per.unit()),
         "rate" => per.rate().to_owned(),

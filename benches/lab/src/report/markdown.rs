@@ -77,9 +77,16 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
                 "?".to_owned()
             }
         };
-        let _ = write!(text, "| {name} | {} | {}–{} | {ratio} |", number(primary.median), number(primary.min), number(primary.max));
+        let _ = write!(
+            text,
+            "| {name} | {} | {}–{} | {ratio} |",
+            number(primary.median),
+            number(primary.min),
+            number(primary.max)
+        );
         for figure in &others {
-            let cell = results.summary(&case.name, name, figure).map(|summary| number(summary.median)).unwrap_or_default();
+            let cell =
+                results.summary(&case.name, name, figure).map(|summary| number(summary.median)).unwrap_or_default();
             let _ = write!(text, " {cell} |");
         }
         text.push('\n');
@@ -99,8 +106,7 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
 
 /// Figures that share a prefix: a row for each, a column for each contender.
 fn parts(results: &Results, case: &Case, prefix: &str, what: &str, unit: &str) -> String {
-    let names: Vec<&str> =
-        results.names().filter(|name| results.counting(&case.name, name).next().is_some()).collect();
+    let names: Vec<&str> = results.names().filter(|name| results.counting(&case.name, name).next().is_some()).collect();
     let mut rows: Vec<(f64, String)> = Vec::new();
     let all: BTreeSet<&str> = results
         .runs
@@ -222,7 +228,10 @@ mod tests {
         let mut results = results(&[("a", &[2.0])]);
         results.runs[0].figures.extend([("share/crypto".to_owned(), 30.0), ("share/sending".to_owned(), 50.0)]);
         let page = page(&results, &[], 1);
-        assert!(page.contains("| part, % of samples | a |\n|---|---:|\n| sending | 50.0 |\n| crypto | 30.0 |\n"), "{page}");
+        assert!(
+            page.contains("| part, % of samples | a |\n|---|---:|\n| sending | 50.0 |\n| crypto | 30.0 |\n"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod plot;
 mod write;
 
 pub(crate) use self::{
-    figures::{Per, title},
+    figures::Per,
     write::{join, save},
 };
 use crate::bench::{
@@ -109,7 +109,9 @@ pub(crate) struct Run {
 impl Results {
     /// The runs that stand for a contender in a case.
     pub(crate) fn counting<'a>(&'a self, case: &'a str, contender: &'a str) -> impl Iterator<Item = &'a Run> {
-        self.runs.iter().filter(move |run| run.counts && run.void.is_none() && run.case == case && run.contender == contender)
+        self.runs
+            .iter()
+            .filter(move |run| run.counts && run.void.is_none() && run.case == case && run.contender == contender)
     }
 
     /// A figure of a contender in a case, over all rounds.
@@ -220,7 +222,10 @@ pub(crate) mod tests {
         results.runs.last_mut().unwrap().void = Some("it died".to_owned());
         let summary = results.summary("large", "b", "cpu").unwrap();
         assert_eq!((summary.max, summary.runs), (1.0, 3));
-        assert_eq!(results.voids().map(|(run, why)| (run.contender.as_str(), why)).collect::<Vec<_>>(), [("b", "it died")]);
+        assert_eq!(
+            results.voids().map(|(run, why)| (run.contender.as_str(), why)).collect::<Vec<_>>(),
+            [("b", "it died")]
+        );
     }
 
     #[test]

@@ -1,13 +1,10 @@
 //! Plots of an experiment: for each group of cases one SVG, with bars, or with lines where cases have a place on an axis.
 
-use super::{
-    Case, Results,
-    figures::title,
-};
+use super::{Case, Results, figures::title};
 use anyhow::{Result, anyhow};
 use plotters::prelude::{
-    BLACK, ChartBuilder, Color as _, IntoDrawingArea as _, IntoLogRange as _, LineSeries, PathElement, Rectangle, RGBColor,
-    SVGBackend, SeriesLabelPosition, WHITE,
+    BLACK, ChartBuilder, Color as _, IntoDrawingArea as _, IntoLogRange as _, LineSeries, PathElement, RGBColor,
+    Rectangle, SVGBackend, SeriesLabelPosition, WHITE,
 };
 
 const SIZE: (u32, u32) = (960, 420); // pixels
@@ -92,7 +89,8 @@ fn bars(caption: &str, what: &str, cases: &[&Case], series: &[Series]) -> Result
             .map_err(failed)?;
         let label = |x: &f64| -> String {
             let near = x.round();
-            let case = cases.iter().enumerate().find(|(at, _)| (*at as f64 - near).abs() < 1e-9 && (x - near).abs() < 1e-6);
+            let case =
+                cases.iter().enumerate().find(|(at, _)| (*at as f64 - near).abs() < 1e-9 && (x - near).abs() < 1e-6);
             case.map(|(_, case)| case.name.clone()).unwrap_or_default()
         };
         chart
@@ -146,11 +144,15 @@ fn lines(caption: &str, what: &str, series: &[Series]) -> Result<String> {
         for (nth, one) in series.iter().enumerate() {
             let colour = colour(nth);
             chart
-                .draw_series(LineSeries::new(one.points.iter().map(|point| (point.0, point.1)), colour.stroke_width(2)).point_size(3))
+                .draw_series(
+                    LineSeries::new(one.points.iter().map(|point| (point.0, point.1)), colour.stroke_width(2))
+                        .point_size(3),
+                )
                 .map_err(failed)?
                 .label(one.name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 12, y)], colour.stroke_width(2)));
-            let whisker = |(x, _, least, most): &(f64, f64, f64, f64)| PathElement::new([(*x, *least), (*x, *most)], colour);
+            let whisker =
+                |(x, _, least, most): &(f64, f64, f64, f64)| PathElement::new([(*x, *least), (*x, *most)], colour);
             chart.draw_series(one.points.iter().map(whisker)).map_err(failed)?;
         }
         legend(&mut chart)?;
@@ -159,9 +161,9 @@ fn lines(caption: &str, what: &str, series: &[Series]) -> Result<String> {
     Ok(svg)
 }
 
-fn legend<C>(chart: &mut plotters::chart::ChartContext<'_, SVGBackend<'_>, C>) -> Result<()>
+fn legend<'a, C>(chart: &mut plotters::chart::ChartContext<'a, SVGBackend<'a>, C>) -> Result<()>
 where
-    C: plotters::coord::CoordTranslate,
+    C: plotters::coord::CoordTranslate + 'a,
 {
     chart
         .configure_series_labels()
@@ -186,7 +188,10 @@ mod tests {
         let plots = plots(&results(&[("alpha", &[2.0, 2.5]), ("beta", &[1.0])])).unwrap();
         let [(caption, svg)] = plots.as_slice() else { panic!("one group, one plot") };
         assert_eq!(caption, "peers: large bodies, CPU s/GB");
-        assert!(svg.starts_with("<svg") && svg.contains("alpha") && svg.contains("beta") && svg.contains("large"), "{svg}");
+        assert!(
+            svg.starts_with("<svg") && svg.contains("alpha") && svg.contains("beta") && svg.contains("large"),
+            "{svg}"
+        );
     }
 
     #[test]

@@ -30,7 +30,9 @@ pub(crate) fn join(folder: &Path) -> Result<PathBuf> {
         all.push(serde_json::from_str(&text).with_context(|| format!("{}: no results of the lab", file.display()))?);
     }
     let all: Vec<Results> = all;
-    let mut page = "# What litequic costs\n\nMade by `litequic-lab report`; each section names the command that measured it.\n\n".to_owned();
+    let mut page =
+        "# What litequic costs\n\nMade by `litequic-lab report`; each section names the command that measured it.\n\n"
+            .to_owned();
     page += "| experiment | measured | machine | runs that count | void |\n|---|---|---|---:|---:|\n";
     for results in &all {
         let counting = results.runs.iter().filter(|run| run.counts).count();

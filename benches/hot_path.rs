@@ -25,7 +25,10 @@ const REQUEST: [(&str, &str); 12] = [
     (":scheme", "https"),
     (":authority", "www.example.org"),
     (":path", "/assets/images/hero-1920.avif?v=20260101"),
-    ("user-agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"),
+    (
+        "user-agent",
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36",
+    ),
     ("accept", "image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8"),
     ("accept-encoding", "gzip, deflate, br, zstd"),
     ("accept-language", "en-GB,en;q=0.9"),

@@ -176,7 +176,9 @@ mod tests {
                 contender.expand(command, &values).unwrap();
             }
             for text in contender.environment.values().chain(contender.templates.values()) {
-                values.expand(text, &contender.name).unwrap();
+                let expanded = values.expand(text, &contender.name).unwrap();
+                let left = expanded.split('@').skip(1).find(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+                assert_eq!(left, None, "{} has a placeholder that is none", contender.name);
             }
         }
     }

@@ -118,6 +118,7 @@ impl Lab {
         interrupt::listen()?;
         remove_left_folders();
         let own = env::current_exe()?;
+        let machine = Machine::this();
         pin(options.client_core)?;
         let network = Network::new(options.topology, options.server_core, options.client_core)?;
         let folder = tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir()?;
@@ -145,7 +146,6 @@ impl Lab {
         }
         let h2load = program("h2load", &options);
         let origin = origin.context("there is no origin")?;
-        let machine = Machine::this();
         Ok(Self {
             options,
             machine,
@@ -437,8 +437,7 @@ impl Lab {
                 &BTreeMap::new(),
             );
             let answer = process::finish(command, READY, || Ok(())).and_then(|finished| {
-                let outcome = load.outcome(target.kind, &finished.stdout);
-                outcome.with_context(|| format!("no right answer {}", finished.stderr).trim().to_owned())
+                load.outcome(target.kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))
             });
             interrupt::check()?;
             match answer {
@@ -494,8 +493,7 @@ impl Lab {
         let throttled = throttle.and_then(Throttle::stop);
         let after = snapshot(server)?;
         server.check()?;
-        let outcome = task.load.outcome(kind, &finished.stdout);
-        let outcome = outcome.with_context(|| finished.stderr.clone()).map_err(|error| error.context("the load"))?;
+        let outcome = task.load.outcome(kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))?;
         let observed = observer.finish(outcome.bytes, task.load.connections)?;
 
         let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
@@ -559,6 +557,11 @@ fn find(contender: &Contender, options: &Options) -> Result<(PathBuf, String)> {
     }
     let version = ask(&contender.version)?;
     Ok((program, version.trim().lines().next().unwrap_or("unknown").trim().to_owned()))
+}
+
+/// An error of the client's, and what it wrote to standard error.
+fn said(error: anyhow::Error, stderr: &str) -> anyhow::Error {
+    if stderr.is_empty() { error } else { error.context(stderr.replace('\n', " | ")) }
 }
 
 /// A program that is no contender.

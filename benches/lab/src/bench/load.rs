@@ -252,7 +252,9 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
         put("first_byte_us", report.first_byte.p50_us as f64);
     }
     put("client_cpu", report.client_cpu_seconds);
-    put("resumed", report.resumed as f64);
+    if report.kind == Kind::Handshakes {
+        put("resumed", report.resumed as f64);
+    }
     if let Some(quic) = &report.quic {
         put("packets_per_ack", quic.packets_per_ack);
         put("ack_frequency", quic.ack_frequency_frames as f64);

@@ -38,7 +38,7 @@ impl Observe {
 
 /// For strace or perf to attach, and to write down what they saw.
 const ATTACH: Duration = Duration::from_secs(10);
-const WRITE_DOWN: Duration = Duration::from_secs(60);
+const WRITE_DOWN: Duration = Duration::from_secs(120);
 /// Between two looks at memory, which cost the kernel a walk through it.
 const MEMORY_LOOK: Duration = Duration::from_millis(200);
 /// Samples a second of CPU time. Odd, so as not to run in step with timers.
@@ -133,7 +133,7 @@ impl Observer {
                         .with_context(|| format!("strace's table is empty; its log: {log}"));
                 }
                 let mut script = Command::new("perf");
-                script.args(["script", "-F", "comm,ip,sym,dso", "-i"]).arg(&file);
+                script.args(["script", "--no-inline", "-F", "comm,ip,sym,dso", "-i"]).arg(&file);
                 let finished = process::finish(process::group(script), WRITE_DOWN, || Ok(()))?;
                 profile::shares(&finished.stdout)
                     .with_context(|| format!("perf took no samples; it says: {} {log}", finished.stderr))

@@ -152,7 +152,10 @@ pub(crate) fn finish(
     patience: Duration,
     mut meanwhile: impl FnMut() -> Result<()>,
 ) -> Result<Finished> {
-    let name = command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
+    // Of `ip netns exec NAME taskset -c CORE PROGRAM …` the program.
+    let words: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let name = words.iter().skip(6).take(3).cloned().collect::<Vec<_>>().join(" ");
+    let name = if name.is_empty() { command.get_program().to_string_lossy().into_owned() } else { name };
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
     let mut child = Killed(command.spawn().with_context(|| format!("cannot start {name}"))?);

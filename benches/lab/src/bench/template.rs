@@ -52,7 +52,8 @@ impl Values {
 }
 
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+    text.starts_with(|first: char| first.is_ascii_uppercase())
+        && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 #[cfg(test)]
@@ -70,6 +71,13 @@ mod tests {
     fn placeholders_are_replaced_and_other_at_signs_stay() {
         assert_eq!(values().expand("quic4@@ADDRESS@:@PORT@;", "x").unwrap(), "quic4@127.0.0.1:443;");
         assert_eq!(values().expand("me@example.net @ \"@type\": a@b", "x").unwrap(), "me@example.net @ \"@type\": a@b");
+    }
+
+    #[test]
+    fn a_placeholders_name_may_have_digits() {
+        let mut values = values();
+        values.set("H3", "#");
+        assert_eq!(values.expand("@H3@listen", "x").unwrap(), "#listen");
     }
 
     #[test]

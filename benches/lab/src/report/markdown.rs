@@ -171,7 +171,7 @@ fn asides(results: &Results, heading: &str) -> String {
         let _ = writeln!(text, "- void: {}, {}, round {}: {why}", run.contender, run.case, run.round);
     }
     let mut clients = BTreeSet::new();
-    for run in &results.runs {
+    for run in results.runs.iter().filter(|run| !run.client.is_empty()) {
         if clients.insert((&run.case, &run.client)) && clients.len() <= 40 {
             let _ = writeln!(text, "- client of {}: `{}`", run.case, run.client);
         }

@@ -180,7 +180,9 @@ async fn serve_h3(endpoint: quinn::Endpoint, behaviour: Arc<Behaviour>) {
                 tokio::spawn(async move {
                     let (request, mut stream) = resolver.resolve_request().await.ok()?;
                     let mut received = Vec::new();
-                    while let Ok(Some(mut piece)) = stream.recv_data().await {
+                    // An answer to a question half heard.
+                    let hasty = request.uri().path().starts_with("/hasty");
+                    while !hasty && let Ok(Some(mut piece)) = stream.recv_data().await {
                         use bytes::Buf;
                         received.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
                     }
@@ -332,6 +334,12 @@ fn uploads_arrive_whole() {
         let report = server.load(protocol, "upload --path /upload/3000000 --bytes 2999999");
         assert_void(&report, "400");
     }
+}
+
+#[test]
+fn an_upload_that_was_answered_before_it_was_taken_is_not_one() {
+    let report = Server::start().load("h3", "upload --path /hasty/1000 --bytes 3000000");
+    assert_void(&report, "");
 }
 
 #[test]

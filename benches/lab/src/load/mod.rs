@@ -16,7 +16,7 @@ mod wire;
 
 pub(crate) use arguments::Arguments;
 use arguments::Protocol;
-use report::LoadReport;
+pub(crate) use report::LoadReport;
 use std::process::ExitCode;
 
 /// Loads, and prints the report. Fails only if there is none.

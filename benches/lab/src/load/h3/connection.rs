@@ -77,6 +77,10 @@ struct Exchange {
     head_written: usize,
     body_written: u64,
     finished: bool,
+    /// The server has all of the request.
+    acknowledged: bool,
+    /// The response to an upload that is not acknowledged yet.
+    answer: Option<Answer>,
 }
 
 impl Connection {
@@ -182,7 +186,8 @@ impl Connection {
             Event::Stream(StreamEvent::Readable { id }) => self.readable.push(id),
             Event::Stream(StreamEvent::Writable { id }) => self.writable.push(id),
             Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => self.open(common),
-            // The server may refuse the rest of a body; the response tells what became of it.
+            Event::Stream(StreamEvent::Finished { id }) => self.acknowledged(id, happened),
+            Event::Stream(StreamEvent::Stopped { id, error_code }) => self.stopped(id, error_code, common, happened),
             Event::Stream(_) | Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
         }
     }
@@ -220,6 +225,8 @@ impl Connection {
                 head_written: 0,
                 body_written: 0,
                 finished: false,
+                acknowledged: false,
+                answer: None,
             };
             self.exchanges.insert(id, exchange);
             self.writable.push(id);
@@ -259,12 +266,36 @@ impl Connection {
         };
         match result {
             Ok(()) | Err(WriteError::Blocked) => {}
-            // STOP_SENDING with no error: the response counts, and comes or does not.
-            Err(WriteError::Stopped(H3_NO_ERROR)) => exchange.finished = true,
+            Err(WriteError::Stopped(code)) => self.stopped(id, code, common, happened),
             Err(error) => {
                 let token = exchange.token;
                 self.end(id, token, Err(format!("sending: {error}")), happened);
             }
+        }
+    }
+
+    /// The server has all of a request: only then has an upload been taken, whatever was answered before.
+    fn acknowledged(&mut self, id: StreamId, happened: &mut Vec<Happening>) {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        exchange.acknowledged = true;
+        if let Some(answer) = exchange.answer.take() {
+            let token = exchange.token;
+            self.end(id, token, Ok(answer), happened);
+        }
+    }
+
+    /// The server wants no more of a request. Without a body that is its right: the response counts.
+    fn stopped(&mut self, id: StreamId, code: VarInt, common: &Common, happened: &mut Vec<Happening>) {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        exchange.finished = true;
+        if common.body > 0 {
+            let token = exchange.token;
+            self.end(
+                id,
+                token,
+                Err(format!("the server stopped the upload with code {:#x}", code.into_inner())),
+                happened,
+            );
         }
     }
 
@@ -301,7 +332,6 @@ impl Connection {
             Ok(End::More | End::Stopped) => {}
             Ok(End::Finished) => {
                 let first_byte = exchange.first_byte.unwrap_or(now);
-                let unsent = !exchange.finished;
                 let response = std::mem::take(&mut exchange.response);
                 let result = response.finish().map(|(head, body)| Answer {
                     status: head.status,
@@ -310,11 +340,13 @@ impl Connection {
                     first_byte,
                     finished: now,
                 });
-                if unsent {
-                    // An answer before the whole question: the rest is of no use.
-                    let _ = self.quic.send_stream(id).reset(H3_NO_ERROR);
+                match result {
+                    Ok(_) if !exchange.finished => {
+                        self.end(id, token, Err("a response before the whole request".into()), happened);
+                    }
+                    Ok(answer) if common.body > 0 && !exchange.acknowledged => exchange.answer = Some(answer),
+                    result => self.end(id, token, result, happened),
                 }
-                self.end(id, token, result, happened);
             }
             Err(Broken::Reset(H3_REQUEST_REJECTED)) => {
                 self.exchanges.remove(&id);

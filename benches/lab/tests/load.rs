@@ -1,4 +1,5 @@
 //! The load generator, as the bench runs it, against servers in this process that behave, stall, lie or die.
+#![cfg(test)]
 
 use bytes::Bytes;
 use quinn::{TransportConfig, crypto::rustls::QuicServerConfig};
@@ -62,7 +63,7 @@ impl Behaviour {
         drop(gate);
         let (behaviour, length) = path.rsplit_once('/').unwrap_or_default();
         let length = length.parse().unwrap_or(1000);
-        let mut body: Vec<u8> = (0..length).map(|index| (index / 3) as u8).collect();
+        let mut body: Vec<u8> = (0..length).map(|index| (index / 3).to_le_bytes()[0]).collect();
         let mut status = 200;
         match behaviour {
             "/truncated" if number > 1 => body.truncate(length / 2),
@@ -266,6 +267,7 @@ fn ack_thresholds_are_exact() {
         assert_stands(&report, 1);
         let ratio = number(&report, "/quic/packets_per_ack");
         assert!((ratio / threshold - 1.0).abs() < 0.05, "{ratio} instead of {threshold}: {report:#}");
+        assert_eq!(report["quic"]["threshold_held"], true);
         assert!(number(&report, "/quic/packets_received") > 20_000.0);
     }
 }
@@ -277,12 +279,12 @@ fn ack_frequency_is_obeyed_under_auto_and_not_announced_under_an_exact_threshold
     let mut transport = TransportConfig::default();
     transport.ack_frequency_config(Some(frequency));
     let server = Server::with(transport);
-    let load = "download --path /right/20000000 --warmup 1";
-    let obeyed = server.load("h3", &format!("{load} --ack-threshold auto"));
+    let load = "download --path /right/20000000";
+    let obeyed = server.load("h3", &format!("{load} --warmup 1 --ack-threshold auto"));
     assert_stands(&obeyed, 1);
     let ratio = number(&obeyed, "/quic/packets_per_ack");
     assert!((27.0..33.0).contains(&ratio), "{ratio}: {obeyed:#}");
-    let own = server.load("h3", &format!("{load} --ack-threshold 2 --warmup 0"));
+    let own = server.load("h3", &format!("{load} --warmup 0 --ack-threshold 2"));
     assert_stands(&own, 1);
     let ratio = number(&own, "/quic/packets_per_ack");
     assert!((1.9..2.1).contains(&ratio), "{ratio}: {own:#}");

@@ -301,19 +301,21 @@ impl Connection {
 
     fn read(&mut self, id: StreamId, now: Instant, common: &mut Common, happened: &mut Vec<Happening>) {
         if let Some(stream) = self.unidirectional.get_mut(&id) {
-            match consume(&mut self.quic, id, |bytes| {
-                stream.receive(bytes).map(|go| if go { Take::Stop } else { Take::On })
-            }) {
-                Ok(End::Stopped) => {
-                    self.readable.push(id);
-                    happened.push(Happening::Draining { slot: self.slot });
-                }
-                Ok(End::More) => {}
-                // Its critical streams may not end (RFC 9114 §6.2.1); a server that does is on its way out anyway.
-                Ok(End::Finished) | Err(Broken::Reset(_)) => {
+            let mut goaway = None;
+            let outcome = consume(&mut self.quic, id, |bytes| {
+                goaway = stream.receive(bytes)?.or(goaway);
+                Ok(())
+            });
+            match outcome {
+                Ok(false) => {}
+                // A server that ends a critical stream (RFC 9114 §6.2.1) is on its way out.
+                Ok(true) | Err(Broken::Reset(_)) => {
                     self.unidirectional.remove(&id);
                 }
                 Err(Broken::Wrong(reason)) => self.lose(reason, happened),
+            }
+            if let Some(first) = goaway {
+                self.go(first, happened);
             }
             return;
         }
@@ -325,12 +327,12 @@ impl Connection {
                 first_byte.get_or_insert(now);
                 common.body_received += body;
             }
-            Ok(Take::On)
+            Ok(())
         });
         let token = exchange.token;
         match outcome {
-            Ok(End::More | End::Stopped) => {}
-            Ok(End::Finished) => {
+            Ok(false) => {}
+            Ok(true) => {
                 let first_byte = exchange.first_byte.unwrap_or(now);
                 let response = std::mem::take(&mut exchange.response);
                 let result = response.finish().map(|(head, body)| Answer {
@@ -364,6 +366,14 @@ impl Connection {
         }
     }
 
+    /// The server takes no requests on streams from `first` on (RFC 9114 §5.2).
+    fn go(&mut self, first: u64, happened: &mut Vec<Happening>) {
+        happened.push(Happening::Draining { slot: self.slot });
+        happened.extend(self.waiting.drain(..).map(|token| Happening::Refused { token }));
+        let untouched = self.exchanges.extract_if(|id, _| u64::from(VarInt::from(*id)) >= first);
+        happened.extend(untouched.map(|(_, exchange)| Happening::Refused { token: exchange.token }));
+    }
+
     fn end(&mut self, id: StreamId, token: usize, result: Result<Answer, String>, happened: &mut Vec<Happening>) {
         if result.is_err() {
             // The rest of it shall not take part in what follows. Either side may be closed already.
@@ -384,38 +394,26 @@ impl Connection {
     }
 }
 
-/// Whether more is wanted at once.
-enum Take {
-    On,
-    Stop,
-}
-
-/// How reading ended.
-enum End {
-    More,
-    Stopped,
-    Finished,
-}
-
+/// How reading broke off.
 enum Broken {
     Reset(VarInt),
     Wrong(String),
 }
 
-/// Hands what there is on a stream to `take`, in order.
-fn consume(quic: &mut Quic, id: StreamId, mut take: impl FnMut(&[u8]) -> Result<Take, String>) -> Result<End, Broken> {
+/// Hands what there is on a stream to `take`, in order; whether it ended.
+fn consume(quic: &mut Quic, id: StreamId, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<bool, Broken> {
     let mut stream = quic.recv_stream(id);
     // A stream that is closed has nothing more to say.
-    let Ok(mut chunks) = stream.read(true) else { return Ok(End::More) };
+    let Ok(mut chunks) = stream.read(true) else { return Ok(false) };
     let outcome = loop {
         match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => match take(&chunk.bytes) {
-                Ok(Take::On) => {}
-                Ok(Take::Stop) => break Ok(End::Stopped),
-                Err(reason) => break Err(Broken::Wrong(reason)),
-            },
-            Ok(None) => break Ok(End::Finished),
-            Err(ReadError::Blocked) => break Ok(End::More),
+            Ok(Some(chunk)) => {
+                if let Err(reason) = take(&chunk.bytes) {
+                    break Err(Broken::Wrong(reason));
+                }
+            }
+            Ok(None) => break Ok(true),
+            Err(ReadError::Blocked) => break Ok(false),
             Err(ReadError::Reset(code)) => break Err(Broken::Reset(code)),
         }
     };

@@ -63,7 +63,7 @@ impl Behaviour {
         drop(gate);
         let (behaviour, length) = path.rsplit_once('/').unwrap_or_default();
         let length = length.parse().unwrap_or(1000);
-        let mut body: Vec<u8> = (0..length).map(|index| (index / 3).to_le_bytes()[0]).collect();
+        let mut body: Vec<u8> = (0..length).map(|index: usize| (index / 3).to_le_bytes()[0]).collect();
         let mut status = 200;
         match behaviour {
             "/truncated" if number > 1 => body.truncate(length / 2),

@@ -94,6 +94,8 @@ pub(crate) struct Lab {
     machine: Machine,
     own: PathBuf,
     h2load: Option<PathBuf>,
+    /// All that can take part, and those that do, variants included.
+    found: Vec<Present>,
     present: Vec<Present>,
     origin: Present,
     skipped: Vec<Skipped>,
@@ -151,6 +153,7 @@ impl Lab {
             machine,
             own,
             h2load,
+            found: present.clone(),
             present,
             origin,
             skipped,
@@ -162,17 +165,19 @@ impl Lab {
         })
     }
 
-    /// Adds variants of litequic, by name and what is added to its configuration.
+    /// From now on these variants of litequic take part as well, and no others; one that is called like a contender is it.
     pub(crate) fn vary(&mut self, variants: &[Variant]) {
-        let Some(litequic) = self.present.iter().find(|present| present.contender.name == "litequic") else { return };
-        let vary = |variant: &Variant| {
-            let Present { contender, program, version } = litequic.clone();
-            let contender = Contender { name: variant.name.clone(), extra: variant.extra.clone(), ..contender };
-            Present { contender, program, version }
-        };
-        let varied: Vec<Present> = variants.iter().map(vary).collect();
-        self.present.retain(|present| !variants.iter().any(|variant| variant.name == present.contender.name));
-        self.present.extend(varied);
+        self.present.clone_from(&self.found);
+        let Some(litequic) = self.found.iter().find(|present| present.contender.name == "litequic") else { return };
+        for variant in variants {
+            let mut varied = litequic.clone();
+            varied.contender.name.clone_from(&variant.name);
+            varied.contender.extra.clone_from(&variant.extra);
+            match self.present.iter_mut().find(|present| present.contender.name == variant.name) {
+                Some(present) => *present = varied,
+                None => self.present.push(varied),
+            }
+        }
     }
 
     /// What it was told.
@@ -263,8 +268,8 @@ impl Lab {
         if task.load.generator == Generator::H2load && self.h2load.is_none() {
             return Some("h2load is not installed".to_owned());
         }
-        let program_ = task.observe.program()?;
-        program(program_, &self.options).is_none().then(|| format!("{program_} is not installed"))
+        let tool = task.observe.program()?;
+        program(tool, &self.options).is_none().then(|| format!("{tool} is not installed"))
     }
 
     /// A contender's turn at a task: tries until one was quiet.

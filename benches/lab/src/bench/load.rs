@@ -157,7 +157,7 @@ impl Load {
         put("--name", "localhost".to_owned());
         put("--ca", target.certificate.display().to_string());
         put("--connections", self.connections.to_string());
-        // HTTP/1.1 has one request at a time: as many connections as there would be streams are its equal.
+        // HTTP/1.1 has one request at a time on a connection.
         put("--streams", if h1 { 1 } else { self.streams }.to_string());
         match (self.kind, self.amount) {
             (Kind::Idle, Amount::Requests(_)) => {}

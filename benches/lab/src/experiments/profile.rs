@@ -2,7 +2,7 @@
 
 use super::{Experiment, acks, large, no_variants, task};
 use crate::{
-    bench::{Observe, Task, load::Generator, options::Options},
+    bench::{Observe, Task, contender::Kind, load::Generator, options::Options},
     report::Per,
 };
 
@@ -22,7 +22,8 @@ fn tasks(options: &Options) -> Vec<Task> {
             let generator = Generator::own(threshold);
             let mut task = task("large bodies", &acks(&generator), Per::Gigabyte, false, large(options, 8, generator));
             task.observe = Observe::Profile;
-            // Nobody can be without it who does anything.
+            // Over HTTP/1.1 client and origin cannot be told apart: both are TCP.
+            task.kinds = vec![Kind::H3];
             task.case.primary = "share/sending".to_owned();
             task
         })

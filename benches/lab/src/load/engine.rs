@@ -1,14 +1,14 @@
 //! Runs a load over a wire: connects, warms up, measures, and says what voids it. Knows no protocol.
 
 use super::{
-    arguments::{Arguments, Kind, Protocol, Switch},
+    arguments::{Arguments, Kind},
     check::Expected,
     pace::{Next, Pace},
-    report::{LoadReport, Quic},
+    report::LoadReport,
+    summary::{self, Measured, Void, cpu_time},
     tally::Tally,
-    wire::{Counts, Happening, Wire},
+    wire::{Happening, Wire},
 };
-use nix::time::{ClockId, clock_gettime};
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
@@ -36,6 +36,9 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         arguments,
         wire,
         slots: vec![Slot::Empty; slots],
+        connecting: 0,
+        alive: 0,
+        draining: Vec::new(),
         streams,
         under_way: vec![None; slots * streams],
         running: 0,
@@ -49,7 +52,8 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         progress: (0, now),
     };
     let outcome = engine.phases();
-    engine.report(outcome)
+    let unanswered = engine.under_way.iter().flatten().count() as u64;
+    summary::report(arguments, outcome, engine.tally, &engine.expected, unanswered, engine.reconnects)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +66,21 @@ enum Slot {
     Draining,
 }
 
+impl Slot {
+    fn is_connecting(self) -> bool {
+        matches!(self, Self::Connecting(_))
+    }
+}
+
 struct Engine<'a, W> {
     arguments: &'a Arguments,
     wire: W,
     slots: Vec<Slot>,
+    /// How many of them are connecting, and how many are not empty.
+    connecting: usize,
+    alive: usize,
+    /// Those that the server winds up.
+    draining: Vec<usize>,
     streams: usize,
     /// By token: the intended start of the request under way.
     under_way: Vec<Option<Instant>>,
@@ -82,28 +97,6 @@ struct Engine<'a, W> {
     deadline: Instant,
     /// The wire's progress, and when it was last seen to grow.
     progress: (u64, Instant),
-}
-
-/// The bounds of the measured part.
-struct Measured {
-    start: Instant,
-    end: Instant,
-    cpu: Duration,
-    counts: Counts,
-    warmup: u64,
-}
-
-/// Why a run ended before its end.
-struct Void {
-    reason: String,
-    /// What had been measured until then.
-    measured: Option<Measured>,
-}
-
-impl From<String> for Void {
-    fn from(reason: String) -> Self {
-        Self { reason, measured: None }
-    }
 }
 
 impl<W: Wire> Engine<'_, W> {
@@ -147,7 +140,7 @@ impl<W: Wire> Engine<'_, W> {
         };
         match outcome {
             Ok(()) => Ok(measured),
-            Err(reason) => Err(Void { reason, measured: Some(measured) }),
+            Err(reason) => Err(Void { reason, measured: Some(Box::new(measured)) }),
         }
     }
 
@@ -164,12 +157,11 @@ impl<W: Wire> Engine<'_, W> {
     fn connect_all(&mut self) -> Result<(), String> {
         let mut next = 0;
         loop {
-            let connecting = self.slots.iter().filter(|slot| matches!(slot, Slot::Connecting(_))).count();
-            if next == self.slots.len() && connecting == 0 {
+            if next == self.slots.len() && self.connecting == 0 {
                 break;
             }
             let now = Instant::now();
-            for _ in connecting..CONNECTING_AT_ONCE.min(connecting + self.slots.len() - next) {
+            while next < self.slots.len() && self.connecting < CONNECTING_AT_ONCE {
                 self.connect(next, now, now);
                 next += 1;
             }
@@ -217,7 +209,7 @@ impl<W: Wire> Engine<'_, W> {
             if self.running == 0 && done {
                 return Ok(());
             }
-            if self.slots.iter().all(|slot| *slot == Slot::Empty) {
+            if self.alive == 0 {
                 return Err(self.first_error("every connection was lost"));
             }
             self.turn(until)?;
@@ -330,22 +322,25 @@ impl<W: Wire> Engine<'_, W> {
 
     /// Opens anew what the server has wound up, once nothing is under way there.
     fn reconnect(&mut self) {
-        for slot in 0..self.slots.len() {
+        for slot in std::mem::take(&mut self.draining) {
             let tokens = slot * self.streams..(slot + 1) * self.streams;
-            if self.slots.get(slot) == Some(&Slot::Draining)
-                && self.under_way.get(tokens).is_some_and(|requests| requests.iter().all(Option::is_none))
-            {
-                let now = Instant::now();
-                self.wire.close(slot, now);
-                self.reconnects += 1;
-                self.connect(slot, now, now);
+            if self.slots.get(slot) != Some(&Slot::Draining) {
+                continue;
             }
+            if self.under_way.get(tokens).is_some_and(|requests| requests.iter().any(Option::is_some)) {
+                self.draining.push(slot);
+                continue;
+            }
+            let now = Instant::now();
+            self.wire.close(slot, now);
+            self.reconnects += 1;
+            self.connect(slot, now, now);
         }
     }
 
     /// Waits for the wire, and sees to the deadlines.
     fn turn(&mut self, until: Instant) -> Result<(), String> {
-        let waits = self.running > 0 || self.slots.iter().any(|slot| matches!(slot, Slot::Connecting(_)));
+        let waits = self.running > 0 || self.connecting > 0;
         self.wire.turn(until, &mut self.happened).map_err(|error| format!("the client's socket: {error}"))?;
         let now = Instant::now();
         let progress = self.wire.progress();
@@ -382,6 +377,7 @@ impl<W: Wire> Engine<'_, W> {
             }
             Happening::Draining { slot } => {
                 self.set(slot, Slot::Draining);
+                self.draining.push(slot);
                 self.forget_free(slot);
             }
             Happening::Lost { slot, reason } => {
@@ -413,7 +409,10 @@ impl<W: Wire> Engine<'_, W> {
 
     fn set(&mut self, slot: usize, state: Slot) {
         if let Some(place) = self.slots.get_mut(slot) {
-            *place = state;
+            let before = std::mem::replace(place, state);
+            self.alive = self.alive + usize::from(state != Slot::Empty) - usize::from(before != Slot::Empty);
+            self.connecting =
+                self.connecting + usize::from(state.is_connecting()) - usize::from(before.is_connecting());
         }
     }
 
@@ -423,111 +422,4 @@ impl<W: Wire> Engine<'_, W> {
             None => reason.to_owned(),
         }
     }
-
-    fn report(self, outcome: Result<Measured, Void>) -> LoadReport {
-        let Self { arguments, tally, expected, under_way, .. } = self;
-        let (measured, mut void) = match outcome {
-            Ok(measured) => (Some(measured), None),
-            Err(void) => (void.measured, Some(void.reason)),
-        };
-        // What was still under way when the run broke off was not answered.
-        let unanswered = under_way.iter().flatten().count() as u64;
-        let failed = tally.failed + unanswered;
-        if void.is_none() && failed > 0 {
-            let first = tally.errors.first().map_or("no answer", String::as_str);
-            void = Some(format!("{failed} failed: {first}"));
-        }
-        if void.is_none() && tally.ok == 0 {
-            void = Some("nothing was measured".into());
-        }
-        let measured = measured.unwrap_or_else(|| {
-            let now = Instant::now();
-            Measured { start: now, end: now, cpu: Duration::ZERO, counts: Counts::default(), warmup: 0 }
-        });
-        let wall = measured.end.saturating_duration_since(measured.start).as_secs_f64();
-        let per_second = |count: f64| if wall > 0.0 { count / wall } else { 0.0 };
-        let Counts { body_received, body_sent, handshakes, resumed, quic } = measured.counts;
-        let is_h3 = arguments.protocol == Protocol::H3;
-        let downloads = matches!(arguments.kind, Kind::Download | Kind::Small | Kind::Idle);
-        LoadReport {
-            void,
-            kind: arguments.kind,
-            protocol: arguments.protocol,
-            connections: arguments.connections,
-            streams: arguments.streams,
-            ack_threshold: is_h3.then(|| arguments.ack_threshold.to_string()),
-            gro: is_h3.then_some(arguments.gro == Switch::On),
-            requests_ok: tally.ok,
-            requests_failed: failed,
-            warmup_requests: measured.warmup,
-            reconnects: self.reconnects,
-            body_bytes_received: body_received,
-            body_bytes_sent: body_sent,
-            body_bytes_verified: tally.bytes_verified,
-            verified_against: match arguments.expect_hash {
-                Some(_) => "given",
-                None if downloads => "first",
-                None => "none",
-            }
-            .into(),
-            body_crc32: expected.hash().map(|hash| format!("{hash:08x}")),
-            wall_seconds: wall,
-            client_cpu_seconds: measured.cpu.as_secs_f64(),
-            requests_per_second: per_second(tally.ok as f64),
-            body_mbit_per_second: per_second((body_received + body_sent) as f64 * 8e-6),
-            latency: tally.latency(arguments.rate.is_some()),
-            first_byte: tally.first_byte(arguments.rate.is_some()),
-            ttlb_seconds: wall,
-            handshakes,
-            resumed,
-            handshakes_per_second: (arguments.kind == Kind::Handshakes).then(|| per_second(tally.ok as f64)),
-            errors: tally.errors,
-            quic,
-        }
-    }
-}
-
-impl Counts {
-    /// What came since `before`.
-    fn since(self, before: &Self) -> Self {
-        Self {
-            body_received: self.body_received - before.body_received,
-            body_sent: self.body_sent - before.body_sent,
-            handshakes: self.handshakes - before.handshakes,
-            resumed: self.resumed.saturating_sub(before.resumed),
-            quic: self.quic.map(|quic| quic.since(&before.quic.clone().unwrap_or_default())),
-        }
-    }
-}
-
-impl Quic {
-    /// What came since `before`; what is no counter stays.
-    fn since(self, before: &Self) -> Self {
-        let packets_received = self.packets_received - before.packets_received;
-        let ack_packets_sent = self.ack_packets_sent - before.ack_packets_sent;
-        Self {
-            packets_received,
-            ack_packets_sent,
-            ack_frames: self.ack_frames - before.ack_frames,
-            packets_per_ack: packets_received as f64 / ack_packets_sent.max(1) as f64,
-            ack_frequency_frames: self.ack_frequency_frames - before.ack_frequency_frames,
-            packets_missing: self.packets_missing.saturating_sub(before.packets_missing),
-            packets_sent: self.packets_sent - before.packets_sent,
-            packets_lost: self.packets_lost - before.packets_lost,
-            datagrams_received: self.datagrams_received - before.datagrams_received,
-            datagrams_sent: self.datagrams_sent - before.datagrams_sent,
-            gro_batches: self.gro_batches - before.gro_batches,
-            receive_calls: self.receive_calls - before.receive_calls,
-            send_calls: self.send_calls - before.send_calls,
-            sends_dropped: self.sends_dropped - before.sends_dropped,
-            receive_buffer: self.receive_buffer,
-            mtu: self.mtu,
-            connections_lost: self.connections_lost - before.connections_lost,
-        }
-    }
-}
-
-/// CPU time of this process so far.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }

@@ -10,6 +10,7 @@ mod h3;
 mod pace;
 mod poller;
 mod report;
+mod summary;
 mod tally;
 mod tls;
 mod wire;

@@ -92,6 +92,9 @@ pub(crate) struct Quic {
     pub(crate) ack_frames: u64,
     /// `packets_received / ack_packets_sent`: the threshold as it was, to hold against the one asked for.
     pub(crate) packets_per_ack: f64,
+    /// Whether that is within 5 % of an exact threshold; `null` with `auto`. Only a transfer to the client that is long,
+    /// and not limited to fewer packets in flight, can hold one.
+    pub(crate) threshold_held: Option<bool>,
     /// ACK_FREQUENCY frames received.
     pub(crate) ack_frequency_frames: u64,
     /// 1-RTT packet numbers of the server that never came: lost on the way, or skipped on purpose.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// Messages that a report keeps.
 const ERRORS_KEPT: usize = 10;
 
-/// A request longer than this counts as this long. No deadline is longer.
-const LONGEST: Duration = Duration::from_secs(86_400);
+/// A request longer than this counts as this long, microseconds: a day. No deadline is longer.
+const LONGEST: u64 = 86_400_000_000;
 
 /// Significant digits of a latency.
 const DIGITS: u8 = 3;
@@ -28,7 +28,7 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new() -> Self {
         #[expect(clippy::expect_used, reason = "the bounds are constants that hdrhistogram takes")]
-        let histogram = || Histogram::new_with_max(LONGEST.as_micros() as u64, DIGITS).expect("bounds");
+        let histogram = || Histogram::new_with_max(LONGEST, DIGITS).expect("bounds");
         Self {
             ok: 0,
             failed: 0,

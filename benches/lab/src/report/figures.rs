@@ -83,7 +83,10 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "ack_frequency" => "ACK_FREQUENCY frames".to_owned(),
         "missing" => "packets missing".to_owned(),
         "origin_cpu" => "origin's CPU".to_owned(),
-        other => other.to_owned(),
+        other => match other.strip_prefix("share/") {
+            Some(part) => format!("{part}, % of samples"),
+            None => other.to_owned(),
+        },
     }
 }
 

@@ -53,11 +53,10 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
     let titles: Vec<String> = others.iter().map(|figure| title(figure, case.per)).collect();
     let _ = writeln!(
         text,
-        "| contender | {} | min–max | to {} | {}{}",
+        "| contender | {} | min–max | to {} |{}",
         title(&case.primary, case.per),
         results.reference,
-        titles.join(" | "),
-        if titles.is_empty() { "" } else { " |" }
+        if titles.is_empty() { String::new() } else { format!(" {} |", titles.join(" | ")) }
     );
     let _ = writeln!(text, "|---|{}", "---:|".repeat(3 + others.len()));
     let mut doubts = Vec::new();

@@ -91,7 +91,8 @@ fn bars(caption: &str, what: &str, cases: &[&Case], series: &[Series]) -> Result
             let near = x.round();
             let case =
                 cases.iter().enumerate().find(|(at, _)| (*at as f64 - near).abs() < 1e-9 && (x - near).abs() < 1e-6);
-            case.map(|(_, case)| case.name.clone()).unwrap_or_default()
+            case.map(|(_, case)| case.name.trim_start_matches(&case.group).trim_start_matches(", ").to_owned())
+                .unwrap_or_default()
         };
         chart
             .configure_mesh()

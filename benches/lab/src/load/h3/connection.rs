@@ -77,6 +77,10 @@ struct Exchange {
     head_written: usize,
     body_written: u64,
     finished: bool,
+    /// The server has all of the request.
+    acknowledged: bool,
+    /// The response to an upload that is not acknowledged yet.
+    answer: Option<Answer>,
 }
 
 impl Connection {
@@ -182,7 +186,8 @@ impl Connection {
             Event::Stream(StreamEvent::Readable { id }) => self.readable.push(id),
             Event::Stream(StreamEvent::Writable { id }) => self.writable.push(id),
             Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => self.open(common),
-            // The server may refuse the rest of a body; the response tells what became of it.
+            Event::Stream(StreamEvent::Finished { id }) => self.acknowledged(id, happened),
+            Event::Stream(StreamEvent::Stopped { id, error_code }) => self.stopped(id, error_code, common, happened),
             Event::Stream(_) | Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
         }
     }
@@ -220,6 +225,8 @@ impl Connection {
                 head_written: 0,
                 body_written: 0,
                 finished: false,
+                acknowledged: false,
+                answer: None,
             };
             self.exchanges.insert(id, exchange);
             self.writable.push(id);
@@ -259,8 +266,7 @@ impl Connection {
         };
         match result {
             Ok(()) | Err(WriteError::Blocked) => {}
-            // STOP_SENDING with no error: the response counts, and comes or does not.
-            Err(WriteError::Stopped(H3_NO_ERROR)) => exchange.finished = true,
+            Err(WriteError::Stopped(code)) => self.stopped(id, code, common, happened),
             Err(error) => {
                 let token = exchange.token;
                 self.end(id, token, Err(format!("sending: {error}")), happened);
@@ -268,21 +274,48 @@ impl Connection {
         }
     }
 
+    /// The server has all of a request: only then has an upload been taken, whatever was answered before.
+    fn acknowledged(&mut self, id: StreamId, happened: &mut Vec<Happening>) {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        exchange.acknowledged = true;
+        if let Some(answer) = exchange.answer.take() {
+            let token = exchange.token;
+            self.end(id, token, Ok(answer), happened);
+        }
+    }
+
+    /// The server wants no more of a request. Without a body that is its right: the response counts.
+    fn stopped(&mut self, id: StreamId, code: VarInt, common: &Common, happened: &mut Vec<Happening>) {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        exchange.finished = true;
+        if common.body > 0 {
+            let token = exchange.token;
+            self.end(
+                id,
+                token,
+                Err(format!("the server stopped the upload with code {:#x}", code.into_inner())),
+                happened,
+            );
+        }
+    }
+
     fn read(&mut self, id: StreamId, now: Instant, common: &mut Common, happened: &mut Vec<Happening>) {
         if let Some(stream) = self.unidirectional.get_mut(&id) {
-            match consume(&mut self.quic, id, |bytes| {
-                stream.receive(bytes).map(|go| if go { Take::Stop } else { Take::On })
-            }) {
-                Ok(End::Stopped) => {
-                    self.readable.push(id);
-                    happened.push(Happening::Draining { slot: self.slot });
-                }
-                Ok(End::More) => {}
-                // Its critical streams may not end (RFC 9114 §6.2.1); a server that does is on its way out anyway.
-                Ok(End::Finished) | Err(Broken::Reset(_)) => {
+            let mut goaway = None;
+            let outcome = consume(&mut self.quic, id, |bytes| {
+                goaway = stream.receive(bytes)?.or(goaway);
+                Ok(())
+            });
+            match outcome {
+                Ok(false) => {}
+                // A server that ends a critical stream (RFC 9114 §6.2.1) is on its way out.
+                Ok(true) | Err(Broken::Reset(_)) => {
                     self.unidirectional.remove(&id);
                 }
                 Err(Broken::Wrong(reason)) => self.lose(reason, happened),
+            }
+            if let Some(first) = goaway {
+                self.go(first, happened);
             }
             return;
         }
@@ -294,14 +327,13 @@ impl Connection {
                 first_byte.get_or_insert(now);
                 common.body_received += body;
             }
-            Ok(Take::On)
+            Ok(())
         });
         let token = exchange.token;
         match outcome {
-            Ok(End::More | End::Stopped) => {}
-            Ok(End::Finished) => {
+            Ok(false) => {}
+            Ok(true) => {
                 let first_byte = exchange.first_byte.unwrap_or(now);
-                let unsent = !exchange.finished;
                 let response = std::mem::take(&mut exchange.response);
                 let result = response.finish().map(|(head, body)| Answer {
                     status: head.status,
@@ -310,11 +342,13 @@ impl Connection {
                     first_byte,
                     finished: now,
                 });
-                if unsent {
-                    // An answer before the whole question: the rest is of no use.
-                    let _ = self.quic.send_stream(id).reset(H3_NO_ERROR);
+                match result {
+                    Ok(_) if !exchange.finished => {
+                        self.end(id, token, Err("a response before the whole request".into()), happened);
+                    }
+                    Ok(answer) if common.body > 0 && !exchange.acknowledged => exchange.answer = Some(answer),
+                    result => self.end(id, token, result, happened),
                 }
-                self.end(id, token, result, happened);
             }
             Err(Broken::Reset(H3_REQUEST_REJECTED)) => {
                 self.exchanges.remove(&id);
@@ -330,6 +364,14 @@ impl Connection {
             }
             Err(Broken::Wrong(reason)) => self.end(id, token, Err(reason), happened),
         }
+    }
+
+    /// The server takes no requests on streams from `first` on (RFC 9114 §5.2).
+    fn go(&mut self, first: u64, happened: &mut Vec<Happening>) {
+        happened.push(Happening::Draining { slot: self.slot });
+        happened.extend(self.waiting.drain(..).map(|token| Happening::Refused { token }));
+        let untouched = self.exchanges.extract_if(|id, _| u64::from(VarInt::from(*id)) >= first);
+        happened.extend(untouched.map(|(_, exchange)| Happening::Refused { token: exchange.token }));
     }
 
     fn end(&mut self, id: StreamId, token: usize, result: Result<Answer, String>, happened: &mut Vec<Happening>) {
@@ -352,38 +394,26 @@ impl Connection {
     }
 }
 
-/// Whether more is wanted at once.
-enum Take {
-    On,
-    Stop,
-}
-
-/// How reading ended.
-enum End {
-    More,
-    Stopped,
-    Finished,
-}
-
+/// How reading broke off.
 enum Broken {
     Reset(VarInt),
     Wrong(String),
 }
 
-/// Hands what there is on a stream to `take`, in order.
-fn consume(quic: &mut Quic, id: StreamId, mut take: impl FnMut(&[u8]) -> Result<Take, String>) -> Result<End, Broken> {
+/// Hands what there is on a stream to `take`, in order; whether it ended.
+fn consume(quic: &mut Quic, id: StreamId, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<bool, Broken> {
     let mut stream = quic.recv_stream(id);
     // A stream that is closed has nothing more to say.
-    let Ok(mut chunks) = stream.read(true) else { return Ok(End::More) };
+    let Ok(mut chunks) = stream.read(true) else { return Ok(false) };
     let outcome = loop {
         match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => match take(&chunk.bytes) {
-                Ok(Take::On) => {}
-                Ok(Take::Stop) => break Ok(End::Stopped),
-                Err(reason) => break Err(Broken::Wrong(reason)),
-            },
-            Ok(None) => break Ok(End::Finished),
-            Err(ReadError::Blocked) => break Ok(End::More),
+            Ok(Some(chunk)) => {
+                if let Err(reason) = take(&chunk.bytes) {
+                    break Err(Broken::Wrong(reason));
+                }
+            }
+            Ok(None) => break Ok(true),
+            Err(ReadError::Blocked) => break Ok(false),
             Err(ReadError::Reset(code)) => break Err(Broken::Reset(code)),
         }
     };

@@ -239,7 +239,7 @@ mod tests {
             .map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 2).unwrap())
             .collect();
         let mut section = b"\x00\x00\xd9\x54".to_vec();
-        section.push(0x80 | bytes.len() as u8);
+        section.push(0x80 | u8::try_from(bytes.len()).unwrap());
         section.extend(bytes);
         assert_eq!(response(&section), expect(200, Some(1_048_576)));
     }

@@ -167,29 +167,32 @@ pub(super) struct Unidirectional {
 }
 
 impl Unidirectional {
-    /// Takes the stream's next bytes; whether the server asked us to go.
+    /// Takes the stream's next bytes; from which request stream on the server takes no more, if it said so.
     ///
     /// # Errors
     ///
     /// Says what is malformed.
-    pub(super) fn receive(&mut self, mut bytes: &[u8]) -> Result<bool, String> {
+    pub(super) fn receive(&mut self, mut bytes: &[u8]) -> Result<Option<u64>, String> {
         while self.kind.is_none() {
-            let Some((byte, rest)) = bytes.split_first() else { return Ok(false) };
+            let Some((byte, rest)) = bytes.split_first() else { return Ok(None) };
             self.first.push(*byte);
             bytes = rest;
             self.kind = varint::decode(&self.first).map(|(kind, _)| kind);
         }
-        let mut go = false;
+        let mut goaway = None;
         while self.kind == Some(0x00)
             && let Some(piece) = self.frames.next(&mut bytes)?
         {
             match piece {
                 Piece::Whole(SETTINGS, _) if !self.settings => self.settings = true,
-                Piece::Whole(GOAWAY, _) if self.settings => go = true,
+                Piece::Whole(GOAWAY, identifier) if self.settings => {
+                    let (identifier, _) = varint::decode(&identifier).ok_or("GOAWAY without an identifier")?;
+                    goaway = Some(identifier);
+                }
                 Piece::Data(_) | Piece::Whole(..) => return Err("a frame out of place on the control stream".into()),
             }
         }
-        Ok(go)
+        Ok(goaway)
     }
 }
 
@@ -246,11 +249,11 @@ mod tests {
     #[test]
     fn goaway_is_seen_on_the_control_stream_alone() {
         let mut control = Unidirectional::default();
-        assert_eq!(control.receive(b"\x00\x04\x00"), Ok(false));
-        assert_eq!(control.receive(b"\x07\x01"), Ok(false));
-        assert_eq!(control.receive(b"\x04"), Ok(true));
+        assert_eq!(control.receive(b"\x00\x04\x00"), Ok(None));
+        assert_eq!(control.receive(b"\x07\x01"), Ok(None));
+        assert_eq!(control.receive(b"\x04"), Ok(Some(4)));
         let mut encoder = Unidirectional::default();
-        assert_eq!(encoder.receive(b"\x02\x07\x01\x04"), Ok(false));
+        assert_eq!(encoder.receive(b"\x02\x07\x01\x04"), Ok(None));
         assert!(Unidirectional::default().receive(b"\x00\x07\x01\x04").is_err(), "SETTINGS come first");
     }
 }

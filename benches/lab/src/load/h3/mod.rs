@@ -83,6 +83,10 @@ impl Client {
                 Kind::Idle => None,
                 _ => Some(arguments.stall.try_into()?),
             });
+        if arguments.kind == Kind::Handshakes {
+            // Probes would cost the server more than the handshake.
+            transport.mtu_discovery_config(None);
+        }
         let count = arguments.sockets.unwrap_or(arguments.connections.min(SOCKETS));
         let poller = Poller::new()?;
         let mut sockets = Vec::new();

@@ -36,12 +36,18 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    match Arguments::parse().command {
+    let outcome = match Arguments::parse().command {
         Command::Load(arguments) => return load::main(&arguments),
-        Command::Experiment(command) => experiments::run(command)?,
-        Command::FloorServer(arguments) => bench::floor::serve(&arguments)?,
-        Command::FloorClient(arguments) => bench::floor::print(&arguments)?,
-        Command::Sink(arguments) => bench::sink::serve(&arguments)?,
-    }
-    Ok(ExitCode::SUCCESS)
+        Command::Experiment(command) => experiments::run(command),
+        Command::FloorServer(arguments) => bench::floor::serve(&arguments),
+        Command::FloorClient(arguments) => bench::floor::print(&arguments),
+        Command::Sink(arguments) => bench::sink::serve(&arguments),
+    };
+    Ok(outcome.map_or_else(
+        |error| {
+            bench::say(&format!("litequic-lab: {error:#}"));
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    ))
 }

@@ -432,24 +432,19 @@ impl Lab {
     /// Waits until a server answers, and rightly.
     fn prove(&self, server: &mut Server, load: &Load, target: &Target) -> Result<()> {
         let arguments = load.command(target, &self.own, None)?;
+        let core = self.options.client_core.to_string();
         let end = Instant::now() + READY;
         loop {
-            server.check()?;
-            let command = process::command(
-                &self.network.client,
-                &self.options.client_core.to_string(),
-                &arguments,
-                &BTreeMap::new(),
-            );
-            let answer = process::finish(command, READY, || Ok(())).and_then(|finished| {
+            let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
+            let answer = process::finish(command, READY, || server.check()).and_then(|finished| {
                 load.outcome(target.kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))
             });
             interrupt::check()?;
+            // Gone: its own word is the better reason.
+            server.check()?;
             match answer {
                 Ok(_) => return Ok(()),
-                Err(error) if Instant::now() > end => {
-                    return Err(error.context(format!("its log: {}", server.quote())));
-                }
+                Err(error) if Instant::now() > end => bail!("no right answer: {error:#}; its log: {}", server.quote()),
                 Err(_) => interrupt::sleep(READY_LOOK)?,
             }
         }

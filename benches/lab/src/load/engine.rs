@@ -59,7 +59,7 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
             engine.wire.close(slot, now);
         }
     }
-    let unanswered = engine.under_way.iter().flatten().count() as u64;
+    let unanswered = (engine.running + engine.connecting) as u64;
     summary::report(arguments, outcome, engine.tally, &engine.expected, unanswered, engine.reconnects)
 }
 

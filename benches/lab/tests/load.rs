@@ -182,13 +182,18 @@ async fn serve_h3(endpoint: quinn::Endpoint, behaviour: Arc<Behaviour>) {
     while let Some(incoming) = endpoint.accept().await {
         let behaviour = behaviour.clone();
         tokio::spawn(async move {
-            let connection = h3_quinn::Connection::new(incoming.await.ok()?);
+            let quic = incoming.await.ok()?;
+            let connection = h3_quinn::Connection::new(quic.clone());
             let mut connection = h3::server::Connection::<_, Bytes>::new(connection).await.ok()?;
             let mut accepted = 0;
             loop {
                 let resolver = match connection.accept().await {
                     Ok(Some(resolver)) => resolver,
-                    Ok(None) => break,
+                    // Dropping it would take the last answers away: the client closes.
+                    Ok(None) => {
+                        quic.closed().await;
+                        break;
+                    }
                     Err(error) => {
                         behaviour.closed.fetch_add(u64::from(error.is_h3_no_error()), Ordering::SeqCst);
                         break;
@@ -226,6 +231,7 @@ async fn serve_h1(listener: TcpListener, config: Arc<rustls::ServerConfig>, beha
     while let Ok((tcp, _)) = listener.accept().await {
         let (acceptor, behaviour) = (acceptor.clone(), behaviour.clone());
         tokio::spawn(async move {
+            tcp.set_nodelay(true).ok()?;
             let mut stream = acceptor.accept(tcp).await.ok()?;
             let mut bytes = Vec::new();
             let mut left = behaviour.requests_a_connection;

@@ -59,7 +59,9 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
             engine.wire.close(slot, now);
         }
     }
-    let unanswered = (engine.running + engine.connecting) as u64;
+    // A load that came to its end may leave a replacement connecting; nobody wants it any more.
+    let connecting = if outcome.is_err() { engine.connecting } else { 0 };
+    let unanswered = (engine.running + connecting) as u64;
     summary::report(arguments, outcome, engine.tally, &engine.expected, unanswered, engine.reconnects)
 }
 
@@ -391,10 +393,18 @@ impl<W: Wire> Engine<'_, W> {
                 for token in slot * self.streams..(slot + 1) * self.streams {
                     lost += u64::from(self.end(token).is_some());
                 }
+                let announced = self.slots.get(slot) == Some(&Slot::Draining);
                 self.set(slot, Slot::Empty);
                 self.forget_free(slot);
-                // A connection that is lost with nothing under way is one failure.
-                self.tally.wrong(lost.max(1), reason);
+                if announced && lost == 0 {
+                    // The server had said so and closed first.
+                    let now = Instant::now();
+                    self.reconnects += 1;
+                    self.connect(slot, now, now);
+                } else {
+                    // A connection that is lost with nothing under way is one failure.
+                    self.tally.wrong(lost.max(1), reason);
+                }
             }
         }
     }

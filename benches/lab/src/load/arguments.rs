@@ -109,7 +109,7 @@ pub(crate) struct Arguments {
     /// Give up when the server has not moved for this long.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(super) stall: Duration,
-    /// Give up after this long in all.
+    /// Give up after this long in all, --seconds not counted.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     pub(super) deadline: Duration,
     /// One JSON object on standard output instead of lines for humans.

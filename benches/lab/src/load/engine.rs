@@ -48,11 +48,20 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         expected,
         tally: Tally::new(),
         reconnects: 0,
-        deadline: now + arguments.deadline,
+        deadline: now + arguments.deadline + arguments.seconds.unwrap_or_default(),
         progress: (0, now),
     };
     let outcome = engine.phases();
-    let unanswered = engine.under_way.iter().flatten().count() as u64;
+    // Nobody shall keep connections of a load that is over.
+    let now = Instant::now();
+    for (slot, state) in engine.slots.iter().enumerate() {
+        if *state != Slot::Empty {
+            engine.wire.close(slot, now);
+        }
+    }
+    // A load that came to its end may leave a replacement connecting; nobody wants it any more.
+    let connecting = if outcome.is_err() { engine.connecting } else { 0 };
+    let unanswered = (engine.running + connecting) as u64;
     summary::report(arguments, outcome, engine.tally, &engine.expected, unanswered, engine.reconnects)
 }
 
@@ -275,7 +284,6 @@ impl<W: Wire> Engine<'_, W> {
             eprintln!("holding {} connections", self.slots.len());
         }
         let end = Instant::now() + self.arguments.seconds.unwrap_or_default();
-        self.deadline = self.deadline.max(end + self.arguments.stall);
         while Instant::now() < end {
             self.turn(end.min(Instant::now() + LOOK))?;
             for happening in std::mem::take(&mut self.happened) {
@@ -348,7 +356,7 @@ impl<W: Wire> Engine<'_, W> {
             self.progress = (progress, now);
         }
         if now >= self.deadline {
-            return Err(format!("not done after {:?}", self.arguments.deadline));
+            return Err("not done at the deadline".into());
         }
         if now >= self.progress.1 + self.arguments.stall {
             return Err(self.first_error(&format!("no sign of the server for {:?}", self.arguments.stall)));
@@ -385,10 +393,18 @@ impl<W: Wire> Engine<'_, W> {
                 for token in slot * self.streams..(slot + 1) * self.streams {
                     lost += u64::from(self.end(token).is_some());
                 }
+                let announced = self.slots.get(slot) == Some(&Slot::Draining);
                 self.set(slot, Slot::Empty);
                 self.forget_free(slot);
-                // A connection that is lost with nothing under way is one failure.
-                self.tally.wrong(lost.max(1), reason);
+                if announced && lost == 0 {
+                    // The server had said so and closed first.
+                    let now = Instant::now();
+                    self.reconnects += 1;
+                    self.connect(slot, now, now);
+                } else {
+                    // A connection that is lost with nothing under way is one failure.
+                    self.tally.wrong(lost.max(1), reason);
+                }
             }
         }
     }

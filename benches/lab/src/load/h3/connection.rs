@@ -48,6 +48,8 @@ pub(super) struct Connection {
     pub(super) quic: Quic,
     pub(super) seen: Arc<Seen>,
     pub(super) socket: usize,
+    /// The moment for which it is in the client's queue of timers.
+    pub(super) armed: Option<Instant>,
     state: State,
     exchanges: HashMap<StreamId, Exchange>,
     unidirectional: HashMap<StreamId, Unidirectional>,
@@ -91,6 +93,7 @@ impl Connection {
             quic,
             seen,
             socket,
+            armed: None,
             state: State::Handshaking,
             exchanges: HashMap::new(),
             unidirectional: HashMap::new(),

@@ -22,7 +22,8 @@ use quinn_proto::{
 };
 use socket::{Buffers, Socket};
 use std::{
-    collections::HashMap,
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
     io,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering},
@@ -60,8 +61,8 @@ pub(super) struct Client {
     buffers: Buffers,
     /// Slots that have something to read, write or send.
     dirty: Vec<usize>,
-    /// No connection's timer is earlier.
-    next_timeout: Option<Instant>,
+    /// Timers and their slots, the earliest first. One that its connection is not armed for is outdated.
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
     datagrams_received: u64,
     /// Counters of connections that are no more.
     past: Quic,
@@ -127,7 +128,7 @@ impl Client {
             poller,
             buffers: Buffers::new(),
             dirty: Vec::new(),
-            next_timeout: None,
+            timers: BinaryHeap::new(),
             datagrams_received: 0,
             past: Quic { mtu: u16::MAX, ..Quic::default() },
         })
@@ -144,8 +145,7 @@ impl Client {
             let Some(socket) = self.sockets.get_mut(connection.socket) else { continue };
             let before = happened.len();
             connection.drive(now, &mut self.endpoint, socket, &mut self.common, happened);
-            let timeout = connection.next_timeout();
-            self.next_timeout = [self.next_timeout, timeout].into_iter().flatten().min();
+            arm(slot, connection, &mut self.timers);
             if happened.iter().skip(before).any(|happening| matches!(happening, Happening::Lost { .. })) {
                 self.past.connections_lost += 1;
                 self.forget(slot);
@@ -154,21 +154,22 @@ impl Client {
         self.dirty = dirty;
     }
 
-    /// Runs the timers that are due, and finds the next.
-    fn timers(&mut self) {
+    /// Runs the timers that are due.
+    fn run_timers(&mut self) {
         let now = Instant::now();
-        if self.next_timeout.is_none_or(|at| at > now) {
-            return;
-        }
-        self.next_timeout = None;
-        for (slot, connection) in self.connections.iter_mut().enumerate() {
-            let Some(connection) = connection else { continue };
-            match connection.next_timeout() {
-                Some(at) if at <= now => {
-                    connection.timeout(now);
-                    self.dirty.push(slot);
-                }
-                at => self.next_timeout = [self.next_timeout, at].into_iter().flatten().min(),
+        while let Some(Reverse((at, slot))) = self.timers.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+            self.timers.pop();
+            let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { continue };
+            if connection.armed != Some(at) {
+                continue;
+            }
+            connection.armed = None;
+            if connection.next_timeout().is_some_and(|at| at <= now) {
+                connection.timeout(now);
+                self.dirty.push(slot);
+            } else {
+                // It was put off meanwhile.
+                arm(slot, connection, &mut self.timers);
             }
         }
     }
@@ -211,6 +212,15 @@ impl Client {
         add(&mut self.past, &connection);
         self.slots.remove(&connection.handle());
         self.endpoint.handle_event(connection.handle(), EndpointEvent::drained());
+    }
+}
+
+/// Queues a connection for its next timer, unless it is queued for an earlier moment: then it is looked at anyway.
+fn arm(slot: usize, connection: &mut Connection, timers: &mut BinaryHeap<Reverse<(Instant, usize)>>) {
+    let Some(at) = connection.next_timeout() else { return };
+    if connection.armed.is_none_or(|armed| at < armed) {
+        connection.armed = Some(at);
+        timers.push(Reverse((at, slot)));
     }
 }
 
@@ -263,11 +273,11 @@ impl Wire for Client {
 
     fn turn(&mut self, until: Instant, happened: &mut Vec<Happening>) -> io::Result<()> {
         self.drive(happened);
-        self.timers();
+        self.run_timers();
         let now = Instant::now();
-        let until = match self.next_timeout {
+        let until = match self.timers.peek() {
             _ if !self.dirty.is_empty() || !happened.is_empty() => now,
-            Some(timeout) => until.min(timeout),
+            Some(Reverse((timeout, _))) => until.min(*timeout),
             None => until,
         };
         let ready: Vec<usize> =
@@ -275,7 +285,7 @@ impl Wire for Client {
         for socket in ready {
             self.receive(socket)?;
         }
-        self.timers();
+        self.run_timers();
         self.drive(happened);
         Ok(())
     }

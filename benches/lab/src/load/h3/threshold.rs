@@ -28,6 +28,9 @@ const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 /// What quinn announces as max_ack_delay, and RFC 9000's default, in microseconds: an ACK is never later.
 const MAX_ACK_DELAY_US: u64 = 25_000;
 
+/// Larger than any of a server's, should one send such frames unasked: quinn passes over what is older.
+const SEQUENCE_NUMBER: u64 = (1 << 30) - 1;
+
 /// A gap in the packet numbers is reported at once (RFC 9000 §13.2.1), or when its time comes.
 const GAPS_AT_ONCE: u64 = 1;
 const GAPS_LATER: u64 = 0;
@@ -125,8 +128,10 @@ fn without_min_ack_delay(params: &TransportParameters) -> TransportParameters {
 fn ack_frequency(packets: u32, gaps_at_once: bool) -> Vec<u8> {
     let reordering_threshold = if gaps_at_once { GAPS_AT_ONCE } else { GAPS_LATER };
     let mut frame = Vec::new();
-    // Sequence number; then the ack-eliciting packets that may go without an ACK, hence one less.
-    for value in [ACK_FREQUENCY, 0, u64::from(packets.saturating_sub(1)), MAX_ACK_DELAY_US, reordering_threshold] {
+    // The ack-eliciting packets that may go without an ACK are one less.
+    for value in
+        [ACK_FREQUENCY, SEQUENCE_NUMBER, u64::from(packets.saturating_sub(1)), MAX_ACK_DELAY_US, reordering_threshold]
+    {
         varint::encode(value, &mut frame);
     }
     frame

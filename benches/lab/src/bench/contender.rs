@@ -1,0 +1,222 @@
+//! Who is measured: a description in TOML, and the templates of its configuration. Those of `contenders/` are built in;
+//! `--contender FILE` adds one whose templates lie beside it. Pure but for [`Contender::read`] and [`Contender::find`].
+
+use super::template::{Unknown, Values};
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+/// What a contender speaks, and so who measures it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// A proxy that speaks HTTP/3 to clients.
+    H3,
+    /// A ceiling: a proxy that speaks HTTP/1.1 over TLS to clients.
+    H1,
+    /// The floor: no protocol at all.
+    Floor,
+    /// Not measured: what the proxies stand in front of.
+    Origin,
+}
+
+/// A contender's description.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Contender {
+    /// How reports call it.
+    pub(crate) name: String,
+    /// What it speaks.
+    pub(crate) kind: Kind,
+    /// The program: a path, or a name to look for on the PATH.
+    pub(crate) binary: String,
+    /// The command line.
+    pub(crate) command: Vec<String>,
+    /// A command that says the program's version, on its first line.
+    pub(crate) version: Vec<String>,
+    /// More environment for the command.
+    #[serde(default)]
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Templates of its configuration, by the name that each gets in the folder `@RUN@`.
+    #[serde(default)]
+    pub(crate) files: Vec<String>,
+    /// What `@EXTRA@` stands for.
+    #[serde(default)]
+    pub(crate) extra: String,
+    /// What the program must be able to do.
+    pub(crate) probe: Option<Probe>,
+    /// The templates' texts, by name.
+    #[serde(skip)]
+    pub(crate) templates: BTreeMap<String, String>,
+}
+
+/// A question to the program before it is measured.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Probe {
+    /// The command.
+    pub(crate) command: Vec<String>,
+    /// What its output must contain.
+    pub(crate) says: String,
+    /// What it means when it does not.
+    pub(crate) otherwise: String,
+}
+
+/// The descriptions that come with the lab, in the order of reports.
+const BUILT_IN: [(&str, &str); 8] = [
+    ("litequic.toml", include_str!("../../contenders/litequic.toml")),
+    ("nginx.toml", include_str!("../../contenders/nginx.toml")),
+    ("haproxy.toml", include_str!("../../contenders/haproxy.toml")),
+    ("caddy.toml", include_str!("../../contenders/caddy.toml")),
+    ("envoy.toml", include_str!("../../contenders/envoy.toml")),
+    ("nginx-h1.toml", include_str!("../../contenders/nginx-h1.toml")),
+    ("floor.toml", include_str!("../../contenders/floor.toml")),
+    ("origin.toml", include_str!("../../contenders/origin.toml")),
+];
+
+const TEMPLATES: [(&str, &str); 6] = [
+    ("proxy.conf", include_str!("../../contenders/templates/proxy.conf")),
+    ("origin.conf", include_str!("../../contenders/templates/origin.conf")),
+    ("haproxy.cfg", include_str!("../../contenders/templates/haproxy.cfg")),
+    ("Caddyfile", include_str!("../../contenders/templates/Caddyfile")),
+    ("envoy.yaml", include_str!("../../contenders/templates/envoy.yaml")),
+    ("run.toml", include_str!("../../contenders/templates/run.toml")),
+];
+
+impl Contender {
+    /// All that come with the lab.
+    pub(crate) fn built_in() -> Result<Vec<Self>> {
+        let template =
+            |name: &str| TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
+        BUILT_IN.iter().map(|(file, text)| Self::parse(text, template).with_context(|| (*file).to_owned())).collect()
+    }
+
+    /// One from a file; its templates lie in the same folder.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, |name| fs::read_to_string(folder.join(name)).ok())
+            .with_context(|| format!("{}", path.display()))
+    }
+
+    /// From a description's text; `template` has the templates' texts.
+    fn parse(text: &str, template: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut contender: Self = toml::from_str(text)?;
+        if contender.name.is_empty() || !contender.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
+            bail!("name = {:?}: letters, digits and hyphens", contender.name);
+        }
+        if contender.command.is_empty() {
+            bail!("command is empty");
+        }
+        for name in &contender.files {
+            let text = template(name).with_context(|| format!("files: there is no template {name}"))?;
+            contender.templates.insert(name.clone(), text);
+        }
+        Ok(contender)
+    }
+
+    /// The program's path: `given` on the command line, or the description's, or one of that name beside this program
+    /// or on the PATH.
+    pub(crate) fn find(&self, given: Option<&Path>) -> Option<PathBuf> {
+        let name = given.unwrap_or(Path::new(&self.binary));
+        if name.components().count() > 1 {
+            return is_program(name).then(|| name.to_owned());
+        }
+        let beside = env::current_exe().ok().and_then(|own| Some(own.parent()?.to_owned()));
+        let path = env::var_os("PATH").unwrap_or_default();
+        // Debian keeps servers where only root's PATH leads.
+        let folders = beside.into_iter().chain(env::split_paths(&path)).chain([PathBuf::from("/usr/sbin")]);
+        folders.map(|folder| folder.join(name)).find(|program| is_program(program))
+    }
+
+    /// A command line with its placeholders replaced.
+    pub(crate) fn expand(&self, command: &[String], values: &Values) -> Result<Vec<String>, Unknown> {
+        command.iter().map(|argument| values.expand(argument, &format!("{}'s command", self.name))).collect()
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINIMAL: &str = r#"
+        name = "one"
+        kind = "h3"
+        binary = "sh"
+        command = ["@BIN@", "@PORT@"]
+        version = ["@BIN@"]
+    "#;
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn every_built_in_description_reads_and_its_placeholders_are_known() {
+        let mut values = Values::default();
+        for name in super::super::PLACEHOLDERS {
+            values.set(name, "x");
+        }
+        let all = Contender::built_in().unwrap();
+        assert_eq!(all.len(), BUILT_IN.len());
+        for contender in all {
+            for command in
+                [&contender.command, &contender.version].into_iter().chain(contender.probe.as_ref().map(|p| &p.command))
+            {
+                contender.expand(command, &values).unwrap();
+            }
+            for text in contender.environment.values().chain(contender.templates.values()) {
+                let expanded = values.expand(text, &contender.name).unwrap();
+                let left = expanded.split('@').skip(1).find(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+                assert_eq!(left, None, "{} has a placeholder that is none", contender.name);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = Contender::built_in().unwrap().into_iter().map(|contender| contender.name).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn a_description_with_a_misspelt_key_is_refused() {
+        let error = Contender::parse(&format!("{MINIMAL}\nbuffers = 3"), none).unwrap_err().to_string();
+        assert!(error.contains("buffers"), "{error}");
+    }
+
+    #[test]
+    fn a_template_that_is_missing_is_named() {
+        let error = Contender::parse(&format!("{MINIMAL}\nfiles = [\"a.conf\"]"), none).unwrap_err().to_string();
+        assert_eq!(error, "files: there is no template a.conf");
+    }
+
+    #[test]
+    fn a_name_that_could_be_a_path_is_refused() {
+        let text = MINIMAL.replace("\"one\"", "\"../one\"");
+        assert!(Contender::parse(&text, none).unwrap_err().to_string().contains("letters, digits"));
+    }
+
+    #[test]
+    fn a_program_is_found_on_the_path_or_where_the_command_line_says() {
+        let one = Contender::parse(MINIMAL, none).unwrap();
+        let found = one.find(None).unwrap();
+        assert!(found.ends_with("sh") && found.is_absolute(), "{}", found.display());
+        assert_eq!(one.find(Some(Path::new("/bin/sh"))), Some(PathBuf::from("/bin/sh")));
+        assert_eq!(one.find(Some(Path::new("/bin/nothing/of/the/kind"))), None);
+        assert_eq!(one.find(Some(Path::new("/etc/passwd"))), None, "not a program");
+    }
+}

@@ -1,0 +1,110 @@
+//! What the origin serves and the servers prove themselves with: bodies of pseudo-random bytes, made on demand and the
+//! same in every run, and a certificate for `localhost`.
+
+use anyhow::{Context as _, Result};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufWriter, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// Written at a time.
+const PIECE: usize = 64 * 1024; // bytes
+
+/// A folder of bodies, and the certificate's files.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// What the origin serves.
+    pub(crate) www: PathBuf,
+    /// The certificate, PEM.
+    pub(crate) certificate: PathBuf,
+    /// Its key, PEM.
+    pub(crate) key: PathBuf,
+    /// Both in one file, as HAProxy wants it.
+    pub(crate) both: PathBuf,
+    /// CRC-32 by size.
+    bodies: BTreeMap<u64, u32>,
+}
+
+impl Files {
+    /// In a folder that exists.
+    pub(crate) fn new(folder: &Path) -> Result<Self> {
+        let www = folder.join("www");
+        fs::create_dir(&www)?;
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "192.0.2.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let write = |name: &str, text: &str| -> Result<PathBuf> {
+            let path = folder.join(name);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(path)
+        };
+        Ok(Self {
+            www,
+            certificate: write("cert.pem", &certificate)?,
+            key: write("key.pem", &key)?,
+            both: write("both.pem", &format!("{certificate}{key}"))?,
+            bodies: BTreeMap::new(),
+        })
+    }
+
+    /// The path of a body of so many bytes, and its CRC-32.
+    pub(crate) fn body(&mut self, bytes: u64) -> Result<(String, u32)> {
+        let path = format!("/b{bytes}");
+        if let Some(crc32) = self.bodies.get(&bytes) {
+            return Ok((path, *crc32));
+        }
+        let crc32 = write_body(&self.file(bytes), bytes).context("cannot write a body for the origin")?;
+        self.bodies.insert(bytes, crc32);
+        Ok((path, crc32))
+    }
+
+    /// Where that body lies.
+    pub(crate) fn file(&self, bytes: u64) -> PathBuf {
+        self.www.join(format!("b{bytes}"))
+    }
+}
+
+fn write_body(path: &Path, bytes: u64) -> Result<u32> {
+    let mut file = BufWriter::with_capacity(PIECE, File::create(path)?);
+    let mut hasher = crc32fast::Hasher::new();
+    let mut piece = vec![0; PIECE];
+    // Not compressible, and different for each length, so that one body cut to another's length is noticed.
+    let mut state = bytes | 1 << 63;
+    let mut left = bytes;
+    while left > 0 {
+        for word in piece.chunks_exact_mut(8) {
+            // xorshift64 (Marsaglia 2003).
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        let part = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        let part = piece.get(..part).unwrap_or_default();
+        file.write_all(part)?;
+        hasher.update(part);
+        left -= part.len() as u64;
+    }
+    file.flush()?;
+    Ok(hasher.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_as_long_as_asked_and_has_the_crc_that_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Files::new(folder.path()).unwrap();
+        for bytes in [0, 1, 1000, 200_000] {
+            let (path, crc32) = files.body(bytes).unwrap();
+            let body = fs::read(files.www.join(&path[1..])).unwrap();
+            assert_eq!((body.len() as u64, crc32fast::hash(&body)), (bytes, crc32));
+        }
+        let (short, long) = (fs::read(files.file(1000)).unwrap(), fs::read(files.file(200_000)).unwrap());
+        assert_ne!(short, long[..1000], "a body cut short is not another body");
+    }
+}

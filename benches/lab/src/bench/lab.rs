@@ -1,0 +1,647 @@
+//! A laboratory that is set up: namespaces, files, origins, contenders. Runs tasks in rounds, contenders in turn, and
+//! repeats what was disturbed. All of it is gone when it is dropped.
+
+use super::{
+    contender::{Contender, Kind},
+    files::Files,
+    interrupt,
+    load::{Amount, Generator, Load, Outcome, Target},
+    machine::Machine,
+    namespace::Network,
+    noise::Noise,
+    observe::{Observe, Observer},
+    options::Options,
+    process::{self, Server},
+    sink,
+    template::Values,
+    throttle::Throttle,
+};
+use crate::{
+    load,
+    report::{Case, Participant, Results, Run, Skipped},
+};
+use anyhow::{Context as _, Result, bail};
+use nix::unistd::geteuid;
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant, SystemTime},
+};
+
+const PORT: u16 = 8443;
+const ORIGIN_PORT: u16 = 8080;
+const SINK_PORT: u16 = 8081;
+/// For a server to answer its first request.
+const READY: Duration = Duration::from_secs(10);
+/// Between two questions whether it does.
+const READY_LOOK: Duration = Duration::from_millis(50);
+/// For a load to end. Its own deadline is 300 s.
+const LOAD: Duration = Duration::from_secs(320);
+/// For a program to say its version.
+const VERSION: Duration = Duration::from_secs(10);
+/// What a server must answer rightly before it is measured.
+const CHECKED: u64 = 1_000_000; // bytes
+/// Below this share of a core it is quiet.
+const QUIET: f64 = 0.08;
+/// How the lab's folders are called; the process ID follows.
+const FOLDER: &str = "litequic-lab-";
+
+/// Something that contenders are made to do, and who takes part.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    /// How reports call it.
+    pub(crate) case: Case,
+    /// The load.
+    pub(crate) load: Load,
+    /// Worker threads or processes of each contender.
+    pub(crate) workers: u16,
+    /// Who takes part: kinds, and, unless empty, names.
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) names: Vec<String>,
+    /// What is watched.
+    pub(crate) observe: Observe,
+}
+
+impl Task {
+    fn takes(&self, contender: &Contender) -> bool {
+        self.kinds.contains(&contender.kind) && (self.names.is_empty() || self.names.contains(&contender.name))
+    }
+}
+
+/// litequic with something added to its configuration.
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variant {
+    /// How reports call it.
+    pub(crate) name: String,
+    /// TOML.
+    pub(crate) extra: String,
+}
+
+/// A contender whose program was found and can do what it must.
+#[derive(Debug, Clone)]
+struct Present {
+    contender: Contender,
+    program: PathBuf,
+    version: String,
+}
+
+/// A laboratory.
+pub(crate) struct Lab {
+    options: Options,
+    machine: Machine,
+    own: PathBuf,
+    h2load: Option<PathBuf>,
+    /// All that can take part, and those that do, variants included.
+    found: Vec<Present>,
+    present: Vec<Present>,
+    origin: Present,
+    skipped: Vec<Skipped>,
+    files: Files,
+    // Dropped in this order: servers before their network, all before the folder.
+    file_origin: Option<Server>,
+    sink: Option<Server>,
+    network: Network,
+    folder: tempfile::TempDir,
+}
+
+impl Lab {
+    /// Sets it up. What is missing is skipped by name; without root, or an origin, there is no lab.
+    pub(crate) fn new(options: Options) -> Result<Self> {
+        if !geteuid().is_root() {
+            bail!("needs root: it makes network namespaces");
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if options.server_core.max(options.client_core) >= cores || options.server_core == options.client_core {
+            bail!("needs two cores: --server-core and --client-core, of the {cores} there are");
+        }
+        interrupt::listen()?;
+        remove_left_folders();
+        let own = env::current_exe()?;
+        let machine = Machine::this();
+        pin(options.client_core)?;
+        let network = Network::new(options.topology, options.server_core, options.client_core)?;
+        let folder = tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir()?;
+        let files = Files::new(folder.path())?;
+        let mut all = Contender::built_in()?;
+        for file in &options.contender {
+            all.push(Contender::read(file)?);
+        }
+        let unknown: Vec<&String> =
+            options.only.iter().filter(|name| !all.iter().any(|one| one.name == **name)).collect();
+        if !unknown.is_empty() {
+            bail!("--only: there is no contender {unknown:?}");
+        }
+        let (mut present, mut skipped, mut origin) = (Vec::new(), Vec::new(), None);
+        for contender in all {
+            match find(&contender, &options) {
+                Ok((program, version)) if contender.kind == Kind::Origin => {
+                    origin = Some(Present { contender, program, version });
+                }
+                Err(error) if contender.kind == Kind::Origin => return Err(error.context("the origin")),
+                _ if !options.wants(&contender.name) => {}
+                Ok((program, version)) => present.push(Present { contender, program, version }),
+                Err(error) => skipped.push(Skipped { name: contender.name, reason: format!("{error:#}") }),
+            }
+        }
+        let h2load = program("h2load", &options);
+        let origin = origin.context("there is no origin")?;
+        Ok(Self {
+            options,
+            machine,
+            own,
+            h2load,
+            found: present.clone(),
+            present,
+            origin,
+            skipped,
+            files,
+            file_origin: None,
+            sink: None,
+            network,
+            folder,
+        })
+    }
+
+    /// From now on these variants of litequic take part as well, and no others; one that is called like a contender is it.
+    pub(crate) fn vary(&mut self, variants: &[Variant]) {
+        self.present.clone_from(&self.found);
+        let Some(litequic) = self.found.iter().find(|present| present.contender.name == "litequic") else { return };
+        for variant in variants {
+            let mut varied = litequic.clone();
+            varied.contender.name.clone_from(&variant.name);
+            varied.contender.extra.clone_from(&variant.extra);
+            match self.present.iter_mut().find(|present| present.contender.name == variant.name) {
+                Some(present) => *present = varied,
+                None => self.present.push(varied),
+            }
+        }
+    }
+
+    /// What it was told.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Runs tasks in rounds. Voids are in the results; an error means that there are none.
+    pub(crate) fn run(
+        &mut self,
+        experiment: &str,
+        about: &str,
+        reference: &str,
+        mut tasks: Vec<Task>,
+    ) -> Result<Results> {
+        let mut results = self.results(experiment, about, reference);
+        tasks.retain(|task| self.options.takes(&task.case.name));
+        tasks.retain(|task| match self.lacks(task) {
+            None => true,
+            Some(reason) => {
+                results.skipped.push(Skipped { name: task.case.name.clone(), reason });
+                false
+            }
+        });
+        for skipped in &results.skipped {
+            say(&format!("{experiment}: SKIPPED {}: {}", skipped.name, skipped.reason));
+        }
+        results.cases = tasks.iter().map(|task| task.case.clone()).collect();
+        let turns: Vec<(usize, usize)> = (0..tasks.len())
+            .flat_map(|task| (0..self.present.len()).map(move |contender| (task, contender)))
+            .filter(|(task, contender)| {
+                tasks.get(*task).zip(self.present.get(*contender)).is_some_and(|(task, one)| task.takes(&one.contender))
+            })
+            .collect();
+        let (all, began) = (turns.len() * self.options.rounds(), Instant::now());
+        let mut done = 0;
+        for round in 1..=self.options.rounds() {
+            for (task, contender) in &turns {
+                let Some(task) = tasks.get(*task) else { continue };
+                self.turn(task, *contender, round, &mut results)?;
+                done += 1;
+                let left = began.elapsed().mul_f64((all - done) as f64 / done as f64);
+                let last = results.runs.iter().rfind(|run| run.counts || run.void.is_some());
+                say(&format!(
+                    "{experiment} {done}/{all}, {} left: {}",
+                    clock(left),
+                    last.map(progress).unwrap_or_default()
+                ));
+            }
+        }
+        // Those who never ran took no part.
+        let ran = |name: &str| results.runs.iter().any(|run| run.contender == name);
+        results.contenders.retain(|participant| ran(&participant.name));
+        if !results.contenders.iter().any(|participant| participant.name == results.reference)
+            && let Some(first) = results.contenders.first()
+        {
+            results.reference.clone_from(&first.name);
+        }
+        Ok(results)
+    }
+
+    fn results(&self, experiment: &str, about: &str, reference: &str) -> Results {
+        let participant = |present: &Present| Participant {
+            name: present.contender.name.clone(),
+            kind: present.contender.kind,
+            version: present.version.clone(),
+            command: present.contender.command.join(" ").replace("@BIN@", &file_name(&present.program)),
+        };
+        let command: Vec<String> = env::args().skip(1).collect();
+        Results {
+            experiment: experiment.to_owned(),
+            about: about.to_owned(),
+            quick: self.options.quick,
+            started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            command: format!("litequic-lab {}", command.join(" ")),
+            machine: self.machine.clone(),
+            topology: self.options.topology,
+            reference: reference.to_owned(),
+            contenders: self.present.iter().map(participant).collect(),
+            skipped: self.skipped.clone(),
+            cases: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// What a task needs and is not there.
+    fn lacks(&self, task: &Task) -> Option<String> {
+        if task.load.generator == Generator::H2load && self.h2load.is_none() {
+            return Some("h2load is not installed".to_owned());
+        }
+        let tool = task.observe.program()?;
+        program(tool, &self.options).is_none().then(|| format!("{tool} is not installed"))
+    }
+
+    /// A contender's turn at a task: tries until one was quiet.
+    fn turn(&mut self, task: &Task, contender: usize, round: usize, results: &mut Results) -> Result<()> {
+        let Some(name) = self.present.get(contender).map(|present| present.contender.name.clone()) else {
+            return Ok(());
+        };
+        let first = results.runs.len();
+        for attempt in 1..=self.options.tries() {
+            let mut client = String::new();
+            let (noise, figures, void) = match self.attempt(task, contender, &mut client) {
+                Ok((noise, figures)) => (noise, figures, None),
+                Err(error) => {
+                    interrupt::check()?;
+                    (Noise::default(), BTreeMap::new(), Some(format!("{error:#}")))
+                }
+            };
+            let quiet = void.is_none() && noise.disturbance().is_none();
+            results.runs.push(Run {
+                contender: name.clone(),
+                case: task.case.name.clone(),
+                round,
+                attempt,
+                counts: false,
+                void,
+                noise,
+                figures,
+                client,
+            });
+            if quiet {
+                break;
+            }
+        }
+        let tries = results.runs.get_mut(first..).unwrap_or_default().iter_mut().filter(|run| run.void.is_none());
+        if let Some(best) = tries.min_by(|a, b| a.noise.weight().total_cmp(&b.noise.weight())) {
+            best.counts = true;
+        }
+        Ok(())
+    }
+
+    /// Starts a contender, has it prove itself, loads it. An error: the run is void.
+    fn attempt(
+        &mut self,
+        task: &Task,
+        contender: usize,
+        client: &mut String,
+    ) -> Result<(Noise, BTreeMap<String, f64>)> {
+        let upload = task.load.kind == load::Kind::Upload;
+        self.start_origin(upload)?;
+        let (path, crc32) = self.files.body(task.load.body)?;
+        let (checked_path, checked_crc32) = self.files.body(CHECKED)?;
+        let crc32 = if upload { crc32fast::hash(sink::answer_to(task.load.body).as_bytes()) } else { crc32 };
+        let upload_file = self.files.file(task.load.body);
+        let present = self.present.get(contender).context("no such contender")?;
+        let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
+        let mut server = self.start(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT })?;
+
+        let address = format!("{}:{PORT}", self.network.address);
+        let target = Target {
+            address: &address,
+            kind: present.contender.kind,
+            certificate: &self.files.certificate,
+            path: &path,
+            crc32: Some(crc32),
+            upload: &upload_file,
+        };
+        let one = Load {
+            kind: load::Kind::Download,
+            body: CHECKED,
+            connections: 1,
+            streams: 1,
+            amount: Amount::Requests(1),
+            generator: Generator::own("auto"),
+            resume: false,
+        };
+        let proof = if upload {
+            (
+                Load { kind: load::Kind::Upload, ..one },
+                Target { crc32: Some(crc32fast::hash(sink::answer_to(CHECKED).as_bytes())), ..target.clone() },
+            )
+        } else {
+            (one, Target { path: &checked_path, crc32: Some(checked_crc32), ..target.clone() })
+        };
+        self.prove(&mut server, &proof.0, &proof.1)?;
+
+        let arguments = task.load.command(&target, &self.own, self.h2load.as_deref())?;
+        *client = arguments.join(" ").replace(&self.own.display().to_string(), "litequic-lab");
+        self.wait_for_quiet()?;
+        self.measure(task, &mut server, &arguments, present.contender.kind, folder.path())
+    }
+
+    fn start(&self, present: &Present, task: &Task, folder: &Path, origin_port: u16) -> Result<Server> {
+        let Present { contender, program, .. } = present;
+        let mut values = Values::default();
+        values.set("BIN", program.display());
+        values.set("RUN", folder.display());
+        values.set("ADDRESS", self.network.address);
+        values.set("PORT", PORT);
+        values.set("CERT", self.files.certificate.display());
+        values.set("KEY", self.files.key.display());
+        values.set("BOTH", self.files.both.display());
+        values.set("ORIGIN_PORT", origin_port);
+        values.set("WWW", self.files.www.display());
+        values.set("WORKERS", task.workers);
+        values.set("H3", if contender.kind == Kind::H3 { "" } else { "#" });
+        values.set("EXTRA", &contender.extra);
+        for (name, template) in &contender.templates {
+            fs::write(folder.join(name), values.expand(template, name)?)?;
+        }
+        let mut environment = BTreeMap::new();
+        for (name, value) in &contender.environment {
+            environment.insert(name.clone(), values.expand(value, name)?);
+        }
+        let arguments = contender.expand(&contender.command, &values)?;
+        let command = process::command(&self.network.server, &self.server_cores(task), &arguments, &environment);
+        Server::start(&contender.name, command, folder.join("log"))
+    }
+
+    /// One worker has the server's core to itself; more share both.
+    fn server_cores(&self, task: &Task) -> String {
+        let Options { server_core, client_core, .. } = self.options;
+        if task.workers == 1 || task.kinds == [Kind::Origin] {
+            server_core.to_string()
+        } else {
+            format!("{server_core},{client_core}")
+        }
+    }
+
+    fn start_origin(&mut self, upload: bool) -> Result<()> {
+        let there = if upload { &mut self.sink } else { &mut self.file_origin };
+        if there.as_mut().is_some_and(|server| server.check().is_ok()) {
+            return Ok(());
+        }
+        let folder = self.folder.path().join(if upload { "sink" } else { "origin" });
+        fs::create_dir_all(&folder)?;
+        let core = self.options.client_core.to_string();
+        let server = if upload {
+            let listen = format!("127.0.0.1:{SINK_PORT}");
+            let arguments = [self.own.display().to_string(), "sink".to_owned(), "--listen".to_owned(), listen];
+            let command = process::command(&self.network.server, &core, &arguments, &BTreeMap::new());
+            Server::start("sink", command, folder.join("log"))?
+        } else {
+            let Present { contender, program, .. } = &self.origin;
+            let mut values = Values::default();
+            values.set("BIN", program.display());
+            values.set("RUN", folder.display());
+            values.set("ORIGIN_PORT", ORIGIN_PORT);
+            values.set("WWW", self.files.www.display());
+            for (name, template) in &contender.templates {
+                fs::write(folder.join(name), values.expand(template, name)?)?;
+            }
+            let arguments = contender.expand(&contender.command, &values)?;
+            let command = process::command(&self.network.server, &core, &arguments, &contender.environment);
+            Server::start("origin", command, folder.join("log"))?
+        };
+        *(if upload { &mut self.sink } else { &mut self.file_origin }) = Some(server);
+        Ok(())
+    }
+
+    /// Waits until a server answers, and rightly.
+    fn prove(&self, server: &mut Server, load: &Load, target: &Target) -> Result<()> {
+        let arguments = load.command(target, &self.own, None)?;
+        let core = self.options.client_core.to_string();
+        let end = Instant::now() + READY;
+        loop {
+            let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
+            let answer = process::finish(command, READY, || server.check()).and_then(|finished| {
+                load.outcome(target.kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))
+            });
+            interrupt::check()?;
+            // Gone: its own word is the better reason.
+            server.check()?;
+            match answer {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > end => bail!("no right answer: {error:#}; its log: {}", server.quote()),
+                Err(_) => interrupt::sleep(READY_LOOK)?,
+            }
+        }
+    }
+
+    /// Waits until both cores are idle, or patience is over.
+    fn wait_for_quiet(&self) -> Result<()> {
+        let cores = [self.options.server_core, self.options.client_core];
+        let busy = || cores.map(|core| process::core_times(core).map_or(0.0, |times| times.busy));
+        let end = Instant::now() + Duration::from_secs(self.options.patience());
+        let look = Duration::from_millis(500);
+        while Instant::now() < end {
+            let before = busy();
+            interrupt::sleep(look)?;
+            if busy().iter().zip(before).all(|(after, before)| after - before < QUIET * look.as_secs_f64()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        task: &Task,
+        server: &mut Server,
+        client: &[String],
+        kind: Kind,
+        folder: &Path,
+    ) -> Result<(Noise, BTreeMap<String, f64>)> {
+        let client_core = self.options.client_core.to_string();
+        let origin = if task.load.kind == load::Kind::Upload { &self.sink } else { &self.file_origin };
+        let origin_cpu = || origin.as_ref().map(Server::cpu).unwrap_or_default();
+        let mut observer = Observer::start(task.observe, server, &self.network.server, &client_core, folder)?;
+        let snapshot = |server: &Server| -> Result<_> {
+            let cores =
+                (process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?);
+            Ok((server.cpu(), origin_cpu(), process::own_cpu(), cores, self.network.drops()?, Instant::now()))
+        };
+        let before = snapshot(server)?;
+        let throttle = task.case.saturated.then(|| Throttle::start(server));
+        let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
+        let finished = process::finish(command, LOAD, || {
+            observer.look(server);
+            server.check()
+        })?;
+        let throttled = throttle.and_then(Throttle::stop);
+        let after = snapshot(server)?;
+        server.check()?;
+        let outcome = task.load.outcome(kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))?;
+        let observed = observer.finish(outcome.bytes, task.load.connections)?;
+
+        let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+        let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
+        let on_client_core = origin.total() + own.total();
+        let noise = if task.workers == 1 {
+            Noise::of(cores.0, cpu.total(), cores.1, on_client_core)
+        } else {
+            Noise::together(cores.0, cores.1, cpu.total() + on_client_core)
+        };
+        if task.observe.program().is_some() {
+            // The tracer is on the client's core, and was not waited for yet.
+            return Ok((Noise { client_core: 0.0, ..noise }, observed));
+        }
+        let wall = after.5.duration_since(before.5).as_secs_f64();
+        let busy = throttled.map_or(cpu.total() / wall, |throttled| throttled.busy);
+        let Outcome { done, bytes, seconds, mut figures } = outcome;
+        let one = task.case.per.scale(done, bytes);
+        let rate = if task.case.per == crate::report::Per::Gigabyte { bytes / 1e6 } else { done } / seconds;
+        figures.extend(
+            [
+                ("cpu", cpu.total() * one),
+                ("user", cpu.user * one),
+                ("system", cpu.system * one),
+                ("origin_cpu", origin.total() * one),
+                ("rate", rate),
+                ("busy", busy * 100.0),
+                ("drops", after.4.saturating_sub(before.4) as f64),
+                ("seconds", seconds),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        if let Some(throttled) = throttled {
+            figures.insert("stops".to_owned(), throttled.stops as f64);
+        }
+        figures.extend(observed);
+        Ok((noise, figures))
+    }
+}
+
+/// A contender's program and version, or why it is left out.
+fn find(contender: &Contender, options: &Options) -> Result<(PathBuf, String)> {
+    let given = options.given(&contender.name).or_else(|| options.given(&contender.binary));
+    let Some(program) = contender.find(given.map(PathBuf::as_path)) else {
+        bail!("{} is not installed", given.map_or(contender.binary.clone(), |given| given.display().to_string()));
+    };
+    let mut values = Values::default();
+    values.set("BIN", program.display());
+    let ask = |command: &[String]| -> Result<String> {
+        let arguments = contender.expand(command, &values)?;
+        let (name, rest) = arguments.split_first().context("an empty command")?;
+        let mut command = Command::new(name);
+        command.args(rest);
+        let finished = process::finish(process::group(command), VERSION, || Ok(()))?;
+        Ok(format!("{}\n{}", finished.stdout.trim(), finished.whole_stderr))
+    };
+    if let Some(probe) = &contender.probe
+        && !ask(&probe.command)?.contains(&probe.says)
+    {
+        bail!("{} {}", program.display(), probe.otherwise);
+    }
+    let version = ask(&contender.version)?;
+    Ok((program, version.trim().lines().next().unwrap_or("unknown").trim().to_owned()))
+}
+
+/// An error of the client's, and what it wrote to standard error.
+fn said(error: anyhow::Error, stderr: &str) -> anyhow::Error {
+    if stderr.is_empty() { error } else { error.context(stderr.replace('\n', " | ")) }
+}
+
+/// A program that is no contender.
+fn program(name: &str, options: &Options) -> Option<PathBuf> {
+    if let Some(given) = options.given(name) {
+        return given.is_file().then(|| given.clone());
+    }
+    env::split_paths(&env::var_os("PATH").unwrap_or_default())
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
+
+/// This process, and what it starts without saying where, on the client's core.
+fn pin(core: usize) -> Result<()> {
+    let mut set = nix::sched::CpuSet::new();
+    set.set(core)?;
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).context("cannot choose a core")
+}
+
+/// Removes the folders of labs that crashed.
+fn remove_left_folders() {
+    let entries =
+        fs::read_dir(env::temp_dir()).map(|entries| entries.filter_map(Result::ok).collect()).unwrap_or_default();
+    let entries: Vec<fs::DirEntry> = entries;
+    for entry in entries {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(FOLDER)?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// A run in a line.
+fn progress(run: &Run) -> String {
+    let Run { contender, case, round, attempt, .. } = run;
+    let outcome = match &run.void {
+        Some(void) => format!("VOID, {void}"),
+        None => {
+            let cpu = run.figures.get("cpu").map(|cpu| format!("CPU {cpu:.2}")).unwrap_or_default();
+            let noise = run.noise.disturbance().map(|why| format!(" ({why})")).unwrap_or_default();
+            format!("{cpu}{noise}")
+        }
+    };
+    let tries = if *attempt > 1 { format!(" after {attempt} tries") } else { String::new() };
+    format!("round {round}, {case}, {contender}: {outcome}{tries}")
+}
+
+fn clock(time: Duration) -> String {
+    format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
+}
+
+/// Progress, for whoever waits.
+#[expect(clippy::print_stderr, reason = "a command: its progress goes to standard error")]
+pub(crate) fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_void_run_says_why_in_its_line() {
+        let run = Run {
+            contender: "a".to_owned(),
+            case: "large".to_owned(),
+            round: 2,
+            attempt: 3,
+            counts: false,
+            void: Some("it died".to_owned()),
+            noise: Noise::default(),
+            figures: BTreeMap::new(),
+            client: String::new(),
+        };
+        assert_eq!(progress(&run), "round 2, large, a: VOID, it died after 3 tries");
+        assert_eq!(clock(Duration::from_secs(125)), "2:05");
+    }
+}

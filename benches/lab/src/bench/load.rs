@@ -1,0 +1,461 @@
+//! The client of a run: the lab's own load generator as a process of its own, or h2load. Command lines and the reading of
+//! reports are pure.
+
+use super::{contender, floor, sink};
+use crate::load::{Kind, LoadReport};
+use anyhow::{Context as _, Result, bail};
+use std::{collections::BTreeMap, path::Path};
+
+/// About what a packet carries.
+const PACKET: f64 = 1200.0; // bytes
+/// A transfer of so many times the threshold is long.
+const LONG: f64 = 30.0;
+/// Of the threshold: what losses and the transfer's beginning make of it.
+const TOLERANCE: f64 = 0.2;
+/// Of the floor's datagrams; when more are lost, its client was too slow to be told the cost by.
+const FLOOR_LOSS: f64 = 0.01;
+
+/// Who loads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Generator {
+    /// `litequic-lab load`, with a number of packets an ACK (or `auto`), with or without UDP GRO.
+    Own {
+        /// `2`, `10`, `auto`, …
+        ack_threshold: String,
+        /// UDP receive offload.
+        gro: bool,
+    },
+    /// nghttp2's, with ACKs as it likes: every 60th to 105th packet.
+    H2load,
+}
+
+impl Generator {
+    /// The own one at a threshold.
+    pub(crate) fn own(ack_threshold: &str) -> Self {
+        Self::Own { ack_threshold: ack_threshold.to_owned(), gro: true }
+    }
+}
+
+/// How much.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Amount {
+    /// So many requests or handshakes.
+    Requests(u64),
+    /// For so long.
+    Seconds(f64),
+}
+
+/// What a server is made to do.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Load {
+    /// Of which kind.
+    pub(crate) kind: Kind,
+    /// Bytes of a body, of a response or an upload.
+    pub(crate) body: u64,
+    /// Connections at a time.
+    pub(crate) connections: u32,
+    /// Requests at a time on each.
+    pub(crate) streams: u32,
+    /// How much.
+    pub(crate) amount: Amount,
+    /// Who loads.
+    pub(crate) generator: Generator,
+    /// Sessions are resumed.
+    pub(crate) resume: bool,
+}
+
+/// Where a load goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Target<'a> {
+    /// IP address and port.
+    pub(crate) address: &'a str,
+    /// What is spoken.
+    pub(crate) kind: contender::Kind,
+    /// The certificate that is trusted.
+    pub(crate) certificate: &'a Path,
+    /// What is asked for.
+    pub(crate) path: &'a str,
+    /// CRC-32 of the response, where it is known.
+    pub(crate) crc32: Option<u32>,
+    /// For h2load: the file that is uploaded.
+    pub(crate) upload: &'a Path,
+}
+
+/// What a load did, whoever told it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Outcome {
+    /// Requests answered rightly, handshakes completed, connections held.
+    pub(crate) done: f64,
+    /// Bytes of bodies, either way.
+    pub(crate) bytes: f64,
+    /// How long it took.
+    pub(crate) seconds: f64,
+    /// Further figures by name, as in `report::figures`.
+    pub(crate) figures: BTreeMap<String, f64>,
+}
+
+impl Load {
+    /// In words, for reports.
+    pub(crate) fn describe(&self) -> String {
+        let body = size(self.body);
+        let connections =
+            if self.connections == 1 { "1 connection" } else { &format!("{} connections", self.connections) };
+        let streams = format!("{} at a time", self.streams);
+        let amount = match self.amount {
+            Amount::Requests(requests) => format!("{requests}"),
+            Amount::Seconds(seconds) => format!("for {seconds} s"),
+        };
+        let what = match self.kind {
+            Kind::Download | Kind::Small => format!("GET {body}, {amount}, {connections} × {streams}"),
+            Kind::Upload => format!("POST {body}, {amount}, {connections} × {streams}"),
+            Kind::Handshakes => format!(
+                "handshakes{}, {amount}, {connections} at a time",
+                if self.resume { " with tickets" } else { "" }
+            ),
+            Kind::Idle => format!("{connections} idle, {amount}"),
+        };
+        match &self.generator {
+            Generator::Own { ack_threshold, gro } => {
+                format!("{what}; {ack_threshold} packets an ACK{}", if *gro { "" } else { ", no GRO" })
+            }
+            Generator::H2load => format!("{what}; h2load"),
+        }
+    }
+
+    /// The command line; `own` is this program, `h2load` the other.
+    pub(crate) fn command(&self, target: &Target, own: &Path, h2load: Option<&Path>) -> Result<Vec<String>> {
+        match &self.generator {
+            _ if target.kind == contender::Kind::Floor => self.floor_command(target, own),
+            Generator::Own { ack_threshold, gro } => Ok(self.own_command(target, own, ack_threshold, *gro)),
+            Generator::H2load => self.h2load_command(target, h2load.context("h2load is not installed")?),
+        }
+    }
+
+    fn floor_command(&self, target: &Target, own: &Path) -> Result<Vec<String>> {
+        let (Kind::Download, Amount::Requests(requests)) = (self.kind, self.amount) else {
+            bail!("the floor has downloads only");
+        };
+        let (own, requests) = (own.display().to_string(), requests.to_string());
+        let command =
+            [&own, "floor-client", "--address", target.address, "--path", target.path, "--requests", &requests];
+        Ok(command.map(str::to_owned).to_vec())
+    }
+
+    fn own_command(&self, target: &Target, own: &Path, ack_threshold: &str, gro: bool) -> Vec<String> {
+        let h1 = target.kind == contender::Kind::H1;
+        let kind = match self.kind {
+            Kind::Download => "download",
+            Kind::Upload => "upload",
+            Kind::Small => "small",
+            Kind::Handshakes => "handshakes",
+            Kind::Idle => "idle",
+        };
+        let mut command = vec![own.display().to_string(), "load".to_owned(), kind.to_owned()];
+        let mut put = |name: &str, value: String| command.extend([name.to_owned(), value]);
+        put("--protocol", if h1 { "h1" } else { "h3" }.to_owned());
+        put("--address", target.address.to_owned());
+        put("--name", "localhost".to_owned());
+        put("--ca", target.certificate.display().to_string());
+        put("--connections", self.connections.to_string());
+        // HTTP/1.1 has one request at a time on a connection.
+        put("--streams", if h1 { 1 } else { self.streams }.to_string());
+        match (self.kind, self.amount) {
+            (Kind::Idle, Amount::Requests(_)) => {}
+            (_, Amount::Requests(requests)) => put("--requests", requests.to_string()),
+            (_, Amount::Seconds(seconds)) => put("--seconds", seconds.to_string()),
+        }
+        // Of idle connections each is asked for it at the end.
+        if self.kind != Kind::Handshakes {
+            put("--path", target.path.to_owned());
+            put("--bytes", self.body.to_string());
+            if let Some(crc32) = target.crc32 {
+                put("--expect-hash", format!("{crc32:08x}"));
+            }
+        }
+        if !h1 {
+            put("--ack-threshold", ack_threshold.to_owned());
+            put("--gro", if gro { "on" } else { "off" }.to_owned());
+        }
+        // CPU is read around the whole process: what it warmed up with would be counted and not told. Tickets need it.
+        if self.resume {
+            command.push("--resume".to_owned());
+        } else {
+            command.extend(["--warmup".to_owned(), "0".to_owned()]);
+        }
+        command.push("--json".to_owned());
+        command
+    }
+
+    fn h2load_command(&self, target: &Target, h2load: &Path) -> Result<Vec<String>> {
+        let h1 = target.kind == contender::Kind::H1;
+        let Amount::Requests(requests) = self.amount else { bail!("h2load is used with a number of requests only") };
+        let mut command = vec![
+            h2load.display().to_string(),
+            format!("--alpn-list={}", if h1 { "http/1.1" } else { "h3" }),
+            "-t1".to_owned(),
+            format!("-c{}", self.connections),
+            format!("-m{}", if h1 { 1 } else { self.streams }),
+            format!("-n{requests}"),
+            "--tls13-ciphers=TLS_AES_128_GCM_SHA256".to_owned(),
+        ];
+        match self.kind {
+            Kind::Download | Kind::Small => {}
+            Kind::Upload => command.extend(["-d".to_owned(), target.upload.display().to_string()]),
+            Kind::Handshakes | Kind::Idle => bail!("h2load is used for requests only"),
+        }
+        command.push(format!("https://{}{}", target.address, target.path));
+        Ok(command)
+    }
+
+    /// Reads what the client printed. An error: the run is void, and why.
+    pub(crate) fn outcome(&self, kind: contender::Kind, stdout: &str) -> Result<Outcome> {
+        let outcome = match &self.generator {
+            _ if kind == contender::Kind::Floor => floor_outcome(stdout)?,
+            Generator::Own { .. } => own_outcome(stdout)?,
+            Generator::H2load => h2load_outcome(self, stdout)?,
+        };
+        if let Amount::Requests(requests) = self.amount
+            && self.kind != Kind::Idle
+        {
+            let wanted = requests as f64;
+            if outcome.done != wanted {
+                bail!("{} of {wanted} requests were answered", outcome.done);
+            }
+            let bytes = wanted * self.body as f64;
+            if matches!(self.kind, Kind::Download | Kind::Small) && outcome.bytes != bytes {
+                bail!("{} of {bytes} bytes came", outcome.bytes);
+            }
+        }
+        self.verify_threshold(&outcome)?;
+        if outcome.done == 0.0 || outcome.seconds <= 0.0 {
+            bail!("nothing was done");
+        }
+        Ok(outcome)
+    }
+}
+
+fn own_outcome(stdout: &str) -> Result<Outcome> {
+    let report: LoadReport = serde_json::from_str(stdout.trim()).context("the load generator's report")?;
+    if let Some(void) = report.void {
+        bail!("{void}");
+    }
+    if report.requests_failed > 0 {
+        bail!("{} requests failed: {}", report.requests_failed, report.errors.join(", "));
+    }
+    let mut figures = BTreeMap::new();
+    let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
+    if report.latency.count > 0 {
+        put("p50_us", report.latency.p50_us as f64);
+        put("p99_us", report.latency.p99_us as f64);
+    }
+    if report.first_byte.count > 0 {
+        put("first_byte_us", report.first_byte.p50_us as f64);
+    }
+    put("client_cpu", report.client_cpu_seconds);
+    if report.kind == Kind::Handshakes {
+        put("resumed", report.resumed as f64);
+    }
+    if let Some(quic) = &report.quic {
+        put("packets_per_ack", quic.packets_per_ack);
+        put("ack_frequency", quic.ack_frequency_frames as f64);
+        put("missing", quic.packets_missing as f64);
+    }
+    let done = if report.kind == Kind::Handshakes { report.handshakes } else { report.requests_ok } as f64;
+    let bytes = (report.body_bytes_received + report.body_bytes_sent) as f64;
+    Ok(Outcome { done, bytes, seconds: report.wall_seconds, figures })
+}
+
+impl Load {
+    /// An ACK threshold counts only as it was. Short transfers have many ACKs that their end or a timer causes.
+    fn verify_threshold(&self, outcome: &Outcome) -> Result<()> {
+        let (Generator::Own { ack_threshold, .. }, Kind::Download) = (&self.generator, self.kind) else {
+            return Ok(());
+        };
+        let (Ok(wanted), Some(was)) = (ack_threshold.parse::<f64>(), outcome.figures.get("packets_per_ack")) else {
+            return Ok(());
+        };
+        let packets_each = outcome.bytes / f64::from(self.connections) / PACKET;
+        if packets_each > wanted * LONG && (was - wanted).abs() > wanted * TOLERANCE {
+            bail!("an ACK every {was:.1} packets rather than every {wanted}");
+        }
+        Ok(())
+    }
+}
+
+/// Reads what the floor's client counted.
+fn floor_outcome(stdout: &str) -> Result<Outcome> {
+    let counted: floor::Counted = serde_json::from_str(stdout.trim()).context("the floor's client")?;
+    let missing = counted.sent.saturating_sub(counted.received) as f64 / counted.sent.max(1) as f64;
+    if missing > FLOOR_LOSS {
+        bail!("{:.1} % of the floor's datagrams were lost", missing * 100.0);
+    }
+    let figures = BTreeMap::from([("lost".to_owned(), missing * 100.0)]);
+    Ok(Outcome { done: counted.done as f64, bytes: counted.sent as f64, seconds: counted.seconds, figures })
+}
+
+/// Reads h2load's text. Of uploads it says what came back; what the sink says came in.
+fn h2load_outcome(load: &Load, text: &str) -> Result<Outcome> {
+    let number_before = |marker: &str| -> Option<f64> {
+        let before = text.split_once(marker)?.0;
+        let word = before.rsplit(|c: char| c.is_whitespace() || c == '(').next()?;
+        word.parse().ok()
+    };
+    let said = |what: &str| format!("h2load says no {what}: {}", text.trim().lines().last().unwrap_or_default());
+    let done = number_before(" succeeded").with_context(|| said("requests"))?;
+    let right = number_before(" 2xx").with_context(|| said("statuses"))?;
+    if right != done {
+        bail!("{right} of {done} answers had a status of success");
+    }
+    let mut bytes = number_before(") data").with_context(|| said("bytes"))?;
+    if load.kind == Kind::Upload {
+        let answers = done * sink::answer_to(load.body).len() as f64;
+        if bytes != answers {
+            bail!("{bytes} bytes of answers came rather than {answers}: not every upload arrived whole");
+        }
+        bytes = done * load.body as f64;
+    }
+    let finished = text.split_once("finished in ").and_then(|(_, rest)| rest.split_once(',')).map(|(time, _)| time);
+    let seconds = finished.and_then(time).with_context(|| said("duration"))?;
+    let mut figures = BTreeMap::new();
+    if let (Some(sent), Some(received)) = (
+        text.split_once("UDP datagram: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok()),
+        number_before(" received"),
+    ) && sent > 0.0
+    {
+        figures.insert("packets_per_ack".to_owned(), received / sent);
+    }
+    Ok(Outcome { done, bytes, seconds, figures })
+}
+
+/// A duration as h2load writes it, in seconds.
+fn time(text: &str) -> Option<f64> {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit_at);
+    let factor = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * factor)
+}
+
+/// A number of bytes in words.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{} KB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{} MB", bytes as f64 / 1e6),
+        _ => format!("{} GB", bytes as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H2LOAD: &str = "\
+finished in 1.25s, 3.20 req/s, 305.18MB/s
+requests: 4 total, 4 started, 4 done, 4 succeeded, 0 failed, 0 errored, 0 timeout
+status codes: 4 2xx, 0 3xx, 0 4xx, 0 5xx
+traffic: 381.50MB (400030000) total, 1.20KB (1230) headers (space savings 0.00%), 381.47MB (400000000) data
+UDP datagram: 5000 sent, 300000 received
+";
+
+    fn load(generator: Generator) -> Load {
+        let amount = Amount::Requests(4);
+        Load { kind: Kind::Download, body: 100_000_000, connections: 4, streams: 1, amount, generator, resume: false }
+    }
+
+    #[test]
+    fn h2loads_text_is_read() {
+        let outcome = load(Generator::H2load).outcome(contender::Kind::H3, H2LOAD).unwrap();
+        assert_eq!((outcome.done, outcome.bytes, outcome.seconds), (4.0, 4e8, 1.25));
+        assert_eq!(outcome.figures["packets_per_ack"], 60.0);
+    }
+
+    #[test]
+    fn a_truncated_answer_voids_the_run() {
+        let text = H2LOAD.replace("400000000", "399999999");
+        let error = load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string();
+        assert_eq!(error, "399999999 of 400000000 bytes came");
+    }
+
+    #[test]
+    fn an_answer_that_is_an_error_page_voids_the_run() {
+        let text = H2LOAD.replace("4 2xx, 0 3xx, 0 4xx", "3 2xx, 0 3xx, 1 4xx");
+        let error = load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string();
+        assert_eq!(error, "3 of 4 answers had a status of success");
+    }
+
+    #[test]
+    fn a_missing_answer_voids_the_run() {
+        let text = H2LOAD.replace("4 succeeded", "3 succeeded").replace("4 2xx", "3 2xx");
+        assert_eq!(
+            load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string(),
+            "3 of 4 requests were answered"
+        );
+    }
+
+    #[test]
+    fn output_that_is_no_report_is_no_outcome() {
+        assert!(load(Generator::H2load).outcome(contender::Kind::H3, "connection refused").is_err());
+        assert!(load(Generator::own("2")).outcome(contender::Kind::H3, "").is_err());
+        assert!(load(Generator::own("2")).outcome(contender::Kind::H3, "{}").is_err());
+    }
+
+    #[test]
+    fn a_threshold_that_was_not_kept_voids_the_run() {
+        let (load, mut outcome) = (load(Generator::own("10")), Outcome { done: 4.0, bytes: 4e8, ..Outcome::default() });
+        outcome.figures.insert("packets_per_ack".to_owned(), 9.5);
+        assert!(load.verify_threshold(&outcome).is_ok());
+        outcome.figures.insert("packets_per_ack".to_owned(), 2.0);
+        let error = load.verify_threshold(&outcome).unwrap_err().to_string();
+        assert_eq!(error, "an ACK every 2.0 packets rather than every 10");
+        outcome.bytes = 4e5;
+        assert!(load.verify_threshold(&outcome).is_ok(), "too short to tell");
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!((time("250.5ms"), time("1.5s"), time("2"), time("3h")), (Some(0.2505), Some(1.5), None, None));
+    }
+
+    #[test]
+    fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
+        let target = Target {
+            address: "127.0.0.1:443",
+            kind: contender::Kind::H3,
+            certificate: Path::new("/c"),
+            path: "/b100000000",
+            crc32: Some(0xff),
+            upload: Path::new("/u"),
+        };
+        let command = load(Generator::own("10")).command(&target, Path::new("/lab"), None).unwrap().join(" ");
+        assert_eq!(
+            command,
+            "/lab load download --protocol h3 --address 127.0.0.1:443 --name localhost --ca /c --connections 4 \
+             --streams 1 --requests 4 --path /b100000000 --bytes 100000000 --expect-hash 000000ff --ack-threshold 10 \
+             --gro on --warmup 0 --json"
+        );
+        let h1 = load(Generator::own("10"))
+            .command(&Target { kind: contender::Kind::H1, ..target }, Path::new("/lab"), None)
+            .unwrap();
+        assert!(!h1.iter().any(|argument| argument == "--ack-threshold"));
+    }
+
+    #[test]
+    fn without_h2load_its_cases_say_so() {
+        let target = Target {
+            address: "",
+            kind: contender::Kind::H3,
+            certificate: Path::new(""),
+            path: "/",
+            crc32: None,
+            upload: Path::new(""),
+        };
+        let error = load(Generator::H2load).command(&target, Path::new(""), None).unwrap_err().to_string();
+        assert_eq!(error, "h2load is not installed");
+    }
+}

@@ -1,0 +1,43 @@
+//! The bench: sets servers up in namespaces of their own, has them loaded, and reads what it cost them. `Lab` is the
+//! door; what is pure (statistics, noise, descriptions, templates, the reading of /proc and of tools' output) stands in
+//! files of its own.
+
+pub(crate) mod contender;
+mod files;
+pub(crate) mod floor;
+pub(crate) mod interrupt;
+mod lab;
+pub(crate) mod load;
+pub(crate) mod machine;
+pub(crate) mod namespace;
+pub(crate) mod noise;
+mod observe;
+pub(crate) mod options;
+mod process;
+mod procfs;
+mod profile;
+pub(crate) mod sink;
+pub(crate) mod stats;
+mod template;
+pub(crate) mod throttle;
+
+pub(crate) use self::{
+    lab::{Lab, Task, Variant, say},
+    observe::Observe,
+};
+
+/// What stands for something in descriptions and templates; `Lab` fills them in.
+pub(crate) const PLACEHOLDERS: [&str; 12] = [
+    "BIN",         // the program's path
+    "RUN",         // a folder of the run's own, where the expanded templates lie
+    "ADDRESS",     // where to listen
+    "PORT",        // UDP, and TCP for HTTP/1.1
+    "CERT",        // the certificate, PEM
+    "KEY",         // its key
+    "BOTH",        // certificate and key in one file
+    "ORIGIN_PORT", // on 127.0.0.1, plain HTTP/1.1
+    "WWW",         // what the origin serves
+    "WORKERS",     // threads or processes that serve
+    "H3",          // nothing for those that speak HTTP/3; for others `#`, which makes a line a comment
+    "EXTRA",       // what an experiment adds to litequic's configuration
+];

@@ -1,0 +1,217 @@
+//! Where the packets go: network namespaces of the lab's own, without a way out.
+//!
+//! `lo`: server, origin and client are in one, on its loopback with MTU 1500 (at the usual 65536 a server that probes
+//! the path MTU sends jumbo datagrams and looks far cheaper than on any network). The receiver's soft interrupts run on
+//! the sender's core and are charged to it. `veth`: the client is in a second one, across a veth pair with MTU 1500
+//! whose receive packet steering gives each side's soft interrupts to that side's core.
+
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde::{Deserialize, Serialize};
+use std::{fs, path::Path, process::Command};
+
+/// What namespaces of the lab are called: this, the process ID of the lab that made them, a side.
+const PREFIX: &str = "litequic-lab-";
+/// Where iproute2 keeps namespaces.
+const NAMESPACES: &str = "/run/netns";
+/// What the lab changed of the machine, to be restored even after a crash.
+const SAVED: &str = "/run/litequic-lab.sysctl";
+/// The machine's, not a namespace's: receive buffers that a busy client does not overflow, as on a host tuned for QUIC.
+const SYSCTLS: [(&str, &str); 3] = [
+    ("/proc/sys/net/core/rmem_max", "16777216"),
+    ("/proc/sys/net/core/wmem_max", "16777216"),
+    ("/proc/sys/net/core/rmem_default", "4194304"),
+];
+
+/// The path between client and server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Topology {
+    /// One namespace, its loopback with MTU 1500.
+    Lo,
+    /// Two namespaces, a veth pair between them with MTU 1500.
+    Veth,
+}
+
+/// A namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Its name.
+    pub(crate) namespace: String,
+}
+
+/// The namespaces, until they are dropped.
+#[derive(Debug)]
+pub(crate) struct Network {
+    /// Where servers and the origin are.
+    pub(crate) server: Place,
+    /// Where the client is.
+    pub(crate) client: Place,
+    /// The servers' address.
+    pub(crate) address: &'static str,
+}
+
+impl Network {
+    /// Makes them; `server_core` and `client_core` get the soft interrupts of their side of a veth pair. What a lab that
+    /// crashed left behind goes first.
+    pub(crate) fn new(topology: Topology, server_core: usize, client_core: usize) -> Result<Self> {
+        sweep()?;
+        let place = |side: &str| Place { namespace: format!("{PREFIX}{}-{side}", std::process::id()) };
+        let server = place("server");
+        let client = if topology == Topology::Veth { place("client") } else { server.clone() };
+        let address = if topology == Topology::Veth { "192.0.2.1" } else { "127.0.0.1" };
+        // From here on dropping it cleans up.
+        let network = Self { server, client, address };
+        for namespace in network.namespaces() {
+            ip(&["netns", "add", namespace])?;
+            ip(&["-n", namespace, "link", "set", "lo", "mtu", "1500", "up"])?;
+        }
+        if topology == Topology::Veth {
+            network.join(server_core, client_core)?;
+        }
+        network.tune()?;
+        Ok(network)
+    }
+
+    fn join(&self, server_core: usize, client_core: usize) -> Result<()> {
+        let (server, client) = (self.server.namespace.as_str(), self.client.namespace.as_str());
+        let peer = ["peer", "name", "client", "mtu", "1500", "netns", client];
+        ip(&[&["-n", server, "link", "add", "server", "mtu", "1500", "type", "veth"], peer.as_slice()].concat())?;
+        for (namespace, link, address, core) in
+            [(server, "server", "192.0.2.1/30", server_core), (client, "client", "192.0.2.2/30", client_core)]
+        {
+            ip(&["-n", namespace, "addr", "add", address, "dev", link])?;
+            ip(&["-n", namespace, "link", "set", link, "up"])?;
+            let steer = format!("echo {:x} >/sys/class/net/{link}/queues/rx-0/rps_cpus", 1_u64 << core.min(63));
+            ip(&["netns", "exec", namespace, "sh", "-c", &steer])?;
+        }
+        Ok(())
+    }
+
+    fn tune(&self) -> Result<()> {
+        let mut saved = String::new();
+        for (path, _) in SYSCTLS {
+            saved += &format!("{path} {}\n", fs::read_to_string(path)?.trim());
+        }
+        fs::write(SAVED, saved).with_context(|| format!("cannot write {SAVED}"))?;
+        for (path, value) in SYSCTLS {
+            fs::write(path, value).with_context(|| format!("cannot write {path}"))?;
+        }
+        // 10,000 connections of one client each want a port; listen queues are the namespace's own.
+        for namespace in self.namespaces() {
+            let tune =
+                "echo 1024 65000 >/proc/sys/net/ipv4/ip_local_port_range; echo 4096 >/proc/sys/net/core/somaxconn";
+            ip(&["netns", "exec", namespace, "sh", "-c", tune])?;
+        }
+        Ok(())
+    }
+
+    fn namespaces(&self) -> Vec<&str> {
+        let mut names = vec![self.server.namespace.as_str(), self.client.namespace.as_str()];
+        names.dedup();
+        names
+    }
+
+    /// Datagrams lost so far to full receive buffers, on either side.
+    pub(crate) fn drops(&self) -> Result<u64> {
+        let mut sum = 0;
+        for namespace in self.namespaces() {
+            let text = ip(&["netns", "exec", namespace, "cat", "/proc/net/snmp"])?;
+            sum += super::procfs::snmp(&text, "Udp", "RcvbufErrors").context("/proc/net/snmp has no RcvbufErrors")?;
+        }
+        Ok(sum)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for namespace in self.namespaces() {
+            remove(namespace);
+        }
+        restore();
+    }
+}
+
+/// Removes what labs that are no longer alive left: processes in their namespaces, the namespaces, the sysctls. Refuses
+/// to go on beside a lab that is alive: two would measure each other.
+fn sweep() -> Result<()> {
+    let entries = fs::read_dir(NAMESPACES).map(|entries| entries.filter_map(Result::ok).collect()).unwrap_or_default();
+    let entries: Vec<fs::DirEntry> = entries;
+    for name in entries.iter().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let Some(owner) = owner(&name) else { continue };
+        if owner.cast_signed() != std::process::id().cast_signed() && is_lab(owner) {
+            bail!("another litequic-lab is measuring (process {owner})");
+        }
+        remove(&name);
+    }
+    restore();
+    Ok(())
+}
+
+/// The process that made a namespace, if it is a lab's.
+fn owner(namespace: &str) -> Option<u32> {
+    namespace.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+}
+
+fn is_lab(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "litequic-lab")
+}
+
+/// Ends every process in a namespace, then removes it. What cannot be removed is left to the next lab's sweep.
+fn remove(namespace: &str) {
+    if !Path::new(NAMESPACES).join(namespace).exists() {
+        return;
+    }
+    for pid in ip(&["netns", "pids", namespace]).unwrap_or_default().lines().filter_map(|line| line.trim().parse().ok())
+    {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    let _ = ip(&["netns", "del", namespace]);
+}
+
+/// Puts the machine's sysctls back.
+fn restore() {
+    let Ok(saved) = fs::read_to_string(SAVED) else { return };
+    for (path, value) in saved.lines().filter_map(|line| line.split_once(' ')) {
+        if SYSCTLS.iter().any(|(known, _)| *known == path) {
+            let _ = fs::write(path, value);
+        }
+    }
+    let _ = fs::remove_file(SAVED);
+}
+
+/// Runs `ip`; what it printed.
+fn ip(arguments: &[&str]) -> Result<String> {
+    use std::os::unix::process::CommandExt as _;
+    let mut command = Command::new("ip");
+    command.args(arguments).process_group(0);
+    // Not through `finish`'s look at signals: this also runs on the way out.
+    let output = command.output().context("cannot run ip (iproute2)")?;
+    if !output.status.success() {
+        bail!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_namespaces_of_labs_have_an_owner() {
+        assert_eq!(owner("litequic-lab-4711-server"), Some(4711));
+        assert_eq!(owner("litequic-lab-x-server"), None);
+        assert_eq!(owner("h3srv"), None);
+        assert_eq!(owner("my-litequic-lab-4711"), None);
+    }
+
+    #[test]
+    fn another_program_that_got_the_number_of_a_dead_lab_is_no_lab() {
+        assert!(!is_lab(1));
+        assert!(!is_lab(u32::MAX));
+    }
+}

@@ -1,0 +1,190 @@
+//! What files of /proc say. Pure: each function takes a file's text.
+
+use std::ops::{Add, Sub};
+
+/// CPU time of processes, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Cpu {
+    /// In user mode.
+    pub(crate) user: f64,
+    /// In the kernel.
+    pub(crate) system: f64,
+}
+
+impl Cpu {
+    /// Both.
+    pub(crate) fn total(self) -> f64 {
+        self.user + self.system
+    }
+}
+
+impl Add for Cpu {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { user: self.user + other.user, system: self.system + other.system }
+    }
+}
+
+impl Sub for Cpu {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self { user: self.user - other.user, system: self.system - other.system }
+    }
+}
+
+/// A line of /proc/PID/stat.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ProcessStat {
+    /// The process that started it.
+    pub(crate) parent: i32,
+    /// Its process group.
+    pub(crate) group: i32,
+    /// `Z` for one that is dead already.
+    pub(crate) state: char,
+    /// Of the process: all of its threads, those that ended included, and all of its children that ended and were
+    /// waited for. Summed over a process tree no time is lost or counted twice when a thread or a child ends.
+    pub(crate) cpu: Cpu,
+}
+
+/// Reads /proc/PID/stat; the clock ticks `ticks` times a second.
+pub(crate) fn process_stat(text: &str, ticks: f64) -> Option<ProcessStat> {
+    // The name may hold anything, brackets and blanks included.
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    // proc(5): utime is field 14, group was field 5.
+    let mut times = fields.skip(8).map(|field| field.parse::<f64>().ok().map(|time| time / ticks));
+    let mut next = || times.next().flatten();
+    let (user, system, children_user, children_system) = (next()?, next()?, next()?, next()?);
+    let cpu = Cpu { user: user + children_user, system: system + children_system };
+    Some(ProcessStat { parent, group, state, cpu })
+}
+
+/// What a core did, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct CoreTimes {
+    /// Anything at all, interrupts included.
+    pub(crate) busy: f64,
+    /// Nothing, or waiting for a disk.
+    pub(crate) idle: f64,
+    /// Taken away by the hypervisor.
+    pub(crate) stolen: f64,
+}
+
+impl CoreTimes {
+    /// All of it.
+    pub(crate) fn total(self) -> f64 {
+        self.busy + self.idle + self.stolen
+    }
+}
+
+impl Sub for CoreTimes {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self { busy: self.busy - other.busy, idle: self.idle - other.idle, stolen: self.stolen - other.stolen }
+    }
+}
+
+/// Reads a core's line of /proc/stat.
+pub(crate) fn core_times(text: &str, core: usize, ticks: f64) -> Option<CoreTimes> {
+    let name = format!("cpu{core}");
+    let line = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
+    let fields: Vec<f64> = line
+        .split_ascii_whitespace()
+        .skip(1)
+        .map_while(|field| field.parse().ok())
+        .map(|time: f64| time / ticks)
+        .collect();
+    let [user, nice, system, idle, waiting, irq, soft_irq, stolen, ..] = *fields.as_slice() else { return None };
+    Some(CoreTimes { busy: user + nice + system + irq + soft_irq, idle: idle + waiting, stolen })
+}
+
+/// A `Key:  N kB` line of /proc/PID/status or smaps_rollup, in bytes.
+pub(crate) fn kilobytes(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    Some(value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// A counter of a table that /proc/net/snmp has: a line of names, a line of numbers.
+pub(crate) fn snmp(text: &str, protocol: &str, counter: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| *name == protocol);
+    let (names, numbers) = (lines.next()?.1, lines.next()?.1);
+    let at = names.split_ascii_whitespace().position(|name| name == counter)?;
+    numbers.split_ascii_whitespace().nth(at)?.parse().ok()
+}
+
+/// The first `model name` of /proc/cpuinfo.
+pub(crate) fn cpu_model(text: &str) -> Option<&str> {
+    value_of(text, "model name")
+}
+
+/// Of the CPU's flags, those that matter to cryptography and copying.
+pub(crate) fn cpu_flags(text: &str) -> Vec<&str> {
+    const TELLING: [&str; 7] = ["aes", "vaes", "pclmulqdq", "vpclmulqdq", "avx2", "avx512f", "sha_ni"];
+    let flags = value_of(text, "flags").unwrap_or_default();
+    flags.split_ascii_whitespace().filter(|flag| TELLING.contains(flag)).collect()
+}
+
+fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let (_, value) = text.lines().filter_map(|line| line.split_once(':')).find(|(name, _)| name.trim() == key)?;
+    Some(value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_name_with_brackets_and_blanks_confuses_nobody() {
+        let text = "77 (a) S (b) S 5 6 6 0 -1 4194560 1 2 3 4 150 250 10 20 20 0 3 0 100 1000 50 1\n";
+        let stat = process_stat(text, 100.0).unwrap();
+        assert_eq!((stat.parent, stat.group, stat.state), (5, 6, 'S'));
+        assert!((stat.cpu.user - 1.6).abs() < 1e-9, "own and children's: {:?}", stat.cpu);
+        assert!((stat.cpu.system - 2.7).abs() < 1e-9, "own and children's: {:?}", stat.cpu);
+    }
+
+    #[test]
+    fn a_line_cut_short_is_none() {
+        assert_eq!(process_stat("77 (a) S 5 6 6 0", 100.0), None);
+        assert_eq!(process_stat("", 100.0), None);
+        assert_eq!(core_times("cpu0 1 2 3", 0, 100.0), None);
+    }
+
+    #[test]
+    fn the_own_process_can_be_read() {
+        let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let stat = process_stat(&text, 100.0).unwrap();
+        assert!(stat.parent > 0 && stat.group > 0);
+    }
+
+    #[test]
+    fn a_cores_line_is_its_own_and_soft_interrupts_are_work() {
+        let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 100 0 100 300 100 0 50 50 0 0\ncpu10 1 1 1 1 1 1 1 1 1 1\n";
+        let times = core_times(text, 1, 100.0).unwrap();
+        assert_eq!((times.busy, times.idle, times.stolen), (2.5, 4.0, 0.5));
+        assert_eq!(times.total(), 7.0);
+        assert_eq!(core_times(text, 2, 100.0), None);
+    }
+
+    #[test]
+    fn memory_is_in_bytes() {
+        assert_eq!(kilobytes("VmPeak:\t 10 kB\nVmRSS:\t  1234 kB\n", "VmRSS"), Some(1234 * 1024));
+        assert_eq!(kilobytes("VmRSSX:\t  1234 kB\n", "VmRSS"), None);
+    }
+
+    #[test]
+    fn a_counter_is_found_by_its_name() {
+        let text = "Tcp: A B\nTcp: 1 2\nUdp: InDatagrams RcvbufErrors\nUdp: 10 7\n";
+        assert_eq!(snmp(text, "Udp", "RcvbufErrors"), Some(7));
+        assert_eq!(snmp(text, "Udp", "Other"), None);
+        assert_eq!(snmp(text, "Sctp", "A"), None);
+    }
+
+    #[test]
+    fn a_cpu_is_named_with_its_telling_flags() {
+        let text = "processor\t: 0\nmodel name\t: A CPU @ 3 GHz\nflags\t\t: fpu aes avx2 foo\n";
+        assert_eq!(cpu_model(text), Some("A CPU @ 3 GHz"));
+        assert_eq!(cpu_flags(text), ["aes", "avx2"]);
+    }
+}

@@ -1,0 +1,59 @@
+//! What each of litequic's switches brings: variants of its configuration, from contenders/ladder.toml, at exact ACK
+//! thresholds. The first step is the one that others are compared with.
+
+use super::{Experiment, acks, large, task};
+use crate::{
+    bench::{Task, Variant, contender::Kind, load::Generator, options::Options},
+    report::Per,
+};
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+const STEPS: &str = include_str!("../../contenders/ladder.toml");
+/// The step that others are compared with.
+const FIRST: &str = "litequic";
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "ladder",
+    about: "What does each switch bring, at 2, 10 and 100 packets an ACK? Large bodies; each step is litequic with another \
+            configuration.",
+    reference: Some(FIRST),
+    tasks,
+    variants,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Steps {
+    step: Vec<Variant>,
+}
+
+fn variants() -> Result<Vec<Variant>> {
+    let steps: Steps = toml::from_str(STEPS).context("ladder.toml")?;
+    Ok(steps.step)
+}
+
+fn tasks(options: &Options) -> Vec<Task> {
+    let names: Vec<String> = variants().unwrap_or_default().into_iter().map(|step| step.name).collect();
+    let mut tasks = Vec::new();
+    for saturated in [false, true] {
+        for threshold in ["2", "10", "100"] {
+            let generator = Generator::own(threshold);
+            let name = format!("{}, {}", acks(&generator), if saturated { "saturated" } else { "unsaturated" });
+            let load = large(options, if saturated { 4 } else { 8 }, generator);
+            let task = task("steps", &name, Per::Gigabyte, saturated, load);
+            tasks.push(Task { kinds: vec![Kind::H3], names: names.clone(), ..task });
+        }
+    }
+    tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_step_is_the_one_that_others_are_compared_with() {
+        assert_eq!(variants().unwrap()[0].name, FIRST);
+    }
+}

@@ -1,0 +1,232 @@
+//! The experiments: what is asked, of whom, with which load. Each file answers with tasks; the lab runs them, `report`
+//! writes down what came of it.
+
+mod floor;
+mod handshakes;
+mod idle;
+mod ladder;
+mod peers;
+mod profile;
+mod scale;
+mod syscalls;
+mod ttlb;
+
+use crate::{
+    bench::{
+        Lab, Observe, Task, Variant,
+        contender::Kind,
+        interrupt,
+        load::{Amount, Generator, Load},
+        options::Options,
+        say,
+    },
+    load,
+    report::{self, Case, Per, Results},
+};
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+use std::path::PathBuf;
+
+/// The experiments' commands.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// CPU a GB and a request, of litequic and its peers: large bodies, small objects, uploads.
+    Peers(Options),
+    /// What each of litequic's switches brings, at 2, 10 and 100 packets an ACK.
+    Ladder(Options),
+    /// Where CPU time goes, by part (perf).
+    Profile(Options),
+    /// One and two workers; from 1 connection to 10,000.
+    Scale(Options),
+    /// System calls a MB, by name (strace).
+    Syscalls(Options),
+    /// Time to last byte, from 80 KB to 80 MB.
+    Ttlb(Options),
+    /// CPU a handshake, and handshakes a second.
+    Handshakes(Options),
+    /// Memory an idle connection.
+    Idle(Options),
+    /// What sealing and sending cost with no protocol at all.
+    Floor(Options),
+    /// All of them, one after the other.
+    All(Options),
+    /// Join the results in a folder into one page.
+    Report {
+        /// With the experiments' JSON files.
+        #[arg(default_value = "target/lab")]
+        folder: PathBuf,
+    },
+}
+
+/// An experiment.
+struct Experiment {
+    name: &'static str,
+    /// What it asks, as its page begins.
+    about: &'static str,
+    /// With whom others are compared; `None`: as the command line says.
+    reference: Option<&'static str>,
+    tasks: fn(&Options) -> Vec<Task>,
+    /// Variants of litequic that take part.
+    variants: fn() -> Result<Vec<Variant>>,
+}
+
+/// In the order of `all`.
+const EXPERIMENTS: [&Experiment; 9] = [
+    &peers::EXPERIMENT,
+    &ladder::EXPERIMENT,
+    &profile::EXPERIMENT,
+    &scale::EXPERIMENT,
+    &syscalls::EXPERIMENT,
+    &ttlb::EXPERIMENT,
+    &handshakes::EXPERIMENT,
+    &idle::EXPERIMENT,
+    &floor::EXPERIMENT,
+];
+
+/// Runs a command.
+pub(crate) fn run(command: Command) -> Result<()> {
+    let (options, experiments): (Options, &[&Experiment]) = match command {
+        Command::Peers(options) => (options, &[&peers::EXPERIMENT]),
+        Command::Ladder(options) => (options, &[&ladder::EXPERIMENT]),
+        Command::Profile(options) => (options, &[&profile::EXPERIMENT]),
+        Command::Scale(options) => (options, &[&scale::EXPERIMENT]),
+        Command::Syscalls(options) => (options, &[&syscalls::EXPERIMENT]),
+        Command::Ttlb(options) => (options, &[&ttlb::EXPERIMENT]),
+        Command::Handshakes(options) => (options, &[&handshakes::EXPERIMENT]),
+        Command::Idle(options) => (options, &[&idle::EXPERIMENT]),
+        Command::Floor(options) => (options, &[&floor::EXPERIMENT]),
+        Command::All(options) => (options, &EXPERIMENTS),
+        Command::Report { folder } => {
+            say(&report::join(&folder)?.display().to_string());
+            return Ok(());
+        }
+    };
+    let mut lab = Lab::new(options)?;
+    let mut failed = Vec::new();
+    for experiment in experiments {
+        if let Err(error) = conduct(&mut lab, experiment) {
+            interrupt::check()?;
+            say(&format!("{}: FAILED: {error:#}", experiment.name));
+            failed.push(experiment.name);
+        }
+    }
+    if experiments.len() > 1 {
+        say(&report::join(&lab.options().out)?.display().to_string());
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn conduct(lab: &mut Lab, experiment: &Experiment) -> Result<()> {
+    let (options, variants) = (lab.options().clone(), (experiment.variants)()?);
+    lab.vary(&variants);
+    let reference = experiment.reference.unwrap_or(&options.reference);
+    let results = lab.run(experiment.name, experiment.about, reference, (experiment.tasks)(&options))?;
+    let page = report::save(&results, &options.out)?;
+    say(&format!("{}: {}", experiment.name, page.display()));
+    if options.quick { worked(&results) } else { Ok(()) }
+}
+
+/// What a quick run asserts: somebody took part, and nothing is void or lacks the figure it was run for. Bytes and
+/// thresholds are checked in every run, and void it. How fast it was is no matter.
+fn worked(results: &Results) -> Result<()> {
+    if let Some((run, why)) = results.voids().next() {
+        bail!("{}, {}: {why}", run.contender, run.case);
+    }
+    if results.contenders.is_empty() && !results.cases.is_empty() {
+        bail!("no contender took part");
+    }
+    for case in &results.cases {
+        for run in results.runs.iter().filter(|run| run.case == case.name) {
+            let figure = run.figures.get(&case.primary).copied();
+            let figure =
+                figure.with_context(|| format!("{}, {}: no figure {}", run.contender, case.name, case.primary))?;
+            if !figure.is_finite() || figure < 0.0 {
+                bail!("{}, {}: {} is {figure}", run.contender, case.name, case.primary);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn no_variants() -> Result<Vec<Variant>> {
+    Ok(Vec::new())
+}
+
+/// A task that measures CPU of H3 proxies and the H1 ceiling, one worker each; experiments change what they want else.
+fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task {
+    let case = Case {
+        name: format!("{group}, {name}"),
+        load: load.describe(),
+        per,
+        primary: "cpu".to_owned(),
+        saturated,
+        group: group.to_owned(),
+        x: None,
+    };
+    Task { case, load, workers: 1, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }
+}
+
+/// Large bodies: four connections with a download each.
+fn large(options: &Options, requests: u64, generator: Generator) -> Load {
+    let (body, requests) = if options.quick { (8_000_000, 4) } else { (256_000_000, options.many(requests, 1)) };
+    Load {
+        kind: load::Kind::Download,
+        body,
+        connections: 4,
+        streams: 1,
+        amount: Amount::Requests(requests),
+        generator,
+        resume: false,
+    }
+}
+
+/// How often ACKs come, in words.
+fn acks(generator: &Generator) -> String {
+    match generator {
+        Generator::Own { ack_threshold, .. } => format!("ACK {ack_threshold}"),
+        Generator::H2load => "h2load".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+    use std::collections::BTreeSet;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn every_experiment_has_cases_with_unique_names_quick_or_not() {
+        for line in [vec!["lab"], vec!["lab", "--quick"]] {
+            let options = Line::parse_from(line).options;
+            for experiment in EXPERIMENTS {
+                let tasks = (experiment.tasks)(&options);
+                let names: BTreeSet<String> = tasks.iter().map(|task| task.case.name.clone()).collect();
+                assert_eq!(names.len(), tasks.len(), "{}", experiment.name);
+                assert!(!tasks.is_empty() && !experiment.about.is_empty());
+                (experiment.variants)().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_quick_run_with_a_void_or_without_its_figure_did_not_work() {
+        use crate::report::tests::results;
+        assert!(worked(&results(&[("a", &[1.0])])).is_ok());
+        let mut void = results(&[("a", &[1.0])]);
+        void.runs[0].void = Some("it died".to_owned());
+        assert_eq!(worked(&void).unwrap_err().to_string(), "a, large: it died");
+        let mut bare = results(&[("a", &[1.0])]);
+        bare.runs[0].figures.clear();
+        assert_eq!(worked(&bare).unwrap_err().to_string(), "a, large: no figure cpu");
+        assert!(worked(&results(&[("a", &[f64::NAN])])).is_err());
+    }
+}

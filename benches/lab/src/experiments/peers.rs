@@ -1,0 +1,47 @@
+//! litequic beside its peers: CPU a GB and a request. Each figure saturated and not; downloads at exact ACK thresholds,
+//! and with h2load, which acknowledges so seldom that ACKs cost nothing.
+
+use super::{Experiment, acks, large, no_variants, task};
+use crate::{
+    bench::{
+        Task,
+        load::{Amount, Generator, Load},
+        options::Options,
+    },
+    load,
+    report::Per,
+};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "peers",
+    about: "What does an HTTP/3 proxy cost, one worker on one core, in front of the same origin? Large bodies at 2 and 10 \
+            packets an ACK (as browsers do) and as h2load acknowledges; small objects; uploads. The ceiling is nginx over \
+            HTTP/1.1 and TLS.",
+    reference: None,
+    tasks,
+    variants: no_variants,
+};
+
+fn tasks(options: &Options) -> Vec<Task> {
+    let generators = || [Generator::own("2"), Generator::own("10"), Generator::H2load];
+    let mut tasks = Vec::new();
+    for saturated in [false, true] {
+        let how = if saturated { "saturated" } else { "unsaturated" };
+        for generator in generators() {
+            let name = format!("{}, {how}", acks(&generator));
+            let load = large(options, if saturated { 4 } else { 8 }, generator);
+            tasks.push(task("large bodies", &name, Per::Gigabyte, saturated, load));
+        }
+        for generator in generators() {
+            let name = format!("{}, {how}", acks(&generator));
+            let (connections, streams) = if options.quick { (10, 5) } else { (100, 10) };
+            let amount = Amount::Requests(options.many(if saturated { 50_000 } else { 200_000 }, 2_000));
+            let load =
+                Load { kind: load::Kind::Small, body: 1_000, connections, streams, amount, generator, resume: false };
+            tasks.push(task("small objects", &name, Per::Request, saturated, load));
+        }
+        let load = Load { kind: load::Kind::Upload, ..large(options, 4, Generator::own("auto")) };
+        tasks.push(task("uploads", how, Per::Gigabyte, saturated, load));
+    }
+    tasks
+}

@@ -1,0 +1,53 @@
+//! litequic's measuring laboratory: one binary with a load generator (`load`) and the bench that runs contenders and
+//! loads them with it. benches/lab/README.md tells how figures come about.
+
+mod bench;
+mod experiments;
+#[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
+mod load;
+mod report;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Measures litequic beside its peers.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Load one server and report what it did.
+    Load(load::Arguments),
+    #[command(flatten)]
+    Experiment(experiments::Command),
+    /// A part of the lab: the contender that has no protocol.
+    #[command(hide = true)]
+    FloorServer(bench::floor::ServerArguments),
+    /// A part of the lab: its client.
+    #[command(hide = true)]
+    FloorClient(bench::floor::ClientArguments),
+    /// A part of the lab: the origin of uploads.
+    #[command(hide = true)]
+    Sink(bench::sink::Arguments),
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let outcome = match Arguments::parse().command {
+        Command::Load(arguments) => return load::main(&arguments),
+        Command::Experiment(command) => experiments::run(command),
+        Command::FloorServer(arguments) => bench::floor::serve(&arguments),
+        Command::FloorClient(arguments) => bench::floor::print(&arguments),
+        Command::Sink(arguments) => bench::sink::serve(&arguments),
+    };
+    Ok(outcome.map_or_else(
+        |error| {
+            bench::say(&format!("litequic-lab: {error:#}"));
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    ))
+}

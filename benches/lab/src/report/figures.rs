@@ -1,0 +1,120 @@
+//! The names of figures, and how pages show them.
+
+use serde::{Deserialize, Serialize};
+
+/// What costs are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Per {
+    /// A gigabyte (10⁹ bytes) of bodies: costs in seconds, rates in MB/s.
+    Gigabyte,
+    /// A request: costs in microseconds.
+    Request,
+    /// A handshake: costs in microseconds.
+    Handshake,
+    /// An open connection: costs in microseconds.
+    Connection,
+}
+
+impl Per {
+    /// From a figure of the whole load to that of one, in the unit that is shown.
+    pub(crate) fn scale(self, done: f64, bytes: f64) -> f64 {
+        match self {
+            Self::Gigabyte => 1e9 / bytes,
+            Self::Request | Self::Handshake | Self::Connection => 1e6 / done,
+        }
+    }
+
+    /// The unit of a cost.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Gigabyte => "s/GB",
+            Self::Request => "µs/request",
+            Self::Handshake => "µs/handshake",
+            Self::Connection => "µs/connection",
+        }
+    }
+
+    fn rate(self) -> &'static str {
+        match self {
+            Self::Gigabyte => "MB/s",
+            Self::Request => "requests/s",
+            Self::Handshake => "handshakes/s",
+            Self::Connection => "connections/s",
+        }
+    }
+}
+
+/// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
+/// come from a profile or from counted system calls, and have their own tables.
+pub(super) const SHOWN: [&str; 17] = [
+    "cpu",
+    "user",
+    "system",
+    "rate",
+    "busy",
+    "memory_each",
+    "memory",
+    "syscalls",
+    "p50_us",
+    "p99_us",
+    "first_byte_us",
+    "packets_per_ack",
+    "ack_frequency",
+    "missing",
+    "resumed",
+    "drops",
+    "origin_cpu",
+];
+
+/// A figure's name for people, with its unit.
+pub(super) fn title(figure: &str, per: Per) -> String {
+    match figure {
+        "cpu" => format!("CPU {}", per.unit()),
+        "rate" => per.rate().to_owned(),
+        "busy" => "busy %".to_owned(),
+        "memory_each" => "KB a connection".to_owned(),
+        "memory" => "memory before, MB".to_owned(),
+        "syscalls" => "system calls a MB".to_owned(),
+        "p50_us" => "median µs".to_owned(),
+        "p99_us" => "p99 µs".to_owned(),
+        "first_byte_us" => "first byte µs".to_owned(),
+        "packets_per_ack" => "packets an ACK".to_owned(),
+        "ack_frequency" => "ACK_FREQUENCY frames".to_owned(),
+        "missing" => "packets missing".to_owned(),
+        "origin_cpu" => "origin's CPU".to_owned(),
+        other => match other.strip_prefix("share/") {
+            Some(part) => format!("{part}, % of samples"),
+            None => other.to_owned(),
+        },
+    }
+}
+
+/// A number with as many digits as mean something.
+pub(super) fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        magnitude if magnitude >= 100.0 || magnitude == 0.0 => 0,
+        magnitude if magnitude >= 10.0 => 1,
+        magnitude if magnitude >= 0.1 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_scaled_to_one_and_shown_with_their_unit() {
+        assert_eq!(Per::Gigabyte.scale(4.0, 2e9) * 3.0, 1.5);
+        assert_eq!(Per::Request.scale(1000.0, 1e6) * 0.02, 20.0);
+        assert_eq!(title("cpu", Per::Gigabyte), "CPU s/GB");
+    }
+
+    #[test]
+    fn numbers_have_three_digits_or_so() {
+        let shown: Vec<String> = [0.0, 0.0123, 0.5678, 12.345, 1234.5].into_iter().map(number).collect();
+        assert_eq!(shown, ["0", "0.012", "0.57", "12.3", "1234"]);
+    }
+}

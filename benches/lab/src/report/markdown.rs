@@ -1,0 +1,242 @@
+//! An experiment's page. Pure: results into text.
+
+use super::{
+    Case, Results,
+    figures::{SHOWN, number, title},
+};
+use crate::bench::{contender::Kind, throttle::SATURATED};
+use std::{collections::BTreeSet, fmt::Write as _};
+
+/// The page; `plots` are the names of its pictures with their captions.
+pub(super) fn page(results: &Results, plots: &[(String, String)], level: usize) -> String {
+    let heading = "#".repeat(level);
+    let mut text = format!("{heading} {}\n\n{}\n\n", results.experiment, results.about);
+    if results.quick {
+        text += "**Quick: this run shows that the experiment works. Its figures mean nothing.**\n\n";
+    }
+    let _ = writeln!(text, "`{}`, {}, topology {}.\n", results.command, results.started, topology(results));
+    for (file, caption) in plots {
+        let _ = writeln!(text, "![{caption}]({file})\n");
+    }
+    for case in &results.cases {
+        text += &table(results, case, &heading);
+        text += &parts(results, case, "share/", "part", "% of samples");
+        text += &parts(results, case, "calls/", "system call", "a MB");
+    }
+    text += &asides(results, &heading);
+    text
+}
+
+fn topology(results: &Results) -> &'static str {
+    match results.topology {
+        crate::bench::namespace::Topology::Lo => "lo",
+        crate::bench::namespace::Topology::Veth => "veth",
+    }
+}
+
+/// A case: a row for each contender.
+fn table(results: &Results, case: &Case, heading: &str) -> String {
+    let mut text = format!("{heading}# {}\n\n{}.", case.name, case.load);
+    text += if case.saturated {
+        " Saturated: servers were stopped whenever they ran dry; *busy* is of the time they were let run.\n\n"
+    } else {
+        " Not saturated on purpose; *busy* is of all the time.\n\n"
+    };
+    let present: BTreeSet<&str> = results
+        .runs
+        .iter()
+        .filter(|run| run.counts && run.case == case.name)
+        .flat_map(|run| run.figures.keys().map(String::as_str))
+        .collect();
+    let others: Vec<&str> =
+        SHOWN.into_iter().filter(|figure| present.contains(figure) && *figure != case.primary).collect();
+    let titles: Vec<String> = others.iter().map(|figure| title(figure, case.per)).collect();
+    let _ = writeln!(
+        text,
+        "| contender | {} | min–max | to {} |{}",
+        title(&case.primary, case.per),
+        results.reference,
+        if titles.is_empty() { String::new() } else { format!(" {} |", titles.join(" | ")) }
+    );
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(3 + others.len()));
+    let mut doubts = Vec::new();
+    for contender in &results.contenders {
+        let name = &contender.name;
+        if !results.runs.iter().any(|run| run.case == case.name && run.contender == *name) {
+            continue;
+        }
+        let Some(primary) = results.summary(&case.name, name, &case.primary) else {
+            let _ = writeln!(text, "| {name} | void |{}", " |".repeat(2 + others.len()));
+            continue;
+        };
+        let ratio = match results.ratio(case, name) {
+            Ok(ratio) => number(ratio),
+            Err(why) => {
+                doubts.push(format!("{name} ({why})"));
+                "?".to_owned()
+            }
+        };
+        let _ = write!(
+            text,
+            "| {name} | {} | {}–{} | {ratio} |",
+            number(primary.median),
+            number(primary.min),
+            number(primary.max)
+        );
+        for figure in &others {
+            let cell =
+                results.summary(&case.name, name, figure).map(|summary| number(summary.median)).unwrap_or_default();
+            let _ = write!(text, " {cell} |");
+        }
+        text.push('\n');
+        if case.saturated
+            && contender.kind != Kind::Floor
+            && results.summary(&case.name, name, "busy").is_some_and(|busy| busy.median < SATURATED * 100.0)
+        {
+            doubts.push(format!("{name} (not saturated although stopped whenever dry: read it as unsaturated)"));
+        }
+    }
+    text.push('\n');
+    if !doubts.is_empty() {
+        let _ = writeln!(text, "No conclusion: {}.\n", doubts.join("; "));
+    }
+    text
+}
+
+/// Figures that share a prefix: a row for each, a column for each contender.
+fn parts(results: &Results, case: &Case, prefix: &str, what: &str, unit: &str) -> String {
+    let names: Vec<&str> = results.names().filter(|name| results.counting(&case.name, name).next().is_some()).collect();
+    let mut rows: Vec<(f64, String)> = Vec::new();
+    let all: BTreeSet<&str> = results
+        .runs
+        .iter()
+        .filter(|run| run.counts && run.case == case.name)
+        .flat_map(|run| run.figures.keys().filter(|figure| figure.starts_with(prefix)).map(String::as_str))
+        .collect();
+    for figure in all {
+        let medians: Vec<f64> = names
+            .iter()
+            .map(|name| results.summary(&case.name, name, figure).map_or(0.0, |summary| summary.median))
+            .collect();
+        let cells: Vec<String> = medians.iter().map(|median| number(*median)).collect();
+        let row = format!("| {} | {} |\n", figure.trim_start_matches(prefix), cells.join(" | "));
+        rows.push((medians.into_iter().fold(0.0, f64::max), row));
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let rows: String = rows.into_iter().map(|(_, row)| row).collect();
+    format!("| {what}, {unit} | {} |\n|---|{}\n{rows}\n", names.join(" | "), "---:|".repeat(names.len()))
+}
+
+/// Voids, noise, who took part, what was left out.
+fn asides(results: &Results, heading: &str) -> String {
+    let mut text = format!("{heading}# About this run\n\n");
+    let machine = &results.machine;
+    let _ = writeln!(
+        text,
+        "{} ({}), {} cores{}, {:.0} GB, {}{}.\n",
+        machine.cpu,
+        machine.flags.join(" "),
+        machine.cores,
+        if machine.virtual_machine { " of a virtual machine" } else { "" },
+        machine.memory as f64 / 1e9,
+        machine.kernel,
+        machine.governor.as_ref().map(|governor| format!(", governor {governor}")).unwrap_or_default()
+    );
+    let worst = results.runs.iter().filter(|run| run.counts).map(|run| run.noise);
+    let worst = worst.fold((0.0_f64, 0.0_f64, 0.0_f64), |worst, noise| {
+        (worst.0.max(noise.server_core), worst.1.max(noise.client_core), worst.2.max(noise.stolen))
+    });
+    let disturbed = results.runs.iter().filter(|run| run.counts && run.noise.disturbance().is_some()).count();
+    let counting = results.runs.iter().filter(|run| run.counts).count();
+    let _ = writeln!(
+        text,
+        "Noise: {counting} runs count, {disturbed} of them disturbed; {} tries in all. At worst {:.0} % of the server's core \
+         and {:.0} % of the client's went elsewhere, {:.0} % was stolen.\n",
+        results.runs.len(),
+        worst.0,
+        worst.1,
+        worst.2
+    );
+    for contender in &results.contenders {
+        let _ = writeln!(text, "- {}: {}, `{}`", contender.name, contender.version, contender.command);
+    }
+    for skipped in &results.skipped {
+        let _ = writeln!(text, "- left out: {} ({})", skipped.name, skipped.reason);
+    }
+    for (run, why) in results.voids() {
+        let _ = writeln!(text, "- void: {}, {}, round {}: {why}", run.contender, run.case, run.round);
+    }
+    let mut clients = BTreeSet::new();
+    for run in results.runs.iter().filter(|run| !run.client.is_empty()) {
+        if clients.insert((&run.case, &run.client)) && clients.len() <= 40 {
+            let _ = writeln!(text, "- client of {}: `{}`", run.case, run.client);
+        }
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::results;
+    use super::*;
+
+    #[test]
+    fn a_row_has_median_range_and_ratio() {
+        let page = page(&results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 1.1])]), &[], 1);
+        assert!(page.contains("| contender | CPU s/GB | min–max | to a | MB/s |\n"), "{page}");
+        assert!(page.contains("| b | 1.00 | 1.00–1.10 | 0.50 | 100 |\n"), "{page}");
+        assert!(!page.contains("No conclusion"), "{page}");
+    }
+
+    #[test]
+    fn a_noisy_contender_has_no_ratio_and_is_named_with_the_reason() {
+        let page = page(&results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 2.0])]), &[], 1);
+        assert!(page.contains("| b | 1.00 | 1.00–2.00 | ? | 100 |\n"), "{page}");
+        assert!(page.contains("No conclusion: b (runs lie 100 % apart)."), "{page}");
+    }
+
+    #[test]
+    fn a_void_run_is_told_with_its_reason() {
+        let mut results = results(&[("a", &[2.0]), ("b", &[1.0])]);
+        results.runs[1].void = Some("3 of 4 requests were answered".to_owned());
+        let page = page(&results, &[], 1);
+        assert!(page.contains("| b | void |"), "{page}");
+        assert!(page.contains("- void: b, large, round 1: 3 of 4 requests were answered\n"), "{page}");
+    }
+
+    #[test]
+    fn an_unsaturated_run_of_a_saturated_case_says_so() {
+        let mut results = results(&[("a", &[2.0, 2.0, 2.0])]);
+        results.cases[0].saturated = true;
+        for run in &mut results.runs {
+            run.figures.insert("busy".to_owned(), 40.0);
+        }
+        assert!(page(&results, &[], 1).contains("a (not saturated although"));
+        for run in &mut results.runs {
+            run.figures.insert("busy".to_owned(), 95.0);
+        }
+        assert!(!page(&results, &[], 1).contains("not saturated although"));
+    }
+
+    #[test]
+    fn a_profile_is_a_table_with_the_greatest_part_first() {
+        let mut results = results(&[("a", &[2.0])]);
+        results.runs[0].figures.extend([("share/crypto".to_owned(), 30.0), ("share/sending".to_owned(), 50.0)]);
+        let page = page(&results, &[], 1);
+        assert!(
+            page.contains("| part, % of samples | a |\n|---|---:|\n| sending | 50.0 |\n| crypto | 30.0 |\n"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_quick_run_does_not_pass_for_a_measurement() {
+        let mut results = results(&[("a", &[2.0])]);
+        results.quick = true;
+        assert!(page(&results, &[], 1).contains("figures mean nothing"));
+    }
+}

@@ -1,0 +1,245 @@
+//! What an experiment found, as JSON keeps it: every run with its noise, voids included. Pages and plots are made of it
+//! (`markdown`, `plot`), by the experiment itself or later by `litequic-lab report`.
+
+mod figures;
+mod markdown;
+mod plot;
+mod write;
+
+pub(crate) use self::{
+    figures::Per,
+    write::{join, save},
+};
+use crate::bench::{
+    contender::Kind,
+    machine::Machine,
+    namespace::Topology,
+    noise::{Noise, Verdict},
+    stats::Summary,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// An experiment's results.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Results {
+    /// Its name.
+    pub(crate) experiment: String,
+    /// What it asks.
+    pub(crate) about: String,
+    /// Whether it only showed that it works.
+    pub(crate) quick: bool,
+    /// When it began, RFC 3339.
+    pub(crate) started: String,
+    /// The command line.
+    pub(crate) command: String,
+    /// On what.
+    pub(crate) machine: Machine,
+    /// The path between client and server.
+    pub(crate) topology: Topology,
+    /// The contender that others are compared with.
+    pub(crate) reference: String,
+    /// Who took part.
+    pub(crate) contenders: Vec<Participant>,
+    /// Who or what did not.
+    pub(crate) skipped: Vec<Skipped>,
+    /// What they were made to do, in order.
+    pub(crate) cases: Vec<Case>,
+    /// How it went.
+    pub(crate) runs: Vec<Run>,
+}
+
+/// A contender that took part.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Participant {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// The first line of what it says of its version.
+    pub(crate) version: String,
+    /// Its command line, as it was in the first run.
+    pub(crate) command: String,
+}
+
+/// A contender, or a part of an experiment, that was left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Skipped {
+    pub(crate) name: String,
+    pub(crate) reason: String,
+}
+
+/// Something that contenders were made to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Case {
+    /// Unique in its experiment.
+    pub(crate) name: String,
+    /// The load, in words.
+    pub(crate) load: String,
+    /// What costs are counted by.
+    pub(crate) per: Per,
+    /// The figure that contenders are compared by.
+    pub(crate) primary: String,
+    /// Servers were stopped whenever they ran dry.
+    pub(crate) saturated: bool,
+    /// Cases of one group are drawn into one plot.
+    pub(crate) group: String,
+    /// Where the case stands in its group's plot; without it each case is a bar.
+    pub(crate) x: Option<f64>,
+}
+
+/// One try of one contender in one case.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Run {
+    pub(crate) contender: String,
+    pub(crate) case: String,
+    /// From 1.
+    pub(crate) round: usize,
+    /// From 1; disturbed runs are repeated.
+    pub(crate) attempt: usize,
+    /// Whether it stands for its round: of a round's tries the least disturbed one that is not void.
+    pub(crate) counts: bool,
+    /// Why it means nothing.
+    pub(crate) void: Option<String>,
+    pub(crate) noise: Noise,
+    /// Figures by name.
+    pub(crate) figures: BTreeMap<String, f64>,
+    /// The client's command line.
+    pub(crate) client: String,
+}
+
+impl Results {
+    /// The runs that stand for a contender in a case.
+    pub(crate) fn counting<'a>(&'a self, case: &'a str, contender: &'a str) -> impl Iterator<Item = &'a Run> {
+        self.runs
+            .iter()
+            .filter(move |run| run.counts && run.void.is_none() && run.case == case && run.contender == contender)
+    }
+
+    /// A figure of a contender in a case, over all rounds.
+    pub(crate) fn summary(&self, case: &str, contender: &str, figure: &str) -> Option<Summary> {
+        let figures: Vec<f64> =
+            self.counting(case, contender).filter_map(|run| run.figures.get(figure).copied()).collect();
+        Summary::of(&figures)
+    }
+
+    /// Whether a contender's runs in a case support a comparison. `None`: there are none.
+    pub(crate) fn verdict(&self, case: &Case, contender: &str) -> Option<Verdict> {
+        let disturbed = self.counting(&case.name, contender).filter(|run| run.noise.disturbance().is_some()).count();
+        Some(Verdict::of(&self.summary(&case.name, contender, &case.primary)?, disturbed))
+    }
+
+    /// How a contender compares with the reference in a case; an error says why nothing is concluded.
+    pub(crate) fn ratio(&self, case: &Case, contender: &str) -> Result<f64, String> {
+        let of = |name: &str| {
+            self.summary(&case.name, name, &case.primary).ok_or_else(|| format!("{name} has no valid run"))
+        };
+        let (own, reference) = (of(contender)?, of(&self.reference)?);
+        for name in [contender, &self.reference] {
+            if let Some(Verdict::Unsound(reason)) = self.verdict(case, name) {
+                return Err(if name == contender { reason } else { format!("{name}: {reason}") });
+            }
+        }
+        own.ratio(&reference).ok_or_else(|| format!("{} is 0", self.reference))
+    }
+
+    /// Runs that mean nothing: who, in which case and round, why.
+    pub(crate) fn voids(&self) -> impl Iterator<Item = (&Run, &str)> {
+        self.runs.iter().filter_map(|run| Some((run, run.void.as_deref()?)))
+    }
+
+    /// Names of those who took part, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.contenders.iter().map(|contender| contender.name.as_str())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// An experiment with one case, in which each contender has a run for each figure.
+    pub(crate) fn results(contenders: &[(&str, &[f64])]) -> Results {
+        let case = Case {
+            name: "large".to_owned(),
+            load: "GET 1 GB".to_owned(),
+            per: Per::Gigabyte,
+            primary: "cpu".to_owned(),
+            saturated: false,
+            group: "large bodies".to_owned(),
+            x: None,
+        };
+        let run = |contender: &str, round: usize, cpu: f64| Run {
+            contender: contender.to_owned(),
+            case: "large".to_owned(),
+            round,
+            attempt: 1,
+            counts: true,
+            void: None,
+            noise: Noise::default(),
+            figures: BTreeMap::from([("cpu".to_owned(), cpu), ("rate".to_owned(), 100.0)]),
+            client: "litequic-lab load download".to_owned(),
+        };
+        let participant = |name: &str| Participant {
+            name: name.to_owned(),
+            kind: Kind::H3,
+            version: format!("{name} 1.0"),
+            command: format!("{name} run"),
+        };
+        Results {
+            experiment: "peers".to_owned(),
+            about: "What does it cost?".to_owned(),
+            quick: false,
+            started: "2026-01-01T00:00:00Z".to_owned(),
+            command: "litequic-lab peers".to_owned(),
+            machine: Machine::default(),
+            topology: Topology::Lo,
+            reference: contenders[0].0.to_owned(),
+            contenders: contenders.iter().map(|(name, _)| participant(name)).collect(),
+            skipped: vec![],
+            cases: vec![case],
+            runs: contenders
+                .iter()
+                .flat_map(|(name, figures)| figures.iter().enumerate().map(|(at, cpu)| run(name, at + 1, *cpu)))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn medians_of_sound_runs_are_compared() {
+        let results = results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 1.0])]);
+        assert_eq!(results.ratio(&results.cases[0], "b"), Ok(0.5));
+        assert_eq!(results.ratio(&results.cases[0], "a"), Ok(1.0));
+    }
+
+    #[test]
+    fn nothing_is_concluded_beside_a_noisy_reference() {
+        let results = results(&[("a", &[2.0, 2.0, 3.0]), ("b", &[1.0, 1.0, 1.0])]);
+        assert_eq!(results.ratio(&results.cases[0], "b"), Err("a: runs lie 50 % apart".to_owned()));
+    }
+
+    #[test]
+    fn a_void_run_is_named_and_never_averaged_in() {
+        let mut results = results(&[("a", &[2.0, 2.0, 2.0]), ("b", &[1.0, 1.0, 1.0, 900.0])]);
+        results.runs.last_mut().unwrap().void = Some("it died".to_owned());
+        let summary = results.summary("large", "b", "cpu").unwrap();
+        assert_eq!((summary.max, summary.runs), (1.0, 3));
+        assert_eq!(
+            results.voids().map(|(run, why)| (run.contender.as_str(), why)).collect::<Vec<_>>(),
+            [("b", "it died")]
+        );
+    }
+
+    #[test]
+    fn a_try_that_was_repeated_does_not_count() {
+        let mut results = results(&[("a", &[2.0, 2.0, 2.0, 9.0])]);
+        results.runs.last_mut().unwrap().counts = false;
+        assert_eq!(results.summary("large", "a", "cpu").unwrap().max, 2.0);
+    }
+
+    #[test]
+    fn results_survive_their_file() {
+        let before = results(&[("a", &[2.0])]);
+        let text = serde_json::to_string(&before).unwrap();
+        let after: Results = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&after).unwrap(), text);
+    }
+}

@@ -1,0 +1,97 @@
+//! Results into a folder, and a folder's results into one page.
+
+use super::{Results, markdown, plot};
+use anyhow::{Context as _, Result, bail};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Writes `NAME.json`, `NAME.md` and its plots; the page's path.
+pub(crate) fn save(results: &Results, folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    write(folder, &format!("{}.json", results.experiment), &(serde_json::to_string_pretty(results)? + "\n"))?;
+    let plots = draw(results, folder)?;
+    write(folder, &format!("{}.md", results.experiment), markdown::page(results, &plots, 1).trim_end())
+}
+
+/// Makes one page, `README.md`, of all results in a folder; its path.
+pub(crate) fn join(folder: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    if files.is_empty() {
+        bail!("{} has no results (*.json)", folder.display());
+    }
+    let mut all = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        all.push(serde_json::from_str(&text).with_context(|| format!("{}: no results of the lab", file.display()))?);
+    }
+    let all: Vec<Results> = all;
+    let mut page =
+        "# What litequic costs\n\nMade by `litequic-lab report`; each section names the command that measured it.\n\n"
+            .to_owned();
+    page += "| experiment | measured | machine | runs that count | void |\n|---|---|---|---:|---:|\n";
+    for results in &all {
+        let counting = results.runs.iter().filter(|run| run.counts).count();
+        let quick = if results.quick { ", quick" } else { "" };
+        page += &format!(
+            "| [{0}](#{0}) | {1}{quick} | {2} | {counting} | {3} |\n",
+            results.experiment,
+            results.started,
+            results.machine.cpu,
+            results.voids().count()
+        );
+    }
+    page.push('\n');
+    for results in &all {
+        let plots = draw(results, folder)?;
+        page += &markdown::page(results, &plots, 2);
+    }
+    write(folder, "README.md", page.trim_end())
+}
+
+/// Writes an experiment's plots; their files and captions.
+fn draw(results: &Results, folder: &Path) -> Result<Vec<(String, String)>> {
+    let mut drawn = Vec::new();
+    for (at, (caption, svg)) in plot::plots(results)?.into_iter().enumerate() {
+        let name = format!("{}-{}.svg", results.experiment, at + 1);
+        write(folder, &name, svg.trim_end())?;
+        drawn.push((name, caption));
+    }
+    Ok(drawn)
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    fs::write(&path, format!("{}\n", text.trim_end())).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::results;
+    use super::*;
+
+    #[test]
+    fn what_was_saved_is_joined_into_one_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = results(&[("a", &[2.0])]);
+        save(&one, folder.path()).unwrap();
+        one.experiment = "floor".to_owned();
+        save(&one, folder.path()).unwrap();
+        let page = fs::read_to_string(join(folder.path()).unwrap()).unwrap();
+        for wanted in ["| [floor](#floor) |", "\n## peers\n", "](peers-1.svg)"] {
+            assert!(page.contains(wanted), "{wanted} in {page}");
+        }
+        assert!(folder.path().join("peers-1.svg").exists());
+    }
+
+    #[test]
+    fn a_folder_without_results_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(join(folder.path()).unwrap_err().to_string().contains("has no results"));
+    }
+}

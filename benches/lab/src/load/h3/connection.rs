@@ -199,6 +199,7 @@ impl Connection {
     fn progress(&mut self, now: Instant, common: &mut Common, happened: &mut Vec<Happening>) {
         if self.state == State::Connected && self.quic.stats().frame_rx.handshake_done > 0 {
             common.handshakes += 1;
+            self.seen.confirm();
             self.state = State::Confirmed(now);
         }
         if let State::Confirmed(at) = self.state

@@ -1,6 +1,6 @@
 //! Makes quinn's ACK threshold exact. quinn keeps RFC 9000's "every second packet" unless the peer asks for another with
-//! ACK_FREQUENCY. So the first 1-RTT packet gets such a frame behind its own frames, between decryption and quinn's
-//! parser: from then on quinn itself counts, and keeps its max_ack_delay. For the server nothing may change that: the
+//! ACK_FREQUENCY. So the first packet after the handshake gets such a frame before its own frames, between decryption
+//! and quinn's parser: from then on quinn itself counts, and keeps its max_ack_delay. For the server nothing may change that: the
 //! extension is not announced to it. The same place counts packets, independently of quinn.
 
 use super::{super::arguments::AckThreshold, varint};
@@ -41,6 +41,7 @@ pub(super) struct Seen {
     packets: AtomicU64,
     /// One more than the largest packet number.
     numbers: AtomicU64,
+    confirmed: AtomicBool,
     told: AtomicBool,
     post_handshake: AtomicBool,
 }
@@ -59,6 +60,12 @@ impl Seen {
     /// ACK_FREQUENCY frames that quinn has counted and no server has sent.
     pub(super) fn own_frames(&self) -> u64 {
         u64::from(self.told.load(Ordering::Relaxed))
+    }
+
+    /// The handshake is confirmed: now quinn may be told the threshold. Before, an ACK in the Handshake space would stop
+    /// the timer of the 1-RTT space for good (quinn-proto 0.11), and below a high threshold nothing would ever be sent.
+    pub(super) fn confirm(&self) {
+        self.confirmed.store(true, Ordering::Relaxed);
     }
 
     /// Whether TLS has had something to say after the handshake: a ticket.
@@ -228,10 +235,14 @@ impl PacketKey for WatchedKey {
         self.seen.packets.fetch_add(1, Ordering::Relaxed);
         self.seen.numbers.fetch_max(packet + 1, Ordering::Relaxed);
         if let Some(frame) = &self.frame
+            && self.seen.confirmed.load(Ordering::Relaxed)
             && !self.seen.told.swap(true, Ordering::Relaxed)
         {
-            // Where the AEAD's tag stood there is room for it.
-            payload.extend_from_slice(frame);
+            // In front: the last frame may be a STREAM frame without a length, which takes all that follows as its own.
+            let mut frames = BytesMut::with_capacity(frame.len() + payload.len());
+            frames.extend_from_slice(frame);
+            frames.extend_from_slice(payload);
+            *payload = frames;
         }
         Ok(())
     }

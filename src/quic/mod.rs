@@ -7,6 +7,7 @@ mod address_token;
 mod client;
 mod connection_id;
 mod endpoint;
+mod io;
 mod limiter;
 mod occupancy;
 mod secrets;
@@ -15,6 +16,7 @@ mod windows;
 
 pub use client::{ConnectError, connect};
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
-pub use endpoint::{Endpoint, EndpointParts, StartError, start};
+pub use endpoint::{Endpoint, EndpointParts, StartError, library_io, start};
+pub use io::SocketIo;
 pub use secrets::Secrets;
 pub use windows::{Window, Windows};

@@ -49,16 +49,18 @@ impl Litequic {
         Self::with_config(&config).await
     }
 
-    /// Starts it with exactly `config`, but for the certificate.
+    /// Starts it with exactly `config`, but for the certificate and `litequic.io`.
     pub(crate) async fn with_config(config: &Config) -> Self {
         let certificate = tls::self_signed(NAMES).unwrap();
         let store = CertificateStore::new(certificate.certificate().unwrap(), []);
         Self::with_certificates(config, store, certificate.cert_pem).await
     }
 
-    /// Starts it with exactly `config` and `store`, of which clients should trust `cert_pem`.
+    /// Starts it with exactly `config`, but for `litequic.io`, and `store`, of which clients should trust `cert_pem`.
     pub(crate) async fn with_certificates(config: &Config, store: CertificateStore, cert_pem: String) -> Self {
-        let running = app::start(config, store, Options::default(), |proxy| proxy).await.unwrap();
+        let mut config = config.clone();
+        config.litequic.io = super::io();
+        let running = app::start(&config, store, Options::default(), |proxy| proxy).await.unwrap();
         Self {
             address: running.addresses[0],
             addresses: running.addresses.clone(),

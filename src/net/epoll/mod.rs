@@ -52,3 +52,6 @@ impl Epoll {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

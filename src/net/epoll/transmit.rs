@@ -67,29 +67,43 @@ impl Transmit for Sender {
         let Self { system, gso, waiting } = self;
         *waiting = match flush(outgoing, gso, system) {
             None => Waiting::Nothing,
-            Some(Blocked::Buffer) => {
-                system.metrics.send_blocked_buffer.increment();
-                let registered = system.socket.try_clone().and_then(|socket| register(socket, Interest::WRITABLE));
-                registered.map_or_else(Waiting::Failed, Waiting::Writable)
-            }
-            Some(Blocked::Below) => {
-                system.metrics.send_blocked_below.increment();
-                Waiting::Time(Box::pin(sleep(PAUSE)))
+            Some(blocked) => {
+                match blocked {
+                    Blocked::Buffer => system.metrics.send_blocked_buffer.increment(),
+                    Blocked::Below => system.metrics.send_blocked_below.increment(),
+                }
+                Waiting::begin(blocked, &system.socket)
             }
         };
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = match &mut self.waiting {
-            Waiting::Nothing => Ok(()),
-            Waiting::Writable(socket) => ready!(socket.poll_write_ready(cx)).map(drop),
-            Waiting::Time(pause) => {
+        self.waiting.poll(cx)
+    }
+}
+
+impl Waiting {
+    fn begin(blocked: Blocked, socket: &UdpSocket) -> Self {
+        match blocked {
+            Blocked::Buffer => {
+                let registered = socket.try_clone().and_then(|socket| register(socket, Interest::WRITABLE));
+                registered.map_or_else(Self::Failed, Self::Writable)
+            }
+            Blocked::Below => Self::Time(Box::pin(sleep(PAUSE))),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = match self {
+            Self::Nothing => Ok(()),
+            Self::Writable(socket) => ready!(socket.poll_write_ready(cx)).map(drop),
+            Self::Time(pause) => {
                 ready!(pause.as_mut().poll(cx));
                 Ok(())
             }
-            Waiting::Failed(error) => Err(io::Error::from(error.kind())),
+            Self::Failed(error) => Err(io::Error::from(error.kind())),
         };
-        self.waiting = Waiting::Nothing;
+        *self = Self::Nothing;
         Poll::Ready(result)
     }
 }
@@ -135,5 +149,36 @@ impl Calls for System {
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").field("socket", &self.system.socket).field("gso", &self.gso).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use std::{future::poll_fn, pin::pin};
+    use tokio::time::{Instant, timeout};
+
+    #[tokio::test]
+    async fn a_socket_that_has_room_again_says_so() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // The same socket once more: it is registered for reading all the time.
+        let _reading = register(socket.try_clone().unwrap(), Interest::READABLE).unwrap();
+        for _ in 0..3 {
+            let mut waiting = Waiting::begin(Blocked::Buffer, &socket);
+            timeout(Duration::from_secs(5), poll_fn(|cx| waiting.poll(cx))).await.unwrap().unwrap();
+            assert!(matches!(waiting, Waiting::Nothing));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_below_the_socket_has_a_millisecond_to_drain() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let start = Instant::now();
+        let mut waiting = Waiting::begin(Blocked::Below, &socket);
+        assert!(poll!(pin!(poll_fn(|cx| waiting.poll(cx)))).is_pending());
+        poll_fn(|cx| waiting.poll(cx)).await.unwrap();
+        assert!(start.elapsed() >= PAUSE);
     }
 }

@@ -92,3 +92,6 @@ fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {
     }
     Poll::Pending
 }
+
+#[cfg(test)]
+mod tests;

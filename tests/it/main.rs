@@ -9,6 +9,7 @@ mod docs;
 mod drain;
 mod exchange;
 mod failures;
+mod io;
 mod layering;
 mod load;
 mod nginx;

@@ -156,6 +156,15 @@ fn packet(port: u16, len: usize) -> Packet {
     Packet { path: path(port), ecn: Ecn::Ect0, len }
 }
 
+/// A packet of 100 octets to each of `ports`.
+fn push<const N: usize>(outlet: &mut Outlet<Kernel>, ports: [u16; N]) {
+    outlet.queue(|queue| {
+        for port in ports {
+            queue.push(packet(port, 100)).unwrap();
+        }
+    });
+}
+
 #[test]
 fn packets_of_one_connection_path_size_and_codepoint_are_one_message() {
     let kernel = Kernel::default();
@@ -179,8 +188,8 @@ fn packets_of_one_connection_path_size_and_codepoint_are_one_message() {
 fn without_gso_each_packet_is_a_message() {
     let kernel = Kernel { no_gso: true, ..Kernel::default() };
     let mut outlet = Outlet::new(kernel.clone(), 1472);
-    outlet.queue(|queue| (0..3).for_each(|_| drop(queue.push(packet(1, 1200)).unwrap())));
-    assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 1200); 3]);
+    push(&mut outlet, [1, 1, 1]);
+    assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 100); 3]);
 }
 
 #[tokio::test]
@@ -209,7 +218,7 @@ async fn what_the_socket_does_not_take_leaves_first_when_it_does() {
     let kernel = Kernel::default();
     let mut outlet = Outlet::new(kernel.clone(), 1472);
     kernel.full.store(true, Relaxed);
-    outlet.queue(|queue| (1..=2).for_each(|port| drop(queue.push(packet(port, 100)).unwrap())));
+    push(&mut outlet, [1, 2]);
     assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 100)]);
     outlet.queue(|queue| {
         assert!(!queue.has_capacity());
@@ -219,7 +228,7 @@ async fn what_the_socket_does_not_take_leaves_first_when_it_does() {
 
     kernel.full.store(false, Relaxed);
     assert!(poll!(pin!(outlet.ready())).is_ready());
-    outlet.queue(|queue| drop(queue.push(packet(3, 100)).unwrap()));
+    push(&mut outlet, [3]);
     let ports: Vec<u16> = kernel.sent.lock().unwrap().iter().map(|(port, ..)| *port).collect();
     assert_eq!(ports, [1, 2, 3]);
 }

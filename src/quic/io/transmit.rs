@@ -12,10 +12,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+/// Octets that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
+/// each.
+const TURN: usize = 4 * 63 * 1024;
+
 /// The sending half of a socket, as s2n-quic asks for it.
 pub(super) struct Outlet<T> {
-    transmit: T,
-    queue: Gathering,
+    queue: Gathering<T>,
     state: State,
 }
 
@@ -24,7 +27,7 @@ pub(super) struct Outlet<T> {
 enum State {
     /// It had room for all.
     Open,
-    /// It had more to say than one batch holds, and may go on after the other tasks.
+    /// It had more to say than one turn takes, and may go on after the other tasks.
     OwesTurn,
     /// They have had their turn.
     Ready,
@@ -32,13 +35,15 @@ enum State {
     Blocked,
 }
 
-/// A batch that gathers. [`Queue`] has no lifetime, so it owns what it fills.
-pub(super) struct Gathering {
+/// What gathers, and leaves when its buffer is full or the endpoint has nothing more to say. [`Queue`] has no lifetime,
+/// so it owns what it fills.
+pub(super) struct Gathering<T> {
+    transmit: T,
     outgoing: Outgoing,
-    /// The socket did not take the last batch.
+    /// The socket did not take everything.
     blocked: bool,
-    /// Something had no room.
-    refused: bool,
+    /// Octets of this turn.
+    octets: usize,
     max_datagram: usize,
     joins: bool,
 }
@@ -46,21 +51,14 @@ pub(super) struct Gathering {
 impl<T: Transmit> Outlet<T> {
     pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
         let outgoing = Outgoing::new(max_datagram);
-        let queue = Gathering { outgoing, blocked: false, refused: false, max_datagram, joins: true };
-        Self { transmit, queue, state: State::Open }
-    }
-
-    fn send(&mut self) {
-        if !self.queue.outgoing.is_empty() {
-            self.transmit.transmit(&mut self.queue.outgoing);
-        }
-        self.queue.blocked = !self.queue.outgoing.is_empty();
+        let queue = Gathering { transmit, outgoing, blocked: false, octets: 0, max_datagram, joins: true };
+        Self { queue, state: State::Open }
     }
 }
 
 impl<T: Transmit> Tx for Outlet<T> {
     type PathHandle = Tuple;
-    type Queue = Gathering;
+    type Queue = Gathering<T>;
     type Error = io::Error;
 
     /// Ready means that there was no room, and now there is: only then need the endpoint be woken.
@@ -73,8 +71,8 @@ impl<T: Transmit> Tx for Outlet<T> {
             }
             State::Ready => {}
             State::Blocked => loop {
-                ready!(self.transmit.poll_writable(cx))?;
-                self.send();
+                ready!(self.queue.transmit.poll_writable(cx))?;
+                self.queue.send();
                 if !self.queue.blocked {
                     break;
                 }
@@ -84,20 +82,16 @@ impl<T: Transmit> Tx for Outlet<T> {
         Poll::Ready(Ok(()))
     }
 
-    fn queue<F: FnOnce(&mut Gathering)>(&mut self, f: F) {
+    fn queue<F: FnOnce(&mut Gathering<T>)>(&mut self, f: F) {
         if self.queue.blocked {
             // For the endpoint's timers; it finds no room.
             f(&mut self.queue);
             return;
         }
-        let max_segments = self.transmit.max_segments();
-        self.queue.outgoing.limit_segments(max_segments);
-        self.queue.joins = max_segments > 1;
-        self.queue.refused = false;
+        self.queue.begin_turn();
         f(&mut self.queue);
-        let full = self.queue.refused || self.queue.outgoing.is_full();
-        self.send();
-        self.state = match (self.queue.blocked, full) {
+        self.queue.send();
+        self.state = match (self.queue.blocked, self.queue.octets >= TURN) {
             (true, _) => State::Blocked,
             (false, true) => State::OwesTurn,
             (false, false) => State::Open,
@@ -109,16 +103,47 @@ impl<T: Transmit> Tx for Outlet<T> {
     }
 }
 
-impl Queue for Gathering {
+impl<T: Transmit> Gathering<T> {
+    fn begin_turn(&mut self) {
+        self.octets = 0;
+        self.learn_gso();
+    }
+
+    /// The socket may have given it up.
+    fn learn_gso(&mut self) {
+        let max_segments = self.transmit.max_segments();
+        self.outgoing.limit_segments(max_segments);
+        self.joins = max_segments > 1;
+    }
+
+    fn send(&mut self) {
+        if !self.outgoing.is_empty() {
+            self.transmit.transmit(&mut self.outgoing);
+            self.learn_gso();
+        }
+        self.blocked = !self.outgoing.is_empty();
+    }
+
+    /// Room for a datagram that begins a message, made by sending what is there.
+    fn make_room(&mut self) -> Result<(), Error> {
+        if !self.blocked && self.octets < TURN && self.outgoing.is_full() {
+            self.send();
+        }
+        if self.has_capacity() { Ok(()) } else { Err(Error::AtCapacity) }
+    }
+
+    fn written(&mut self, len: usize) -> Result<Outcome, Error> {
+        self.octets += len;
+        if len == 0 { Err(Error::EmptyPayload) } else { Ok(Outcome { len, index: 0 }) }
+    }
+}
+
+impl<T: Transmit> Queue for Gathering<T> {
     type Handle = Tuple;
 
     const SUPPORTS_ECN: bool = true;
 
     fn push<M: Message<Handle = Tuple>>(&mut self, mut message: M) -> Result<Outcome, Error> {
-        if self.blocked {
-            self.refused = true;
-            return Err(Error::AtCapacity);
-        }
         if let Some(open) = self.outgoing.open() {
             let index = open.count;
             if message.can_gso(open.segment, index)
@@ -126,18 +151,15 @@ impl Queue for Gathering {
                 && message.ecn() == open.ecn
             {
                 let len = self.outgoing.join(|room| message.write_payload(PayloadBuffer::new(room), index))?;
-                return written(len);
+                return self.written(len);
             }
         }
-        if self.outgoing.is_full() {
-            self.refused = true;
-            return Err(Error::AtCapacity);
-        }
+        self.make_room()?;
         let (path, ecn) = (*message.path_handle(), message.ecn());
         let joinable = self.joins && message.can_gso(self.max_datagram, 0);
         let len =
             self.outgoing.begin(path, ecn, joinable, |room| message.write_payload(PayloadBuffer::new(room), 0))?;
-        written(len)
+        self.written(len)
     }
 
     /// Called between connections, which must not share a message.
@@ -146,10 +168,6 @@ impl Queue for Gathering {
     }
 
     fn capacity(&self) -> usize {
-        if self.blocked || self.outgoing.is_full() { 0 } else { usize::MAX }
+        if self.blocked || self.octets >= TURN { 0 } else { usize::MAX }
     }
-}
-
-fn written(len: usize) -> Result<Outcome, Error> {
-    if len == 0 { Err(Error::EmptyPayload) } else { Ok(Outcome { len, index: 0 }) }
 }

@@ -3,6 +3,8 @@
 //! The way of a request: [`net`] receives datagrams, [`quic`] makes connections of them, [`http3`] makes
 //! requests, [`exchange`] is what the front doors and the proxy agree on, [`proxy`] sends the request to the
 //! origin. [`app`] wires them; [`cli`] starts it. `docs/architecture.md` has the picture.
+// It panics within a character.
+#![cfg_attr(not(test), warn(clippy::string_slice))]
 
 pub mod admin;
 pub mod app;
@@ -16,5 +18,6 @@ pub mod lifecycle;
 pub mod net;
 pub mod proxy;
 pub mod quic;
+pub mod rate;
 pub mod telemetry;
 pub mod tls;

@@ -36,5 +36,8 @@ fuzz_target!(|payload: &[u8]| {
         if let FrameMut::StopSending(frame) = oracle {
             assert_eq!(found.stop_sending(), Some(frame.stream_id.as_u64()));
         }
+        if let FrameMut::Stream(frame) = oracle {
+            assert_eq!(found.is_control(), frame.data.len() < 16);
+        }
     }
 });

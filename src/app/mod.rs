@@ -7,14 +7,14 @@ mod worker;
 
 use crate::{
     admin,
-    config::{self, CertificateFiles, Config, Timeouts, Workers},
+    config::{self, Config, Timeouts, Workers},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
     net::{self, BindError, Steering},
     proxy::{self, Proxy},
-    quic::{EndpointParts, Layout, MAX_WORKERS, Secrets, ServerId, WorkerIndex},
+    quic::{EndpointParts, Layout, MAX_WORKERS, SecretError, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
-    tls::{self, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
+    tls::{self, Asking, Authorities, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
 };
 use reload::InForce;
 use std::{
@@ -51,6 +51,9 @@ pub enum StartError {
     /// The operator's files.
     #[error("{}", lines(.0))]
     Certificates(Vec<CertificateError>),
+    /// The operator's file as well.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// A UDP address is taken, or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -112,24 +115,40 @@ pub struct Running {
     tasks: JoinSet<()>,
 }
 
-/// Reads the certificates that the configuration names.
+/// Reads the certificates that the configuration names, and the authorities of clients.
 ///
 /// # Errors
 ///
 /// Every one that cannot be used, by its file.
-pub fn certificates(files: &[CertificateFiles]) -> Result<CertificateStore, StartError> {
+pub fn certificates(config: &Config) -> Result<CertificateStore, StartError> {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for files in files {
+    for files in &config.certificates {
         match Certificate::load(files) {
             Ok(certificate) => good.push(certificate),
             Err(error) => bad.push(error),
         }
     }
+    let authorities = Authorities::load(&config.client_certificates).unwrap_or_else(|error| {
+        bad.push(error);
+        None
+    });
     if !bad.is_empty() || good.is_empty() {
         return Err(StartError::Certificates(bad));
     }
     let default = good.remove(0);
-    Ok(CertificateStore::new(default, good))
+    Ok(CertificateStore::new(default, good).with_authorities(authorities))
+}
+
+/// The keys of Retry and reset tokens: of the file that the configuration names, or random ones.
+///
+/// # Errors
+///
+/// [`StartError::Secret`], or [`StartError::Random`].
+pub fn secrets(config: &Config) -> Result<Secrets, StartError> {
+    match &config.listen.secret_file {
+        Some(path) => Ok(Secrets::load(path)?),
+        None => Secrets::random().map_err(|_| StartError::Random),
+    }
 }
 
 /// Starts litequic: binds every address, then starts the workers, then the admin listeners. Returns when clients may
@@ -148,17 +167,20 @@ pub async fn start<H: Handler>(
 ) -> Result<Running, StartError> {
     let count = worker_count(config.listen.workers);
     let layout = Layout::new(ServerId::default());
-    let secrets = Arc::new(Secrets::random().map_err(|_| StartError::Random)?);
+    let secrets = Arc::new(secrets(config)?);
     let resolver = CertificateResolver::new(certificates);
-    let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?);
+    let metrics = Arc::new(Metrics::new(count));
+    let in_force = InForce::new(config, Arc::clone(&resolver), Arc::clone(&metrics));
+    let routing = Arc::clone(&in_force.routing);
+    let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
+    let asking = Asking::new(Arc::clone(&resolver), options.key_log, policy)?;
+    let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?).asking(asking);
 
     let (addresses, mut sockets) = bind(config, count, &layout)?;
     let (admin, probes) = (bind_admin(config).await)?;
 
-    let metrics = Arc::new(Metrics::new(count));
     let lifecycle = Lifecycle::default();
     let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
-    let in_force = InForce::new(config, Arc::clone(&resolver), Arc::clone(&metrics));
     let (ended_sender, ended) = mpsc::unbounded_channel();
 
     let mut workers = Vec::with_capacity(count);
@@ -174,7 +196,7 @@ pub async fn start<H: Handler>(
             sockets,
             endpoint: EndpointParts {
                 config: Arc::clone(&in_force.config),
-                tls: tls.clone(),
+                tls: tls.clone().counting_in(Arc::clone(counters)),
                 secrets: Arc::clone(&secrets),
                 layout,
                 generation: 0,

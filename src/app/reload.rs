@@ -78,18 +78,24 @@ impl InForce {
     }
 }
 
-/// Certificates in the same files as before, whose content is another.
+/// Certificates and authorities in the same files as before, whose content is another.
 fn renewed(now: &Config, old: &CertificateStore, next: &Config, new: &CertificateStore) -> Vec<Change> {
     let files = now.certificates.iter().zip(&next.certificates).enumerate();
     let stores = old.certificates().iter().zip(new.certificates());
-    files
-        .zip(stores)
-        .filter(|((_, (now, next)), (old, new))| now == next && !old.is_same_chain(new))
-        .map(|((n, (_, files)), (_, new))| Change {
+    let served = files.zip(stores).filter(|((_, (now, next)), (old, new))| now == next && !old.is_same_chain(new)).map(
+        |((n, (_, files)), (_, new))| Change {
             key: format!("certificates[{n}]"),
             what: format!("{} renewed, expires {}", files.cert.display(), httpdate::fmt_http_date(new.not_after())),
-        })
-        .collect()
+        },
+    );
+    let same_files = (&now.client_certificates.ca, &now.client_certificates.crl)
+        == (&next.client_certificates.ca, &next.client_certificates.crl);
+    let believed = old.authorities().zip(new.authorities()).filter(|(old, new)| same_files && !old.is_same(new));
+    let authorities = believed.map(|(_, new)| Change {
+        key: "client_certificates.ca".into(),
+        what: format!("renewed, certificates: {}", new.count()),
+    });
+    served.chain(authorities).collect()
 }
 
 /// Where a reload reads from.
@@ -123,7 +129,7 @@ impl Source {
             }
         };
         files.extend(certificate_files(&config));
-        let outcome = match certificates(&config.certificates) {
+        let outcome = match certificates(&config) {
             Ok(certificates) => Ok((config, certificates)),
             Err(StartError::Certificates(errors)) => Err(errors.iter().map(ToString::to_string).collect()),
             Err(other) => Err(vec![other.to_string()]),
@@ -133,7 +139,9 @@ impl Source {
 }
 
 fn certificate_files(config: &Config) -> impl Iterator<Item = PathBuf> {
-    config.certificates.iter().flat_map(|files| [files.cert.clone(), files.key.clone()])
+    let served = config.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
+    let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
+    served.chain(clients.into_iter().flatten()).cloned()
 }
 
 /// Who asks for a reload.

@@ -3,9 +3,9 @@
 use super::StartError;
 use crate::{
     config::{Io, LiteQuic},
-    exchange::Handler,
+    exchange::{Client, Handler},
     http3::{self, Front},
-    lifecycle::{Phase, Watch, pass_panic_on},
+    lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
     net::{Epoll, EpollOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
@@ -13,7 +13,14 @@ use crate::{
     tls::{CertificateResolver, ServerTls},
 };
 use arc_swap::ArcSwap;
-use std::{net::UdpSocket, rc::Rc, sync::Arc, task::Waker, thread, time::Duration};
+use std::{
+    net::UdpSocket,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
 use tokio::{
     runtime::{Builder, Handle, LocalOptions},
     select,
@@ -36,6 +43,10 @@ pub(super) struct Plan {
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) watch: Watch,
 }
+
+/// An endpoint that ended by itself: its socket failed, or s2n-quic did.
+#[derive(Debug, PartialEq, Eq)]
+struct EndpointDied;
 
 /// A worker's end.
 pub(super) struct Ended {
@@ -75,8 +86,7 @@ impl Worker {
             .name(format!("worker-{index}"))
             .spawn(move || {
                 let mut farewell = Farewell { ended: Ended { index, in_order: false }, to: ended };
-                run(plan, wrap, started);
-                farewell.ended.in_order = true;
+                farewell.ended.in_order = run(plan, wrap, started);
             })
             .map_err(|error| failed(error.to_string()))?;
         match starting.await {
@@ -91,12 +101,13 @@ impl Worker {
     }
 }
 
-fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Sender<Result<(), String>>) {
+/// Runs a worker to its end. Returns whether that was in order.
+fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Sender<Result<(), String>>) -> bool {
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = started.send(Err(error.to_string()));
-            return;
+            return false;
         }
     };
     runtime.block_on(async move {
@@ -107,16 +118,19 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 Ok(endpoint) => listening.push(endpoint),
                 Err(error) => {
                     let _ = started.send(Err(error.to_string()));
-                    return;
+                    return false;
                 }
             }
         }
         let EndpointParts { config, metrics, .. } = plan.endpoint;
         let resolver = plan.resolver;
-        let covers = Box::new(move |sni: Option<&str>, host: &str| resolver.covers(sni, host));
+        let routing = Arc::clone(&plan.routing);
+        let covers = Box::new(move |client: &Client, host: &str| {
+            resolver.covers(client.server_name.as_deref(), host) && routing.load().admits(client, host)
+        });
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
         let counters = Arc::clone(&metrics);
-        let front = Rc::new(Front::new(config, metrics, covers, plan.watch.clone()));
+        let front = Rc::new(Front::new(config, metrics, covers, quic::client_address, plan.watch.clone()));
         let _ = started.send(Ok(()));
 
         let mut endpoints = JoinSet::new();
@@ -127,20 +141,30 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             let mut waits = 0;
             loop {
                 plan.heartbeat.tick();
+                panic_if_asked("worker");
                 front.observe();
                 waits = count_waits(waits, &counters);
                 sleep(Heartbeat::INTERVAL).await;
             }
         };
-        select! {
-            () = beat => {}
-            () = async {
-                while let Some(ended) = endpoints.join_next().await {
-                    pass_panic_on(ended);
+        let serve = async {
+            while let Some(ended) = endpoints.join_next().await {
+                if let Ok(Err(EndpointDied)) = ended {
+                    tracing::error!(
+                        worker = plan.index.0,
+                        "a QUIC endpoint ended by itself: its socket or QUIC failed"
+                    );
+                    return false;
                 }
-            } => {}
+                pass_panic_on(ended.map(|_| ()));
+            }
+            true
+        };
+        select! {
+            () = beat => false,
+            in_order = serve => in_order,
         }
-    });
+    })
 }
 
 /// Starts an endpoint on `socket`, over the I/O that the configuration names.
@@ -170,7 +194,16 @@ fn count_waits(before: u64, metrics: &WorkerMetrics) -> u64 {
 }
 
 /// Accepts the connections of one endpoint until the drain is over.
-async fn accept<H: Handler>(endpoint: quic::Endpoint, handler: Rc<H>, front: Rc<Front>, mut watch: Watch) {
+///
+/// # Errors
+///
+/// [`EndpointDied`] if there are none to accept any more before that. What it served is lost.
+async fn accept<H: Handler>(
+    endpoint: quic::Endpoint,
+    handler: Rc<H>,
+    front: Rc<Front>,
+    mut watch: Watch,
+) -> Result<(), EndpointDied> {
     let quic::Endpoint { mut server, windows } = endpoint;
     let windows: Rc<dyn http3::Windows> = Rc::new(windows);
     let mut connections = JoinSet::new();
@@ -182,7 +215,7 @@ async fn accept<H: Handler>(endpoint: quic::Endpoint, handler: Rc<H>, front: Rc<
                     let windows = Rc::clone(&windows);
                     connections.spawn_local(http3::serve(connection, Rc::clone(&handler), Rc::clone(&front), windows));
                 }
-                None => break,
+                None => return Err(EndpointDied),
             },
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             () = watch.reached(Phase::Draining), if !draining => draining = true,
@@ -192,11 +225,25 @@ async fn accept<H: Handler>(endpoint: quic::Endpoint, handler: Rc<H>, front: Rc<
         }
     }
     sleep(LINGER).await;
+    Ok(())
 }
 
 impl http3::Windows for quic::Windows {
     fn open(&self, connection: u64, stream: u64) -> Box<dyn http3::Window> {
         Box::new(self.open(connection, stream))
+    }
+
+    fn excess(&self, connection: u64) -> Box<dyn http3::Excess> {
+        Box::new(self.excess(connection))
+    }
+}
+
+impl http3::Excess for quic::Excess {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<http3::Notice> {
+        self.poll(cx).map(|notice| match notice {
+            quic::Notice::Flood => http3::Notice::Flood,
+            quic::Notice::LastAddress => http3::Notice::LastAddress,
+        })
     }
 }
 
@@ -207,5 +254,78 @@ impl http3::Window for quic::Window {
 
     fn register(&self, waker: &Waker) {
         self.register(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Config,
+        exchange::{Abort, Exchange, Response},
+        lifecycle::Lifecycle,
+        quic::{Layout, Secrets},
+        tls::{self, CertificateStore},
+    };
+    use tokio::time::timeout;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Has nothing to do.
+    struct Nobody;
+
+    impl Handler for Nobody {
+        async fn handle(&self, _: Exchange) -> Result<Response, Abort> {
+            Err(Abort::Internal)
+        }
+    }
+
+    fn parts() -> EndpointParts<ServerTls> {
+        let certificate = tls::self_signed(["localhost"]).unwrap().certificate().unwrap();
+        let resolver = CertificateResolver::new(CertificateStore::new(certificate, []));
+        let origin = "http://origin".parse().unwrap();
+        EndpointParts {
+            config: Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live(),
+            tls: ServerTls::new(tls::server_config(resolver, false).unwrap()),
+            secrets: Arc::new(Secrets::random().unwrap()),
+            layout: Layout::default(),
+            generation: 0,
+            workers: 1,
+            metrics: Arc::default(),
+        }
+    }
+
+    /// How `accept` ends with an endpoint whose own tasks were told to end if it `dies`.
+    async fn accept_one(lifecycle: &Lifecycle, dies: bool) -> Result<(), EndpointDied> {
+        let parts = parts();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let tasks = Builder::new_current_thread().enable_all().build().unwrap();
+        let endpoint = {
+            let _entered = tasks.enter();
+            open(socket, &parts.config.load().litequic, WorkerIndex(0), &parts).unwrap()
+        };
+        let tasks = if dies {
+            tasks.shutdown_background();
+            None
+        } else {
+            Some(tasks)
+        };
+        let watch = lifecycle.watch();
+        let covers = Box::new(|_: &Client, _: &str| true);
+        let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, watch.clone());
+        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), watch)).await;
+        if let Some(tasks) = tasks {
+            tasks.shutdown_background();
+        }
+        outcome.expect("an end")
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_dies_is_no_end_in_order() {
+        let lifecycle = Lifecycle::default();
+        assert_eq!(accept_one(&lifecycle, true).await, Err(EndpointDied));
+        lifecycle.advance(Phase::Draining);
+        assert_eq!(accept_one(&lifecycle, false).await, Ok(()));
     }
 }

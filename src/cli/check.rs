@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Prints one line about the configuration at `path` to stdout; or its faults to stderr, with [`Exit::Config`].
-/// Certificates that cannot be used are faults too.
+/// Certificates and a secret that cannot be used are faults too.
 pub fn run(path: &Path) -> ExitCode {
     // Whoever closed our output does not want the rest of it: the exit code still says how it went.
     let config = match config::load(path) {
@@ -20,7 +20,8 @@ pub fn run(path: &Path) -> ExitCode {
         Err(faults) => return fail_config(&faults),
     };
     // What the configuration names must be there as well: `run` would refuse it.
-    if let Err(error) = app::certificates(&config.certificates) {
+    let named = app::certificates(&config).and_then(|_| app::secrets(&config));
+    if let Err(error) = named {
         return fail(Exit::from(&error), error);
     }
     let _ = writeln!(io::stdout(), "{}", summary(path, &config));

@@ -5,6 +5,7 @@ use super::{
     run::control_runtime,
 };
 use crate::{
+    config::CertificateFiles,
     http3::client::{self, ClientError, Piece},
     quic::{self, ConnectError},
     tls::{self, Trust, TrustError},
@@ -47,6 +48,12 @@ pub struct Arguments {
     /// Trust the certificates in this PEM file instead of the system's.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Show this certificate to a server that asks for one: PEM, with its chain.
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// The private key of --client-cert: PEM.
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
     /// Reach HOST:PORT at this address, as curl's --resolve does.
     #[arg(long, value_name = "HOST:PORT:ADDRESS", value_parser = resolve)]
     resolve: Vec<Resolve>,
@@ -143,7 +150,13 @@ async fn get(arguments: &Arguments) -> Result<Exit, GetError> {
         (false, Some(file)) => Trust::File(file.clone()),
         (false, None) => Trust::System,
     };
-    let tls = tls::client_config(&trust, arguments.key_log)?;
+    let tls = match (&arguments.client_cert, &arguments.client_key) {
+        (Some(cert), Some(key)) => {
+            let files = CertificateFiles { cert: cert.clone(), key: key.clone() };
+            tls::client_config_as(&files, &trust, arguments.key_log)?
+        }
+        _ => tls::client_config(&trust, arguments.key_log)?,
+    };
 
     let mut outcome = Err(GetError::NoAddress(host.into()));
     let addresses = addresses(host, port, &arguments.resolve).await?;

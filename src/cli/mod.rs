@@ -4,6 +4,7 @@ pub mod check;
 pub mod demo;
 pub mod exit;
 pub mod get;
+mod panic;
 pub mod probe;
 pub mod run;
 pub mod schema;
@@ -42,6 +43,7 @@ enum Command {
 
 /// Runs the command that the process' arguments name.
 pub fn main() -> ExitCode {
+    panic::end_the_process_on_panics();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

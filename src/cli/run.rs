@@ -7,7 +7,7 @@ use crate::{
         reload::{self, Reloader, Source},
     },
     config::{self, Config, Level, LogFormat, OriginAddress},
-    lifecycle::{Lifecycle, Phase},
+    lifecycle::{Lifecycle, Phase, panic_if_asked},
     telemetry::log,
 };
 use clap::{Args, ValueEnum};
@@ -124,7 +124,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             (Err(error), _) | (_, Err(error)) => return fail(Exit::Software, error),
         };
         let (reload, requests) = reload::requests();
-        let started = match app::certificates(&config.certificates) {
+        let started = match app::certificates(&config) {
             Ok(certificates) => {
                 let options = Options { key_log: arguments.key_log, reload: Some(reload) };
                 app::start(&config, certificates, options, |proxy| proxy).await
@@ -135,6 +135,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Ok(running) => running,
             Err(error) => return fail(Exit::from(&error), error),
         };
+        panic_if_asked("control");
         let source = match arguments.config {
             Some(file) => Source::File(file),
             None => Source::Given(Box::new(config)),

@@ -2,16 +2,17 @@
 //! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
 
 use super::{
-    Admin, CertificateFiles, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network, Origin, Route,
-    Timeouts, Workers, values::show_size,
+    Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network,
+    Origin, Route, Timeouts, Verify, Workers, values::show_size,
 };
 use std::{fmt, net::SocketAddr, time::Duration};
 
-/// The keys whose change waits for a restart: sockets and threads are made once, and the log's form is what collectors
+/// The keys whose change waits for a restart: sockets, threads and token keys are made once, and the log's form is what collectors
 /// have been told.
 pub const NEEDS_RESTART: &[&str] = &[
     "listen.udp",
     "listen.workers",
+    "listen.secret_file",
     "litequic.io",
     "litequic.receive_batch",
     "litequic.gso",
@@ -48,11 +49,23 @@ impl Config {
     /// What `next` changes, in the order of the reference; also what waits for a restart.
     pub fn changes(&self, next: &Self) -> Vec<Change> {
         let mut changes = Changes::default();
-        let Self { listen, certificates, routes, origins, limits, timeouts, litequic, admin, log, trusted_proxies } =
-            self;
+        let Self {
+            listen,
+            certificates,
+            client_certificates,
+            routes,
+            origins,
+            limits,
+            timeouts,
+            litequic,
+            admin,
+            log,
+            trusted_proxies,
+        } = self;
         changes.listen(listen, &next.listen);
         changes.value("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| list(all, network));
         changes.list("certificates", certificates, &next.certificates, Changes::certificate);
+        changes.client_certificates(client_certificates, &next.client_certificates);
         let names = origins.keys().chain(next.origins.keys().filter(|name| !origins.contains_key(*name)));
         for name in names {
             let key = if name == Self::ORIGIN { name.clone() } else { format!("origins.{name}") };
@@ -126,6 +139,7 @@ impl Changes {
                 Workers::Auto => "auto".into(),
                 Workers::Count(count) => count.to_string(),
             },
+            secret_file: |path| option(path, "none", |path| path.display().to_string()),
         });
     }
 
@@ -136,6 +150,15 @@ impl Changes {
         });
     }
 
+    fn client_certificates(&mut self, old: &ClientCertificates, new: &ClientCertificates) {
+        compare!(self, "client_certificates", ClientCertificates, old, new, {
+            ca: |path| option(path, "none", |path| path.display().to_string()),
+            crl: |path| option(path, "none", |path| path.display().to_string()),
+            verify: word,
+            chain: bool::to_string,
+        });
+    }
+
     fn route(&mut self, key: &str, old: &Route, new: &Route) {
         compare!(self, key, Route, old, new, {
             host: |host| option(host, "any", String::clone),
@@ -143,6 +166,7 @@ impl Changes {
             origin: String::clone,
             rewrite_host: |host| option(host, "the client's", String::clone),
             max_body_bytes: |bytes| option(bytes, "limits.max_body_bytes", bytes_of),
+            client_certificate: |given| option(given, "client_certificates.verify", word),
         });
     }
 
@@ -164,11 +188,15 @@ impl Changes {
             max_handshakes: u32::to_string,
             max_streams: u32::to_string,
             max_requests: u64::to_string,
+            max_resets: u32::to_string,
+            max_control_frames: u32::to_string,
+            max_small_frames: u32::to_string,
             max_header_bytes: bytes_of,
             max_headers: u32::to_string,
             max_body_bytes: |bytes| option(bytes, "none", bytes_of),
             stream_receive_buffer: bytes_of,
             connection_receive_buffer: bytes_of,
+            worker_receive_buffer: bytes_of,
             stream_send_buffer: bytes_of,
             connection_send_buffer: bytes_of,
             worker_send_buffer: bytes_of,
@@ -224,6 +252,14 @@ impl Changes {
                 LogFormat::Json => "json".into(),
             },
         });
+    }
+}
+
+fn word(verify: &Verify) -> String {
+    match verify {
+        Verify::None => "none".into(),
+        Verify::Optional => "optional".into(),
+        Verify::Required => "required".into(),
     }
 }
 
@@ -290,6 +326,10 @@ mod tests {
                 &["listen.workers: auto → 2 (needs a restart)"],
             ),
             (
+                |config| config.listen.secret_file = Some("secret".into()),
+                &["listen.secret_file: none → secret (needs a restart)"],
+            ),
+            (
                 |config| config.trusted_proxies.push(Network { address: [10, 0, 0, 0].into(), prefix: 8 }),
                 &["trusted_proxies: none → 10.0.0.0/8"],
             ),
@@ -315,12 +355,21 @@ mod tests {
                     config.routes[0].origin = "packager".into();
                     config.routes[0].host = Some("a.test".into());
                     config.routes[0].max_body_bytes = Some(1024);
+                    config.routes[0].client_certificate = Some(Verify::Optional);
                 },
                 &[
                     "routes[0].host: any → a.test",
                     "routes[0].origin: origin → packager",
                     "routes[0].max_body_bytes: limits.max_body_bytes → 1 KiB",
+                    "routes[0].client_certificate: client_certificates.verify → optional",
                 ],
+            ),
+            (
+                |config| {
+                    let clients = &mut config.client_certificates;
+                    (clients.ca, clients.verify) = (Some("ca.crt".into()), Verify::Required);
+                },
+                &["client_certificates.ca: none → ca.crt", "client_certificates.verify: none → required"],
             ),
             (
                 |config| {

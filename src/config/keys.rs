@@ -2,8 +2,8 @@
 //! and the search for a misspelt key know what is read here, so no key is listed twice. Long because it is the list.
 
 use super::{
-    Admin, CertificateFiles, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, Route,
-    Timeouts, Workers,
+    Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Origin,
+    OriginAddress, Route, Timeouts, Verify, Workers,
     fault::{nearest, quote},
     names::{address, authority, host_pattern, network, origin_address, path, path_prefix},
     section::Section,
@@ -54,9 +54,14 @@ const LEVELS: &[(&str, Level)] = &[
 const FORMATS: &[(&str, LogFormat)] =
     &[("auto", LogFormat::Auto), ("human", LogFormat::Human), ("json", LogFormat::Json)];
 
+const VERIFY: &[(&str, Verify)] =
+    &[("none", Verify::None), ("optional", Verify::Optional), ("required", Verify::Required)];
+/// Whom a key needs to be of use.
+const WITH_CA: &str = "client_certificates.ca, the path of a PEM file";
+
 /// Everything that a file may say; relative paths are relative to `directory`. `None` where faults were noted.
 pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config> {
-    let listen = root.table("listen", "Where clients reach litequic.", listen);
+    let listen = root.table("listen", "Where clients reach litequic.", |section| listen(section, directory));
     let certificates = root.tables(
         "certificates",
         "Certificates; the first is served to a client that names none of the others' names.",
@@ -67,6 +72,10 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     } else if root.is_empty_list("certificates") {
         root.fault("certificates", "has no certificate", None, None);
     }
+
+    let about = "Which clients show certificates, and whom litequic believes about them.";
+    let (client_certificates, has_ca) =
+        root.table("client_certificates", about, |section| client_certificates(section, directory));
 
     let has_origin = root.has("origin");
     let simple =
@@ -84,7 +93,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).collect();
     let mut seen = BTreeSet::new();
     let about = "Which origin serves which requests; the longest match wins.";
-    let mut routes = root.tables("routes", about, |section| route(section, &names, &mut seen));
+    let mut routes = root.tables("routes", about, |section| route(section, &names, &mut seen, has_ca));
     if has_origin && !seen.contains(&(None, String::new())) {
         routes.push(Some(Route::catch_all(Config::ORIGIN)));
     }
@@ -109,6 +118,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     Some(Config {
         listen,
         certificates: certificates.into_iter().collect::<Option<_>>()?,
+        client_certificates,
         routes: routes.into_iter().collect::<Option<_>>()?,
         origins: origins.into_iter().map(|(name, origin)| Some((name, origin?))).collect::<Option<_>>()?,
         limits,
@@ -120,7 +130,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     })
 }
 
-fn listen(section: &mut Section<'_>) -> Listen {
+fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
     let about = "UDP addresses for HTTP/3; [::]:PORT takes IPv4 as well.";
     let udp = section.list("udp", address(), 1..=Listen::MAX_ADDRESSES, &[Listen::UDP], about);
     let udp = udp.unwrap_or_else(|| vec![(0, Listen::UDP)]);
@@ -132,7 +142,16 @@ fn listen(section: &mut Section<'_>) -> Listen {
     }
     let workers =
         section.value("workers", workers(Listen::MAX_WORKERS), Workers::Auto, "Worker threads; auto is one a core.");
-    Listen { udp: udp.into_iter().map(|(_, address)| address).collect(), workers }
+    let secret_file = section.optional(
+        "secret_file",
+        path("the path of a file of at least 32 random octets"),
+        "What makes tokens good in the next process too; without it they die with theirs.",
+    );
+    Listen {
+        udp: udp.into_iter().map(|(_, address)| address).collect(),
+        workers,
+        secret_file: secret_file.map(|path| directory.join(path)),
+    }
 }
 
 /// Whether both cannot be bound: `[::]` takes IPv4 as well.
@@ -147,6 +166,37 @@ fn certificate(section: &mut Section<'_>, directory: &Path) -> Option<Certificat
     let cert = section.required("cert", path("the path of a PEM file"), "The chain, leaf first: a PEM file.");
     let key = section.required("key", path("the path of a PEM file"), "The leaf's private key: a PEM file.");
     Some(CertificateFiles { cert: directory.join(cert?), key: directory.join(key?) })
+}
+
+/// And whether there is a CA, right or wrong.
+fn client_certificates(section: &mut Section<'_>, directory: &Path) -> (ClientCertificates, bool) {
+    let ca = section.optional(
+        "ca",
+        path("the path of a PEM file"),
+        "The authorities that may have signed a client's certificate: a PEM file.",
+    );
+    let crl =
+        section.optional("crl", path("the path of a PEM file"), "What they have revoked: a PEM file of X.509 CRLs.");
+    let verify = section.optional(
+        "verify",
+        one_of(VERIFY),
+        "Whether clients show a certificate where a route does not say; with ca and without this key, required.",
+    );
+    let chain =
+        section.value("chain", boolean(), false, "Whether the origin gets Client-Cert-Chain beside Client-Cert.");
+    if !section.has("ca") {
+        let asks = verify.is_some_and(|verify| verify != Verify::None);
+        for key in [("verify", asks), ("crl", true), ("chain", chain)].into_iter().filter(|(_, useless)| *useless) {
+            section.fault(key.0, "is of no use without an authority", Some(WITH_CA), None);
+        }
+    }
+    let certificates = ClientCertificates {
+        verify: verify.unwrap_or(if ca.is_some() { Verify::Required } else { Verify::None }),
+        ca: ca.map(|ca| directory.join(ca)),
+        crl: crl.map(|crl| directory.join(crl)),
+        chain,
+    };
+    (certificates, section.has("ca"))
 }
 
 fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Origin> {
@@ -198,6 +248,7 @@ fn route(
     section: &mut Section<'_>,
     names: &BTreeSet<&str>,
     seen: &mut BTreeSet<(Option<String>, String)>,
+    has_ca: bool,
 ) -> Option<Route> {
     let host = section.optional("host", host_pattern(), "A host, or *. and a host; without it, every host.");
     let prefix = section.value("path_prefix", path_prefix(), "/".into(), "Matches whole segments of a path.");
@@ -209,6 +260,15 @@ fn route(
         or_none(size(BODY_BYTES)),
         "Instead of limits.max_body_bytes, for this route.",
     );
+
+    let client_certificate = section.optional(
+        "client_certificate",
+        one_of(VERIFY),
+        "Instead of client_certificates.verify, for this route.",
+    );
+    if !has_ca && client_certificate.is_some_and(|verify| verify != Verify::None) {
+        section.fault("client_certificate", "is of no use without an authority", Some(WITH_CA), None);
+    }
 
     if let Some(origin) = origin.as_deref().filter(|origin| !names.contains(origin)) {
         let some: Vec<_> = names.iter().take(MAX_NAMES).map(|name| quote(name)).collect();
@@ -229,6 +289,7 @@ fn route(
         rewrite_host,
         // No body is longer than what a stream can carry.
         max_body_bytes: max_body_bytes.map(|bytes| bytes.unwrap_or(u64::MAX)),
+        client_certificate,
     })
 }
 
@@ -269,6 +330,24 @@ fn limits(section: &mut Section<'_>) -> Limits {
             defaults.max_requests,
             "Requests on a connection in all; then GOAWAY.",
         ),
+        max_resets: section.value(
+            "max_resets",
+            number(COUNT),
+            defaults.max_resets,
+            "Requests a second that a client may cancel on a connection; the connection is closed beyond.",
+        ),
+        max_control_frames: section.value(
+            "max_control_frames",
+            number(COUNT),
+            defaults.max_control_frames,
+            "QUIC frames without data a second on a connection; the connection is closed beyond.",
+        ),
+        max_small_frames: section.value(
+            "max_small_frames",
+            number(COUNT),
+            defaults.max_small_frames,
+            "DATA frames of a few bytes a second on a connection; the connection is closed beyond.",
+        ),
         max_header_bytes: section.value(
             "max_header_bytes",
             size(HEADER_BYTES),
@@ -298,6 +377,12 @@ fn limits(section: &mut Section<'_>) -> Limits {
             size(BUFFER),
             defaults.connection_receive_buffer,
             "Bytes a connection that a client may send ahead (flow control).",
+        ),
+        worker_receive_buffer: section.value(
+            "worker_receive_buffer",
+            size(WORKER_BUFFER),
+            defaults.worker_receive_buffer,
+            "Bytes a worker that all clients together may send ahead (flow control).",
         ),
         stream_send_buffer: section.value(
             "stream_send_buffer",
@@ -330,6 +415,12 @@ fn limits(section: &mut Section<'_>) -> Limits {
             limits.stream_send_buffer,
             "connection_send_buffer",
             limits.connection_send_buffer.into(),
+        ),
+        (
+            "connection_receive_buffer",
+            limits.connection_receive_buffer,
+            "worker_receive_buffer",
+            limits.worker_receive_buffer,
         ),
         ("connection_send_buffer", limits.connection_send_buffer, "worker_send_buffer", limits.worker_send_buffer),
     ] {

@@ -18,6 +18,14 @@ pub struct Limits {
     pub max_streams: u32,
     /// Requests on a connection in all; then GOAWAY.
     pub max_requests: u64,
+    /// Requests a second that a client may cancel on a connection, ten seconds' worth at once: H3_EXCESSIVE_LOAD beyond.
+    pub max_resets: u32,
+    /// Frames a second on a connection that move no data (RFC 9000 §19: all but ACK, PADDING, STREAM with data and
+    /// CONNECTION_CLOSE), ten seconds' worth at once: H3_EXCESSIVE_LOAD beyond.
+    pub max_control_frames: u32,
+    /// DATA frames a second on a connection with next to nothing in them, ten seconds' worth at once: H3_EXCESSIVE_LOAD
+    /// beyond.
+    pub max_small_frames: u32,
     /// Bytes of a field section as RFC 9114 §4.2.2 counts them (name + value + 32 a field): 431 beyond.
     pub max_header_bytes: u32,
     /// Fields of a field section: 431 beyond.
@@ -28,6 +36,8 @@ pub struct Limits {
     pub stream_receive_buffer: u32,
     /// Bytes a connection that litequic takes from its client before it must wait (QUIC flow control).
     pub connection_receive_buffer: u32,
+    /// Bytes a worker that all clients together may send ahead: a new connection gets less as it is used up.
+    pub worker_receive_buffer: u64,
     /// Unacknowledged response bytes a stream.
     pub stream_send_buffer: u32,
     /// Unacknowledged response bytes a connection.
@@ -47,6 +57,14 @@ impl Limits {
     pub const MAX_STREAMS: u32 = 128;
     /// A connection does not live for ever, so that load spreads again after a scale-up.
     pub const MAX_REQUESTS: u64 = 1_000_000;
+    /// A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or two: a
+    /// thousand at once are seven pages left within a second, and nobody leaves one a second for ever.
+    pub const MAX_RESETS: u32 = 100;
+    /// A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all that 7 Gbit/s
+    /// need even so.
+    pub const MAX_CONTROL_FRAMES: u32 = 50_000;
+    /// A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a second.
+    pub const MAX_SMALL_FRAMES: u32 = 10_000;
     /// What origins accept: nginx takes 4 × 8 KiB.
     pub const MAX_HEADER_BYTES: u32 = 32 * 1024;
     /// What Apache takes.
@@ -57,6 +75,8 @@ impl Limits {
     pub const STREAM_RECEIVE_BUFFER: u32 = MIB;
     /// A connection fills 200 Mbit/s at 80 ms.
     pub const CONNECTION_RECEIVE_BUFFER: u32 = 2 * MIB;
+    /// A container's memory with room for the rest; 128 connections' worth, since few clients upload at once.
+    pub const WORKER_RECEIVE_BUFFER: u64 = 256 * MIB as u64;
     /// Long GSO trains need about a megabyte in flight.
     pub const STREAM_SEND_BUFFER: u32 = MIB;
     /// A connection fills 400 Mbit/s at 80 ms.
@@ -73,11 +93,15 @@ impl Default for Limits {
             max_handshakes: Self::MAX_HANDSHAKES,
             max_streams: Self::MAX_STREAMS,
             max_requests: Self::MAX_REQUESTS,
+            max_resets: Self::MAX_RESETS,
+            max_control_frames: Self::MAX_CONTROL_FRAMES,
+            max_small_frames: Self::MAX_SMALL_FRAMES,
             max_header_bytes: Self::MAX_HEADER_BYTES,
             max_headers: Self::MAX_HEADERS,
             max_body_bytes: Self::MAX_BODY_BYTES,
             stream_receive_buffer: Self::STREAM_RECEIVE_BUFFER,
             connection_receive_buffer: Self::CONNECTION_RECEIVE_BUFFER,
+            worker_receive_buffer: Self::WORKER_RECEIVE_BUFFER,
             stream_send_buffer: Self::STREAM_SEND_BUFFER,
             connection_send_buffer: Self::CONNECTION_SEND_BUFFER,
             worker_send_buffer: Self::WORKER_SEND_BUFFER,

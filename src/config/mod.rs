@@ -43,6 +43,8 @@ pub struct Config {
     pub listen: Listen,
     /// At least one; the first is served to a client that names none of the others' names.
     pub certificates: Vec<CertificateFiles>,
+    /// Whether and by whom clients' certificates are verified.
+    pub client_certificates: ClientCertificates,
     /// In the order of the file; which one serves a request is decided by `proxy::routes`.
     pub routes: Vec<Route>,
     /// By name. Every route's origin is among them.
@@ -74,8 +76,9 @@ impl Config {
     /// One origin, one certificate, and every default: what needs no file.
     pub fn simple(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {
         Self {
-            listen: Listen { udp: vec![listen], workers: Workers::Auto },
+            listen: Listen { udp: vec![listen], workers: Workers::Auto, secret_file: None },
             certificates: vec![CertificateFiles { cert, key }],
+            client_certificates: ClientCertificates::default(),
             routes: vec![Route::catch_all(Self::ORIGIN)],
             origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
             limits: Limits::default(),
@@ -95,6 +98,8 @@ pub struct Listen {
     pub udp: Vec<SocketAddr>,
     /// How many worker threads.
     pub workers: Workers,
+    /// What tokens are made with, so that those of one process are good in another; without it they die with theirs.
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Listen {
@@ -124,6 +129,31 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
+/// `[client_certificates]`. Paths are absolute or relative to the working directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientCertificates {
+    /// Whom litequic believes: PEM. Without it no client is asked for a certificate.
+    pub ca: Option<PathBuf>,
+    /// What those have revoked: PEM.
+    pub crl: Option<PathBuf>,
+    /// For requests whose route does not say.
+    pub verify: Verify,
+    /// Whether the origin also gets the certificates that came with a client's own.
+    pub chain: bool,
+}
+
+/// Whether a client has to show a certificate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// It is not asked.
+    #[default]
+    None,
+    /// It is asked, and may have none; one that does not hold is refused.
+    Optional,
+    /// It is refused without one.
+    Required,
+}
+
 /// One `[[routes]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
@@ -138,12 +168,21 @@ pub struct Route {
     pub rewrite_host: Option<String>,
     /// Instead of [`Limits::max_body_bytes`].
     pub max_body_bytes: Option<u64>,
+    /// Instead of [`ClientCertificates::verify`].
+    pub client_certificate: Option<Verify>,
 }
 
 impl Route {
     /// Every request to `origin`.
     pub fn catch_all(origin: &str) -> Self {
-        Self { host: None, path_prefix: "/".into(), origin: origin.into(), rewrite_host: None, max_body_bytes: None }
+        Self {
+            host: None,
+            path_prefix: "/".into(),
+            origin: origin.into(),
+            rewrite_host: None,
+            max_body_bytes: None,
+            client_certificate: None,
+        }
     }
 }
 

@@ -281,9 +281,10 @@ mod tests {
         assert!(outgoing.is_empty() && !outgoing.is_full());
 
         let mut outgoing = Outgoing::new(1472);
-        while !outgoing.is_full() {
+        loop {
             match outgoing.open() {
                 Some(_) => join(&mut outgoing, 0, 1472),
+                None if outgoing.is_full() => break,
                 None => begin(&mut outgoing, 0, 1472),
             }
         }

@@ -2,9 +2,11 @@
 //! Knows neither side.
 
 mod body;
+mod identity;
 mod interim;
 
 pub use body::{Body, BodyError};
+pub use identity::{Certificate, CertificateRequest, Identity};
 pub use interim::{Interim, InterimQueue};
 
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
@@ -37,6 +39,8 @@ pub struct Client {
     pub protocol: Protocol,
     /// The name in the TLS handshake (RFC 6066 §3), lower case.
     pub server_name: Option<Arc<str>>,
+    /// Who it is by its certificate.
+    pub identity: Identity,
 }
 
 /// The protocol that a client spoke.

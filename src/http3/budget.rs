@@ -10,7 +10,7 @@
 use std::{cell::Cell, rc::Rc};
 
 /// What a stream may hold however much the others hold: one packet train.
-pub(super) const TRAIN: u64 = 16 * 1024;
+const TRAIN: u64 = 16 * 1024;
 /// What a stream may have unacknowledged even where the budgets have nothing left: a packet's worth, so that no number of
 /// clients that do not read keeps another from being served. It is on top of the budgets.
 const PACKET: u64 = 1_200;
@@ -129,6 +129,12 @@ impl Lease {
         self.grown_at = sent.saturating_sub(outstanding);
     }
 
+    /// Gives back all that is not used while the stream has nothing to send. It grows again as it did at first.
+    pub(super) fn rest(&mut self, sent: u64, outstanding: u64) {
+        self.set(outstanding.min(self.held));
+        self.grown_at = sent.saturating_sub(outstanding);
+    }
+
     fn grow(&mut self, wanted: u64) {
         let allowed = self.connection.allows(self.held).min(self.worker.allows(self.held));
         let wanted = wanted.min(self.limit);
@@ -201,6 +207,22 @@ mod tests {
         assert_eq!((stream.held(), worker.used()), (20_000, 20_000));
         stream.shrink(10 * MIB, 0);
         assert_eq!((stream.held(), worker.used()), (TRAIN, TRAIN));
+        let mut sent = 10 * MIB;
+        for _ in 0..8 {
+            sent += stream.permit(sent, 0, u64::MAX / 2);
+        }
+        assert!(stream.is_full());
+    }
+
+    #[test]
+    fn a_stream_that_has_nothing_to_send_holds_what_is_not_acknowledged_alone_and_grows_again() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stream = lease(&worker);
+        read_fast(&mut stream, 8);
+        stream.rest(10 * MIB, 3_000);
+        assert_eq!((stream.held(), worker.used()), (3_000, 3_000));
+        stream.rest(10 * MIB, 0);
+        assert_eq!((stream.held(), worker.used()), (0, 0));
         let mut sent = 10 * MIB;
         for _ in 0..8 {
             sent += stream.permit(sent, 0, u64::MAX / 2);
@@ -286,8 +308,10 @@ mod tests {
                     *outstanding += permitted;
                 } else {
                     *outstanding = outstanding.saturating_sub(bytes);
-                    if bytes % 4 == 0 {
-                        lease.shrink(*sent, *outstanding);
+                    match bytes % 4 {
+                        0 => lease.shrink(*sent, *outstanding),
+                        1 => lease.rest(*sent, *outstanding),
+                        _ => {}
                     }
                 }
                 prop_assert!(*outstanding <= lease.held().max(PACKET));

@@ -9,7 +9,7 @@ use super::{
     send::application_error,
     settings::Settings,
     uni::StreamType,
-    window::Windows,
+    window::{Notice, Windows},
 };
 use crate::{
     exchange::Handler,
@@ -33,12 +33,12 @@ const ROUND_TRIP_WAIT: Duration = Duration::from_secs(1);
 ///
 /// `windows` are those of the endpoint that accepted it.
 pub async fn serve<H: Handler>(
-    connection: s2n_quic::Connection,
+    mut connection: s2n_quic::Connection,
     handler: Rc<H>,
     front: Rc<Front>,
     windows: Rc<dyn Windows>,
 ) {
-    let Some(client) = client_of(&connection) else { return }; // gone already
+    let Some(client) = client_of(&mut connection, &front) else { return }; // gone already
     let (handle, mut acceptor) = connection.split();
     let connection = Rc::new(Connection::new(handle, client, handler, front));
     let front = &connection.front;
@@ -50,6 +50,7 @@ pub async fn serve<H: Handler>(
     // From this stream ID on requests are refused: they were not processed, and may be sent again elsewhere.
     let refused_from = Cell::new(None);
     let mut watch = front.watch.clone();
+    let excess = windows.excess(connection.handle.id());
     let mut stopping = pin!(watch.reached(Phase::Stopping));
     let mut goaway = pin!(goaway(&connection, &exhausted, &next_id, &refused_from));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
@@ -80,6 +81,17 @@ pub async fn serve<H: Handler>(
             Some(ended) = requests.join_next() => pass_panic_on(ended),
             Some(ended) = unidirectional.join_next() => pass_panic_on(ended),
             stream = &mut goaway, if control_after_goaway.is_none() => control_after_goaway = Some(stream),
+            notice = poll_fn(|cx| excess.poll(cx)) => match notice {
+                Notice::Flood => {
+                    front.metrics.limit_control_frames.increment();
+                    connection.fail(Code::ExcessiveLoad);
+                    break None;
+                }
+                Notice::LastAddress => {
+                    front.metrics.limit_addresses.increment();
+                    exhausted.notify_one();
+                }
+            },
             () = &mut stopping => break Some(Code::NoError),
         }
         if control_after_goaway.is_some() && requests.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::{
     error::Code,
-    frame::{ControlStream, Endpoint},
+    frame::{Control, ControlStream, Endpoint},
     front::Connection,
     qpack::{DecoderStream, EncoderStream},
     send::application_error,
@@ -31,8 +31,12 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
                 if std::mem::replace(&mut requests, connection.accepted.get()) != requests {
                     control.progress();
                 }
-                // Neither the client's settings nor its GOAWAY, which concerns pushes, change what we send.
-                while control.read(&mut chunk)?.is_some() {}
+                while let Some(said) = control.read(&mut chunk)? {
+                    // Of its settings one changes what we send; its GOAWAY concerns pushes.
+                    if let Control::Settings(settings) = said {
+                        connection.max_field_section_size.set(settings.max_field_section_size);
+                    }
+                }
                 Ok(())
             })
             .await

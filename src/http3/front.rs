@@ -5,31 +5,37 @@ use super::{
     error::Code,
     frame::Endpoint,
     qpack::FieldLimits,
+    receive::SmallFrames,
     send::{Sender, application_error},
     uni::UniStreams,
     window::{Pauses, Window},
 };
 use crate::{
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Protocol},
+    exchange::{Client, Identity, Protocol},
     lifecycle::Watch,
+    rate::Bucket,
     telemetry::WorkerMetrics,
 };
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use s2n_quic::stream::SendStream;
 use std::{
     cell::{Cell, RefCell},
     net::SocketAddr,
     rc::Rc,
     sync::Arc,
+    time::Instant,
 };
 
 /// Unidirectional streams of unknown types (RFC 9114 §6.2.3) that a connection may open in all, to keep reserved types
 /// from becoming a flood.
 const MAX_UNKNOWN_STREAMS: u64 = 1_000;
 
-/// Whether the certificate served for a server name (SNI) covers a host.
-pub type Covers = dyn Fn(Option<&str>, &str) -> bool;
+/// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
+pub type Covers = dyn Fn(&Client, &str) -> bool;
+
+/// The address at which a connection's client has proved to be; `None` if the connection is gone.
+pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>;
 
 /// What the connections of one worker share.
 pub struct Front {
@@ -37,16 +43,23 @@ pub struct Front {
     terms: RefCell<Rc<Terms>>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) covers: Box<Covers>,
+    client_address: ClientAddress,
     budget: Rc<Budget>,
     pub(super) watch: Watch,
 }
 
 impl Front {
     /// A worker's front door.
-    pub fn new(config: Live, metrics: Arc<WorkerMetrics>, covers: Box<Covers>, watch: Watch) -> Self {
+    pub fn new(
+        config: Live,
+        metrics: Arc<WorkerMetrics>,
+        covers: Box<Covers>,
+        client_address: ClientAddress,
+        watch: Watch,
+    ) -> Self {
         let terms = Terms::of(config.load_full());
         let budget = Budget::for_worker(terms.limits.worker_send_buffer);
-        Self { config, terms: RefCell::new(Rc::new(terms)), metrics, covers, budget, watch }
+        Self { config, terms: RefCell::new(Rc::new(terms)), metrics, covers, client_address, budget, watch }
     }
 
     /// What holds now, for what begins now.
@@ -100,7 +113,7 @@ pub(super) struct Connection<H> {
     /// Those of its beginning: SETTINGS and QUIC have told the client some of them.
     pub(super) terms: Rc<Terms>,
     pub(super) handler: Rc<H>,
-    pub(super) client: Rc<Client>,
+    client: RefCell<Rc<Client>>,
     /// Which unidirectional streams the client has opened.
     pub(super) uni: RefCell<UniStreams>,
     /// Requests accepted so far.
@@ -109,6 +122,12 @@ pub(super) struct Connection<H> {
     pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,
     unknown_streams: Cell<u64>,
+    /// Requests that the client may cancel.
+    resets: RefCell<Bucket>,
+    /// DATA frames with next to nothing in them that it may send.
+    pub(super) small_frames: Rc<SmallFrames>,
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has said it.
+    pub(super) max_field_section_size: Cell<Option<u64>>,
 }
 
 impl<H> Connection<H> {
@@ -118,10 +137,13 @@ impl<H> Connection<H> {
         let terms = front.terms();
         Self {
             budget: Budget::for_connection(u64::from(terms.limits.connection_send_buffer)),
-            client: Rc::new(client),
+            client: RefCell::new(Rc::new(client)),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),
             unknown_streams: Cell::new(0),
+            resets: RefCell::new(Bucket::new(terms.limits.max_resets)),
+            small_frames: SmallFrames::new(terms.limits.max_small_frames, Arc::clone(&front.metrics)),
+            max_field_section_size: Cell::new(None),
             pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
             terms,
             handle,
@@ -130,18 +152,58 @@ impl<H> Connection<H> {
         }
     }
 
+    /// Who is at the other end, at its address of now.
+    pub(super) fn client(&self) -> Rc<Client> {
+        let client = Rc::clone(&self.client.borrow());
+        let address = (self.front.client_address)(&self.handle).map_or(client.address, plain);
+        if address == client.address {
+            return client;
+        }
+        tracing::debug!(before = %client.address, now = %address, "a client has moved");
+        let client = Rc::new(Client { address, ..(*client).clone() });
+        self.client.replace(Rc::clone(&client));
+        client
+    }
+
     /// Closes the connection because the client broke a rule (RFC 9114 §8).
     pub(super) fn fail(&self, code: Code) {
         self.front.metrics.connection_errors.increment();
-        tracing::debug!(client = %self.client.address, error = %code, "closing an HTTP/3 connection");
+        if code == Code::ExcessiveLoad {
+            self.front.metrics.limit_excessive_load.increment();
+        }
+        tracing::debug!(client = %self.client().address, error = %code, "closing an HTTP/3 connection");
         self.handle.close(application_error(code));
+    }
+
+    /// Whether the client takes a field section as large as that of `status` and `fields` (RFC 9114 §4.2.2).
+    pub(super) fn takes(&self, status: Option<StatusCode>, fields: &HeaderMap) -> bool {
+        let Some(limit) = self.max_field_section_size.get() else { return true };
+        let status = status.map_or(0, |_| field_size(":status".len(), 3));
+        let size = fields.iter().map(|(name, value)| field_size(name.as_str().len(), value.len()));
+        let takes = size.fold(status, u64::saturating_add) <= limit;
+        if !takes {
+            self.front.metrics.limit_client_header.increment();
+        }
+        takes
     }
 
     pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>, timeouts: &Timeouts) -> Sender {
         let limit = u64::from(self.terms.limits.stream_send_buffer);
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
-        Sender::new(stream, window, pauses, lease, limit, timeouts.send, Arc::clone(&self.front.metrics))
+        Sender::new(stream, window, pauses, lease, timeouts.send, Arc::clone(&self.front.metrics))
+    }
+
+    /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time
+    /// (CVE-2023-44487: work begun and thrown away).
+    pub(super) fn count_reset(&self) {
+        self.front.metrics.streams_reset_by_client.increment();
+        let admitted = self.resets.borrow_mut().take(1, Instant::now());
+        // The end of a connection ends its requests: that is no flood, and only then a PING fails.
+        if !admitted && self.handle.clone().ping().is_ok() {
+            self.front.metrics.limit_resets.increment();
+            self.fail(Code::ExcessiveLoad);
+        }
     }
 
     /// Counts a stream of an unknown type; false once there were too many.
@@ -151,19 +213,31 @@ impl<H> Connection<H> {
     }
 }
 
+/// What a field counts in a field section's size (RFC 9114 §4.2.2).
+fn field_size(name: usize, value: usize) -> u64 {
+    name as u64 + value as u64 + 32
+}
+
 impl<H> Drop for Connection<H> {
     fn drop(&mut self) {
         self.front.metrics.connections_open.decrement();
     }
 }
 
-/// Who is at the other end; `None` if the connection is gone already.
-pub(super) fn client_of(connection: &s2n_quic::Connection) -> Option<Client> {
-    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+/// Who is at the other end; `None` if the connection is gone already. To be asked once: TLS has left what it found out
+/// with the connection, and it is taken from there.
+pub(super) fn client_of(connection: &mut s2n_quic::Connection, front: &Front) -> Option<Client> {
+    let identity = connection.take_tls_context().and_then(|context| context.downcast::<Identity>().ok());
     Some(Client {
-        address: plain(connection.remote_addr().ok()?),
+        address: plain((front.client_address)(&connection.handle())?),
         local: plain(connection.local_addr().ok()?),
         protocol: Protocol::Http3,
         server_name: connection.server_name().ok()?.map(|name| Arc::from(name.to_ascii_lowercase())),
+        identity: identity.map(|identity| *identity).unwrap_or_default(),
     })
+}
+
+/// An IPv4-mapped IPv6 address as IPv4.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

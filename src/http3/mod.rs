@@ -27,5 +27,5 @@ mod window;
 
 pub use connection::serve;
 pub use error::Code;
-pub use front::{Covers, Front};
-pub use window::{Window, Windows};
+pub use front::{ClientAddress, Covers, Front};
+pub use window::{Excess, Notice, Window, Windows};

@@ -8,22 +8,28 @@ use super::{
     qpack::{self, DecodeError, FieldLimits},
     send::application_error,
 };
-use crate::{exchange::BodyError, telemetry::WorkerMetrics};
-use bytes::Bytes;
+use crate::{exchange::BodyError, rate::Bucket, telemetry::WorkerMetrics};
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use s2n_quic::stream::ReceiveStream;
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
+    future::poll_fn,
     pin::Pin,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Chunks taken from QUIC in one call.
 const CHUNKS: usize = 8;
+/// Pieces of a body shorter than this are put together, as far as they are there, so that a client that frames byte by
+/// byte does not have the origin written to, and woken, byte by byte.
+const SHORT: usize = 1024;
+/// What short pieces are put together to: beyond it a piece costs little for each of its bytes.
+const GATHERED: usize = 16 * 1024;
 
 /// What is wrong with a request, and who is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +85,27 @@ impl Verdict {
     }
 }
 
+/// One connection's account of DATA frames with next to nothing in them.
+pub(super) struct SmallFrames {
+    bucket: RefCell<Bucket>,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl SmallFrames {
+    /// For a client that may send `per_second`, and more at once ([`Bucket`]).
+    pub(super) fn new(per_second: u32, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
+        Rc::new(Self { bucket: RefCell::new(Bucket::new(per_second)), metrics })
+    }
+
+    fn count(&self, frames: u32) -> Result<(), Fault> {
+        if frames == 0 || self.bucket.borrow_mut().take(frames, Instant::now()) {
+            return Ok(());
+        }
+        self.metrics.limit_small_frames.increment();
+        Err(Fault::Connection(Code::ExcessiveLoad))
+    }
+}
+
 /// Reads a request stream. Dropped before the stream's end it sends STOP_SENDING.
 pub(super) struct Receiver {
     stream: ReceiveStream,
@@ -89,11 +116,17 @@ pub(super) struct Receiver {
     /// The client has sent its last byte.
     finished: bool,
     verdict: Rc<Verdict>,
+    small_frames: Rc<SmallFrames>,
 }
 
 impl Receiver {
-    pub(super) fn new(stream: ReceiveStream, message: MessageStream, verdict: Rc<Verdict>) -> Self {
-        Self { stream, message, chunks: Default::default(), at: CHUNKS, finished: false, verdict }
+    pub(super) fn new(
+        stream: ReceiveStream,
+        message: MessageStream,
+        verdict: Rc<Verdict>,
+        small_frames: Rc<SmallFrames>,
+    ) -> Self {
+        Self { stream, message, chunks: Default::default(), at: CHUNKS, finished: false, verdict, small_frames }
     }
 
     /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
@@ -105,6 +138,8 @@ impl Receiver {
                 }
                 self.at += 1;
             }
+            // Once for all that came together: chunks are bounded, and with them what one reading costs.
+            self.small_frames.count(self.message.take_small_frames())?;
             if self.finished {
                 self.message.finish().map_err(Fault::of)?;
                 return Poll::Ready(Ok(None));
@@ -114,6 +149,20 @@ impl Receiver {
             self.at = 0;
             self.finished = !open;
         }
+    }
+
+    /// The stream's end, of a request whose `Content-Length` is 0. Trailers may stand before it; nobody gets them, as
+    /// HTTP/1.1 has none after a body of known length. Losing the future loses nothing but them.
+    pub(super) async fn empty_body(&mut self, limits: &FieldLimits, metrics: &WorkerMetrics) -> Result<(), Fault> {
+        while let Some(part) = poll_fn(|cx| self.poll_part(cx)).await? {
+            match part {
+                Part::Data(_) => return Err(Fault::Stream(Code::MessageError)),
+                Part::Trailers(section) => drop(trailers(section, limits, metrics)?),
+                Part::TrailersTooLarge => return Err(trailers_too_large(metrics)),
+                Part::Header(_) | Part::HeaderTooLarge => return Err(Fault::Connection(Code::FrameUnexpected)),
+            }
+        }
+        Ok(())
     }
 
     /// True when no byte is left to read: what was read last came with the stream's end.
@@ -134,8 +183,8 @@ impl Drop for Receiver {
 /// A request's body, pulled by whoever serves the request: what is not pulled stays with the client (QUIC flow control).
 pub(super) struct RequestBody {
     receiver: Receiver,
-    /// Read ahead to find out whether there is a body at all.
-    ahead: Option<Part>,
+    /// Read ahead, to find out whether there is a body at all, or whether more can be put together.
+    ahead: Option<Result<Option<Part>, Fault>>,
     idle: IdleTimer,
     limits: FieldLimits,
     /// What `Content-Length` said.
@@ -157,13 +206,14 @@ impl RequestBody {
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let idle = IdleTimer::new(patience);
+        let ahead = ahead.map(|part| Ok(Some(part)));
         Self { receiver, ahead, idle, limits, expected, received: 0, trailers: None, done: false, metrics }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Fault>> {
         loop {
             let part = match self.ahead.take() {
-                Some(part) => Some(part),
+                Some(part) => part?,
                 None => match self.receiver.poll_part(cx) {
                     Poll::Ready(part) => part?,
                     Poll::Pending if self.idle.poll_expired(cx).is_ready() => {
@@ -174,12 +224,37 @@ impl RequestBody {
                 },
             };
             self.idle.touch();
+            let part = match part {
+                Some(Part::Data(data)) if data.len() < SHORT => Some(Part::Data(self.gather(data, cx))),
+                part => part,
+            };
             let ended = part.is_none();
             let frame = self.take(part)?;
             if ended || frame.is_some() {
                 return Poll::Ready(Ok(frame));
             }
         }
+    }
+
+    /// `first` and the short pieces after it that are there already. What ends them is kept for next time.
+    fn gather(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
+        let mut gathered = BytesMut::new();
+        while gathered.len() < GATHERED {
+            match self.receiver.poll_part(cx) {
+                Poll::Ready(Ok(Some(Part::Data(data)))) if data.len() < SHORT => {
+                    if gathered.is_empty() {
+                        gathered.extend_from_slice(&first);
+                    }
+                    gathered.extend_from_slice(&data);
+                }
+                Poll::Ready(other) => {
+                    self.ahead = Some(other);
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        if gathered.is_empty() { first } else { gathered.freeze() }
     }
 
     /// The body's next frame. `None` at its end, or for trailers, which wait for it.
@@ -195,17 +270,10 @@ impl RequestBody {
             }
             Some(Part::Trailers(section)) => {
                 self.check_length()?;
-                let fields = qpack::decode(section, &self.limits).map_err(|error| match error {
-                    DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
-                    DecodeError::TooManyBytes | DecodeError::TooManyFields => Fault::Stream(Code::ExcessiveLoad),
-                })?;
-                self.trailers = Some(message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))?);
+                self.trailers = Some(trailers(section, &self.limits, &self.metrics)?);
                 Ok(None)
             }
-            Some(Part::TrailersTooLarge) => {
-                self.metrics.limit_header_bytes.increment();
-                Err(Fault::Stream(Code::ExcessiveLoad))
-            }
+            Some(Part::TrailersTooLarge) => Err(trailers_too_large(&self.metrics)),
             // A request has one header, which was read before its body.
             Some(Part::Header(_) | Part::HeaderTooLarge) => Err(Fault::Connection(Code::FrameUnexpected)),
             None => self.check_length().map(|()| self.trailers.take().map(Frame::trailers)),
@@ -219,6 +287,24 @@ impl RequestBody {
             _ => Ok(()),
         }
     }
+}
+
+/// Reads and checks trailers.
+fn trailers(section: Bytes, limits: &FieldLimits, metrics: &WorkerMetrics) -> Result<HeaderMap, Fault> {
+    let fields = qpack::decode(section, limits).map_err(|error| match error {
+        DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
+        DecodeError::TooManyBytes => trailers_too_large(metrics),
+        DecodeError::TooManyFields => {
+            metrics.limit_headers.increment();
+            Fault::Stream(Code::ExcessiveLoad)
+        }
+    })?;
+    message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))
+}
+
+fn trailers_too_large(metrics: &WorkerMetrics) -> Fault {
+    metrics.limit_header_bytes.increment();
+    Fault::Stream(Code::ExcessiveLoad)
 }
 
 impl Body for RequestBody {

@@ -4,6 +4,7 @@ use super::{
     error::Code,
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
     front::{Connection, Terms},
+    idle::IdleTimer,
     message::{self, Rejection},
     qpack::{self, DecodeError, Field},
     receive::{Fault, Receiver, RequestBody, Verdict},
@@ -12,15 +13,16 @@ use super::{
 };
 use crate::{
     exchange::{Abort, Body, Exchange, Handler, Interim, Request, Response},
+    lifecycle::panic_if_asked,
     telemetry::WorkerMetrics,
 };
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name, response};
 use http_body::Body as _;
 use s2n_quic::stream::BidirectionalStream;
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
     task::Poll,
@@ -42,12 +44,13 @@ pub(super) async fn serve<H: Handler>(
 ) {
     let metrics = &connection.front.metrics;
     metrics.requests_open.increment();
+    panic_if_asked("request");
     let _open = Open(&connection);
     let (receive, send) = stream.split();
     let verdict = Verdict::new();
     let terms = connection.front.terms();
     let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
-    let receiver = Receiver::new(receive, message, Rc::clone(&verdict));
+    let receiver = Receiver::new(receive, message, Rc::clone(&verdict), Rc::clone(&connection.small_frames));
     let mut sender = connection.sender(send, window, &terms.timeouts);
 
     let outcome = match accept(receiver, &connection, &terms).await {
@@ -71,7 +74,7 @@ pub(super) async fn serve<H: Handler>(
     match (fault, outcome) {
         (Some(Fault::Stream(Code::MessageError)), _) => metrics.malformed_requests.increment(),
         (Some(Fault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => {
-            metrics.streams_reset_by_client.increment();
+            connection.count_reset();
         }
         (_, Err(Failure::Send(SendError::TimedOut))) => {
             metrics.timeout_send.increment();
@@ -148,16 +151,24 @@ async fn accept<H: Handler>(
         Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
     if let Some(host) = head.uri.host()
-        && !(front.covers)(connection.client.server_name.as_deref(), host)
+        && !(front.covers)(&connection.client(), host)
     {
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
-            "this connection's certificate does not cover that name",
+            "this connection is not for that name",
             head.method,
         ));
     }
     let body =
-        body(receiver, head.content_length, &head.method, terms, &front.metrics).await.map_err(Refusal::Fault)?;
+        body(receiver, head.content_length, &head.method, terms, &front.metrics).await.map_err(
+            |fault| match fault {
+                Fault::TimedOut => {
+                    let why = "the request's body did not end in time";
+                    Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, head.method.clone())
+                }
+                fault => Refusal::Fault(fault),
+            },
+        )?;
     Ok(head.into_request(body))
 }
 
@@ -174,7 +185,8 @@ fn method(fields: &[Field]) -> Method {
     field.and_then(|field| Method::from_bytes(&field.value).ok()).unwrap_or(UNKNOWN)
 }
 
-/// The request's body: none where the stream ends with the header.
+/// The request's body: none where the stream ends with the header. One of no bytes is handed on when it has ended, as
+/// nobody reads it: whatever comes late makes the request malformed, and must do so before the origin hears of it.
 async fn body(
     mut receiver: Receiver,
     expected: Option<u64>,
@@ -182,14 +194,21 @@ async fn body(
     terms: &Terms,
     metrics: &Arc<WorkerMetrics>,
 ) -> Result<Body, Fault> {
+    if expected == Some(0) {
+        let ended = timeout(terms.timeouts.request_body, receiver.empty_body(&terms.field_limits, metrics)).await;
+        return match ended {
+            Ok(ended) => ended.map(|()| Body::empty()),
+            Err(_) => {
+                metrics.timeout_request_body.increment();
+                Err(Fault::TimedOut)
+            }
+        };
+    }
     let mut ahead = None;
-    if expected.is_none_or(|expected| expected == 0) && !receiver.is_finished() {
-        let usually_none =
-            matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE | Method::TRACE);
+    if expected.is_none() && !receiver.is_finished() {
+        let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
         let patience = if usually_none { FIN_WAIT } else { Duration::ZERO };
         match timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
-            // Nobody reads a body that is to have no bytes, so that it is found out here.
-            Ok(Ok(Some(Part::Data(_)))) if expected == Some(0) => return Err(Fault::Stream(Code::MessageError)),
             Ok(Ok(Some(part))) => ahead = Some(part),
             Ok(Ok(None)) => return Ok(Body::empty()),
             Ok(Err(fault)) => return Err(fault),
@@ -198,8 +217,8 @@ async fn body(
     }
     if ahead.is_none() && receiver.is_finished() {
         return match expected {
-            Some(expected) if expected > 0 => Err(Fault::Stream(Code::MessageError)),
-            _ => Ok(Body::empty()),
+            Some(_) => Err(Fault::Stream(Code::MessageError)),
+            None => Ok(Body::empty()),
         };
     }
     Ok(Body::stream(RequestBody::new(
@@ -225,14 +244,20 @@ async fn refuse<H: Handler>(
             Err(Failure::Request(fault))
         }
         Refusal::Status(status, why, method) => {
-            let mut response = Response::new(format!("{status}\n{why}\n").into());
-            *response.status_mut() = status;
-            let fields = response.headers_mut();
-            fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-            fields.insert("proxy-status", HeaderValue::from_static("litequic; error=http_request_error"));
-            respond(response, &method, sender, connection).await
+            let response = own(status, why, "litequic; error=http_request_error");
+            respond(response, &method, sender, connection, verdict).await
         }
     }
+}
+
+/// The front door's own answer.
+fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
+    let mut response = Response::new(format!("{status}\n{why}\n").into());
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    fields.insert("proxy-status", HeaderValue::from_static(proxy_status));
+    response
 }
 
 /// Has the handler answer, and sends what it answers.
@@ -244,7 +269,7 @@ async fn exchange<H: Handler>(
 ) -> Result<(), Failure> {
     let method = request.method().clone();
     let (interim, queue) = Interim::channel();
-    let exchange = Exchange { request, client: Rc::clone(&connection.client), interim };
+    let exchange = Exchange { request, client: connection.client(), interim };
     let mut answer = pin!(connection.handler.handle(exchange));
     let mut answered = None;
     let response = loop {
@@ -264,19 +289,25 @@ async fn exchange<H: Handler>(
             }
         });
         match next.await {
+            // Interim responses are advisory: one that the client does not take is left out.
+            Answer::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
             Answer::Interim(status, fields) => {
                 connection.front.count_response(status);
                 sender.send(header(status, &fields)?.freeze()).await.map_err(Failure::Send)?;
             }
             Answer::Final(response) => break response.map_err(|_| Failure::Aborted)?,
-            Answer::Stopped => return Err(Failure::Send(SendError::Stopped)),
+            Answer::Stopped => {
+                // Before the handler lets go of the request's body.
+                verdict.stop_with(code(Failure::Send(SendError::Stopped)));
+                return Err(Failure::Send(SendError::Stopped));
+            }
         }
     };
     // A request that breaks the rules gets no response, whatever the origin made of it.
     if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = verdict.fault() {
         return Err(Failure::Request(fault));
     }
-    respond(response, &method, sender, connection).await
+    respond(response, &method, sender, connection, verdict).await
 }
 
 enum Answer {
@@ -291,9 +322,36 @@ async fn respond<H: Handler>(
     method: &Method,
     sender: &mut Sender,
     connection: &Connection<H>,
+    verdict: &Verdict,
 ) -> Result<(), Failure> {
-    let (mut parts, body) = response.into_parts();
+    let (parts, body) = response.into_parts();
+    let mut body = pin!(body);
+    let sent = send_response(parts, body.as_mut(), method, sender, connection).await;
+    if let Err(failure) = sent {
+        // Before the body goes, and with it what is left of the request.
+        verdict.stop_with(code(verdict.fault().map_or(failure, Failure::Request)));
+    }
+    sent
+}
+
+async fn send_response<H: Handler>(
+    mut parts: response::Parts,
+    mut body: Pin<&mut Body>,
+    method: &Method,
+    sender: &mut Sender,
+    connection: &Connection<H>,
+) -> Result<(), Failure> {
     let metrics = &connection.front.metrics;
+    if !connection.takes(Some(parts.status), &parts.headers) {
+        let why = "the response's header is larger than the client takes";
+        let answer = own(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
+        let (own_parts, own_body) = answer.into_parts();
+        if !connection.takes(Some(own_parts.status), &own_parts.headers) {
+            return Err(Failure::Response);
+        }
+        parts = own_parts;
+        body.set(own_body);
+    }
     connection.front.count_response(parts.status);
     let length = body.size_hint().exact();
     let without_body = *method == Method::HEAD
@@ -311,12 +369,19 @@ async fn respond<H: Handler>(
     }
     sender.send(start.freeze()).await.map_err(Failure::Send)?;
 
-    let mut body = pin!(body);
-    let mut sent = 0;
+    let mut idle = IdleTimer::new(sender.pause());
+    let mut sent: u64 = 0;
     loop {
         let next = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
             Poll::Ready(next) => Poll::Ready(Ok(next)),
-            Poll::Pending => sender.poll_stopped(cx).map(Err),
+            Poll::Pending => {
+                // An event stream holds nothing between two events.
+                while sender.holds() && idle.poll_expired(cx).is_ready() {
+                    sender.rest(cx);
+                    idle.touch();
+                }
+                sender.poll_stopped(cx).map(Err)
+            }
         });
         let frame = match next.await {
             Err(()) => return Err(Failure::Send(SendError::Stopped)),
@@ -324,10 +389,11 @@ async fn respond<H: Handler>(
             Ok(Some(Err(_))) => return Err(Failure::Response),
             Ok(Some(Ok(frame))) => frame,
         };
+        idle.touch();
         match frame.into_data() {
             Ok(data) if data.is_empty() => {}
             Ok(data) => {
-                sent += data.len() as u64;
+                sent = sent.saturating_add(data.len() as u64);
                 if length.is_some_and(|length| sent > length) {
                     return Err(Failure::Response);
                 }
@@ -339,7 +405,10 @@ async fn respond<H: Handler>(
                 }
             }
             Err(frame) => {
-                if let Ok(trailers) = frame.into_trailers() {
+                // Trailers may be left out (RFC 9110 §6.5.1), and are for a client that takes none so large.
+                if let Ok(trailers) = frame.into_trailers()
+                    && connection.takes(None, &trailers)
+                {
                     let mut out = BytesMut::new();
                     message::encode_trailers(&trailers, &mut out);
                     sender.send(out.freeze()).await.map_err(Failure::Send)?;
@@ -366,15 +435,21 @@ async fn send_data_frame(data: Bytes, sender: &mut Sender) -> Result<(), Failure
 
 /// Resets what was begun, with the code that says why.
 fn abandon(sender: &mut Sender, failure: Failure, verdict: &Verdict) {
-    let code = match failure {
-        Failure::Request(Fault::Stream(code)) => code,
-        Failure::Request(Fault::Connection(_)) => return, // the connection's close says it
+    if matches!(failure, Failure::Request(Fault::Connection(_))) {
+        return; // the connection's close says it
+    }
+    verdict.stop_with(code(failure));
+    sender.reset(code(failure));
+}
+
+/// What RESET_STREAM, and STOP_SENDING beside it, say of a failure.
+fn code(failure: Failure) -> Code {
+    match failure {
+        Failure::Request(Fault::Stream(code) | Fault::Connection(code)) => code,
         Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
         Failure::Send(SendError::Stopped | SendError::TimedOut) => Code::RequestCancelled,
         Failure::Response | Failure::Aborted => Code::InternalError,
-    };
-    verdict.stop_with(code);
-    sender.reset(code);
+    }
 }
 
 /// A response's HEADERS frame.

@@ -27,6 +27,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// And after this long at last: a client that reads nothing on a hundred streams must not cost more than one that does.
 const SELDOM: Duration = Duration::from_millis(250);
 
+/// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`: half
+/// of what GPRS does. All of it lies within the client's window, so that it is the path alone that is waited for.
+const SLOWEST: u64 = 4 * 1024;
+
 /// Why nothing more goes out on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SendError {
@@ -45,7 +49,8 @@ pub(super) struct Sender {
     window: Box<dyn Window>,
     pauses: Rc<Pauses>,
     lease: Lease,
-    /// s2n-quic's bound on this stream's unacknowledged bytes.
+    /// s2n-quic's bound on this stream's unacknowledged bytes: what it says before there are any. It has read the
+    /// configuration when the handshake began, HTTP/3 when it was done, and a reload may lie between.
     buffer: u64,
     /// How long the client may take no bytes.
     patience: Duration,
@@ -61,11 +66,10 @@ impl Sender {
         window: Box<dyn Window>,
         pauses: Rc<Pauses>,
         lease: Lease,
-        buffer: u64,
         patience: Duration,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        Self { stream, window, pauses, lease, buffer, patience, sent: 0, ended: false, metrics }
+        Self { stream, window, pauses, lease, buffer: 0, patience, sent: 0, ended: false, metrics }
     }
 
     /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe:
@@ -85,7 +89,7 @@ impl Sender {
     async fn permitted(&mut self, ready: usize) -> Result<usize, SendError> {
         let room = self.room().await?;
         let ready = usize::try_from(room).unwrap_or(ready).min(ready);
-        if self.lease.is_full() {
+        if self.lease.is_full() && self.buffer <= self.lease.held() {
             return Ok(ready); // s2n-quic's own bound is the same from here on
         }
         let mut waited = Duration::ZERO;
@@ -153,6 +157,9 @@ impl Sender {
             .await
             .map_err(|_| SendError::TimedOut)?
             .map_err(|_| SendError::Stopped)?;
+        if self.sent == 0 {
+            self.buffer = available as u64;
+        }
         Ok(self.buffer.saturating_sub(available as u64))
     }
 
@@ -167,12 +174,29 @@ impl Sender {
         matches!(self.stream.poll_send_ready(cx), Poll::Ready(Err(_)))
     }
 
+    /// How long nothing happens before it counts as a pause.
+    pub(super) fn pause(&self) -> Duration {
+        self.pauses.after
+    }
+
+    /// Whether it has leased something.
+    pub(super) fn holds(&self) -> bool {
+        self.lease.held() > 0
+    }
+
+    /// Gives back what is leased and not used, while there is nothing to send.
+    pub(super) fn rest(&mut self, cx: &mut Context<'_>) {
+        // Pending: the buffer is full.
+        if let Poll::Ready(Ok(available)) = self.stream.poll_send_ready(cx) {
+            self.lease.rest(self.sent, self.buffer.saturating_sub(available as u64));
+        }
+    }
+
     /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
-    /// held. A client that takes less than a first train in `timeouts.send` is cut off.
+    /// held. A client that has not by `timeouts.send` and what [`SLOWEST`] allows is cut off.
     pub(super) async fn finish(mut self) -> Result<(), SendError> {
         self.stream.finish().map_err(|_| SendError::Stopped)?;
-        let trains = u32::try_from(self.lease.held() / super::budget::TRAIN).unwrap_or(u32::MAX);
-        let patience = self.patience.saturating_mul(trains.max(1));
+        let patience = last_wait(self.patience, self.lease.held());
         let acknowledged = timeout(patience, poll_fn(|cx| self.stream.poll_close(cx))).await;
         if acknowledged.is_ok() {
             self.ended = true;
@@ -196,6 +220,11 @@ impl Drop for Sender {
     }
 }
 
+/// How long the acknowledgement of the last `held` bytes is waited for.
+fn last_wait(patience: Duration, held: u64) -> Duration {
+    patience.saturating_add(Duration::from_secs(held / SLOWEST))
+}
+
 /// How long a stream that has waited for `waited` without an acknowledgement waits before it looks again.
 fn pause(waited: Duration) -> Duration {
     (waited / 8).clamp(LOOK_AGAIN, SELDOM)
@@ -209,6 +238,15 @@ pub(super) fn application_error(code: Code) -> application::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_bytes_are_waited_for_in_proportion() {
+        let patience = Duration::from_secs(60);
+        assert_eq!(last_wait(patience, 0), patience);
+        assert_eq!(last_wait(patience, 16 * 1024), Duration::from_secs(64));
+        assert!(last_wait(patience, 1024 * 1024) < Duration::from_secs(6 * 60));
+        assert_eq!(last_wait(Duration::MAX, u64::MAX), Duration::MAX);
+    }
 
     #[test]
     fn a_stream_that_nobody_reads_is_looked_at_ever_more_rarely() {

@@ -1,11 +1,11 @@
-//! The client's windows as the sending side sees them: how far each request stream may go (RFC 9000 §4.1), and how a
-//! connection is kept while one of them is shut. Whoever runs the transport knows the windows and implements the
-//! traits; docs/adr/0009-queue-within-the-peers-window.md says why HTTP/3 has to care.
+//! What HTTP/3 has to know of its client's transport: how far each request stream may go (RFC 9000 §4.1), how a
+//! connection is kept while one of them is shut, and whether the client floods it. Whoever runs the transport knows, and
+//! implements the traits; docs/adr/0009-queue-within-the-peers-window.md says why HTTP/3 has to care.
 
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    task::Waker,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -17,6 +17,24 @@ pub trait Windows {
     /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. It is asked for
     /// once for each stream, in the order of accepting.
     fn open(&self, connection: u64, stream: u64) -> Box<dyn Window>;
+
+    /// Tells how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
+    fn excess(&self, connection: u64) -> Box<dyn Excess>;
+}
+
+/// How a connection's client behaves below HTTP/3.
+pub trait Excess {
+    /// The last task that polls is woken.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice>;
+}
+
+/// What [`Excess`] tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// The client sends more of what moves no data than it may.
+    Flood,
+    /// The client moved for the last time that the transport can follow.
+    LastAddress,
 }
 
 /// One request stream's window, dropped at the stream's end.

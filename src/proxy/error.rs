@@ -20,6 +20,8 @@ pub(super) enum Error {
     Tunnel,
     #[error("no route leads there")]
     NoRoute,
+    #[error("this takes a client certificate")]
+    NoCertificate,
     #[error("the request's body is larger than allowed")]
     BodyTooLarge,
     #[error("the request's body did not come in time")]
@@ -65,6 +67,7 @@ impl Error {
             Self::NoAuthority => (StatusCode::BAD_REQUEST, "http_request_error"),
             Self::Tunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
+            Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "http_request_denied"),
             Self::ClientTooSlow => (StatusCode::REQUEST_TIMEOUT, "http_request_error"),
             Self::QueueFull | Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),

@@ -3,7 +3,10 @@
 //! What a client sent of them is removed, together with the spellings that CGI-like origins take for the same
 //! (`x_forwarded_for`). A peer in `trusted_proxies` is appended to instead.
 
-use crate::{config::Network, exchange::Client};
+use crate::{
+    config::Network,
+    exchange::{Certificate, Client},
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::{
@@ -13,6 +16,8 @@ use std::{
 
 /// The field that carries the request's ID.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -88,6 +93,16 @@ pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: 
     fields.insert(REQUEST_ID, id.clone());
 }
 
+/// Passes on the certificate that this connection's handshake verified (RFC 9440), with its `chain` if asked to; in place
+/// of what a trusted peer said.
+pub(super) fn set_certificate(fields: &mut HeaderMap, certificate: &Certificate, chain: bool) {
+    fields.insert(CLIENT_CERT, certificate.leaf.clone());
+    match certificate.chain.as_ref().filter(|_| chain) {
+        Some(chain) => drop(fields.insert(CLIENT_CERT_CHAIN, chain.clone())),
+        None => drop(fields.remove(CLIENT_CERT_CHAIN)),
+    }
+}
+
 /// One `forwarded-element` (RFC 7239 §4). An IPv6 address is bracketed and therefore quoted; a host with a port too.
 fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> String {
     let mut element = String::with_capacity(64);
@@ -132,7 +147,8 @@ fn value(text: String) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::Protocol;
+    use crate::exchange::{Certificate, Identity, Protocol};
+    use proptest::prelude::*;
 
     fn client(address: &str) -> Client {
         Client {
@@ -140,6 +156,7 @@ mod tests {
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            identity: Identity::default(),
         }
     }
 
@@ -149,6 +166,30 @@ mod tests {
 
     fn all(fields: &HeaderMap, name: &str) -> Vec<String> {
         fields.get_all(name).iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_trusted_peer_said_our_element_stands_last_and_ends_the_field(
+            lines in proptest::collection::vec(("forwarded|x-forwarded-for|x_forwarded_for|x-request-id", any::<Vec<u8>>()), 0..6),
+            authority in "[!-~]{0,40}",
+            trusted: bool,
+        ) {
+            let mut fields = HeaderMap::new();
+            for (name, value) in lines {
+                if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(&value)) {
+                    fields.append(name, value);
+                }
+            }
+            let id = request_id(&fields, trusted);
+            set(&mut fields, &client("192.0.2.7:1"), &authority, &id, trusted);
+            for (name, end) in [("x-forwarded-for", "192.0.2.7"), ("forwarded", ";proto=https")] {
+                let lines: Vec<_> = fields.get_all(name).iter().collect();
+                prop_assert!(lines.len() == 1 && lines[0].as_bytes().ends_with(end.as_bytes()));
+            }
+            prop_assert!(!fields.contains_key("x_forwarded_for"));
+            prop_assert_eq!(fields.get("x-request-id"), Some(&id));
+        }
     }
 
     #[test]
@@ -227,6 +268,27 @@ mod tests {
         assert_eq!(all(&map, "x-forwarded-proto"), ["http"]);
         assert_eq!(all(&map, "x-request-id"), ["edge-7f.3"]);
         assert!(!map.contains_key("x_forwarded_for"));
+    }
+
+    #[test]
+    fn a_verified_certificate_replaces_what_a_trusted_peer_said() {
+        let said = || fields(&[("client-cert", ":b2xk:"), ("client-cert-chain", ":b2xk:"), ("x-forwarded-for", "::1")]);
+        let mut kept = said();
+        set(&mut kept, &client("192.0.2.7:1"), "a.test", &HeaderValue::from_static("id"), true);
+        assert_eq!(all(&kept, "client-cert"), [":b2xk:"]);
+        assert_eq!(all(&kept, "client-cert-chain"), [":b2xk:"]);
+        let table: [(&[&str], bool, &[&str]); 4] = [
+            (&["leaf"], true, &[]),
+            (&["leaf"], false, &[]),
+            (&["leaf", "one"], true, &[":b25l:"]),
+            (&["leaf", "one"], false, &[]),
+        ];
+        for (chain, wanted, expected) in table {
+            let mut map = said();
+            set_certificate(&mut map, &Certificate::new(chain).unwrap(), wanted);
+            assert_eq!(all(&map, "client-cert"), [":bGVhZg==:"]);
+            assert_eq!(all(&map, "client-cert-chain"), expected, "{chain:?} {wanted}");
+        }
     }
 
     #[test]

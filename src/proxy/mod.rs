@@ -21,12 +21,12 @@ mod tests;
 
 use crate::{
     config::{self, Config, Network, Timeouts},
-    exchange::{Abort, Exchange, Handler, Interim, Request, Response},
+    exchange::{Abort, CertificateRequest, Client, Exchange, Handler, Interim, Request, Response},
     telemetry::WorkerMetrics,
 };
 use arc_swap::ArcSwap;
 use error::Error;
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use origin::{Origin, Outcome, Sending};
 use request::Framing;
 use routes::Routes;
@@ -46,11 +46,38 @@ impl Routing {
     /// Compiles `config`.
     pub fn new(config: &Config) -> Self {
         Self {
-            routes: Routes::new(&config.routes, config.limits.max_body_bytes),
+            routes: Routes::new(&config.routes, config.limits.max_body_bytes, &config.client_certificates),
             origins: config.origins.clone(),
             timeouts: config.timeouts,
             trusted: config.trusted_proxies.clone(),
         }
+    }
+
+    /// What a handshake asks of a client that asks for `server_name` (SNI).
+    pub fn certificate_request(&self, server_name: Option<&str>) -> CertificateRequest {
+        self.routes.certificate_request(server_name)
+    }
+
+    /// Whether `client`'s connection may carry requests for `host` (an authority without its port); 421 otherwise
+    /// (RFC 9110 §15.5.20).
+    ///
+    /// It may if its handshake asked for what this host asks for. A reload may have changed that since: then the
+    /// connection still serves the host that it was opened for, unless another handshake would find out more.
+    pub fn admits(&self, client: &Client, host: &str) -> bool {
+        let (identity, now) = (&client.identity, self.routes.certificate_request(Some(host)));
+        if identity.asked == now {
+            return true;
+        }
+        let opened_for_it = client.server_name.as_deref().map_or_else(
+            || routes::is_address(host),
+            |name| name.trim_end_matches('.').eq_ignore_ascii_case(host.trim_end_matches('.')),
+        );
+        opened_for_it
+            && match now {
+                CertificateRequest::None => true,
+                CertificateRequest::Optional => identity.asked != CertificateRequest::None,
+                CertificateRequest::Required => identity.certificate.is_some(),
+            }
     }
 }
 
@@ -98,7 +125,7 @@ impl Proxy {
         &self,
         local: &Local,
         request: Request,
-        client: &crate::exchange::Client,
+        client: &Client,
         interim: &Interim,
         id: &HeaderValue,
         trusted: bool,
@@ -109,9 +136,15 @@ impl Proxy {
             None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
         };
         let route = local.routing.routes.choose(authority, head.uri.path()).ok_or(Error::NoRoute)?;
+        if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
+            return Err(Error::NoCertificate.into());
+        }
         // A checked configuration has the origin of every route.
         let origin = local.origins.get(&route.origin).ok_or(Error::NoRoute)?;
 
+        if !request::may_go_on(&head.method, &mut head.headers) {
+            return Ok(last_recipient(id));
+        }
         let framing = Framing::of(&body);
         if let (Framing::Length(length), Some(allowed)) = (framing, route.max_body_bytes)
             && length > allowed
@@ -126,6 +159,14 @@ impl Proxy {
         let max_body_bytes = route.max_body_bytes;
         origin.send(Sending { head, framing, body, max_body_bytes, interim, timeouts, deadline }).await
     }
+}
+
+/// The answer to an OPTIONS that is to go no further than here (RFC 9110 §7.6.2).
+fn last_recipient(id: &HeaderValue) -> Response {
+    let mut response = Response::default();
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(forwarded::REQUEST_ID, id.clone());
+    response
 }
 
 impl Local {

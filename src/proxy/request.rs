@@ -5,12 +5,13 @@
 //! `Transfer-Encoding` that is there to its own idea, and it keeps whatever `Content-Length` it finds.
 
 use super::{error::Error, forwarded, routes::Route};
-use crate::exchange::Client;
+use crate::exchange::{CertificateRequest, Client};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request};
 use http_body::Body as HttpBody;
 
 pub(super) const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 pub(super) const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const PROXY: HeaderName = HeaderName::from_static("proxy");
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
 /// How a body is delimited on the connection to the origin (RFC 9112 §6).
@@ -61,7 +62,16 @@ pub(super) fn translate(
     };
     let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
     forwarded::set(fields, client, authority, id, trusted);
+    if route.certificate != CertificateRequest::None
+        && let Some(certificate) = &client.identity.certificate
+    {
+        forwarded::set_certificate(fields, certificate, route.certificate_chain);
+    }
     fields.insert(header::HOST, route.rewrite_host.clone().unwrap_or(host));
+
+    // What a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
+    fields.remove(PROXY);
+    remove_twins(fields);
 
     // RFC 9114 §4.2: the front door refused these. Should it ever not, they end here.
     for name in [header::CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, header::UPGRADE] {
@@ -80,6 +90,40 @@ pub(super) fn translate(
     parts.version = Version::HTTP_11;
     parts.extensions.clear();
     Ok(())
+}
+
+/// Removes the fields that, written with `-` for `_`, would frame the request or belong to its connection: CGI-like
+/// origins take one for the other.
+fn remove_twins(fields: &mut HeaderMap) {
+    let twin = |name: &HeaderName| {
+        name.as_str().contains('_')
+            && ["content-length", "transfer-encoding", "keep-alive", "proxy-connection"].iter().any(|framing| {
+                let same = |(byte, framing): (u8, u8)| byte == framing || (byte == b'_' && framing == b'-');
+                name.as_str().len() == framing.len() && name.as_str().bytes().zip(framing.bytes()).all(same)
+            })
+    };
+    // Collecting nothing allocates nothing.
+    let doomed: Vec<HeaderName> = fields.keys().filter(|name| twin(name)).cloned().collect();
+    for name in doomed {
+        fields.remove(name);
+    }
+}
+
+/// What `Max-Forwards` makes of an OPTIONS request (RFC 9110 §7.6.2): false if it goes no further than here. Other methods
+/// do not know it, and what is no number is no `Max-Forwards`.
+pub(super) fn may_go_on(method: &Method, fields: &mut HeaderMap) -> bool {
+    if *method != Method::OPTIONS {
+        return true;
+    }
+    let Some(value) = fields.get(header::MAX_FORWARDS) else { return true };
+    let digits = value.as_bytes();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return true;
+    }
+    let number = value.to_str().ok().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX);
+    let Some(left) = number.checked_sub(1) else { return false };
+    fields.insert(header::MAX_FORWARDS, HeaderValue::from(left));
+    true
 }
 
 /// Says how the body ends, and nothing else that could be read as saying it.
@@ -148,7 +192,7 @@ mod tests {
     use super::*;
     use crate::{
         config,
-        exchange::{Body, BodyError, Protocol},
+        exchange::{Body, BodyError, Identity, Protocol},
         proxy::routes::Routes,
     };
     use bytes::Bytes;
@@ -161,13 +205,15 @@ mod tests {
             origin: "o".into(),
             rewrite_host: rewrite.map(str::to_owned),
             max_body_bytes: None,
+            client_certificate: None,
         };
-        let routes = Routes::new(&[route], None);
+        let routes = Routes::new(&[route], None, &config::ClientCertificates::default());
         let client = Client {
             address: "192.0.2.7:1".parse().unwrap(),
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            identity: Identity::default(),
         };
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
         let route = routes.choose("", "/").unwrap();
@@ -258,6 +304,39 @@ mod tests {
     fn te_trailers_goes_with_connection_te() {
         let parts = translated(http::Request::get("https://a.test/").header("te", "trailers"), Framing::None, None);
         assert_eq!((field(&parts, "te"), field(&parts, "connection")), (Some("trailers"), Some("TE")));
+    }
+
+    #[test]
+    fn what_an_origin_could_take_for_its_environment_or_for_framing_never_passes() {
+        let mut request = http::Request::get("https://a.test/").header("x_other", "1");
+        for name in ["proxy", "content_length", "transfer_encoding", "keep_alive", "proxy_connection"] {
+            request = request.header(name, "x");
+        }
+        let parts = translated(request, Framing::None, None);
+        for name in ["proxy", "content_length", "transfer_encoding", "keep_alive", "proxy_connection"] {
+            assert_eq!(field(&parts, name), None, "{name}");
+        }
+        assert_eq!(field(&parts, "x_other"), Some("1"));
+    }
+
+    #[test]
+    fn max_forwards_counts_down_for_options_alone() {
+        for (method, value, goes_on, after) in [
+            (Method::OPTIONS, "0", false, "0"),
+            (Method::OPTIONS, "00", false, "00"),
+            (Method::OPTIONS, "1", true, "0"),
+            (Method::OPTIONS, "10", true, "9"),
+            (Method::OPTIONS, "99999999999999999999999", true, "18446744073709551614"),
+            (Method::OPTIONS, "-1", true, "-1"),
+            (Method::OPTIONS, "", true, ""),
+            (Method::GET, "0", true, "0"),
+        ] {
+            let mut fields = HeaderMap::new();
+            fields.insert(header::MAX_FORWARDS, HeaderValue::from_static(value));
+            assert_eq!(may_go_on(&method, &mut fields), goes_on, "{method} {value}");
+            assert_eq!(fields[header::MAX_FORWARDS], after, "{method} {value}");
+        }
+        assert!(may_go_on(&Method::OPTIONS, &mut HeaderMap::new()));
     }
 
     #[test]

@@ -3,17 +3,31 @@
 //! Among the routes that match both host and path, the most specific host wins (exact, then the longest `*.`, then
 //! any host), and within one host the longest path prefix.
 
-use crate::config;
+use crate::{
+    config::{self, ClientCertificates, Verify},
+    exchange::CertificateRequest,
+};
 use http::HeaderValue;
-use std::{borrow::Cow, collections::HashMap};
+use std::{borrow::Cow, collections::HashMap, net::Ipv4Addr};
 
 /// Every route, ready to be asked.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    exact: HashMap<String, Vec<Route>>,
+    exact: HashMap<String, Host>,
     /// By what stands after `*.`.
-    wildcard: HashMap<String, Vec<Route>>,
-    any: Vec<Route>,
+    wildcard: HashMap<String, Host>,
+    any: Host,
+    /// What the routes of all IP addresses ask for.
+    addresses: CertificateRequest,
+}
+
+/// A host, or all of a kind.
+#[derive(Debug, Default)]
+struct Host {
+    /// The longest prefix first.
+    routes: Vec<Route>,
+    /// What the routes together ask for that could serve such a host, those of less specific hosts too.
+    asks: CertificateRequest,
 }
 
 /// What a request that matches is treated by.
@@ -27,11 +41,19 @@ pub(super) struct Route {
     pub(super) rewrite_host: Option<HeaderValue>,
     /// Bytes of a request's body: 413 beyond.
     pub(super) max_body_bytes: Option<u64>,
+    /// What its clients have to show; 403 without.
+    pub(super) certificate: CertificateRequest,
+    /// Whether the origin gets the certificates that came with the client's.
+    pub(super) certificate_chain: bool,
 }
 
 impl Routes {
-    /// Compiles `routes`; `max_body_bytes` is the limit of those that have none of their own.
-    pub(super) fn new(routes: &[config::Route], max_body_bytes: Option<u64>) -> Self {
+    /// Compiles `routes`; `max_body_bytes` and `certificates` hold for those that do not say.
+    pub(super) fn new(
+        routes: &[config::Route],
+        max_body_bytes: Option<u64>,
+        certificates: &ClientCertificates,
+    ) -> Self {
         let mut this = Self::default();
         for route in routes {
             let compiled = Route {
@@ -40,29 +62,96 @@ impl Routes {
                 // A checked configuration has no value here that a field could not hold.
                 rewrite_host: route.rewrite_host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
                 max_body_bytes: route.max_body_bytes.or(max_body_bytes),
+                certificate: request(route.client_certificate.unwrap_or(certificates.verify)),
+                certificate_chain: certificates.chain,
             };
-            let list = match route.host.as_deref() {
+            let host = match route.host.as_deref() {
                 None => &mut this.any,
                 Some(host) => match host.strip_prefix("*.") {
                     Some(suffix) => this.wildcard.entry(normalized(suffix).into_owned()).or_default(),
                     None => this.exact.entry(normalized(host).into_owned()).or_default(),
                 },
             };
-            list.push(compiled);
+            host.routes.push(compiled);
         }
-        let lists = this.exact.values_mut().chain(this.wildcard.values_mut()).chain([&mut this.any]);
+        let hosts = this.exact.values_mut().chain(this.wildcard.values_mut()).chain([&mut this.any]);
         // Stable: of two equal prefixes the file's first wins.
-        lists.for_each(|list| list.sort_by_key(|route| std::cmp::Reverse(route.prefix.len())));
+        hosts.for_each(|host| host.routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len())));
+        this.ask(request(certificates.verify));
         this
+    }
+
+    /// Notes for each host what its routes ask for; `otherwise` where none could serve it.
+    fn ask(&mut self, otherwise: CertificateRequest) {
+        let asks = |host: &str| together(served(self.matching(host))).unwrap_or(otherwise);
+        let exact: Vec<_> = self.exact.keys().map(|host| (host.clone(), asks(host))).collect();
+        // The shortest name that a wildcard matches; no exact host has an empty label.
+        let wildcard: Vec<_> = self.wildcard.keys().map(|host| (host.clone(), asks(&format!(".{host}")))).collect();
+        let any = asks("");
+        let addresses = exact.iter().filter(|(host, _)| is_address(host)).map(|(_, asks)| *asks).chain([any]);
+        self.addresses = together(addresses).unwrap_or(otherwise);
+        self.any.asks = any;
+        for (hosts, asks) in [(&mut self.exact, exact), (&mut self.wildcard, wildcard)] {
+            for (host, asks) in asks {
+                hosts.entry(host).or_default().asks = asks;
+            }
+        }
+    }
+
+    /// The hosts that match `host`, as it is normalized, the most specific first.
+    fn matching<'a>(&'a self, host: &str) -> impl Iterator<Item = &'a Host> {
+        let exact = self.exact.get(host);
+        let wildcards = host.match_indices('.').filter_map(move |(dot, _)| self.wildcard.get(host.get(dot + 1..)?));
+        exact.into_iter().chain(wildcards).chain([&self.any])
     }
 
     /// The route for `authority` (with or without a port) and `path` (without a query).
     pub(super) fn choose(&self, authority: &str, path: &str) -> Option<&Route> {
         let host = normalized(host_of(authority));
-        let exact = self.exact.get(host.as_ref());
-        let wildcards = host.match_indices('.').filter_map(|(dot, _)| self.wildcard.get(host.get(dot + 1..)?));
-        exact.into_iter().chain(wildcards).chain([&self.any]).flatten().find(|route| route.matches(path))
+        self.matching(&host).flat_map(|host| &host.routes).find(|route| route.matches(path))
     }
+
+    /// What a handshake asks of a client that reaches `host`: what all of its routes ask for, or [`Optional`] where they
+    /// differ, for the handshake cannot know which path comes.
+    ///
+    /// No name, and an IP address, which no client can ask for by SNI (RFC 6066 §3), are one host: that of the routes
+    /// for addresses and for any host.
+    ///
+    /// [`Optional`]: CertificateRequest::Optional
+    pub(super) fn certificate_request(&self, host: Option<&str>) -> CertificateRequest {
+        let Some(host) = host.map(normalized).filter(|host| !is_address(host)) else { return self.addresses };
+        self.matching(&host).next().map_or(self.addresses, |host| host.asks)
+    }
+}
+
+/// The routes of `hosts` that a path can lead to: those behind a prefix of their own prefix never get one.
+fn served<'a>(hosts: impl Iterator<Item = &'a Host>) -> impl Iterator<Item = CertificateRequest> {
+    let mut before: Vec<&Route> = Vec::new();
+    for route in hosts.flat_map(|host| &host.routes) {
+        if !before.iter().any(|earlier| earlier.matches(&route.prefix)) {
+            before.push(route);
+        }
+    }
+    before.into_iter().map(|route| route.certificate)
+}
+
+/// What all ask for; `Optional` where they differ, `None` where there are none.
+fn together(mut all: impl Iterator<Item = CertificateRequest>) -> Option<CertificateRequest> {
+    let first = all.next()?;
+    Some(if all.all(|other| other == first) { first } else { CertificateRequest::Optional })
+}
+
+const fn request(verify: Verify) -> CertificateRequest {
+    match verify {
+        Verify::None => CertificateRequest::None,
+        Verify::Optional => CertificateRequest::Optional,
+        Verify::Required => CertificateRequest::Required,
+    }
+}
+
+/// Whether `host` is an IP address; an IPv6 address has brackets.
+pub(super) fn is_address(host: &str) -> bool {
+    host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok()
 }
 
 impl Route {
@@ -114,8 +203,9 @@ mod tests {
             origin: origin.to_owned(),
             rewrite_host: None,
             max_body_bytes: None,
+            client_certificate: None,
         });
-        Routes::new(&routes, Some(7))
+        Routes::new(&routes, Some(7), &ClientCertificates::default())
     }
 
     #[test]
@@ -157,5 +247,96 @@ mod tests {
     #[test]
     fn a_route_without_a_body_limit_has_the_general_one() {
         assert_eq!(routes().choose("a.example.com", "/").unwrap().max_body_bytes, Some(7));
+    }
+
+    fn asking(verify: Verify, table: &[(Option<&str>, &str, Option<Verify>)]) -> Routes {
+        let routes: Vec<_> = table
+            .iter()
+            .map(|(host, path_prefix, verify)| config::Route {
+                host: host.map(str::to_owned),
+                path_prefix: (*path_prefix).to_owned(),
+                client_certificate: *verify,
+                ..config::Route::catch_all("o")
+            })
+            .collect();
+        Routes::new(&routes, None, &ClientCertificates { verify, ..ClientCertificates::default() })
+    }
+
+    #[test]
+    fn a_handshake_asks_for_what_all_routes_of_its_host_ask_for() {
+        use CertificateRequest::{None as Nothing, Optional, Required};
+        let (none, optional, required) = (Some(Verify::None), Some(Verify::Optional), Some(Verify::Required));
+        let routes = asking(
+            Verify::Required,
+            &[
+                (Some("strict.test"), "/", None),
+                (Some("mixed.test"), "/", none),
+                (Some("mixed.test"), "/admin", required),
+                (Some("falls.test"), "/admin", required),
+                (Some("either.test"), "/", optional),
+                (Some("hidden.test"), "/api", none),
+                (Some("*.hidden.test"), "/", none),
+                (Some("x.hidden.test"), "/api", none),
+                (Some("*.wild.test"), "/", required),
+                (Some("*.b.wild.test"), "/", none),
+                (None, "/", none),
+                (None, "/api/v1", none),
+            ],
+        );
+        for (host, expected) in [
+            (Some("strict.test"), Required),
+            (Some("STRICT.test."), Required),
+            (Some("mixed.test"), Optional),
+            // Other paths are served by the routes of any host.
+            (Some("falls.test"), Optional),
+            (Some("either.test"), Optional),
+            (Some("hidden.test"), Nothing),
+            (Some("x.hidden.test"), Nothing),
+            (Some("x.wild.test"), Required),
+            (Some("x.y.wild.test"), Required),
+            (Some("x.b.wild.test"), Nothing),
+            (Some("wild.test"), Nothing),
+            (Some("unknown.test"), Nothing),
+            (None, Nothing),
+        ] {
+            assert_eq!(routes.certificate_request(host), expected, "{host:?}");
+        }
+    }
+
+    #[test]
+    fn a_route_that_no_path_leads_to_asks_for_nothing() {
+        let (none, required) = (Some(Verify::None), Some(Verify::Required));
+        let routes = asking(
+            Verify::None,
+            &[
+                (Some("a.test"), "/", required),
+                (Some("b.test"), "/api", required),
+                (Some("*.test"), "/api/v1/", none),
+                (Some("*.test"), "/", required),
+                (None, "/", none),
+            ],
+        );
+        for host in ["a.test", "b.test", "c.b.test"] {
+            let expected = if host == "c.b.test" { CertificateRequest::Optional } else { CertificateRequest::Required };
+            assert_eq!(routes.certificate_request(Some(host)), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_one_host_because_no_handshake_can_name_one() {
+        let (none, required) = (Some(Verify::None), Some(Verify::Required));
+        let routes = asking(Verify::None, &[(Some("192.0.2.1"), "/", required), (Some("[::1]"), "/", none)]);
+        for host in [None, Some("192.0.2.1"), Some("192.0.2.2"), Some("[::1]")] {
+            assert_eq!(routes.certificate_request(host), CertificateRequest::Optional, "{host:?}");
+        }
+        assert_eq!(routes.certificate_request(Some("a.test")), CertificateRequest::None);
+    }
+
+    #[test]
+    fn a_host_that_no_route_serves_is_held_to_the_general_rule() {
+        let routes = asking(Verify::Required, &[(Some("a.test"), "/", Some(Verify::None))]);
+        assert_eq!(routes.certificate_request(Some("b.test")), CertificateRequest::Required);
+        assert_eq!(routes.certificate_request(None), CertificateRequest::Required);
+        assert_eq!(routes.certificate_request(Some("a.test")), CertificateRequest::None);
     }
 }

@@ -124,6 +124,14 @@ impl Format {
         id
     }
 
+    /// Whether `id` looks like one that this worker issued.
+    pub(super) fn is_own(&self, id: &[u8]) -> bool {
+        let head = [self.layout.first_octet()];
+        let tail = [self.generation, self.worker.0];
+        id.len() == self.layout.id_len()
+            && head.iter().chain(self.layout.server_id.as_bytes()).chain(&tail).zip(id).all(|(own, octet)| own == octet)
+    }
+
     /// Whether another worker of this very process issued `id`, and may have a connection for it.
     fn is_siblings(&self, id: &[u8]) -> bool {
         let worker = id.get(self.layout.worker_offset()).copied();

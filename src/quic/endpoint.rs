@@ -2,10 +2,15 @@
 
 use super::{
     Secrets, WorkerIndex, address_token,
+    amplification::{OwnId, SmallDatagrams},
+    answers::Gated,
+    client_address::Addresses,
+    close::Alerts,
     connection_id::{self, Layout},
     io::MAX_MTU,
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
+    receive_budget::Grants,
     stateless_reset,
     windows::Windows,
 };
@@ -25,8 +30,8 @@ use std::{net::UdpSocket, sync::Arc};
 const MAX_UNI_STREAMS: u64 = 16;
 /// Octets a one-way stream: SETTINGS and PRIORITY_UPDATE are small.
 const UNI_STREAM_WINDOW: u64 = 64 * 1024;
-/// Octets that received datagrams wait in with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them. s2n-quic's default of
-/// 8 MiB is a small container's memory once there are several workers; this still is 15 full datagrams a message.
+/// Octets that received datagrams wait in with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
+/// s2n-quic's default of 8 MiB is a small container's memory once there are several workers.
 const RECEIVE_QUEUE: usize = 32 * 65_535;
 /// Octets that datagrams to send wait in with it: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
 const SEND_QUEUE: usize = 16 * 10 * MAX_MTU as usize;
@@ -104,20 +109,26 @@ pub fn start<T: tls::Provider + Clone>(
 ) -> Result<Endpoint, StartError> {
     let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
-    let windows = Windows::new(parts.config.load().limits.max_streams);
-    let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone()).map_err(configuration)?;
+    let windows = Windows::new(&parts.config.load().limits);
+    let grants = Grants::new(Arc::clone(&parts.metrics));
+    let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone(), grants.clone());
+    let limits = limits.map_err(configuration)?;
+    let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (windows.subscriber(), grants));
+    let own_id = OwnId::default();
+    let small_datagrams = SmallDatagrams::new(ids, own_id.clone());
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
-        .with_tls(parts.tls.clone())
+        .with_tls(Gated::new(parts.tls.clone(), Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_connection_id(ids))
         .and_then(|builder| builder.with_address_token(address_token::Format::new(secrets(), admission.clone())))
         .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
-        .and_then(|builder| builder.with_endpoint_limits(Limiter(admission)))
-        .and_then(|builder| builder.with_event((Occupancy::new(Arc::clone(&parts.metrics)), windows.subscriber())))
-        .and_then(|builder| builder.with_packet_interceptor(windows.interceptor()))
+        .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
+        .and_then(|builder| builder.with_event(subscriber))
+        .and_then(|builder| builder.with_packet_interceptor((windows.interceptor(), small_datagrams)))
+        .and_then(|builder| builder.with_connection_close_formatter(Alerts))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })
 }
@@ -126,15 +137,16 @@ pub fn start<T: tls::Provider + Clone>(
 struct TransportLimits {
     config: Live,
     windows: Windows,
+    grants: Grants,
     /// What the last connection got.
     last: connection::Limits,
 }
 
 impl TransportLimits {
-    fn new(config: Live, windows: Windows) -> Result<Self, ValidationError> {
+    fn new(config: Live, windows: Windows, grants: Grants) -> Result<Self, ValidationError> {
         let now = config.load();
-        let last = transport_limits(&now.limits, &now.timeouts)?;
-        Ok(Self { config, windows, last })
+        let last = transport_limits(&now.limits, &now.timeouts, now.limits.connection_receive_buffer.into())?;
+        Ok(Self { config, windows, grants, last })
     }
 }
 
@@ -142,24 +154,25 @@ impl connection::Limiter for TransportLimits {
     fn on_connection(&mut self, _: &connection::ConnectionInfo<'_>) -> connection::Limits {
         let now = self.config.load();
         // A checked configuration holds nothing that QUIC cannot express; if it did, what held before goes on.
-        if let Ok(limits) = transport_limits(&now.limits, &now.timeouts) {
+        let window = self.grants.begin(&now.limits);
+        if let Ok(limits) = transport_limits(&now.limits, &now.timeouts, window) {
             self.last = limits;
-            self.windows.allow(now.limits.max_streams);
+            self.windows.allow(&now.limits);
         }
         self.last
     }
 }
 
-/// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them. No keep-alive: an idle connection
-/// may end. Clients may migrate. Congestion control is s2n-quic's default, CUBIC (RFC 9438).
-fn transport_limits(limits: &Limits, timeouts: &Timeouts) -> Result<connection::Limits, ValidationError> {
+/// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may send
+/// `window` bytes ahead. No keep-alive: an idle connection may end. Clients may migrate. Congestion control is s2n-quic's default, CUBIC (RFC 9438).
+fn transport_limits(limits: &Limits, timeouts: &Timeouts, window: u64) -> Result<connection::Limits, ValidationError> {
     connection::Limits::new()
         .with_max_idle_timeout(timeouts.idle)?
         .with_max_handshake_duration(timeouts.handshake)?
         .with_max_open_remote_bidirectional_streams(limits.max_streams.into())?
         .with_max_open_remote_unidirectional_streams(MAX_UNI_STREAMS)?
-        .with_data_window(limits.connection_receive_buffer.into())?
-        .with_bidirectional_remote_data_window(limits.stream_receive_buffer.into())?
+        .with_data_window(window)?
+        .with_bidirectional_remote_data_window(window.min(limits.stream_receive_buffer.into()))?
         .with_unidirectional_data_window(UNI_STREAM_WINDOW)?
         .with_max_send_buffer_size(limits.stream_send_buffer)?
         .with_active_connection_migration(true)
@@ -348,6 +361,59 @@ mod tests {
         assert!(len < gone.len());
         let tag = ::aws_lc_rs::hmac::sign(parts.secrets.reset_key(), &gone[1..17]);
         assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
+    }
+
+    #[tokio::test]
+    async fn packets_of_no_connection_get_so_many_resets_and_others_are_served() {
+        let parts = parts(Limits::default());
+        let address = echo(&parts, 0);
+        let flood = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let gone = [&[0x41, 0xef, parts.generation, 0], &[7; 60][..]].concat();
+        let storm = async {
+            while parts.metrics.limit_stateless_resets.get() == 0 {
+                for _ in 0..64 {
+                    flood.send_to(&gone, address).await.unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, storm).await.unwrap();
+        hello(address, &client_tls()).await;
+    }
+
+    /// As between two litequic, of which each takes the other's resets for packets of a connection that is gone.
+    #[tokio::test]
+    async fn resets_that_are_answered_with_resets_come_to_an_end() {
+        /// Octets of the smallest reset, and so of the largest packet that gets none.
+        const SMALLEST: usize = 42;
+        let parts = parts(Limits::default());
+        let address = echo(&parts, 0);
+        let client = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let mut packet = vec![7; 1200];
+        let mut answers = 0;
+        let mut next = true;
+        while next {
+            // Every reset is random octets: so that each counts, all begin as if this worker had issued their ID.
+            packet[..4].copy_from_slice(&[0x41, 0xef, parts.generation, 0]);
+            client.send_to(&packet, address).await.unwrap();
+            let marker = [&[0x41, 0xef, parts.generation, 0][..], &[9; 60]].concat();
+            next = packet.len() > SMALLEST;
+            if !next {
+                client.send_to(&marker, address).await.unwrap();
+            }
+            let mut buffer = [0; 1500];
+            let len = tokio::time::timeout(PATIENCE, client.recv(&mut buffer)).await.unwrap().unwrap();
+            if next {
+                assert!((SMALLEST..packet.len()).contains(&len), "{} answered by {len}", packet.len());
+                packet = buffer[..len].to_vec();
+                answers += 1;
+            } else {
+                // What comes next is the marker's: there was no other.
+                let tag = ::aws_lc_rs::hmac::sign(parts.secrets.reset_key(), &marker[1..17]);
+                assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
+            }
+        }
+        assert!((1..1200 - SMALLEST).contains(&answers), "{answers}");
     }
 
     #[tokio::test]

@@ -14,12 +14,22 @@ pub mod kind {
     pub const ACK_ECN: u64 = 0x03;
     /// STOP_SENDING
     pub const STOP_SENDING: u64 = 0x05;
+    /// STREAM's first type; the last is 7 more.
+    pub const STREAM: u64 = 0x08;
+    /// STREAM's last type.
+    pub const STREAM_LAST: u64 = 0x0f;
+    /// CONNECTION_CLOSE of the transport.
+    pub const CONNECTION_CLOSE: u64 = 0x1c;
+    /// CONNECTION_CLOSE of the application.
+    pub const APPLICATION_CLOSE: u64 = 0x1d;
     /// MAX_STREAM_DATA
     pub const MAX_STREAM_DATA: u64 = 0x11;
 }
 
 /// Octets of a stateless reset token (RFC 9000 §19.15).
 const RESET_TOKEN_LEN: usize = 16;
+/// Octets of a STREAM frame below which it costs more than it brings: such a frame takes some ten by itself.
+const SMALL_STREAM: usize = 16;
 /// STREAM's flags (RFC 9000 §19.8).
 const STREAM_OFFSET: u64 = 0x04;
 const STREAM_LENGTH: u64 = 0x02;
@@ -41,6 +51,26 @@ impl Frame<'_> {
         let mut body = Reader { bytes: self.body, at: 0 };
         (self.kind == kind::MAX_STREAM_DATA).then_some(())?;
         Some((body.varint()?, body.varint()?))
+    }
+
+    /// Whether the frame moves no data, or next to none: what a peer needs few of, and can send many of to keep litequic
+    /// busy. Acknowledgements and the connection's end do not count.
+    pub fn is_control(&self) -> bool {
+        match self.kind {
+            kind::ACK | kind::ACK_ECN | kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => false,
+            kind::STREAM..=kind::STREAM_LAST => self.stream_len().is_some_and(|len| len < SMALL_STREAM),
+            _ => true,
+        }
+    }
+
+    /// Octets of data in a STREAM frame.
+    fn stream_len(&self) -> Option<usize> {
+        let mut body = Reader { bytes: self.body, at: 0 };
+        body.varints(if self.kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
+        if self.kind & STREAM_LENGTH != 0 {
+            body.varint()?;
+        }
+        self.body.len().checked_sub(body.at)
     }
 
     /// The stream that a STOP_SENDING frame is about.
@@ -151,12 +181,12 @@ impl Reader<'_> {
             0x04 => self.varints(3), // RESET_STREAM
             // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED
             kind::STOP_SENDING | kind::MAX_STREAM_DATA | 0x15 => self.varints(2),
-            // CRYPTO, and CONNECTION_CLOSE of the application
-            0x06 | 0x1d => self.varint().and_then(|_| self.skip_counted()),
+            // CRYPTO
+            0x06 | kind::APPLICATION_CLOSE => self.varint().and_then(|_| self.skip_counted()),
             // NEW_TOKEN, DATAGRAM with a length
             0x07 | 0x31 => self.skip_counted(),
             // STREAM
-            0x08..=0x0f => {
+            kind::STREAM..=kind::STREAM_LAST => {
                 self.varints(if kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
                 if kind & STREAM_LENGTH == 0 {
                     self.skip_rest();
@@ -174,8 +204,7 @@ impl Reader<'_> {
             }
             // PATH_CHALLENGE, PATH_RESPONSE
             0x1a | 0x1b => self.skip(8),
-            // CONNECTION_CLOSE of the transport
-            0x1c => self.varints(2).and_then(|()| self.skip_counted()),
+            kind::CONNECTION_CLOSE => self.varints(2).and_then(|()| self.skip_counted()),
             // DATAGRAM without a length
             0x30 => {
                 self.skip_rest();
@@ -255,6 +284,33 @@ mod tests {
     }
 
     #[test]
+    fn what_moves_data_or_acknowledges_it_is_no_control_frame() {
+        let data = [7; 16];
+        let table: &[(&str, Vec<u8>, bool)] = &[
+            ("PING", vec![0x01], true),
+            ("ACK", vec![0x02, 9, 0, 0, 2], false),
+            ("ACK with ECN", vec![0x03, 9, 0, 0, 2, 1, 2, 3], false),
+            ("RESET_STREAM", vec![0x04, 0, 1, 2], true),
+            ("STOP_SENDING", vec![0x05, 0, 1], true),
+            ("CRYPTO", vec![0x06, 0, 2, 1, 1], true),
+            ("MAX_STREAM_DATA", vec![0x11, 0, 9], true),
+            ("PATH_CHALLENGE", vec![0x1a, 1, 2, 3, 4, 5, 6, 7, 8], true),
+            ("CONNECTION_CLOSE", vec![0x1c, 1, 0, 2, b'n', b'o'], false),
+            ("CONNECTION_CLOSE of the application", vec![0x1d, 1, 2, b'n', b'o'], false),
+            ("an empty STREAM", vec![0x0b, 0, 0], true),
+            ("a STREAM of an octet", vec![0x0f, 0, 0x40, 0x80, 1, 7], true),
+            ("a STREAM of 15 octets", [&[0x0e, 0, 0x40, 0x80, 15], &data[..15]].concat(), true),
+            ("a STREAM of 16 octets", [&[0x0e, 0, 0x40, 0x80, 16], &data[..]].concat(), false),
+            ("a STREAM of 15 octets to the end", [&[0x0c, 0, 0x40, 0x80], &data[..15]].concat(), true),
+            ("a STREAM of 16 octets to the end", [&[0x08, 0], &data[..]].concat(), false),
+        ];
+        for (what, payload, expected) in table {
+            let frame = Frames::new(payload).next().unwrap();
+            assert_eq!(frame.is_control(), *expected, "{what}");
+        }
+    }
+
+    #[test]
     fn the_walk_ends_at_what_it_does_not_know() {
         for unknown in [&[0x20][..], &[0x3f], &[0x40, 0x11, 0, 9], &[0x40, 0xb0], &[0xff; 8]] {
             let payload = [&[0x01], unknown, &[0x11, 0, 9]].concat();
@@ -310,6 +366,9 @@ mod tests {
                     ),
                     FrameMut::StopSending(frame) => {
                         prop_assert_eq!(found.stop_sending(), Some(frame.stream_id.as_u64()));
+                    }
+                    FrameMut::Stream(frame) => {
+                        prop_assert_eq!(found.is_control(), frame.data.len() < SMALL_STREAM);
                     }
                     _ => prop_assert_eq!((found.max_stream_data(), found.stop_sending()), (None, None)),
                 }

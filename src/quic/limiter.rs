@@ -1,6 +1,10 @@
 //! Whether a connection attempt goes ahead: the one rule behind s2n-quic's two doors, that for an Initial without a
 //! token (`Limiter`) and that for one with (`address_token`), which s2n-quic does not ask the limiter about.
 
+use super::{
+    amplification::OwnId,
+    answers::{Answers, REFUSALS},
+};
 use crate::{
     config::{Limits, Live},
     telemetry::WorkerMetrics,
@@ -42,11 +46,12 @@ pub(super) fn judge(limits: &Limits, connections: u64, handshakes: u64, validate
 pub(super) struct Admission {
     config: Live,
     metrics: Arc<WorkerMetrics>,
+    answers: Arc<Answers>,
 }
 
 impl Admission {
     pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { config, metrics }
+        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)) }
     }
 
     /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
@@ -54,6 +59,11 @@ impl Admission {
         let metrics = &self.metrics;
         let config = self.config.load();
         let verdict = judge(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
+        if matches!(verdict, Verdict::Retry | Verdict::Refuse) && !self.answers.admit() {
+            metrics.limit_refusals.increment();
+            metrics.handshakes_refused.increment();
+            return Verdict::Drop;
+        }
         match verdict {
             Verdict::Allow => {}
             Verdict::Retry => metrics.retries.increment(),
@@ -72,7 +82,16 @@ impl Admission {
 
 /// s2n-quic's door for Initials without a token.
 #[derive(Debug)]
-pub(super) struct Limiter(pub(super) Admission);
+pub(super) struct Limiter {
+    admission: Admission,
+    own_id: OwnId,
+}
+
+impl Limiter {
+    pub(super) fn new(admission: Admission, own_id: OwnId) -> Self {
+        Self { admission, own_id }
+    }
+}
 
 impl Limit for Limiter {
     fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
@@ -80,7 +99,11 @@ impl Limit for Limiter {
         if remote_port_blocked(attempt.remote_address.port()) {
             return Outcome::drop();
         }
-        match self.0.decide(false) {
+        // No client comes upon one of our IDs by chance; it has one with a token, or from a process that is gone.
+        if self.own_id.get() {
+            return Outcome::drop();
+        }
+        match self.admission.decide(false) {
             Verdict::Allow => Outcome::allow(),
             Verdict::Retry => Outcome::retry(),
             Verdict::Drop => Outcome::drop(),
@@ -100,11 +123,15 @@ mod tests {
         max_handshakes: 20,
         max_streams: 1,
         max_requests: 1,
+        max_resets: 1,
+        max_control_frames: 1,
+        max_small_frames: 1,
         max_header_bytes: 1,
         max_headers: 1,
         max_body_bytes: None,
         stream_receive_buffer: 1,
         connection_receive_buffer: 1,
+        worker_receive_buffer: 1,
         stream_send_buffer: 1,
         connection_send_buffer: 1,
         worker_send_buffer: 1,

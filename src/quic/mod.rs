@@ -4,19 +4,27 @@
 pub mod frame;
 
 mod address_token;
+mod amplification;
+mod answers;
 mod client;
+mod client_address;
+mod close;
+mod conduct;
 mod connection_id;
 mod endpoint;
 mod io;
 mod limiter;
 mod occupancy;
+mod receive_budget;
 mod secrets;
 mod stateless_reset;
 mod windows;
 
 pub use client::{ConnectError, connect};
+pub use client_address::client_address;
+pub use conduct::{Excess, Notice};
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
 pub use endpoint::{Endpoint, EndpointParts, StartError, library_io, start};
 pub use io::SocketIo;
-pub use secrets::Secrets;
+pub use secrets::{SecretError, Secrets};
 pub use windows::{Window, Windows};

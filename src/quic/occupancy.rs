@@ -5,8 +5,9 @@
 use crate::telemetry::WorkerMetrics;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
-    events::{HandshakeStatus, HandshakeStatusUpdated},
+    events::{ConnectionClosed, HandshakeStatus, HandshakeStatusUpdated},
 };
+use s2n_quic_core::connection::Error;
 use std::sync::Arc;
 
 /// Subscribes to what happens a few times in a connection's life, and to nothing that happens a packet.
@@ -59,6 +60,16 @@ impl Subscriber for Occupancy {
     fn on_handshake_status_updated(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &HandshakeStatusUpdated) {
         if matches!(event.status, HandshakeStatus::Complete { .. }) {
             seat.handshake_done();
+        }
+    }
+
+    fn on_connection_closed(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &ConnectionClosed) {
+        match event.error {
+            Error::MaxHandshakeDurationExceeded { .. } => seat.metrics.timeout_handshake.increment(),
+            // A client that is gone before its handshake is done is waited for no longer than for its handshake.
+            Error::IdleTimerExpired { .. } if seat.handshaking => seat.metrics.timeout_handshake.increment(),
+            Error::IdleTimerExpired { .. } => seat.metrics.timeout_idle.increment(),
+            _ => {}
         }
     }
 }

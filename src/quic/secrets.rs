@@ -5,10 +5,44 @@ use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
     rand,
 };
-use std::fmt;
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
-/// Octets of the secret that everything is derived from.
+/// Octets of the secret that everything is derived from, at least: HMAC-SHA256's own strength (RFC 2104 §3).
 const LEN: usize = 32;
+/// Octets of a secret's file, at most: what is larger is another file, or never ends.
+const MAX_LEN: usize = 4096;
+/// Bits of a file's mode that let others than its owner and group at it.
+const OTHERS: u32 = 0o007;
+
+/// Why a secret's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// It cannot be read.
+    #[error("cannot read listen.secret_file = {path:?}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// It has too few octets, or too many.
+    #[error(
+        "listen.secret_file = {path:?} has {}; expected {LEN} to {MAX_LEN} octets, such as `openssl rand -hex 32` writes",
+        if *len > MAX_LEN { "too many".to_owned() } else { len.to_string() }
+    )]
+    Length {
+        /// Which.
+        path: PathBuf,
+        /// Octets that it has, as far as was read.
+        len: usize,
+    },
+}
 
 /// Keys for address validation tokens and stateless reset tokens.
 pub struct Secrets {
@@ -28,8 +62,29 @@ impl Secrets {
         Ok(Self::derive(&secret))
     }
 
+    /// Keys that follow from the file at `path`, octet for octet. Blocks on the file system. Warns when others may read
+    /// it, but takes it: volumes of secrets often come so.
+    ///
+    /// # Errors
+    ///
+    /// [`SecretError`]: the operator's to mend.
+    pub fn load(path: &Path) -> Result<Self, SecretError> {
+        let failed = |source| SecretError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.permissions().mode();
+        let mut secret = Vec::new();
+        file.take(MAX_LEN as u64 + 1).read_to_end(&mut secret).map_err(failed)?;
+        if !(LEN..=MAX_LEN).contains(&secret.len()) {
+            return Err(SecretError::Length { path: path.to_owned(), len: secret.len() });
+        }
+        if mode & OTHERS != 0 {
+            tracing::warn!(path = %path.display(), "others may read listen.secret_file: whoever has it can end clients' connections");
+        }
+        Ok(Self::derive(&secret))
+    }
+
     /// Keys that follow from `secret`: tokens are good in every process that has the same one.
-    pub fn derive(secret: &[u8; LEN]) -> Self {
+    pub fn derive(secret: &[u8]) -> Self {
         let secret = hmac::Key::new(HMAC_SHA256, secret);
         // One key, one purpose.
         let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, hmac::sign(&secret, purpose.as_bytes()).as_ref());
@@ -50,5 +105,31 @@ impl Secrets {
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secrets")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_secret_is_32_to_4096_octets_of_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        assert!(matches!(Secrets::load(&path), Err(SecretError::Read { .. })));
+        assert!(matches!(Secrets::load(directory.path()), Err(SecretError::Read { .. })));
+        assert!(matches!(Secrets::load("/dev/zero".as_ref()), Err(SecretError::Length { len: 4097, .. })));
+        for (len, good) in [(0, false), (31, false), (32, true), (65, true), (4096, true), (4097, false)] {
+            fs::write(&path, vec![7; len]).unwrap();
+            assert_eq!(Secrets::load(&path).is_ok(), good, "{len}");
+        }
+    }
+
+    #[test]
+    fn the_message_says_what_is_wrong_and_what_would_be_right() {
+        let message = |len| SecretError::Length { path: "s".into(), len }.to_string();
+        assert!(message(31).contains("\"s\" has 31; expected 32 to 4096 octets"), "{}", message(31));
+        assert!(message(4097).contains("has too many;"), "{}", message(4097));
     }
 }

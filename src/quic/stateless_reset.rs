@@ -3,10 +3,11 @@
 //! Enabled. A packet reaches the worker that its connection ID names; one that this worker does not know belongs to a
 //! connection that is gone. [`Format`](super::connection_id::Format) drops packets of other workers before they get
 //! here. s2n-quic answers only packets with a short header, with fewer octets than it got, so that two endpoints
-//! cannot keep each other busy (§10.3.3), and never fewer than 38: a packet too small for that is dropped.
+//! cannot keep each other busy (§10.3.3), and never fewer than 42: a packet too small for that is dropped.
 //!
 //! With a random key the token proves nothing after a restart, and clients of the old process wait for their idle
-//! timeout; within a process it ends connections that were closed while their client slept.
+//! timeout; within a process it ends connections that were closed while their client slept. With a key of
+//! `listen.secret_file` clients of a process that crashed learn so from the next one.
 
 use super::Secrets;
 use aws_lc_rs::hmac;

@@ -11,9 +11,16 @@
 //! or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams` at once and
 //! closes the connection beyond, so no honest limit finds the room used up.
 
-use super::frame::{Frames, kind};
+use super::{
+    conduct::{Conduct, Excess, control_frames},
+    frame::{Frame, Frames, kind},
+};
+use crate::config::Limits;
 use futures_util::task::AtomicWaker;
-use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::TransportParametersReceived};
+use s2n_quic::provider::event::{
+    ConnectionInfo, ConnectionMeta, Subscriber,
+    events::{ActivePathUpdated, TransportParametersReceived},
+};
 use s2n_quic_core::{
     event::api::Subject,
     packet::{
@@ -28,13 +35,14 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     task::Waker,
+    time::Instant,
 };
 
 /// IDs of a client's request streams are this far apart (RFC 9000 §2.1), beginning with 0.
 const ID_STEP: u64 = 4;
 
 /// The windows of one endpoint's connections. A lock, because s2n-quic wants its providers `Send`; one thread alone
-/// takes it, twice a request and once a packet that has a MAX_STREAM_DATA or STOP_SENDING frame.
+/// takes it, twice a request and once a packet that has a control frame.
 #[derive(Debug, Clone)]
 pub struct Windows(Arc<Mutex<Connections>>);
 
@@ -43,10 +51,11 @@ struct Connections {
     /// By s2n-quic's internal ID, which is unique within its endpoint.
     by_id: HashMap<u64, Connection>,
     max_streams: usize,
+    max_control_frames: u32,
 }
 
 /// One connection's windows, from its first packet to its end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Connection {
     /// What every request stream begins with.
     initial: u64,
@@ -55,6 +64,7 @@ struct Connection {
     open: HashMap<u64, Arc<State>>,
     /// Limits of streams from `next` on.
     ahead: HashMap<u64, u64>,
+    conduct: Conduct,
 }
 
 #[derive(Debug)]
@@ -64,16 +74,25 @@ struct State {
 }
 
 impl Windows {
-    /// For connections on which a client may have `max_streams` request streams at once.
-    pub(super) fn new(max_streams: u32) -> Self {
+    /// For connections that are held to `limits`.
+    pub(super) fn new(limits: &Limits) -> Self {
+        let Limits { max_streams, max_control_frames, .. } = *limits;
         let by_id = HashMap::new();
-        Self(Arc::new(Mutex::new(Connections { by_id, max_streams: max_streams as usize })))
+        Self(Arc::new(Mutex::new(Connections { by_id, max_streams: max_streams as usize, max_control_frames })))
     }
 
-    /// Connections that begin now may have `max_streams`; earlier ones that may have more keep their room.
-    pub(super) fn allow(&self, max_streams: u32) {
+    /// Connections that begin now are held to `limits`; earlier ones that may have more streams keep their room.
+    pub(super) fn allow(&self, limits: &Limits) {
         let mut connections = self.lock();
-        connections.max_streams = connections.max_streams.max(max_streams as usize);
+        connections.max_streams = connections.max_streams.max(limits.max_streams as usize);
+        connections.max_control_frames = limits.max_control_frames;
+    }
+
+    /// Tells how the client of a connection, by s2n-quic's ID, behaves.
+    pub fn excess(&self, connection: u64) -> Excess {
+        let connections = self.lock();
+        // A connection that is gone by now sends nothing any more.
+        connections.by_id.get(&connection).map(|connection| connection.conduct.excess()).unwrap_or_default()
     }
 
     /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. To be called in
@@ -103,6 +122,11 @@ impl Windows {
 }
 
 impl Connection {
+    fn new(max_control_frames: u32) -> Self {
+        let (open, ahead) = (HashMap::new(), HashMap::new());
+        Self { initial: 0, next: 0, open, ahead, conduct: Conduct::new(max_control_frames) }
+    }
+
     fn open(&mut self, stream: u64) -> Arc<State> {
         self.next = self.next.max(stream.saturating_add(ID_STEP));
         let ahead = self.ahead.remove(&stream).unwrap_or_default();
@@ -184,7 +208,10 @@ impl Subscriber for Life {
     type ConnectionContext = Entry;
 
     fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Entry {
-        self.0.lock().by_id.insert(meta.id, Connection::default());
+        let mut connections = self.0.lock();
+        let connection = Connection::new(connections.max_control_frames);
+        connections.by_id.insert(meta.id, connection);
+        drop(connections);
         Entry { windows: self.0.clone(), connection: meta.id }
     }
 
@@ -200,9 +227,16 @@ impl Subscriber for Life {
             connection.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
         }
     }
+
+    /// Comes once a packet was decrypted that shows the client elsewhere.
+    fn on_active_path_updated(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &ActivePathUpdated<'_>) {
+        if let Some(connection) = self.0.lock().by_id.get(&entry.connection) {
+            connection.conduct.moved(event.active.id);
+        }
+    }
 }
 
-/// Reads, and changes nothing.
+/// Reads, and changes nothing but the packets of a flood.
 #[derive(Debug)]
 pub(super) struct Reading(Windows);
 
@@ -218,44 +252,65 @@ impl Interceptor for Reading {
             return payload;
         }
         let bytes = payload.into_less_safe_slice();
-        self.0.read(*id, bytes);
+        if !self.0.read(*id, bytes, Instant::now) {
+            // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
+            bytes.fill(0);
+        }
         DecoderBufferMut::new(bytes)
     }
 }
 
 impl Windows {
-    fn read(&self, connection: u64, payload: &[u8]) {
-        // Most packets of a download have an ACK frame and nothing else: no lock for them.
-        let mut frames = Frames::new(payload)
-            .filter(|frame| matches!(frame.kind, kind::MAX_STREAM_DATA | kind::STOP_SENDING))
-            .peekable();
-        if frames.peek().is_none() {
-            return;
+    /// False if the packet belongs to a flood, and is better not looked at.
+    fn read(&self, connection: u64, payload: &[u8], now: impl FnOnce() -> Instant) -> bool {
+        let control = control_frames(payload);
+        if control == 0 {
+            // Most packets have an ACK frame or data and nothing else: no lock for them.
+            return true;
         }
         let mut connections = self.lock();
         let max_ahead = connections.max_streams;
-        let Some(connection) = connections.by_id.get_mut(&connection) else { return };
-        for frame in frames {
+        let Some(connection) = connections.by_id.get_mut(&connection) else { return true };
+        if !connection.conduct.admit(control, now()) {
+            return false;
+        }
+        let telling = |frame: &Frame<'_>| matches!(frame.kind, kind::MAX_STREAM_DATA | kind::STOP_SENDING);
+        for frame in Frames::new(payload).filter(telling) {
             if let Some((stream, limit)) = frame.max_stream_data() {
                 connection.raise(stream, limit, max_ahead);
             } else if let Some(state) = frame.stop_sending().and_then(|stream| connection.open.get(&stream)) {
                 state.waker.wake();
             }
         }
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::Notice;
     use futures_util::task::{ArcWake, waker};
-    use std::sync::atomic::AtomicUsize;
+    use std::{
+        sync::atomic::AtomicUsize,
+        task::{Context, Poll},
+        time::Duration,
+    };
 
     const CONNECTION: u64 = 7;
 
+    fn limits(max_streams: u32) -> Limits {
+        Limits { max_streams, ..Limits::default() }
+    }
+
+    /// Has `windows` read a packet of the connection.
+    fn read(windows: &Windows, connection: u64, payload: &[u8]) {
+        assert!(windows.read(connection, payload, Instant::now));
+    }
+
     fn windows() -> Windows {
-        let windows = Windows::new(3);
-        windows.lock().by_id.insert(CONNECTION, Connection { initial: 10, ..Connection::default() });
+        let windows = Windows::new(&limits(3));
+        windows.lock().by_id.insert(CONNECTION, Connection { initial: 10, ..Connection::new(100) });
         windows
     }
 
@@ -266,11 +321,11 @@ mod tests {
     #[test]
     fn a_reload_makes_room_for_more_streams_and_takes_none_away() {
         let windows = windows();
-        windows.allow(4);
-        windows.allow(1);
+        windows.allow(&limits(4));
+        windows.allow(&limits(1));
         // Not opened yet, in whatever order.
         for stream in [12, 8, 4, 0, 16] {
-            windows.read(CONNECTION, &max_stream_data(stream, 20));
+            read(&windows, CONNECTION, &max_stream_data(stream, 20));
         }
         let limits = [0, 4, 8, 12, 16].map(|stream| windows.open(CONNECTION, stream).limit());
         assert_eq!(limits, [20, 20, 20, 20, 10]);
@@ -290,17 +345,17 @@ mod tests {
         let windows = windows();
         let window = windows.open(CONNECTION, 0);
         assert_eq!(window.limit(), 10);
-        windows.read(CONNECTION, &max_stream_data(0, 30));
-        windows.read(CONNECTION, &max_stream_data(0, 20));
-        windows.read(CONNECTION, &max_stream_data(4, 40));
-        windows.read(CONNECTION + 1, &max_stream_data(0, 50));
+        read(&windows, CONNECTION, &max_stream_data(0, 30));
+        read(&windows, CONNECTION, &max_stream_data(0, 20));
+        read(&windows, CONNECTION, &max_stream_data(4, 40));
+        read(&windows, CONNECTION + 1, &max_stream_data(0, 50));
         assert_eq!(window.limit(), 30);
     }
 
     #[test]
     fn a_limit_that_comes_before_its_stream_is_kept_for_it() {
         let windows = windows();
-        windows.read(CONNECTION, &[max_stream_data(4, 40), max_stream_data(4, 30), max_stream_data(0, 5)].concat());
+        read(&windows, CONNECTION, &[max_stream_data(4, 40), max_stream_data(4, 30), max_stream_data(0, 5)].concat());
         assert_eq!(windows.open(CONNECTION, 0).limit(), 10);
         assert_eq!(windows.open(CONNECTION, 4).limit(), 40);
         assert!(windows.lock().by_id[&CONNECTION].ahead.is_empty());
@@ -311,7 +366,7 @@ mod tests {
         let windows = windows();
         drop(windows.open(CONNECTION, 4)); // 0 and 4 are over
         for stream in 0..60 {
-            windows.read(CONNECTION, &max_stream_data(stream, 50));
+            read(&windows, CONNECTION, &max_stream_data(stream, 50));
         }
         assert!(windows.lock().by_id[&CONNECTION].open.is_empty());
         let mut ahead: Vec<u64> = windows.lock().by_id[&CONNECTION].ahead.keys().copied().collect();
@@ -328,7 +383,7 @@ mod tests {
             [max_stream_data(0, 20), vec![0x05, 0, 1], vec![0x01], vec![0x05, 4, 1]].iter().enumerate()
         {
             window.register(&waker(Arc::clone(&count)));
-            windows.read(CONNECTION, frame);
+            read(&windows, CONNECTION, frame);
             assert_eq!(count.0.load(Ordering::Relaxed), (woken + 1).min(2));
         }
     }
@@ -336,5 +391,29 @@ mod tests {
     #[test]
     fn a_stream_of_a_connection_that_is_gone_may_send_nothing() {
         assert_eq!(windows().open(CONNECTION + 1, 0).limit(), 0);
+    }
+
+    #[test]
+    fn a_packet_beyond_the_limit_is_not_looked_at_and_tells_whoever_serves_the_connection() {
+        let windows = windows();
+        let window = windows.open(CONNECTION, 0);
+        let excess = windows.excess(CONNECTION);
+        let count = Arc::<Count>::default();
+        let waker = waker(Arc::clone(&count));
+        let cx = &mut Context::from_waker(&waker);
+        let now = Instant::now();
+        // A hundred a second, ten seconds' worth at once.
+        assert!(windows.read(CONNECTION, &[0x01; 999], || now));
+        assert!(windows.read(CONNECTION, &max_stream_data(0, 20), || now));
+        assert!(excess.poll(cx).is_pending());
+        assert!(!windows.read(CONNECTION, &max_stream_data(0, 30), || now));
+        assert_eq!((window.limit(), count.0.load(Ordering::Relaxed)), (20, 1));
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
+        // However long it is quiet.
+        assert!(!windows.read(CONNECTION, &[0x01], || now + Duration::from_secs(60)));
+        assert!(windows.read(CONNECTION, &[0x02, 9, 0, 0, 2], || now));
+        // Another connection is another's.
+        assert!(windows.read(CONNECTION + 1, &[0x01], || now));
+        assert!(windows.excess(CONNECTION + 1).poll(cx).is_pending());
     }
 }

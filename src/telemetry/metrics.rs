@@ -78,7 +78,10 @@ metrics! {
     Gauge connections_open = "connections_open" "Connections that are open now.";
     Gauge connections_held = "connections_held" "Connections that QUIC keeps state for, handshakes and closing ones too.";
     Gauge handshakes_open = "handshakes_open" "Handshakes that are under way now.";
+    Gauge receive_granted = "receive_granted_bytes" "Bytes that clients may send ahead on the connections held.";
     Counter handshakes_refused = "handshakes_refused" "Connection attempts refused because a limit was reached.";
+    Counter client_certificates_missing = "client_certificates_refused" [reason = "missing"] "Handshakes that ended for the client's certificate.";
+    Counter client_certificates_invalid = "client_certificates_refused" [reason = "invalid"] "Handshakes that ended for the client's certificate.";
     Counter retries = "retries_sent" "Retry packets asked for to validate an address.";
 
     // HTTP/3
@@ -102,11 +105,23 @@ metrics! {
     Counter limit_headers = "limit_reached" [limit = "max_headers"] "Times a limit was reached.";
     Counter limit_body_bytes = "limit_reached" [limit = "max_body_bytes"] "Times a limit was reached.";
     Counter limit_requests = "limit_reached" [limit = "max_requests"] "Times a limit was reached.";
+    Counter limit_resets = "limit_reached" [limit = "max_resets"] "Times a limit was reached.";
+    Counter limit_control_frames = "limit_reached" [limit = "max_control_frames"] "Times a limit was reached.";
+    Counter limit_small_frames = "limit_reached" [limit = "max_small_frames"] "Times a limit was reached.";
+    Counter limit_receive_buffer = "limit_reached" [limit = "worker_receive_buffer"] "Times a limit was reached.";
+    Counter limit_stateless_resets = "limit_reached" [limit = "stateless_resets"] "Times a limit was reached.";
+    Counter limit_refusals = "limit_reached" [limit = "refusals"] "Times a limit was reached.";
+    Counter limit_addresses = "limit_reached" [limit = "addresses"] "Times a limit was reached.";
     Counter limit_connections = "limit_reached" [limit = "max_connections"] "Times a limit was reached.";
     Counter limit_handshakes = "limit_reached" [limit = "max_handshakes"] "Times a limit was reached.";
     Counter limit_send_buffer = "limit_reached" [limit = "send_buffer"] "Times a limit was reached.";
     Counter limit_origin_connections = "limit_reached" [limit = "origin_max_connections"] "Times a limit was reached.";
     Counter limit_origin_queue = "limit_reached" [limit = "origin_max_queue"] "Times a limit was reached.";
+    Counter limit_excessive_load = "limit_reached" [limit = "excessive_load"] "Times a limit was reached.";
+    Counter limit_response_header = "limit_reached" [limit = "response_header"] "Times a limit was reached.";
+    Counter limit_client_header = "limit_reached" [limit = "client_header"] "Times a limit was reached.";
+    Counter timeout_handshake = "timeouts" [timeout = "handshake"] "Times a timeout ended something.";
+    Counter timeout_idle = "timeouts" [timeout = "idle"] "Times a timeout ended something.";
     Counter timeout_request_header = "timeouts" [timeout = "request_header"] "Times a timeout ended something.";
     Counter timeout_request_body = "timeouts" [timeout = "request_body"] "Times a timeout ended something.";
     Counter timeout_send = "timeouts" [timeout = "send"] "Times a timeout ended something.";

@@ -77,6 +77,20 @@ pub enum CertificateError {
         /// The key's file.
         key: PathBuf,
     },
+    /// A certificate that cannot be an authority, or a revocation list that cannot be read.
+    #[error("{} holds what cannot be used to verify clients: {reason}", file.display())]
+    Authority {
+        /// Which file.
+        file: PathBuf,
+        /// What rustls said.
+        reason: String,
+    },
+    /// PEM without a revocation list.
+    #[error("{} holds no certificate revocation list", file.display())]
+    NoCrl {
+        /// Which file.
+        file: PathBuf,
+    },
     /// Its validity is over.
     #[error("the certificate in {} expired on {}", file.display(), httpdate::fmt_http_date(*not_after))]
     Expired {

@@ -1,14 +1,19 @@
 //! The client's side of TLS, for `litequic get`.
 
-use super::{ALPN_H3, provider};
+use super::{ALPN_H3, Certificate, CertificateError, provider};
+use crate::config::CertificateFiles;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
+    client::{
+        WantsClientCert,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{
         CertificateDer, ServerName, UnixTime,
         pem::{self, PemObject},
     },
+    sign::SingleCertAndKey,
     version::TLS13,
 };
 use std::{
@@ -27,7 +32,7 @@ pub enum Trust {
     Insecure,
 }
 
-/// Why there is nobody to believe.
+/// Why there is nobody to believe, or nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The file cannot be read, or is not PEM.
@@ -50,12 +55,15 @@ pub enum TrustError {
         /// What was tried, if anything failed.
         reason: String,
     },
+    /// The client's own certificate cannot be shown.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// rustls finds the cipher suites unfit, which no input causes.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
 }
 
-/// TLS 1.3 for an HTTP/3 client. Reads files.
+/// TLS 1.3 for an HTTP/3 client without a certificate. Reads files.
 ///
 /// With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names.
 ///
@@ -63,20 +71,35 @@ pub enum TrustError {
 ///
 /// [`TrustError`].
 pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
+    Ok(with_protocol(believing(trust)?.with_no_client_auth(), key_log))
+}
+
+/// The same for one that shows the certificate in `files` to a server that asks.
+///
+/// # Errors
+///
+/// [`TrustError`].
+pub fn client_config_as(files: &CertificateFiles, trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
+    let certificate = SingleCertAndKey::from(Arc::clone(Certificate::load(files)?.key()));
+    Ok(with_protocol(believing(trust)?.with_client_cert_resolver(Arc::new(certificate)), key_log))
+}
+
+fn believing(trust: &Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TrustError> {
     let provider = Arc::new(provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
-    let mut config = match trust {
-        Trust::System => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
-        Trust::File(file) => builder.with_root_certificates(roots_of(file)?).with_no_client_auth(),
-        Trust::Insecure => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth()
-        }
-    };
+    Ok(match trust {
+        Trust::System => builder.with_root_certificates(system_roots()?),
+        Trust::File(file) => builder.with_root_certificates(roots_of(file)?),
+        Trust::Insecure => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+    })
+}
+
+fn with_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
     config.alpn_protocols = vec![ALPN_H3.to_vec()];
     if key_log {
         config.key_log = Arc::new(KeyLogFile::new());
     }
-    Ok(config)
+    config
 }
 
 fn system_roots() -> Result<RootCertStore, TrustError> {

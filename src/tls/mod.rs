@@ -1,8 +1,10 @@
-//! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, the server's sessions with their
-//! tickets, and the client's side for `litequic get`.
+//! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, clients' own certificates, the server's
+//! sessions with their tickets, and the client's side for `litequic get`.
 
 mod certificate;
 mod client;
+mod client_certificates;
+mod hello;
 mod keys;
 mod provider;
 mod resolver;
@@ -11,7 +13,8 @@ mod server;
 mod session;
 
 pub use certificate::{Certificate, CertificateError, Names};
-pub use client::{Trust, TrustError, client_config};
+pub use client::{Trust, TrustError, client_config, client_config_as};
+pub use client_certificates::{Asking, Authorities, Policy};
 pub use provider::{ServerTls, ServersOnly};
 pub use resolver::{CertificateResolver, CertificateStore};
 pub use self_signed::{SelfSigned, self_signed};

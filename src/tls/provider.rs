@@ -1,7 +1,8 @@
 //! What makes s2n-quic's server speak TLS by [`super::session`]. s2n-quic's own rustls provider ends a session before
 //! rustls has handed out its tickets (docs/adr/0008-own-tls-session.md).
 
-use super::session::Session;
+use super::{Asking, session::Session};
+use crate::{exchange::CertificateRequest, telemetry::WorkerMetrics};
 use rustls::{
     ServerConfig,
     quic::{ServerConnection, Version},
@@ -21,14 +22,53 @@ use std::{fmt, sync::Arc};
 /// parameters as they came (those that s2n-quic does not know, too) and its verified certificates, and can leave either
 /// for the connection's user with `Context::on_tls_context`.
 #[derive(Clone)]
-pub struct ServerTls(Arc<ServerConfig>);
+pub struct ServerTls {
+    /// For clients that are not asked for a certificate.
+    plain: Arc<ServerConfig>,
+    asking: Option<Arc<Asking>>,
+    metrics: Arc<WorkerMetrics>,
+}
 
 impl ServerTls {
     /// Serves `config`, which should come from [`super::server_config`]: rustls takes no QUIC connection with another
     /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such
     /// a configuration every handshake fails.
     pub fn new(config: Arc<ServerConfig>) -> Self {
-        Self(config)
+        Self { plain: config, asking: None, metrics: Arc::default() }
+    }
+
+    /// Asks clients for certificates.
+    #[must_use]
+    pub fn asking(self, asking: Asking) -> Self {
+        Self { asking: Some(Arc::new(asking)), ..self }
+    }
+
+    /// Counts in `metrics`, those of the worker that it is for.
+    #[must_use]
+    pub fn counting_in(self, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Whether it has to be known which name a client asks for before it can be served.
+    pub(super) fn hangs_on_name(&self) -> bool {
+        self.asking.as_ref().is_some_and(|asking| asking.is_on())
+    }
+
+    /// What a client that asks for `server_name` is asked for.
+    pub(super) fn request(&self, server_name: Option<&str>) -> CertificateRequest {
+        self.asking.as_ref().map_or(CertificateRequest::None, |asking| asking.request(server_name))
+    }
+
+    /// A connection that asks for `request`; `None` if rustls refuses its configuration.
+    pub(super) fn connection(&self, request: CertificateRequest, parameters: Vec<u8>) -> Option<ServerConnection> {
+        let asking = self.asking.as_ref().and_then(|asking| asking.config(request));
+        let config = Arc::clone(asking.unwrap_or(&self.plain));
+        let connection = ServerConnection::new(config, Version::V1, parameters);
+        connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok()
+    }
+
+    pub(super) fn metrics(&self) -> Arc<WorkerMetrics> {
+        Arc::clone(&self.metrics)
     }
 }
 
@@ -36,13 +76,12 @@ impl tls::Endpoint for ServerTls {
     type Session = Session;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, _: ConnectionInfo) -> Session {
-        let connection = ServerConnection::new(Arc::clone(&self.0), Version::V1, parameters.encode_to_vec());
-        Session::new(connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok())
+        Session::new(self.clone(), parameters.encode_to_vec())
     }
 
     /// A session that fails: s2n-quic asks a server for none.
     fn new_client_session<P: EncoderValue>(&mut self, _: &P, _: ServerName) -> Session {
-        Session::new(None)
+        Session::failed(self)
     }
 
     fn max_tag_length(&self) -> usize {

@@ -1,7 +1,10 @@
 //! Which certificate a client gets, by the name that it asks for (SNI), and which hosts its connection may then be
 //! used for.
 
-use super::certificate::{Certificate, normalize, parse_ip};
+use super::{
+    Authorities,
+    certificate::{Certificate, normalize, parse_ip},
+};
 use arc_swap::ArcSwap;
 use rustls::{
     server::{ClientHello, ResolvesServerCert},
@@ -18,6 +21,8 @@ pub struct CertificateStore {
     by_name: HashMap<String, Certificate>,
     /// In the order of the configuration.
     all: Vec<Certificate>,
+    /// Whom it believes about clients, if it asks any.
+    authorities: Option<Authorities>,
 }
 
 impl CertificateStore {
@@ -30,7 +35,18 @@ impl CertificateStore {
                 by_name.entry(name.clone()).or_insert_with(|| certificate.clone());
             }
         }
-        Self { default, by_name, all }
+        Self { default, by_name, all, authorities: None }
+    }
+
+    /// The same, with `authorities` for clients' certificates.
+    #[must_use]
+    pub fn with_authorities(self, authorities: Option<Authorities>) -> Self {
+        Self { authorities, ..self }
+    }
+
+    /// Who may have signed a client's certificate; `None` if no client is asked for one.
+    pub fn authorities(&self) -> Option<&Authorities> {
+        self.authorities.as_ref()
     }
 
     /// Every certificate, the default first.

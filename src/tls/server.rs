@@ -1,7 +1,12 @@
-//! The server's side of TLS: one configuration that all workers share.
+//! The server's side of TLS: configurations that all workers share.
 
 use super::{ALPN_H3, CertificateResolver, provider};
-use rustls::{KeyLogFile, ServerConfig, crypto::aws_lc_rs::Ticketer, server::NoServerSessionStorage, version::TLS13};
+use rustls::{
+    KeyLogFile, ServerConfig,
+    crypto::aws_lc_rs::Ticketer,
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+    version::TLS13,
+};
 use std::sync::Arc;
 
 /// Session tickets after a handshake. A client may use each once (RFC 8446 appendix C.4), and gets as many again when
@@ -20,22 +25,48 @@ const TICKETS: usize = 2;
 ///
 /// When rustls finds the cipher suites unfit, which no input causes, or the system has no randomness.
 pub fn server_config(resolver: Arc<CertificateResolver>, key_log: bool) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
-        .with_protocol_versions(&[&TLS13])?
-        .with_no_client_auth()
-        .with_cert_resolver(resolver);
-    config.alpn_protocols = vec![ALPN_H3.to_vec()];
-    config.session_storage = Arc::new(NoServerSessionStorage {});
+    let mut config = config(resolver, WebPkiClientVerifier::no_client_auth(), key_log)?;
     config.ticketer = Ticketer::new()?;
     config.send_tls13_tickets = TICKETS;
     config.max_tls13_tickets = TICKETS; // a client that asks for fewer (RFC 9149) gets fewer
+    Ok(Arc::new(config))
+}
+
+/// The same for clients that are asked for a certificate, which `verifier` judges. Without tickets: rustls puts the
+/// client's chain into them and takes it from there unseen, expired or revoked as it may be by then. And it reads none
+/// that was given to a client that was not asked.
+///
+/// # Errors
+///
+/// Those of [`server_config`].
+pub(super) fn asking_config(
+    resolver: Arc<CertificateResolver>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    key_log: bool,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut config = config(resolver, verifier, key_log)?;
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+fn config(
+    resolver: Arc<CertificateResolver>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    key_log: bool,
+) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(resolver);
+    config.alpn_protocols = vec![ALPN_H3.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     // With AES in hardware AES-128-GCM is the cheapest for us; without, a client that lacks it too knows best.
     config.ignore_client_order = has_aes();
     if key_log {
         config.key_log = Arc::new(KeyLogFile::new());
     }
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 /// Whether this CPU computes AES in hardware.

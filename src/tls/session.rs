@@ -1,7 +1,15 @@
 //! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data
-//! both ways, hands over keys, and after the handshake the session tickets.
+//! both ways, hands over keys, after the handshake the session tickets, and says who the client is by its certificate.
 
-use super::keys::{self, HeaderKeys, OneRttKeys, PacketKeys};
+use super::{
+    ServerTls,
+    hello::{self, Hello},
+    keys::{self, HeaderKeys, OneRttKeys, PacketKeys},
+};
+use crate::{
+    exchange::{Certificate, CertificateRequest, Identity},
+    telemetry::WorkerMetrics,
+};
 use bytes::Bytes;
 use rustls::{
     Error,
@@ -14,19 +22,34 @@ use s2n_quic_core::{
     },
     transport,
 };
-use std::{fmt, task::Poll};
+use std::{fmt, sync::Arc, task::Poll};
 
 /// One handshake. s2n-quic polls it with each datagram that has CRYPTO data, and drops it when it is complete.
 ///
 /// It does not outlive the handshake, because s2n-quic 0.91 shows a server no CRYPTO data in 1-RTT packets: what a
-/// client sends there (nothing is legal, as long as litequic asks for no certificate after the handshake) is dropped
+/// client sends there (nothing is legal, as litequic asks for no certificate after the handshake) is dropped
 /// unread, a TLS KeyUpdate too, that RFC 9001 §6 makes an error. Nobody's keys change by it. In return an established
 /// connection holds no TLS state.
 pub struct Session {
-    /// `None` if rustls refused its configuration. Boxed: s2n-quic keeps the room for as long as the connection.
+    /// While the ClientHello is not whole, if it matters which name stands there.
+    waiting: Option<Box<Waiting>>,
+    /// `None` before, and if rustls refused its configuration. Boxed: s2n-quic keeps the room for as long as the
+    /// connection.
     connection: Option<Box<ServerConnection>>,
+    /// Whether the client is asked for a certificate.
+    asked: CertificateRequest,
     level: Level,
     announced: bool,
+    metrics: Arc<WorkerMetrics>,
+}
+
+/// What becomes a connection when its client's ClientHello has come.
+struct Waiting {
+    tls: ServerTls,
+    /// litequic's transport parameters, encoded.
+    parameters: Vec<u8>,
+    /// CRYPTO data so far: a ClientHello at most, and what came with its last piece.
+    data: Vec<u8>,
 }
 
 /// The encryption level (RFC 9001 §2.1) that the server writes at. It reads at the same one, but never above
@@ -39,13 +62,57 @@ enum Level {
 }
 
 impl Session {
-    /// A handshake that waits for its ClientHello. With `None` it fails at once, as our own fault.
-    pub(super) fn new(connection: Option<ServerConnection>) -> Self {
-        Self { connection: connection.map(Box::new), level: Level::Initial, announced: false }
+    /// A handshake that waits for its ClientHello; `parameters` are litequic's transport parameters, encoded. Should
+    /// rustls refuse its configuration, it fails at once, as our own fault.
+    pub(super) fn new(tls: ServerTls, parameters: Vec<u8>) -> Self {
+        let mut this = Self::failed(&tls);
+        if tls.hangs_on_name() {
+            this.waiting = Some(Box::new(Waiting { tls, parameters, data: Vec::new() }));
+        } else {
+            this.connection = tls.connection(CertificateRequest::None, parameters).map(Box::new);
+        }
+        this
+    }
+
+    /// One that fails at once.
+    pub(super) fn failed(tls: &ServerTls) -> Self {
+        Self {
+            waiting: None,
+            connection: None,
+            asked: CertificateRequest::None,
+            level: Level::Initial,
+            announced: false,
+            metrics: tls.metrics(),
+        }
+    }
+
+    /// Waits for the ClientHello, and begins as the name in it asks for.
+    fn begin<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
+        let Some(waiting) = &mut self.waiting else { return Ok(Poll::Ready(())) };
+        self.asked = loop {
+            let Some(data) = context.receive_initial(None) else { return Ok(Poll::Pending) };
+            waiting.data.extend_from_slice(&data);
+            match hello::peek(&waiting.data) {
+                Hello::Unfinished => {}
+                Hello::Named(name) => break waiting.tls.request(name.as_deref()),
+                // The session says what is wrong. Should it find nothing, nobody has got around the strictest rule.
+                Hello::Unreadable => break CertificateRequest::Required,
+            }
+        };
+        let Some(waiting) = self.waiting.take() else { return Ok(Poll::Ready(())) };
+        let Waiting { tls, parameters, data } = *waiting;
+        self.connection = tls.connection(self.asked, parameters).map(Box::new);
+        if let Some(connection) = &mut self.connection {
+            connection.read_hs(&data).map_err(|error| refusal(connection, &error))?;
+        }
+        Ok(Poll::Ready(()))
     }
 
     fn advance<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
-        let Self { connection: Some(connection), level, announced } = self else {
+        if self.begin(context)?.is_pending() {
+            return Ok(Poll::Pending);
+        }
+        let Self { connection: Some(connection), level, announced, metrics, .. } = self else {
             return Err(tls::Error::INTERNAL_ERROR.with_reason("TLS is misconfigured").into());
         };
         loop {
@@ -59,9 +126,22 @@ impl Session {
                 Level::Handshake | Level::Application => context.receive_handshake(None),
             };
             let Some(data) = data else { return Ok(Poll::Pending) };
-            connection.read_hs(&data).map_err(|error| refusal(connection, &error))?;
+            if let Err(error) = connection.read_hs(&data) {
+                match error {
+                    Error::NoCertificatesPresented => metrics.client_certificates_missing.increment(),
+                    Error::InvalidCertificate(_) => metrics.client_certificates_invalid.increment(),
+                    _ => {}
+                }
+                return Err(refusal(connection, &error));
+            }
         }
         Ok(Poll::Ready(()))
+    }
+
+    /// What the handshake, once complete, has found out about its client.
+    fn identity(&self) -> Identity {
+        let chain = self.connection.as_ref().and_then(|connection| connection.peer_certificates());
+        Identity { asked: self.asked, certificate: chain.and_then(Certificate::new) }
     }
 }
 
@@ -134,7 +214,8 @@ fn refusal(connection: &ServerConnection, error: &Error) -> transport::Error {
         Error::NoApplicationProtocol => "no application protocol in common",
         Error::PeerMisbehaved(_) => "TLS rules broken",
         Error::DecryptError => "TLS message fails authentication",
-        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => "certificate refused",
+        Error::InvalidCertificate(_) => "certificate refused",
+        Error::NoCertificatesPresented => "certificate required",
         _ => "",
     };
     tls::Error { code, reason }.into()
@@ -178,6 +259,9 @@ impl tls::Session for Session {
     fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), transport::Error>> {
         let outcome = self.advance(context).and_then(|progress| {
             if progress.is_ready() {
+                if self.asked != CertificateRequest::None {
+                    context.on_tls_context(Box::new(self.identity()));
+                }
                 context.on_handshake_complete()?;
                 context.on_tls_exporter_ready(self)?;
             }

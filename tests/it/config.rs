@@ -2,7 +2,7 @@
 
 use litequic::{
     cli::check,
-    config::{self, Config, Io, Listen, LiteQuic, Route, Workers},
+    config::{self, ClientCertificates, Config, Io, Listen, LiteQuic, Route, Verify, Workers},
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -120,6 +120,22 @@ fn the_full_example_has_every_key_that_has_a_default() {
             assert!(found, "{key}");
         }
     }
+}
+
+#[test]
+fn an_authority_makes_certificates_required_where_no_route_says_otherwise() {
+    let path = Path::new(FIXTURES).join("valid/client-certificates.toml");
+    let config =
+        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+    let expected = ClientCertificates {
+        ca: Some("/etc/ca.crt".into()),
+        crl: Some("/tls/ca.crl".into()),
+        verify: Verify::Required,
+        chain: true,
+    };
+    assert_eq!(config.client_certificates, expected);
+    let said: Vec<_> = config.routes.iter().map(|route| route.client_certificate).collect();
+    assert_eq!(said, [Some(Verify::None), Some(Verify::Optional), None]);
 }
 
 #[test]

@@ -239,8 +239,9 @@ fn tests_below(folder: &Path) -> BTreeSet<String> {
                     marked = false;
                 }
                 _ => {
-                    marked =
-                        line.starts_with("#[test]") || line.starts_with("#[tokio::test") || (marked && !line.is_empty())
+                    marked = line.starts_with("#[test]")
+                        || line.starts_with("#[tokio::test")
+                        || (marked && !line.is_empty());
                 }
             }
         }
@@ -285,7 +286,8 @@ fn the_tree_in_the_architecture_is_the_tree() {
     while let Some(folder) = left.pop() {
         let entries: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         let name = format!("{}/", folder.strip_prefix(ROOT).unwrap().display());
-        let of_tests = folder.ends_with("tests") || entries.iter().all(|entry| entry.ends_with("tests.rs"));
+        let of_tests = folder.ends_with("tests")
+            || entries.iter().all(|entry| entry.ends_with("tests.rs") || entry.ends_with("tests"));
         assert!(of_tests || listed.contains(&name), "docs/architecture.md does not have {name}");
         left.extend(entries.into_iter().filter(|entry| entry.is_dir()));
     }

@@ -11,15 +11,30 @@ use crate::{
         within,
     },
 };
+use bytes::Buf;
 use http::Method;
 use litequic::tls::{SelfSigned, self_signed};
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::{
+    DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    version::TLS13,
+};
 use std::{
     fs,
+    io::{Read, Write},
     net::{Ipv4Addr, SocketAddr},
     os::unix::fs::symlink,
+    sync::Arc,
     time::Duration,
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 /// Between two looks at what is to change.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -141,6 +156,84 @@ async fn a_reload_keeps_running_downloads_alive() {
     assert!(setup.metric("litequic_reloads_total{result=\"ok\"}").await >= 1);
 }
 
+/// One part of the test below: reads the demo's `/bytes/N` as far as `allowed` says, and goes on when it says more.
+async fn read_as_allowed(mut download: client::Stream, mut allowed: watch::Receiver<usize>) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        within("leave to read on", allowed.wait_for(|allowed| body.len() < *allowed)).await.unwrap();
+        let Some(mut piece) = within("a piece", download.recv_data()).await.unwrap() else { return body };
+        body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+    }
+}
+
+#[tokio::test]
+async fn two_hundred_reloads_in_the_middle_of_fifty_downloads_cut_none() {
+    const RELOADS: usize = 200;
+    const CONNECTIONS: usize = 10;
+    const DOWNLOADS_EACH: usize = 5;
+    /// Each download may read that much more after each reload: less than a packet.
+    const STEP: usize = 1_000;
+    /// What a client lets litequic send ahead, and a body of which half is left when the last reload is done.
+    const WINDOW: u32 = 16 << 10;
+    const BYTES: usize = 2 * RELOADS * STEP;
+
+    let (setup, origins) = (Setup::new(), [origin::demo().await, origin::demo().await]);
+    let process = setup.start(origins[0]).await;
+    let (allow, allowed) = watch::channel(STEP);
+    let (mut connections, mut downloads) = (Vec::new(), JoinSet::new());
+    for _ in 0..CONNECTIONS {
+        let mut transport = quinn::TransportConfig::default();
+        transport.stream_receive_window(WINDOW.into());
+        let quic = Quic::connect(setup.udp, "localhost", &setup.made.cert_pem, transport).await;
+        let client = Client::over(quic, "localhost").await;
+        for _ in 0..DOWNLOADS_EACH {
+            let mut download = client.open(client.request(Method::GET, &format!("/bytes/{BYTES}"))).await;
+            download.finish().await.unwrap();
+            assert_eq!(client::header(&mut download).await.status(), 200);
+            downloads.spawn(read_as_allowed(download, allowed.clone()));
+        }
+        connections.push(client);
+    }
+
+    for reload in 1..=RELOADS {
+        // Whatever else is reloaded, the origin moves each time, and now and then the certificate is another.
+        if reload % 50 == 0 {
+            setup.project(&format!("..v{}", reload + 1), &self_signed(["localhost"]).unwrap());
+        }
+        let (headers, timeout) = (100 + reload, 60 + reload);
+        let changed = format!("limits.max_headers = {headers}\ntimeouts.response_body = \"{timeout}s\"");
+        setup.write(origins[reload % 2], &changed);
+        if reload % 2 == 0 {
+            process.signal("HUP");
+        } else {
+            assert_eq!(setup.reload().await.0, 200);
+        }
+        let told = format!("\"{} → {headers}\"", headers - 1);
+        within("the reload", async {
+            while !process.stderr().contains(&told) {
+                sleep(LOOK_AGAIN / 4).await;
+            }
+        })
+        .await;
+        allow.send_modify(|allowed| *allowed += STEP);
+    }
+    assert_eq!(setup.metric("litequic_requests_open").await, (CONNECTIONS * DOWNLOADS_EACH) as u64);
+    allow.send_replace(usize::MAX);
+    let whole: Vec<u8> = (0..BYTES).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    while let Some(body) = downloads.join_next().await {
+        assert!(body.unwrap() == whole, "a body differs");
+    }
+    for client in &connections {
+        assert_eq!(client.quic.connection.close_reason(), None);
+        assert_eq!(client.get("/bytes/1").await.body, [0]);
+    }
+    // The file's watch may have looked too, and found nothing new.
+    assert!(setup.metric("litequic_reloads_total{result=\"ok\"}").await >= RELOADS as u64);
+    assert_eq!(setup.metric("litequic_reloads_total{result=\"refused\"}").await, 0);
+    assert_eq!(process.stderr().matches("\"key\":\"limits.max_headers\"").count(), RELOADS);
+    assert_eq!(process.stderr().matches("\"key\":\"origin.url\"").count(), RELOADS);
+}
+
 #[tokio::test]
 async fn a_certificate_behind_a_swapped_link_is_served_from_then_on() {
     let (setup, origin) = (Setup::new(), saying("").await);
@@ -218,6 +311,82 @@ async fn limits_hold_for_what_begins_after_the_reload() {
     setup.write(origin.address, "");
     assert_eq!(setup.reload().await.0, 200);
     assert_eq!(setup.client().await.get("/").await.status, 200);
+    drop(process);
+}
+
+/// Accepts every certificate, and does something meanwhile: after the server has begun the handshake, before it is done.
+struct Meanwhile(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl ServerCertVerifier for Meanwhile {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        (self.0)();
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("TLS 1.2 over QUIC".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[tokio::test]
+async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_response_up() {
+    let (setup, origin) = (Arc::new(Setup::new()), origin::demo().await);
+    let process = setup.start(origin).await;
+    for size in [2048, 64, 2048] {
+        let reloading = Arc::clone(&setup);
+        let reload = move || {
+            reloading.write(origin, &format!("limits.stream_send_buffer = \"{size} KiB\""));
+            // Blocking, as a verifier is; litequic is another process.
+            let mut admin = std::net::TcpStream::connect(reloading.admin).unwrap();
+            admin.write_all(b"POST /reload HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            admin.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        };
+        let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Meanwhile(Box::new(reload))))
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+        let quic = Quic::with_config(setup.udp, "localhost", config).await.unwrap();
+        let client = Client::over(quic, "localhost").await;
+        assert_eq!(client.get("/bytes/1000").await.body.len(), 1_000);
+        assert_eq!(client.get("/bytes/3000000").await.body.len(), 3_000_000);
+    }
     drop(process);
 }
 

@@ -130,7 +130,7 @@ impl Rules {
     }
 
     fn count(&mut self) -> Result<(), Code> {
-        self.ignored_frames += 1;
+        self.ignored_frames = self.ignored_frames.saturating_add(1);
         if self.ignored_frames > MAX_IGNORED_CONTROL_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
     }
 }

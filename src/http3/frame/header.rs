@@ -74,7 +74,7 @@ impl FrameHeader {
     pub fn decode(input: &[u8]) -> Option<(Self, usize)> {
         let (kind, first) = varint::decode(input)?;
         let (length, second) = varint::decode(input.get(first..)?)?;
-        Some((Self { kind: FrameType::from_value(kind), length }, first + second))
+        Some((Self { kind: FrameType::from_value(kind), length }, first.saturating_add(second)))
     }
 
     /// Appends the header.

@@ -8,6 +8,9 @@ use bytes::Bytes;
 /// grease send one or two a request.
 pub const MAX_IDLE_FRAMES: u32 = 128;
 
+/// Bytes of a DATA frame's payload below which reading the frame costs more than its bytes do.
+const SMALL_DATA: u64 = 64;
+
 /// A part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
@@ -36,6 +39,7 @@ struct Rules {
     expected: Expected,
     max_field_section: usize,
     idle_frames: u32,
+    small_frames: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +52,7 @@ enum Expected {
 impl MessageStream {
     /// A stream on which `peer` sends; its encoded field sections are at most `max_field_section` bytes long.
     pub fn new(peer: Endpoint, max_field_section: usize) -> Self {
-        let rules = Rules { peer, expected: Expected::Header, max_field_section, idle_frames: 0 };
+        let rules = Rules { peer, expected: Expected::Header, max_field_section, idle_frames: 0, small_frames: 0 };
         Self { reader: FrameReader::default(), rules }
     }
 
@@ -77,6 +81,11 @@ impl MessageStream {
     /// Lets another header follow the one that was just read: it was an interim response (1xx).
     pub fn expect_another_header(&mut self) {
         self.rules.expected = Expected::Header;
+    }
+
+    /// How many DATA frames with next to nothing in them have begun since this was asked last.
+    pub fn take_small_frames(&mut self) -> u32 {
+        std::mem::take(&mut self.rules.small_frames)
     }
 
     /// The stream ended with FIN and all its bytes were read.
@@ -112,6 +121,9 @@ impl Rules {
                 if header.length == 0 {
                     self.idle()?;
                 }
+                if header.length < SMALL_DATA {
+                    self.small_frames = self.small_frames.saturating_add(1);
+                }
                 Ok(Payload::Stream)
             }
             (FrameType::Unknown(_), _) => {
@@ -125,7 +137,7 @@ impl Rules {
     }
 
     fn idle(&mut self) -> Result<(), Code> {
-        self.idle_frames += 1;
+        self.idle_frames = self.idle_frames.saturating_add(1);
         if self.idle_frames > MAX_IDLE_FRAMES { Err(Code::ExcessiveLoad) } else { Ok(()) }
     }
 }
@@ -212,6 +224,16 @@ mod tests {
     fn a_client_takes_no_push_and_no_stream_without_a_response() {
         assert_eq!(read(Endpoint::Server, &[HEADERS, &[0x05, 0x01]]), ("H".into(), Err(Code::IdError)));
         assert_eq!(read(Endpoint::Server, &[UNKNOWN]), (String::new(), Err(Code::MessageError)));
+    }
+
+    #[test]
+    fn small_data_frames_are_counted_until_somebody_asks() {
+        let mut stream = MessageStream::new(Endpoint::Client, MAX);
+        let small = [0x00, 0x3f].into_iter().chain([7; 63]).collect::<Vec<u8>>();
+        let large = [0x00, 0x40, 0x40].into_iter().chain([7; 64]).collect::<Vec<u8>>();
+        let mut input = Bytes::from([HEADERS, DATA, EMPTY_DATA, &small, &large, UNKNOWN].concat());
+        while let Ok(Some(_)) = stream.read(&mut input) {}
+        assert_eq!((stream.take_small_frames(), stream.take_small_frames()), (3, 0));
     }
 
     #[test]

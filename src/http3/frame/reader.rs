@@ -109,7 +109,7 @@ impl FrameReader {
                 }
                 State::Whole { kind, length, payload } => {
                     let kind = *kind;
-                    let missing = *length - payload.len();
+                    let missing = length.saturating_sub(payload.len());
                     let payload = if payload.is_empty() && input.len() >= missing {
                         input.split_to(missing)
                     } else {
@@ -140,7 +140,7 @@ impl FrameReader {
 /// The front of `input`, at most `rest` bytes, which are then taken off `rest`.
 fn take(input: &mut Bytes, rest: &mut u64) -> Bytes {
     let length = usize::try_from(*rest).unwrap_or(usize::MAX).min(input.remaining());
-    *rest -= length as u64;
+    *rest = rest.saturating_sub(length as u64);
     input.split_to(length)
 }
 

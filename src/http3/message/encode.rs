@@ -116,7 +116,7 @@ fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
     let mut section = BytesMut::with_capacity(USUAL_SECTION);
     qpack::encode_prefix(&mut section);
     fields(&mut section);
-    out.reserve(section.len() + FrameHeader::MAX_LEN);
+    out.reserve(section.len().saturating_add(FrameHeader::MAX_LEN));
     FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode(out);
     out.extend_from_slice(&section);
 }

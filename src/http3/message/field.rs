@@ -62,6 +62,13 @@ pub(super) fn is_connection_specific(name: &HeaderName) -> bool {
     matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade")
 }
 
+/// Room for `fields` fields. There is a number of them beyond which a [`HeaderMap`] panics.
+pub(super) fn map(fields: usize) -> Result<HeaderMap, Rejection> {
+    HeaderMap::try_with_capacity(fields).map_err(|_| TOO_MANY)
+}
+
+const TOO_MANY: Rejection = Rejection::Malformed("too many fields");
+
 /// Adds a checked field.
 pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Rejection> {
     if is_connection_specific(&name) {
@@ -70,7 +77,7 @@ pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, value: HeaderVal
     if name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
         return Err(Rejection::Malformed("TE other than trailers"));
     }
-    headers.try_append(name, value).map_err(|_| Rejection::Malformed("too many fields"))?;
+    headers.try_append(name, value).map_err(|_| TOO_MANY)?;
     Ok(())
 }
 

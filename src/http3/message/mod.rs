@@ -2,6 +2,8 @@
 //!
 //! Nothing is cleaned and passed on that the next hop might read differently: a message is as the rules want it, or
 //! it is refused.
+// Its numbers are the client's: none may wrap, and none panic where builds check.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod authority;
 mod encode;

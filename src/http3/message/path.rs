@@ -54,7 +54,7 @@ fn has_dot_segment(path: &[u8]) -> bool {
         dots = match (dots, byte) {
             (Some(1 | 2), b'/' | b'\\' | b';') => return true,
             (_, b'/' | b'\\') => Some(0_u8),
-            (Some(count @ 0..=1), b'.') => Some(count + 1),
+            (Some(count @ 0..=1), b'.') => Some(count.saturating_add(1)),
             _ => None,
         };
     }
@@ -72,10 +72,5 @@ fn next_decoded(text: &[u8]) -> Option<(u8, &[u8])> {
 }
 
 fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }

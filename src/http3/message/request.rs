@@ -43,7 +43,7 @@ impl RequestHead {
 /// # Errors
 ///
 /// [`Rejection::Malformed`] for whatever breaks HTTP/3's rules, even if there is also a reason for a status;
-/// [`Rejection::Status`] for what is well-formed and not served: 400, 414, 501 (CONNECT).
+/// [`Rejection::Status`] for what is well-formed and not served: 400, 414, 501 (CONNECT and TRACE).
 pub fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
     let Collected { pseudo, mut headers, cookie } = collect(fields)?;
     let method = pseudo.method.ok_or(Rejection::Malformed("no :method"))?;
@@ -68,6 +68,10 @@ pub fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
     let raw_authority = pseudo.authority.or(host).ok_or(Rejection::Malformed("neither :authority nor Host"))?;
 
     // From here on nothing is malformed any more.
+    if method == Method::TRACE {
+        // The origin would reflect what litequic adds, cookies and credentials.
+        return Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, "TRACE is not served"));
+    }
     let bad = |reason| Rejection::Status(StatusCode::BAD_REQUEST, reason);
     let scheme = known_scheme(&scheme).ok_or(bad(":scheme is neither https nor http"))?;
     let authority = authority(raw_authority).map_err(bad)?;
@@ -93,7 +97,7 @@ struct Collected {
 
 fn collect(fields: Vec<Field>) -> Result<Collected, Rejection> {
     let mut pseudo = PseudoHeaders::default();
-    let mut headers = HeaderMap::with_capacity(fields.len());
+    let mut headers = field::map(fields.len())?;
     let mut cookie = Cookie::default();
     let mut regular_seen = false;
     for Field { name, value } in fields {

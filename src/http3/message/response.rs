@@ -36,7 +36,7 @@ impl ResponseHead {
 /// [`Rejection::Malformed`] alone.
 pub fn response(fields: Vec<Field>) -> Result<ResponseHead, Rejection> {
     let mut status = None;
-    let mut headers = HeaderMap::with_capacity(fields.len());
+    let mut headers = field::map(fields.len())?;
     let mut regular_seen = false;
     for Field { name, value } in fields {
         match field::name(name)? {

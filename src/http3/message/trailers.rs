@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName};
 ///
 /// [`Rejection::Malformed`] for pseudo-headers, connection-specific fields, bad names and values.
 pub fn trailers(fields: Vec<Field>) -> Result<HeaderMap, Rejection> {
-    let mut trailers = HeaderMap::with_capacity(fields.len());
+    let mut trailers = field::map(fields.len())?;
     for Field { name, value } in fields {
         let Name::Regular(name) = field::name(name)? else {
             return Err(Rejection::Malformed("pseudo-header in trailers"));
@@ -75,6 +75,13 @@ mod tests {
         ] {
             assert!(malformed(&trailers(fields(&[field]))), "{field:?}");
         }
+    }
+
+    #[test]
+    fn more_fields_than_a_map_can_hold_are_malformed() {
+        let many: Vec<(String, &str)> = (0..40_000).map(|n| (format!("x{n}"), "y")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        assert!(malformed(&trailers(fields(&many))));
     }
 
     #[test]

@@ -265,8 +265,10 @@ impl ResponseBody {
         }
     }
 
+    /// Closes the connection. The client's stream is let go of when this is dropped: the front door must have said by
+    /// then with which code it is stopped.
     fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.cancel();
+        self.lease = None;
         Poll::Ready(Some(Err(error)))
     }
 

@@ -149,6 +149,9 @@ impl Origin {
                 }
                 _ => {
                     tracing::warn!(origin = %self.config().address, error = %failed.error(), "no response");
+                    if error == Error::HeaderTooLarge {
+                        self.metrics.limit_response_header.increment();
+                    }
                     self.metrics.origin_errors.increment();
                     return Err(error.into());
                 }

@@ -7,7 +7,9 @@ mod translation;
 use super::{Proxy, Routing};
 use crate::{
     config::{self, Config, Origin, OriginAddress, Timeouts},
-    exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Interim, InterimQueue, Protocol, Request, Response},
+    exchange::{
+        Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, Protocol, Request, Response,
+    },
     telemetry::WorkerMetrics,
 };
 use arc_swap::ArcSwap;
@@ -63,10 +65,12 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         origin: "o".into(),
         rewrite_host: None,
         max_body_bytes: None,
+        client_certificate: None,
     };
     let mut config = Config {
-        listen: config::Listen { udp: Vec::new(), workers: config::Workers::Auto },
+        listen: config::Listen { udp: Vec::new(), workers: config::Workers::Auto, secret_file: None },
         certificates: Vec::new(),
+        client_certificates: config::ClientCertificates::default(),
         routes: vec![route],
         origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),
         limits: config::Limits::default(),
@@ -154,6 +158,7 @@ impl Setup {
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
+            identity: Identity::default(),
         };
         (Exchange { request, client: Rc::new(client), interim }, queue)
     }

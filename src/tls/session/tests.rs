@@ -30,6 +30,8 @@ use std::{
     task::Waker,
 };
 
+mod asking;
+
 const CLIENT_PARAMETERS: &[u8] = b"\x04\x01\x20";
 const SERVER_PARAMETERS: &[u8] = b"\x04\x01\x21";
 
@@ -46,6 +48,7 @@ struct Spaces {
     group: Option<NamedGroup>,
     completed: usize,
     failed: usize,
+    identity: Option<Identity>,
 }
 
 #[derive(Default)]
@@ -118,11 +121,16 @@ impl Context<Session> for Spaces {
         Ok(())
     }
 
-    fn on_tls_context(&mut self, _: Box<dyn Any + Send>) {}
+    fn on_tls_context(&mut self, context: Box<dyn Any + Send>) {
+        assert!(self.identity.replace(*context.downcast().unwrap()).is_none(), "an identity twice");
+    }
 
     fn on_tls_exporter_ready(&mut self, session: &impl TlsSession) -> Result<(), transport::Error> {
         assert!(matches!(session.cipher_suite(), CipherSuite::TLS_AES_128_GCM_SHA256));
-        assert!(session.peer_cert_chain_der().is_err(), "clients are asked for none");
+        assert_eq!(
+            session.peer_cert_chain_der().is_ok(),
+            self.identity.as_ref().is_some_and(|who| who.certificate.is_some())
+        );
         Ok(())
     }
 

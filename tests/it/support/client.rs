@@ -1,29 +1,25 @@
 //! An HTTP/3 client that shares no code with litequic: h3 on quinn.
 
-use super::{proxy::Litequic, within};
+use super::{cable::Cable, proxy::Litequic, within};
 use bytes::{Buf, Bytes};
 use futures_util::future;
 use h3::client::{RequestStream, SendRequest};
 use h3_quinn::{BidiStream, OpenStreams};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use quinn::{
-    AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller,
+    Runtime, TokioRuntime,
     crypto::rustls::QuicClientConfig,
     rustls::{
         self, RootCertStore,
         pki_types::{CertificateDer, pem::PemObject},
     },
-    udp::{RecvMeta, Transmit},
 };
 use std::{
-    io::{self, IoSliceMut},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
 };
 use tokio::task::JoinHandle;
 
@@ -77,7 +73,7 @@ impl Quic {
             SocketAddr::V6(_) => (Ipv6Addr::LOCALHOST, 0).into(),
         };
         let inner = TokioRuntime.wrap_udp_socket(UdpSocket::bind(local).unwrap()).unwrap();
-        let socket = Arc::new(Cable { inner, cut: Arc::clone(&mute) });
+        let socket = Arc::new(Cable::new(inner, Arc::clone(&mute)));
         let runtime = Arc::new(TokioRuntime);
         let endpoint = quinn::Endpoint::new_with_abstract_socket(Default::default(), None, socket, runtime).unwrap();
         let connection = within("the handshake", endpoint.connect_with(config, address, name).unwrap()).await?;
@@ -105,6 +101,11 @@ impl Quic {
 }
 
 fn tls(cert_pem: &str) -> QuicClientConfig {
+    tls_config(cert_pem).try_into().unwrap()
+}
+
+/// TLS of a client that trusts `cert_pem` alone.
+pub(crate) fn tls_config(cert_pem: &str) -> rustls::ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -114,49 +115,7 @@ fn tls(cert_pem: &str) -> QuicClientConfig {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h3".to_vec()];
-    config.try_into().unwrap()
-}
-
-/// A socket whose outgoing datagrams can be made to vanish.
-#[derive(Debug)]
-struct Cable {
-    inner: Arc<dyn AsyncUdpSocket>,
-    cut: Arc<AtomicBool>,
-}
-
-impl AsyncUdpSocket for Cable {
-    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Arc::clone(&self.inner).create_io_poller()
-    }
-
-    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        if self.cut.load(Ordering::Relaxed) { Ok(()) } else { self.inner.try_send(transmit) }
-    }
-
-    fn poll_recv(
-        &self,
-        cx: &mut Context<'_>,
-        bufs: &mut [IoSliceMut<'_>],
-        meta: &mut [RecvMeta],
-    ) -> Poll<io::Result<usize>> {
-        self.inner.poll_recv(cx, bufs, meta)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.local_addr()
-    }
-
-    fn max_transmit_segments(&self) -> usize {
-        self.inner.max_transmit_segments()
-    }
-
-    fn max_receive_segments(&self) -> usize {
-        self.inner.max_receive_segments()
-    }
-
-    fn may_fragment(&self) -> bool {
-        self.inner.may_fragment()
-    }
+    config
 }
 
 /// A connection with HTTP/3 on it.

@@ -1,13 +1,19 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`), origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
+//! `raw`, `initial`, `stuffed`), a `link` with faults between them, origins (`origin`, `nginx`), and the programs that
+//! some tests need (`needs`).
 
+pub(crate) mod cable;
 pub(crate) mod client;
+pub(crate) mod initial;
+pub(crate) mod link;
 pub(crate) mod needs;
 pub(crate) mod nginx;
 pub(crate) mod origin;
+pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+pub(crate) mod stuffed;
 
 use litequic::config::{Io, LiteQuic};
 use std::{env, time::Duration};

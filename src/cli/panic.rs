@@ -1,0 +1,42 @@
+//! What a panic, which is always litequic's own fault, says and does: one last line that names thread, place and
+//! message, and the end of the process. A supervisor starts it anew; going on half broken would be worse.
+
+use super::exit::Exit;
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    io::{self, Write},
+    panic::{self, PanicHookInfo},
+    thread,
+};
+use tracing::Level;
+
+/// From now on a panic on any thread, in a task or outside, ends the process: with [`Exit::Software`] where panics
+/// unwind, by SIGABRT where they abort (release builds).
+pub(super) fn end_the_process_on_panics() {
+    panic::set_hook(Box::new(|panic| {
+        tell(panic);
+        if cfg!(panic = "unwind") {
+            std::process::exit(Exit::Software as i32);
+        }
+    }));
+}
+
+/// Through the log, as everything is; to standard error where there is none.
+fn tell(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let message = panic.payload_as_str().unwrap_or("no message");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        // As below.
+        let _ = writeln!(io::stderr(), "{backtrace}");
+    }
+    if tracing::enabled!(Level::ERROR) {
+        tracing::error!(thread, panic = message, place, "litequic is at fault and stops: a panic");
+    } else {
+        // Whoever closed our output gets the exit code alone.
+        let _ =
+            writeln!(io::stderr(), "litequic: at fault and stops: a panic in thread {thread} at {place}: {message}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Who a client is by its certificate, as an origin is told (RFC 9440).
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use http::HeaderValue;
+
+/// Whether a handshake asks its client for a certificate (RFC 8446 §4.3.2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CertificateRequest {
+    /// It does not.
+    #[default]
+    None,
+    /// It does, and goes on without one. A certificate that does not hold ends it.
+    Optional,
+    /// It does, and ends without one.
+    Required,
+}
+
+/// What a handshake found out about its client.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    /// What it asked for.
+    pub asked: CertificateRequest,
+    /// The certificate that it verified.
+    pub certificate: Option<Certificate>,
+}
+
+/// A verified certificate as two header fields carry it: encoded once a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// `Client-Cert` (RFC 9440 §2.2): the client's own.
+    pub leaf: HeaderValue,
+    /// `Client-Cert-Chain` (§2.3): those that came with it, in their order, if any did.
+    pub chain: Option<HeaderValue>,
+}
+
+impl Certificate {
+    /// Encodes what a client sent, DER, its own first; `None` where there is none.
+    pub fn new<C: AsRef<[u8]>>(chain: &[C]) -> Option<Self> {
+        let (leaf, issuers) = chain.split_first()?;
+        let list: Vec<String> = issuers.iter().map(|issuer| byte_sequence(issuer.as_ref())).collect();
+        let chain = if list.is_empty() { None } else { Some(value(list.join(", "))?) };
+        Some(Self { leaf: value(byte_sequence(leaf.as_ref()))?, chain })
+    }
+}
+
+/// RFC 9651 §3.3.5.
+fn byte_sequence(bytes: &[u8]) -> String {
+    format!(":{}:", BASE64_STANDARD.encode(bytes))
+}
+
+/// Base64, colons and commas fit into every field.
+fn value(text: String) -> Option<HeaderValue> {
+    HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_a_byte_sequence_and_its_chain_a_list_without_it() {
+        type Fields = (&'static str, Option<&'static str>);
+        let table: [(&[&str], Option<Fields>); 4] = [
+            (&[], None),
+            (&["leaf"], Some((":bGVhZg==:", None))),
+            (&["leaf", "one"], Some((":bGVhZg==:", Some(":b25l:")))),
+            (&["leaf", "one", "two"], Some((":bGVhZg==:", Some(":b25l:, :dHdv:")))),
+        ];
+        for (chain, expected) in table {
+            let expected = expected.map(|(leaf, chain)| Certificate {
+                leaf: HeaderValue::from_static(leaf),
+                chain: chain.map(HeaderValue::from_static),
+            });
+            assert_eq!(Certificate::new(chain), expected, "{chain:?}");
+        }
+    }
+}

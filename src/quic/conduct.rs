@@ -1,0 +1,140 @@
+//! Whether a client keeps within what a connection may ask of litequic below HTTP/3: how many frames it sends that move
+//! no data, how many addresses it comes from. s2n-quic answers or at least reads each frame, and counts none; HTTP/3,
+//! which can close the connection, sees none.
+
+use super::frame::{Frames, kind};
+use crate::rate::Bucket;
+use futures_util::task::AtomicWaker;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Instant,
+};
+
+/// The control frames of a packet's payload. One acknowledgement is what a packet needs: further ones count as well.
+pub(super) fn control_frames(payload: &[u8]) -> u32 {
+    let mut control = 0;
+    let mut acknowledged = false;
+    for frame in Frames::new(payload) {
+        let again = matches!(frame.kind, kind::ACK | kind::ACK_ECN) && std::mem::replace(&mut acknowledged, true);
+        control += u32::from(again || frame.is_control());
+    }
+    control
+}
+
+/// Addresses that s2n-quic lets a connection's client come from, one after the other. It forgets none as long as the
+/// connection lives, and drops what comes from a further one.
+const ADDRESSES: u64 = 5;
+
+/// One connection's account.
+#[derive(Debug)]
+pub(super) struct Conduct {
+    bucket: Bucket,
+    signal: Arc<Signal>,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    exceeded: AtomicBool,
+    /// Not told yet.
+    last_address: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Conduct {
+    /// For a client that may send `per_second` control frames, and more at once ([`Bucket`]).
+    pub(super) fn new(per_second: u32) -> Self {
+        Self { bucket: Bucket::new(per_second), signal: Arc::default() }
+    }
+
+    /// Counts `frames`; false once there were too many, and from then on for ever.
+    pub(super) fn admit(&mut self, frames: u32, now: Instant) -> bool {
+        if self.signal.exceeded.load(Ordering::Relaxed) {
+            return false;
+        }
+        let admitted = self.bucket.take(frames, now);
+        if !admitted {
+            self.signal.exceeded.store(true, Ordering::Relaxed);
+            self.signal.waker.wake();
+        }
+        admitted
+    }
+
+    /// The client goes on from its address number `number`, the first being 0.
+    pub(super) fn moved(&self, number: u64) {
+        if number + 1 == ADDRESSES {
+            self.signal.last_address.store(true, Ordering::Relaxed);
+            self.signal.waker.wake();
+        }
+    }
+
+    pub(super) fn excess(&self) -> Excess {
+        Excess(Arc::clone(&self.signal))
+    }
+}
+
+/// What whoever serves a connection is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// The client sent more control frames than it may. Told for ever.
+    Flood,
+    /// The client came from as many addresses as it may: once it moves on, the connection is lost. Told once each time.
+    LastAddress,
+}
+
+/// Tells whoever serves a connection how its client behaves.
+#[derive(Debug, Default)]
+pub struct Excess(Arc<Signal>);
+
+impl Excess {
+    /// The last task that polls is woken.
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice> {
+        self.0.waker.register(cx.waker());
+        if self.0.exceeded.load(Ordering::Relaxed) {
+            Poll::Ready(Notice::Flood)
+        } else if self.0.last_address.swap(false, Ordering::Relaxed) {
+            Poll::Ready(Notice::LastAddress)
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_address_is_told_once() {
+        let conduct = Conduct::new(1);
+        let excess = conduct.excess();
+        let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
+        for number in 1..ADDRESSES - 1 {
+            conduct.moved(number);
+            assert!(excess.poll(cx).is_pending());
+        }
+        conduct.moved(ADDRESSES - 1);
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::LastAddress));
+        assert!(excess.poll(cx).is_pending());
+    }
+
+    #[test]
+    fn a_packet_needs_one_acknowledgement() {
+        let ack = [0x02, 9, 0, 0, 2];
+        let data = [&[0x0a, 0, 20], &[7; 20][..]].concat();
+        for (what, payload, expected) in [
+            ("a download's", ack.to_vec(), 0),
+            ("an upload's", [&ack[..], &data].concat(), 0),
+            ("acknowledged thrice", ack.repeat(3), 2),
+            ("a window raised", [&ack[..], &[0x11, 0, 9], &data].concat(), 1),
+            ("PING and PADDING", vec![1, 0, 0, 1, 0], 2),
+            ("full of PING", vec![1; 1200], 1200),
+            ("nothing", vec![], 0),
+        ] {
+            assert_eq!(control_frames(&payload), expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How often something may happen: a token bucket. Pure; whoever asks brings the time.
+
+use std::time::{Duration, Instant};
+
+/// What may happen at once unless somebody says otherwise: as much as in this time. Honest peers come in gusts (a page left, the end of a stall), and
+/// only what goes on for ever costs for ever.
+const BURST: Duration = Duration::from_secs(10);
+
+/// A bucket of so many tokens a second, and more at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Bucket {
+    per_second: u32,
+    burst: Duration,
+    /// How long it takes until the bucket is full again.
+    owed: Duration,
+    /// When that was reckoned.
+    at: Option<Instant>,
+}
+
+impl Bucket {
+    /// A full bucket that gets `per_second` tokens, at least one, and holds ten seconds' worth.
+    pub fn new(per_second: u32) -> Self {
+        Self::with_burst(per_second, BURST)
+    }
+
+    /// The same that holds the worth of `burst`.
+    pub fn with_burst(per_second: u32, burst: Duration) -> Self {
+        Self { per_second: per_second.max(1), burst, owed: Duration::ZERO, at: None }
+    }
+
+    /// Takes `count` tokens; false if there were fewer. What is taken beyond has to be made up for as well.
+    pub fn take(&mut self, count: u32, now: Instant) -> bool {
+        let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        let price = Duration::from_secs(count.into()) / self.per_second;
+        self.owed = self.owed.saturating_sub(passed).saturating_add(price);
+        self.at = Some(self.at.map_or(now, |at| at.max(now)));
+        self.owed <= self.burst
+    }
+
+    /// Takes a token if there is one, and says whether; nothing has to be made up for.
+    pub fn take_if_there(&mut self, now: Instant) -> bool {
+        let mut taken = *self;
+        let given = taken.take(1, now);
+        if given {
+            *self = taken;
+        }
+        given
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ten_seconds_worth_may_come_at_once_and_the_rate_after() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(100);
+        assert!((0..1000).all(|_| bucket.take(1, start)));
+        assert!(!bucket.clone().take(1, start));
+        for step in 1..=500 {
+            assert!(bucket.take(1, start + Duration::from_millis(10 * step)));
+        }
+        assert!(!bucket.take(2, start + Duration::from_millis(5010)));
+    }
+
+    #[test]
+    fn whoever_takes_only_what_is_there_gets_the_rate_however_often_he_asks() {
+        let start = Instant::now();
+        let mut bucket = Bucket::with_burst(1000, Duration::from_secs(1));
+        let given = (0..100_000).filter(|n| bucket.take_if_there(start + Duration::from_micros(20 * n))).count();
+        assert_eq!(given, 1000 + 1999);
+    }
+
+    #[test]
+    fn a_pause_fills_it_and_no_more() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(5);
+        assert!(bucket.take(50, start));
+        let later = start + Duration::from_secs(3600);
+        assert!(bucket.take(50, later));
+        assert!(!bucket.take(1, later));
+    }
+
+    #[test]
+    fn a_clock_that_seems_to_go_back_gives_nothing() {
+        let start = Instant::now() + Duration::from_secs(60);
+        let mut bucket = Bucket::new(1);
+        assert!(bucket.take(10, start));
+        assert!(!bucket.take(1, start - Duration::from_secs(30)));
+        assert!(!bucket.take(1, start));
+    }
+
+    proptest! {
+        /// Against the plain reckoning of tokens, in fractions.
+        #[test]
+        fn it_gives_what_a_count_of_tokens_would(
+            per_second in 1u32..100_000,
+            steps in prop::collection::vec((0u32..200_000, 0u64..5_000), 1..60),
+        ) {
+            let mut now = Instant::now();
+            let mut bucket = Bucket::new(per_second);
+            let full = f64::from(per_second) * BURST.as_secs_f64();
+            let mut tokens = full;
+            for (count, millis) in steps {
+                now += Duration::from_millis(millis);
+                tokens = (tokens + f64::from(per_second) * millis as f64 / 1000.0).min(full) - f64::from(count);
+                let given = bucket.take(count, now);
+                // Within a token of the edge both are right: a price is rounded to a nanosecond.
+                if tokens.abs() > 1.0 {
+                    prop_assert_eq!(given, tokens > 0.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! Clients' certificates: who is asked, who gets in, what the origin learns (RFC 9440), which hosts a connection then
+//! serves, and what a reload changes.
+
+use crate::{
+    drain::ask,
+    support::{
+        client::{Client, Quic},
+        origin::{self, Always},
+        process::{Process, free_tcp_port, free_udp_port, litequic},
+        proxy::Litequic,
+        within,
+    },
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::Method;
+use litequic::{
+    app,
+    config::{Config, Route, Verify},
+    tls::{SelfSigned, self_signed},
+};
+use quinn::{
+    ConnectionError,
+    crypto::rustls::QuicClientConfig,
+    rustls::{
+        self, RootCertStore, SignatureScheme,
+        client::ResolvesClientCert,
+        crypto::aws_lc_rs,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+        sign::CertifiedKey,
+    },
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, CustomExtension, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+use tokio::task::spawn_blocking;
+
+/// RFC 9001 §4.8: 0x100 and the TLS alert (RFC 8446 §6).
+const CERTIFICATE_REQUIRED: u64 = 0x100 + 116;
+const BAD_CERTIFICATE: u64 = 0x100 + 42;
+const UNSUPPORTED_CERTIFICATE: u64 = 0x100 + 43;
+const CERTIFICATE_REVOKED: u64 = 0x100 + 44;
+const CERTIFICATE_EXPIRED: u64 = 0x100 + 45;
+const UNKNOWN_CA: u64 = 0x100 + 48;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// An authority.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn parameters(name: &str) -> CertificateParams {
+        let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        parameters
+    }
+
+    fn new(name: &str) -> Self {
+        Self(CertifiedIssuer::self_signed(Self::parameters(name), KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Another authority, below this one.
+    fn below(&self, name: &str) -> Self {
+        Self(CertifiedIssuer::signed_by(Self::parameters(name), KeyPair::generate().unwrap(), &self.0).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A client's certificate, after `edit` has changed what it likes.
+    fn issue(&self, edit: impl FnOnce(&mut CertificateParams)) -> Shown {
+        let mut parameters = CertificateParams::new(vec!["client.test".to_owned()]).unwrap();
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        edit(&mut parameters);
+        let key = KeyPair::generate().unwrap();
+        let certificate = parameters.signed_by(&key, &self.0).unwrap();
+        Shown { chain: vec![certificate.der().clone()], key: key.serialize_pem() }
+    }
+
+    fn client(&self) -> Shown {
+        self.issue(|_| {})
+    }
+
+    /// What it has revoked.
+    fn crl(&self, serials: &[u64]) -> String {
+        let now = SystemTime::now();
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: (now - DAY).into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let parameters = CertificateRevocationListParams {
+            this_update: (now - DAY).into(),
+            next_update: (now + DAY).into(),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        parameters.signed_by(&self.0).unwrap().pem().unwrap()
+    }
+}
+
+/// A certificate as a client shows it.
+#[derive(Clone)]
+struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    /// PEM.
+    key: String,
+}
+
+impl Shown {
+    /// The same, with `authority`'s certificate behind it.
+    fn with(mut self, authority: &Authority) -> Self {
+        self.chain.push(authority.0.der().clone());
+        self
+    }
+
+    /// RFC 9440 §2.1.
+    fn field(&self, at: usize) -> String {
+        format!(":{}:", BASE64_STANDARD.encode(&self.chain[at]))
+    }
+}
+
+/// What a client shows when it is asked, and how often it was.
+#[derive(Debug, Default)]
+struct Wallet {
+    key: Option<Arc<CertifiedKey>>,
+    asked: AtomicUsize,
+}
+
+impl ResolvesClientCert for Wallet {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.key.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Somebody who connects now and then, and keeps session tickets.
+struct Person {
+    wallet: Arc<Wallet>,
+    config: quinn::ClientConfig,
+}
+
+impl Person {
+    /// One who trusts the server's `cert_pem` and shows `certificate`.
+    fn new(cert_pem: &str, certificate: Option<&Shown>) -> Self {
+        let key = certificate.map(|shown| {
+            let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap();
+            let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
+            Arc::new(CertifiedKey::new(shown.chain.clone(), key))
+        });
+        let wallet = Arc::new(Wallet { key, asked: AtomicUsize::new(0) });
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
+        let resolver: Arc<dyn ResolvesClientCert> = Arc::clone(&wallet) as _;
+        let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_cert_resolver(resolver);
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        Self { wallet, config: quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap())) }
+    }
+
+    fn asked(&self) -> usize {
+        self.wallet.asked.load(Ordering::Relaxed)
+    }
+
+    async fn quic(&self, address: SocketAddr, name: &str) -> Result<Quic, ConnectionError> {
+        Quic::with_config(address, name, self.config.clone()).await
+    }
+
+    async fn connect(&self, address: SocketAddr, name: &str) -> Client {
+        Client::over(self.quic(address, name).await.unwrap(), name).await
+    }
+
+    /// The code with which the handshake is refused. This client believes it done when it has sent its part.
+    async fn refused(&self, address: SocketAddr, name: &str) -> u64 {
+        let error = match self.quic(address, name).await {
+            Ok(quic) => within("the refusal", quic.connection.closed()).await,
+            Err(error) => error,
+        };
+        match error {
+            ConnectionError::ConnectionClosed(close) => close.error_code.into(),
+            other => panic!("refused otherwise: {other}"),
+        }
+    }
+}
+
+/// A request for `/` of another host on a connection.
+async fn ask_for(client: &Client, host: &str, path: &str) -> u16 {
+    let port = client.quic.connection.remote_address().port();
+    client.fetch(http::Request::get(format!("https://{host}:{port}{path}")), "").await.status.as_u16()
+}
+
+fn route(host: Option<&str>, path_prefix: &str, verify: Verify) -> Route {
+    Route {
+        host: host.map(str::to_owned),
+        path_prefix: path_prefix.to_owned(),
+        client_certificate: Some(verify),
+        ..Route::catch_all(Config::ORIGIN)
+    }
+}
+
+/// litequic before the origin at `origin`, which believes `ca` about clients.
+async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: impl FnOnce(&mut Config)) -> Litequic {
+    let directory = tempfile::tempdir().unwrap();
+    let made = self_signed(["localhost", "127.0.0.1", "a.test", "b.test", "*.wild.test"]).unwrap();
+    let put = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let (cert, key) = (put("tls.crt", &made.cert_pem), put("tls.key", &made.key_pem));
+    let origin = format!("http://{origin}").parse().unwrap();
+    let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, cert, key);
+    config.client_certificates.ca = Some(put("ca.crt", ca));
+    config.client_certificates.verify = Verify::Required;
+    if !routes.is_empty() {
+        config.routes = routes.to_vec();
+    }
+    config.listen.workers = litequic::config::Workers::Count(2.try_into().unwrap());
+    edit(&mut config);
+    let store = app::certificates(&config).unwrap();
+    Litequic::with_certificates(&config, store, made.cert_pem).await
+}
+
+async fn empty() -> Always {
+    Always::new(Always::EMPTY_200).await
+}
+
+/// The values of `name` in all requests that the origin got.
+fn seen<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let fields = text.lines().filter_map(|line| line.split_once(": "));
+    fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
+}
+
+#[tokio::test]
+async fn the_origin_learns_who_the_client_is_and_cannot_be_told_otherwise() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let between = authority.below("between");
+    let shown = between.client().with(&between);
+    for chain in [false, true] {
+        let litequic = start(origin.address, &authority.pem(), &[], |config| {
+            config.client_certificates.chain = chain;
+        })
+        .await;
+        let person = Person::new(&litequic.cert_pem, Some(&shown));
+        let client = person.connect(litequic.address, "localhost").await;
+        for _ in 0..2 {
+            let forged = client.request(Method::GET, &format!("/{chain}"));
+            let forged = forged.header("client-cert", ":AA==:").header("client_cert_chain", ":AA==:");
+            assert_eq!(client.fetch(forged.header("client-cert-chain", ":AA==:"), "").await.status, 200);
+        }
+        litequic.stop().await;
+    }
+    let text = origin.seen();
+    assert_eq!(seen(&text, "client-cert"), [shown.field(0).as_str(); 4]);
+    assert_eq!(seen(&text, "client-cert-chain"), [shown.field(1).as_str(); 2]);
+    assert!(!text.contains("client_cert") && !text.contains(":AA==:"), "{text}");
+}
+
+#[tokio::test]
+async fn without_a_required_certificate_there_is_no_connection() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let litequic = start(origin.address, &authority.pem(), &[], |_| {}).await;
+    let person = Person::new(&litequic.cert_pem, None);
+    assert_eq!(person.refused(litequic.address, "localhost").await, CERTIFICATE_REQUIRED);
+    assert_eq!(person.asked(), 1);
+    let plain = Quic::to(&litequic).await;
+    let closed = within("the refusal", plain.connection.closed()).await;
+    assert!(
+        matches!(closed, ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == CERTIFICATE_REQUIRED)
+    );
+    assert_eq!(litequic.sum(|worker| worker.client_certificates_missing.get()), 2);
+    assert_eq!(litequic.sum(|worker| worker.connections.get()), 0);
+    assert_eq!(origin.connections(), 0);
+    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_does_not_hold_is_refused_even_where_none_is_needed() {
+    let (authority, stranger) = (Authority::new("root"), Authority::new("stranger"));
+    let day = |from: i32, to: i32| {
+        let at = |days: i32| match u32::try_from(days) {
+            Ok(after) => SystemTime::now() + DAY * after,
+            Err(_) => SystemTime::now() - DAY * days.unsigned_abs(),
+        };
+        move |parameters: &mut CertificateParams| {
+            (parameters.not_before, parameters.not_after) = (at(from).into(), at(to).into());
+        }
+    };
+    let large = authority.issue(|parameters| {
+        parameters.custom_extensions.push(CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 1], vec![0; 16_384]));
+    });
+    let server = authority.issue(|it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
+    let revoked = authority.issue(|it| it.serial_number = Some(7.into()));
+    let table = [
+        ("expired", authority.issue(day(-3, -1)), CERTIFICATE_EXPIRED),
+        ("not yet valid", authority.issue(day(1, 3)), CERTIFICATE_EXPIRED),
+        ("a stranger's", stranger.client(), UNKNOWN_CA),
+        ("without what stands between", authority.below("between").client(), UNKNOWN_CA),
+        ("a server's", server, UNSUPPORTED_CERTIFICATE),
+        ("revoked", revoked, CERTIFICATE_REVOKED),
+        ("too large", large, BAD_CERTIFICATE),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let crl = directory.path().join("ca.crl");
+    fs::write(&crl, authority.crl(&[6, 7])).unwrap();
+    for verify in [Verify::Optional, Verify::Required] {
+        let origin = empty().await;
+        let litequic = start(origin.address, &authority.pem(), &[route(None, "/", verify)], |config| {
+            config.client_certificates.crl = Some(crl.clone());
+        })
+        .await;
+        for (what, shown, code) in &table {
+            let person = Person::new(&litequic.cert_pem, Some(shown));
+            assert_eq!(person.refused(litequic.address, "localhost").await, *code, "{what}, {verify:?}");
+        }
+        assert_eq!(litequic.sum(|worker| worker.client_certificates_invalid.get()), table.len() as u64);
+        assert_eq!(litequic.sum(|worker| worker.connections.get()), 0);
+        assert_eq!(origin.connections(), 0);
+        // And one that holds does.
+        let person = Person::new(&litequic.cert_pem, Some(&authority.issue(|it| it.serial_number = Some(8.into()))));
+        let client = person.connect(litequic.address, "localhost").await;
+        assert_eq!(client.get("/").await.status, 200, "{verify:?}");
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_optional_certificate_is_asked_for_and_may_be_missing() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let litequic = start(origin.address, &authority.pem(), &[route(None, "/", Verify::Optional)], |_| {}).await;
+    let shown = authority.client();
+    for shown in [None, Some(&shown)] {
+        let person = Person::new(&litequic.cert_pem, shown);
+        let client = person.connect(litequic.address, "localhost").await;
+        let forged = client.request(Method::GET, "/").header("client-cert", ":AA==:");
+        assert_eq!(client.fetch(forged, "").await.status, 200);
+        assert_eq!(person.asked(), 1);
+    }
+    assert_eq!(seen(&origin.seen(), "client-cert"), [shown.field(0).as_str()]);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_is_asked_where_no_route_wants_a_certificate() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let routes = [route(None, "/", Verify::None), route(Some("a.test"), "/", Verify::Required)];
+    let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
+    let person = Person::new(&litequic.cert_pem, Some(&authority.client()));
+    for name in ["localhost", "127.0.0.1", "b.test"] {
+        let client = person.connect(litequic.address, name).await;
+        assert_eq!(client.get("/").await.status, 200, "{name}");
+        assert_eq!(person.asked(), 0, "{name}");
+    }
+    assert_eq!(person.connect(litequic.address, "a.test").await.get("/").await.status, 200);
+    assert_eq!(person.asked(), 1);
+    assert_eq!(seen(&origin.seen(), "client-cert").len(), 1);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn where_paths_differ_the_one_that_needs_a_certificate_says_403() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let routes = [route(None, "/", Verify::None), route(None, "/admin", Verify::Required)];
+    let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
+    let nobody = Person::new(&litequic.cert_pem, None).connect(litequic.address, "localhost").await;
+    assert_eq!(nobody.get("/").await.status, 200);
+    let answer = nobody.get("/admin/x").await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.text().starts_with("403 Forbidden: this takes a client certificate\n"), "{}", answer.text());
+    let reason = answer.field("proxy-status").unwrap();
+    assert!(reason.starts_with("litequic; error=http_request_denied; details=\"request "), "{reason}");
+
+    let shown = authority.client();
+    let somebody = Person::new(&litequic.cert_pem, Some(&shown)).connect(litequic.address, "localhost").await;
+    for path in ["/", "/admin/y"] {
+        assert_eq!(somebody.get(path).await.status, 200);
+    }
+    let text = origin.seen();
+    assert!(!text.contains("GET /admin/x"), "{text}");
+    assert_eq!(seen(&text, "client-cert"), [shown.field(0).as_str()], "on the route that asks alone");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_asks_for_something_else_is_misdirected_both_ways() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let routes = [
+        route(Some("localhost"), "/", Verify::None),
+        route(Some("a.test"), "/", Verify::None),
+        route(Some("b.test"), "/", Verify::Required),
+        route(Some("*.wild.test"), "/", Verify::Required),
+        route(Some("either.wild.test"), "/", Verify::Optional),
+    ];
+    let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
+    let shown = authority.client();
+    let table = [
+        ("a.test", "a.test", 200),
+        ("a.test", "localhost", 200),
+        ("a.test", "b.test", 421),
+        ("a.test", "either.wild.test", 421),
+        ("b.test", "a.test", 421),
+        ("b.test", "one.wild.test", 200),
+        ("b.test", "either.wild.test", 421),
+        ("two.wild.test", "b.test", 200),
+        ("either.wild.test", "a.test", 421),
+        ("either.wild.test", "b.test", 421),
+        // The certificate covers it, but no route serves it: it is held to the general rule.
+        ("127.0.0.1", "127.0.0.1", 404),
+        ("127.0.0.1", "a.test", 421),
+    ];
+    for (name, host, expected) in table {
+        let path = format!("/{name}/{host}");
+        let client = Person::new(&litequic.cert_pem, Some(&shown)).connect(litequic.address, name).await;
+        assert_eq!(ask_for(&client, host, &path).await, expected, "{name}, {host}");
+        assert_eq!(origin.seen().contains(&path), expected == 200, "{name}, {host}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_names_no_host_is_asked_as_the_routes_of_addresses_say() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let routes = [route(None, "/", Verify::None), route(Some("127.0.0.1"), "/secret", Verify::Required)];
+    let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
+    let person = Person::new(&litequic.cert_pem, None);
+    let client = person.connect(litequic.address, "127.0.0.1").await;
+    assert_eq!(person.asked(), 1);
+    for (host, path, expected) in
+        [("127.0.0.1", "/", 200), ("127.0.0.1", "/secret", 403), ("10.0.0.1", "/secret", 200), ("localhost", "/", 421)]
+    {
+        assert_eq!(ask_for(&client, host, path).await, expected, "{host}{path}");
+    }
+    let shown = authority.client();
+    let client = Person::new(&litequic.cert_pem, Some(&shown)).connect(litequic.address, "127.0.0.1").await;
+    assert_eq!(ask_for(&client, "127.0.0.1", "/secret").await, 200);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn every_handshake_that_asks_is_a_full_one() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    for verify in [Verify::Optional, Verify::Required] {
+        let litequic = start(origin.address, &authority.pem(), &[route(None, "/", verify)], |_| {}).await;
+        let person = Person::new(&litequic.cert_pem, Some(&authority.client()));
+        for times in 1..=4 {
+            let client = person.connect(litequic.address, "localhost").await;
+            assert_eq!(client.get("/").await.status, 200);
+            assert_eq!(person.asked(), times, "{verify:?}");
+        }
+        litequic.stop().await;
+    }
+}
+
+/// The real process with its files.
+struct Setup {
+    directory: tempfile::TempDir,
+    made: SelfSigned,
+    udp: SocketAddr,
+    admin: SocketAddr,
+    origin: SocketAddr,
+}
+
+impl Setup {
+    fn new(origin: SocketAddr, ca: &str) -> Self {
+        let setup = Self {
+            directory: tempfile::tempdir().unwrap(),
+            made: self_signed(["localhost", "a.test", "b.test"]).unwrap(),
+            udp: (Ipv4Addr::LOCALHOST, free_udp_port()).into(),
+            admin: (Ipv4Addr::LOCALHOST, free_tcp_port()).into(),
+            origin,
+        };
+        setup.put("tls.crt", &setup.made.cert_pem);
+        setup.put("tls.key", &setup.made.key_pem);
+        setup.put("ca.crt", ca);
+        setup
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        let beside = self.path(".new");
+        fs::write(&beside, text).unwrap();
+        fs::rename(beside, self.path(name)).unwrap();
+    }
+
+    /// Writes the configuration, with `more` behind it.
+    fn write(&self, more: &str) {
+        let Self { udp, admin, origin, .. } = self;
+        self.put(
+            "litequic.toml",
+            &format!(
+                "listen.udp = \"{udp}\"\nlisten.workers = 2\nadmin.listen = \"{admin}\"\norigin.url = \"http://{origin}\"\n\
+                 [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n{more}\n"
+            ),
+        );
+    }
+
+    async fn start(&self, more: &str) -> Process {
+        self.write(more);
+        let process = Process::start(["run", "--config", &self.path("litequic.toml")]);
+        assert_eq!(process.address(), self.udp);
+        self.reload(200, "nothing has changed").await;
+        process
+    }
+
+    async fn reload(&self, status: u16, said: &str) {
+        let (found, text) = ask(self.admin, "POST /reload").await;
+        assert_eq!(found, status, "{text}");
+        assert!(text.contains(said), "{text}");
+    }
+
+    fn person(&self, shown: Option<&Shown>) -> Person {
+        Person::new(&self.made.cert_pem, shown)
+    }
+}
+
+const WITH_CA: &str = "[client_certificates]\nca = \"ca.crt\"";
+
+#[tokio::test]
+async fn a_reloaded_authority_counts_from_the_next_handshake_on() {
+    let (old, new, origin) = (Authority::new("old"), Authority::new("new"), empty().await);
+    let setup = Setup::new(origin.address, &old.pem());
+    let process = setup.start(WITH_CA).await;
+    let (of_old, of_new) = (setup.person(Some(&old.client())), setup.person(Some(&new.client())));
+    let connected = of_old.connect(setup.udp, "localhost").await;
+    assert_eq!(connected.get("/before").await.status, 200);
+    assert_eq!(of_new.refused(setup.udp, "localhost").await, UNKNOWN_CA);
+
+    // Nobody is asked to read it.
+    setup.put("ca.crt", &new.pem());
+    process.await_stderr("\"key\":\"client_certificates.ca\"");
+    assert!(process.stderr().contains("renewed, certificates: 1"), "{}", process.stderr());
+    assert_eq!(of_old.refused(setup.udp, "localhost").await, UNKNOWN_CA, "whatever it kept of its first visit");
+    assert_eq!(of_new.connect(setup.udp, "localhost").await.get("/after").await.status, 200);
+    assert_eq!(connected.get("/still").await.status, 200, "connections stay");
+}
+
+#[tokio::test]
+async fn a_broken_authority_is_refused_and_the_old_one_serves_on() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let setup = Setup::new(origin.address, &authority.pem());
+    let process = setup.start(WITH_CA).await;
+    let person = setup.person(Some(&authority.client()));
+    for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        setup.put("ca.crt", broken);
+        setup.reload(422, "ca.crt holds ").await;
+        assert_eq!(person.connect(setup.udp, "localhost").await.get("/").await.status, 200);
+    }
+    setup.put("ca.crt", &authority.pem());
+    setup.write(&format!("{WITH_CA}\ncrl = \"ca.crl\""));
+    setup.reload(422, "ca.crl: ").await;
+    let revoked = authority.issue(|parameters| parameters.serial_number = Some(7.into()));
+    let revoked = setup.person(Some(&revoked));
+    assert_eq!(revoked.connect(setup.udp, "localhost").await.get("/").await.status, 200);
+
+    setup.put("ca.crl", &authority.crl(&[]));
+    setup.reload(200, "").await;
+    assert_eq!(revoked.connect(setup.udp, "localhost").await.get("/").await.status, 200);
+    setup.put("ca.crl", &authority.crl(&[7]));
+    process.await_stderr("renewed, certificates: 1");
+    assert_eq!(revoked.refused(setup.udp, "localhost").await, CERTIFICATE_REVOKED);
+}
+
+#[tokio::test]
+async fn a_reload_of_the_policy_holds_for_tickets_and_open_connections_too() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let setup = Setup::new(origin.address, &authority.pem());
+    let process = setup.start("").await;
+    let (nobody, somebody) = (setup.person(None), setup.person(Some(&authority.client())));
+    let before = nobody.connect(setup.udp, "localhost").await;
+    for person in [&nobody, &somebody] {
+        assert_eq!(person.connect(setup.udp, "localhost").await.get("/").await.status, 200);
+        assert_eq!(person.asked(), 0);
+    }
+
+    // Both have tickets now, which resume nothing where a certificate is asked for.
+    setup.write(WITH_CA);
+    setup.reload(200, "client_certificates.verify: none → required\n").await;
+    assert_eq!(before.get("/").await.status, 421, "another connection would be asked");
+    assert_eq!(nobody.refused(setup.udp, "localhost").await, CERTIFICATE_REQUIRED);
+    let strict = somebody.connect(setup.udp, "localhost").await;
+    assert_eq!(strict.get("/").await.status, 200);
+    assert_eq!((nobody.asked(), somebody.asked()), (1, 1));
+
+    // One that has shown what is no longer needed goes on, and nothing of it is told any more.
+    let told = seen(&origin.seen(), "client-cert").len();
+    assert_eq!(told, 1);
+    setup.write("");
+    setup.reload(200, "client_certificates.ca: ").await;
+    for client in [&strict, &before] {
+        assert_eq!(client.get("/").await.status, 200);
+    }
+    assert_eq!(nobody.connect(setup.udp, "localhost").await.get("/").await.status, 200);
+    assert_eq!(seen(&origin.seen(), "client-cert").len(), told);
+    drop(process);
+}
+
+#[tokio::test]
+async fn litequic_get_shows_a_certificate_and_says_why_it_is_refused() {
+    let (authority, origin) = (Authority::new("root"), origin::demo().await);
+    let setup = Setup::new(origin, &authority.pem());
+    let _process = setup.start(WITH_CA).await;
+    let put = |name: &str, shown: &Shown| {
+        let certificate = shown.chain[0].clone();
+        let pem = BASE64_STANDARD.encode(certificate);
+        setup.put(&format!("{name}.crt"), &format!("-----BEGIN CERTIFICATE-----\n{pem}\n-----END CERTIFICATE-----\n"));
+        setup.put(&format!("{name}.key"), &shown.key);
+    };
+    put("client", &authority.client());
+    put("stranger", &Authority::new("stranger").client());
+    let url = format!("https://localhost:{}/status/204", setup.udp.port());
+    let resolve = format!("localhost:{}:127.0.0.1", setup.udp.port());
+    let (ca, path) = (setup.path("tls.crt"), |name: &str| setup.path(name));
+    // The origin is on this thread.
+    let get = async |more: &[String]| {
+        let mut arguments = vec!["get".to_owned(), "--ca".into(), ca.clone(), "--resolve".into(), resolve.clone()];
+        arguments.extend_from_slice(more);
+        arguments.push(url.clone());
+        spawn_blocking(|| litequic(arguments)).await.unwrap()
+    };
+    let shown = |name: &str| {
+        let (cert, key) = (path(&format!("{name}.crt")), path(&format!("{name}.key")));
+        ["--client-cert".to_owned(), cert, "--client-key".into(), key]
+    };
+    assert!(get(&shown("client")).await.success().starts_with("HTTP/3 204"));
+    for (shown, why) in [(&[][..], "certificate_required"), (&shown("stranger")[..], "unknown_ca")] {
+        let refused = get(shown).await;
+        assert_eq!(refused.code, Some(76), "{}", refused.stderr);
+        assert!(refused.stderr.to_lowercase().contains(why), "{why}: {}", refused.stderr);
+    }
+    assert_eq!(get(&shown("missing")).await.code, Some(78));
+    assert_eq!(get(&shown("client")[..2]).await.code, Some(64));
+}

@@ -1,0 +1,158 @@
+//! A litequic that was killed and started again: what clients of the first hear from the second, with
+//! `listen.secret_file` and without. Always the real process.
+
+use crate::support::{
+    DEADLINE,
+    client::{Client, Quic},
+    origin,
+    process::{Process, free_udp_port, litequic},
+    raw::{headers, pseudo},
+    within,
+};
+use litequic::tls::{SelfSigned, self_signed};
+use quinn::ConnectionError;
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt,
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// What a client waits for an answer before it gives up by itself: longer than any test waits.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a client that hears nothing is watched: it sends again some three times within.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// A directory with a configuration and what it names.
+struct Setup {
+    directory: tempfile::TempDir,
+    made: SelfSigned,
+    udp: SocketAddr,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let made = self_signed(["localhost"]).unwrap();
+        let setup =
+            Self { directory: tempfile::tempdir().unwrap(), made, udp: (Ipv4Addr::LOCALHOST, free_udp_port()).into() };
+        setup.write("tls.crt", &setup.made.cert_pem);
+        setup.write("tls.key", &setup.made.key_pem);
+        setup
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::write(self.path(name), content).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn configure(&self, origin: SocketAddr, more: &str) {
+        let udp = self.udp;
+        let text = format!(
+            "{more}\nlisten.udp = \"{udp}\"\norigin.url = \"http://{origin}\"\n[[certificates]]\ncert = \"tls.crt\"\n\
+             key = \"tls.key\"\n"
+        );
+        self.write("litequic.toml", &text);
+    }
+
+    async fn start(&self, origin: SocketAddr, more: &str) -> Process {
+        self.configure(origin, more);
+        let process = Process::start(["run", "--config", &self.path("litequic.toml")]);
+        assert_eq!(process.address(), self.udp);
+        process
+    }
+
+    /// A client that has had an answer.
+    async fn client(&self) -> Client {
+        let mut transport = quinn::TransportConfig::default();
+        transport.max_idle_timeout(Some(PATIENCE.try_into().unwrap()));
+        let quic = Quic::connect(self.udp, "localhost", &self.made.cert_pem, transport).await;
+        let client = Client::over(quic, "localhost").await;
+        assert_eq!(client.get("/status/204").await.status, 204);
+        client
+    }
+}
+
+/// Has `client` ask again, and returns how its connection ends, if it does within `patience`.
+async fn end(client: &Client, patience: Duration) -> Option<ConnectionError> {
+    let connection = &client.quic.connection;
+    // An error means that what it sent by itself was answered already.
+    if let Ok((mut send, _receive)) = connection.open_bi().await {
+        let _ = send.write_all(&headers(&pseudo("GET", "/status/204"))).await;
+    }
+    timeout(patience, connection.closed()).await.ok()
+}
+
+#[tokio::test]
+async fn clients_of_a_process_that_was_killed_learn_so_from_the_next_one_with_its_secret() {
+    let origin = origin::demo().await;
+    let setup = Setup::new();
+    setup.write("secret", &"0123456789abcdef".repeat(4));
+    let secret = "listen.secret_file = \"secret\"";
+    for (before, after) in [(1, 1), (4, 1), (1, 4), (2, 3)] {
+        let old = setup.start(origin, &format!("{secret}\nlisten.workers = {before}")).await;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(setup.client().await);
+        }
+        old.signal("KILL");
+        assert_eq!(old.end().code, None);
+        let new = setup.start(origin, &format!("{secret}\nlisten.workers = {after}")).await;
+        for client in &clients {
+            let end = end(client, DEADLINE).await;
+            assert_eq!(end, Some(ConnectionError::Reset), "{before} workers, then {after}");
+        }
+        setup.client().await;
+        drop(new); // killed as well
+    }
+}
+
+#[tokio::test]
+async fn without_a_secret_they_hear_nothing() {
+    let origin = origin::demo().await;
+    let setup = Setup::new();
+    let old = setup.start(origin, "").await;
+    let client = setup.client().await;
+    old.signal("KILL");
+    old.end();
+    let _new = setup.start(origin, "").await;
+    assert_eq!(end(&client, SILENCE).await, None);
+    setup.client().await;
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_used_is_a_fault_of_the_configuration() {
+    let setup = Setup::new();
+    setup.configure((Ipv4Addr::LOCALHOST, 80).into(), "listen.secret_file = \"secret\"");
+    for command in ["check", "run"] {
+        let arguments = [command, "--config", &setup.path("litequic.toml")];
+        let _ = fs::remove_file(setup.path("secret"));
+        let ended = litequic(arguments);
+        assert_eq!(ended.code, Some(78));
+        assert!(ended.stderr.contains("cannot read listen.secret_file"), "{}", ended.stderr);
+        setup.write("secret", "too short");
+        let ended = litequic(arguments);
+        assert_eq!(ended.code, Some(78));
+        assert!(ended.stderr.contains("has 9; expected 32 to 4096 octets"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_others_may_read_is_taken_with_a_warning() {
+    let setup = Setup::new();
+    let secret = "listen.secret_file = \"secret\"";
+    setup.write("secret", &"x".repeat(32));
+    let origin = origin::demo().await;
+    let process = setup.start(origin, secret).await;
+    assert!(!process.stderr().contains("others may read"), "{}", process.stderr());
+    process.signal("TERM");
+    process.end().success();
+    fs::set_permissions(setup.path("secret"), fs::Permissions::from_mode(0o644)).unwrap();
+    let process = setup.start(origin, secret).await;
+    process.await_stderr("others may read listen.secret_file");
+    within("an answer", setup.client()).await;
+}

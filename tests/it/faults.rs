@@ -1,0 +1,396 @@
+//! Peers at their worst: origins whose bytes could be taken for something else, and clients whose requests must not reach
+//! an origin. What exchanges that merely fail look like is in `failures`.
+
+use crate::support::{
+    origin::{Always, Peer, Script},
+    proxy::Litequic,
+    raw::{self, Exchange, HEADERS, Outcome, RESERVED, Raw},
+    within,
+};
+use futures_util::FutureExt;
+use litequic::{config::OriginAddress, http3::Code};
+use quinn::VarInt;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+
+const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
+const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+fn with(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    raw::headers(&[raw::pseudo(method, "/"), more.to_vec()].concat())
+}
+
+/// A GET on its way, and the origin's end of it with its head read.
+async fn get(client: &Raw, script: &Script) -> (Exchange, Peer) {
+    let mut exchange = client.open(&with("GET", &[])).await;
+    exchange.finish();
+    let mut peer = script.accept().await;
+    peer.head().await;
+    (exchange, peer)
+}
+
+/// The same over a connection that the origin has from an earlier request.
+async fn again(client: &Raw, peer: &mut Peer) -> Exchange {
+    let mut exchange = client.open(&with("GET", &[])).await;
+    exchange.finish();
+    peer.head().await;
+    exchange
+}
+
+async fn no_connection_is_left(litequic: &Litequic) {
+    litequic.wait_until_idle().await;
+    litequic.wait_until("no origin", |worker| worker.origin_connections_open.get(), |open| open == 0).await;
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_is_a_502() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| {
+        let origin = config.origins.values_mut().next().unwrap();
+        origin.address = OriginAddress::Tcp { host: "nobody.invalid".into(), port: 80 };
+    })
+    .await;
+    let response = Raw::to(&litequic).await.ask(&with("GET", &[])).await.response();
+    assert_eq!(response.fields.status(), 502);
+    assert!(response.fields.get("proxy-status").unwrap().contains("dns_error"));
+    assert!(!String::from_utf8_lossy(&response.body).contains("nobody.invalid"));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn heads_that_are_not_http_1_1_s_are_a_502_and_never_reach_the_client() {
+    for head in [
+        "",                           // HTTP/0.9: a body and nothing else
+        "<html>hello</html>\r\n\r\n", // the same
+        "HTTP/2.0 200 OK\r\n\r\n",
+        "HTTP/1.1 99 Low\r\n\r\n",
+        "HTTP/1.1 2000 High\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nbad name: 1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nx: a\0b\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nx: a\r\n folded\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+    ] {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let (mut exchange, mut peer) = get(&client, &script).await;
+        peer.say(format!("{head}hello")).await;
+        peer.stream.shutdown().await.unwrap();
+        let response = exchange.outcome().await.response();
+        assert_eq!(response.fields.status(), 502, "{head:?}");
+        assert!(!String::from_utf8_lossy(&response.body).contains("hello"), "{head:?}");
+        peer.rest().await;
+        no_connection_is_left(&litequic).await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn chunks_that_are_none_never_look_whole() {
+    for body in [
+        "-5\r\nhello\r\n0\r\n\r\n",
+        "0x5\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhello0\r\n\r\n",                    // no end of line
+        "ffffffffffffffff\r\nhello\r\n0\r\n\r\n", // as long as there is
+        "1ffffffffffffffff\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhello\r\n\r\n", // no size
+        "5\r\nhello\r\n0\r\nbad trailer\r\n\r\n",
+    ] {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let (mut exchange, mut peer) = get(&client, &script).await;
+        peer.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}")).await;
+        peer.stream.shutdown().await.unwrap();
+        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()), "{body:?}");
+        no_connection_is_left(&litequic).await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn chunk_extensions_are_nothing_but_skipped_and_not_without_end() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let (mut exchange, mut peer) = get(&client, &script).await;
+    peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b;c=\"d\"\r\nhello\r\n0;x\r\n\r\n").await;
+    assert_eq!(exchange.outcome().await.response().body, b"hello");
+    let mut exchange = again(&client, &mut peer).await;
+    peer.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;{}", "a".repeat(1 << 20))).now_or_never();
+    assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()));
+    no_connection_is_left(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn bytes_beyond_a_response_are_no_answer_to_the_next_request() {
+    const SPLIT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+    // With the response, and while the connection is idle.
+    for late in [false, true] {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let (mut exchange, mut peer) = get(&client, &script).await;
+        if late {
+            peer.say(HELLO).await;
+            assert_eq!(exchange.outcome().await.response().body, b"hello");
+            peer.say(SPLIT).await;
+        } else {
+            peer.say(format!("{HELLO}{SPLIT}")).await;
+            assert_eq!(exchange.outcome().await.response().body, b"hello");
+        }
+        // The next request gets a connection of its own and that one's answer.
+        let (mut exchange, mut fresh) = get(&client, &script).await;
+        fresh.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue").await;
+        assert_eq!(exchange.outcome().await.response().body, b"true", "late: {late}");
+        peer.rest().await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_http_1_0_lasts_until_the_close_and_its_connection_is_not_used_again() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let (mut exchange, mut peer) = get(&client, &script).await;
+    peer.say("HTTP/1.0 200 OK\r\n\r\nhello").await;
+    peer.stream.shutdown().await.unwrap();
+    assert_eq!(exchange.outcome().await.response().body, b"hello");
+    peer.rest().await;
+    let (mut exchange, mut peer) = get(&client, &script).await;
+    peer.say("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello").await;
+    assert_eq!(exchange.outcome().await.response().body, b"hello");
+    assert_eq!(peer.rest().await, "", "closed");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_header_that_trickles_in_byte_by_byte_is_whole_and_too_slow_a_one_a_504() {
+    let script = Script::new().await;
+    let limit = Duration::from_secs(1);
+    let litequic = Litequic::start(script.address, |config| config.timeouts.response_header = limit).await;
+    let client = Raw::to(&litequic).await;
+    let (mut exchange, mut peer) = get(&client, &script).await;
+    peer.stream.set_nodelay(true).unwrap();
+    for byte in HELLO.bytes() {
+        peer.say([byte]).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(exchange.outcome().await.response().body, b"hello");
+    let mut exchange = again(&client, &mut peer).await;
+    let trickle = async {
+        peer.say("HTTP/1.1 200 OK\r\n").await;
+        while peer.stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let (outcome, ()) = futures_util::future::join(exchange.outcome(), within("the end", trickle)).await;
+    assert_eq!(outcome.status(), 504, "a byte now and then does not put the deadline off");
+    no_connection_is_left(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_under_a_request_is_replaced_for_get_and_not_for_post() {
+    for (method, status) in [("GET", 200), ("POST", 502)] {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |_| {}).await;
+        let client = Raw::to(&litequic).await;
+        let (mut exchange, mut peer) = get(&client, &script).await;
+        peer.say(HELLO).await;
+        assert_eq!(exchange.outcome().await.status(), 200);
+        let mut exchange = client.open(&with(method, &[])).await;
+        exchange.finish();
+        peer.head().await;
+        drop(peer);
+        if status == 200 {
+            let mut fresh = script.accept().await;
+            fresh.head().await;
+            fresh.say(HELLO).await;
+        }
+        assert_eq!(exchange.outcome().await.status(), status, "{method}");
+        script.saw_nobody();
+        assert_eq!(litequic.sum(|worker| worker.origin_retries.get()), u64::from(status == 200));
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_fails_within_a_response_is_stopped_with_a_code_that_is_no_h3_no_error() {
+    for (fault, code) in
+        [("length", Code::MessageError), ("limit", Code::InternalError), ("slow", Code::RequestCancelled)]
+    {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |config| {
+            if fault == "limit" {
+                config.limits.max_body_bytes = Some(10);
+            }
+            if fault == "slow" {
+                config.timeouts.request_body = Duration::from_millis(200);
+            }
+        })
+        .await;
+        let client = Raw::to(&litequic).await;
+        let length: &[_] = if fault == "length" { &[("content-length", "4")] } else { &[] };
+        let mut exchange = client.open(&[with("POST", length), raw::data("abc")].concat()).await;
+        let mut peer = script.accept().await;
+        peer.until(if fault == "length" { "abc" } else { "abc\r\n" }).await;
+        peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n").await;
+        exchange.header().await;
+        if fault != "slow" {
+            exchange.send(&raw::data("0123456789")).await;
+        }
+        assert_eq!(exchange.outcome().await, Outcome::Reset(code.value()), "{fault}");
+        assert_eq!(exchange.stopped().await, Some(code.value()), "{fault}");
+        assert_eq!(peer.rest().await, "", "no last chunk");
+        no_connection_is_left(&litequic).await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_come_late_after_a_content_length_of_0_are_malformed_and_the_origin_hears_of_nothing() {
+    let always = Always::new(HELLO).await;
+    let litequic = Litequic::start(always.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    for method in ["POST", "GET"] {
+        let mut exchange = client.open(&with(method, &[("content-length", "0")])).await;
+        // The header was read: it counts, and waits for the end.
+        litequic.wait_until("open", |worker| worker.requests_open.get(), |open| open == 1).await;
+        assert!(exchange.receive.read_chunk(1, true).now_or_never().is_none());
+        exchange.send(&raw::data("late")).await;
+        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::MessageError.value()), "{method}");
+        litequic.wait_until_idle().await;
+    }
+    // Trailers are no bytes of the body, bad ones are malformed all the same.
+    let empty = with("POST", &[("content-length", "0")]);
+    assert_eq!(client.ask(&[empty.clone(), raw::headers(&[("x", "y")])].concat()).await.status(), 200);
+    let bad = client.ask(&[empty.clone(), raw::headers(&[(":path", "/")])].concat()).await;
+    assert_eq!(bad, Outcome::Reset(Code::MessageError.value()));
+    assert_eq!(always.seen().matches("HTTP/1.1").count(), 1);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn what_an_origin_s_environment_would_take_for_its_own_is_removed() {
+    let always = Always::new(HELLO).await;
+    let litequic = Litequic::start(always.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let fields = [
+        ("proxy", "http://evil.test"),
+        ("content_length", "5"),
+        ("transfer_encoding", "chunked"),
+        ("x_forwarded_for", "192.0.2.1"),
+        ("x_other", "kept"),
+    ];
+    assert_eq!(client.ask(&with("GET", &fields)).await.status(), 200);
+    let seen = always.seen().to_ascii_lowercase();
+    for name in ["proxy:", "content_length", "transfer_encoding", "x_forwarded_for"] {
+        assert!(!seen.contains(&format!("\n{name}")), "{seen}");
+    }
+    assert!(seen.contains("\nx_other: kept"), "{seen}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn trace_is_answered_501_and_options_goes_as_far_as_max_forwards_lets_it() {
+    let always = Always::new(HELLO).await;
+    let litequic = Litequic::start(always.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    assert_eq!(client.ask(&with("TRACE", &[])).await.status(), 501);
+    assert_eq!(client.ask(&with("TRACE", &[("max-forwards", "5")])).await.status(), 501);
+    let last = client.ask(&with("OPTIONS", &[("max-forwards", "0")])).await.response();
+    assert_eq!((last.fields.status(), last.data_frames), (204, 0));
+    assert_eq!(always.connections(), 0);
+    assert_eq!(client.ask(&with("OPTIONS", &[("max-forwards", "3")])).await.status(), 200);
+    assert!(always.seen().to_ascii_lowercase().contains("max-forwards: 2\r\n"), "{}", always.seen());
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn half_a_request_that_is_reset_or_left_never_reaches_the_origin() {
+    let always = Always::new(HELLO).await;
+    let litequic = Litequic::start(always.address, |_| {}).await;
+    let client = Raw::to(&litequic).await;
+    let whole = with("GET", &[("x-marker", "half")]);
+    for cut in 1..whole.len() {
+        let mut half = client.open(&whole[..cut]).await;
+        half.send.reset(REQUEST_CANCELLED).unwrap();
+        let outcome = half.outcome().await;
+        assert_eq!(outcome, Outcome::Reset(Code::RequestCancelled.value()), "{cut}");
+    }
+    let gone = Raw::to(&litequic).await;
+    let half = gone.open(&whole[..whole.len() - 1]).await;
+    litequic.wait_until("open", |worker| worker.requests_open.get(), |open| open == 1).await;
+    gone.quic.connection.close(VarInt::from_u32(0x100), b"");
+    litequic.wait_until_idle().await;
+    drop(half);
+    assert_eq!(client.ask(&with("GET", &[])).await.status(), 200);
+    assert!(!always.seen().contains("half"), "{}", always.seen());
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn field_sections_that_qpack_does_not_have_close_the_connection_and_reach_no_origin() {
+    let always = Always::new(HELLO).await;
+    let litequic = Litequic::start(always.address, |_| {}).await;
+    let good = raw::section(&raw::pseudo("GET", "/marker"));
+    let broken: [(&str, Vec<u8>); 12] = [
+        ("no prefix", vec![]),
+        ("half a prefix", vec![0]),
+        ("a required insert count", [&[1, 0], &good[2..]].concat()),
+        ("a base below zero", [&[0, 0x80], &good[2..]].concat()),
+        ("a dynamic field", [&good[..], &[0x80]].concat()),
+        ("a post-base field", [&good[..], &[0x10]].concat()),
+        ("a dynamic name", [&good[..], &[0x40, 0x00]].concat()),
+        ("a post-base name", [&good[..], &[0x00, 0x00]].concat()),
+        ("a static field that there is not", [&good[..], &[0xff, 0x7f]].concat()),
+        ("an integer without end", [&good[..], &[0xff], &[0xff; 12][..]].concat()),
+        ("a cut string", [&good[..], &[0x23, b'a']].concat()),
+        ("Huffman's EOS", [&good[..], &[0x2c, 0xff, 0xff, 0xff, 0xff, 0x00]].concat()),
+    ];
+    for (what, section) in broken {
+        let client = Raw::to(&litequic).await;
+        let mut exchange = client.open(&raw::frame(HEADERS, section)).await;
+        exchange.finish();
+        assert_eq!(exchange.outcome().await, Outcome::Closed(Code::QpackDecompressionFailed.value()), "{what}");
+    }
+    assert_eq!(always.connections(), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_and_a_slow_sender_get_and_send_all() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let client = Raw::with_window(&litequic, 1_000).await;
+    let mut exchange = client.open(&with("POST", &[])).await;
+    let mut peer = script.accept().await;
+    peer.head().await;
+    let mut chunked = String::new();
+    for byte in b'a'..=b'z' {
+        exchange.send(&raw::varint(RESERVED)[..]).await;
+        exchange.send(&[1, 0]).await; // a frame in three pieces
+        exchange.send(&raw::data([byte])).await;
+        if byte % 5 == 0 {
+            chunked += &peer.until(&format!("{}\r\n", char::from(byte))).await;
+        }
+    }
+    exchange.finish();
+    chunked += &peer.until("0\r\n\r\n").await;
+    // Pieces that came together go on together.
+    let letters: String = chunked.lines().skip(1).step_by(2).collect();
+    assert_eq!(letters, "abcdefghijklmnopqrstuvwxyz");
+    let body = "x".repeat(50_000);
+    peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n{body}")).await;
+    assert_eq!(exchange.outcome().await.response().body, body.as_bytes());
+    litequic.stop().await;
+}

@@ -1,0 +1,381 @@
+//! The network's faults: whatever a link does to datagrams, what is transferred stays what it is, and a client that
+//! moves is served on.
+
+use crate::support::{
+    client::{self, Client, Quic},
+    link::{Counts, Faults, Link, Way, Which},
+    origin::{self, Script},
+    proxy::Litequic,
+    within,
+};
+use bytes::Buf;
+use futures_util::future;
+use http::Method;
+use litequic::config::Network;
+use quinn::crypto::rustls::QuicClientConfig;
+use sha2::{Digest, Sha256};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tokio::{
+    task::yield_now,
+    time::{sleep, timeout},
+};
+
+/// Octets of a transfer: a few thousand datagrams.
+const SIZE: usize = 2_000_000;
+/// For a transfer over a bad link, in a debug build beside others.
+const PATIENCE: Duration = Duration::from_secs(45);
+/// Datagrams each way within which a handshake is done: what a test of transfers spares.
+const HANDSHAKE: u64 = 20;
+
+/// What `/bytes/N` answers.
+fn pattern(size: usize) -> Vec<u8> {
+    (0..=250).cycle().take(size).collect()
+}
+
+fn digest(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
+}
+
+/// A client of `litequic` over `link`.
+async fn connect(litequic: &Litequic, link: &Link) -> Client {
+    Client::over(handshake(litequic, link).await, "localhost").await
+}
+
+async fn handshake(litequic: &Litequic, link: &Link) -> Quic {
+    Quic::connect(link.address, "localhost", &litequic.cert_pem, quinn::TransportConfig::default()).await
+}
+
+/// A client that will move: it says something now and then. One that only listens is not found again before it has
+/// something to say, because the NAT knows its old port no more.
+async fn connect_to_move(litequic: &Litequic, link: &Link) -> Client {
+    let mut transport = quinn::TransportConfig::default();
+    transport.keep_alive_interval(Some(Duration::from_millis(100)));
+    Client::over(Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await, "localhost").await
+}
+
+async fn download(client: &Client) {
+    let answer = client.get("/bytes/2M").await;
+    assert_eq!(answer.body.len(), SIZE);
+    assert_eq!(digest(&answer.body), digest(&pattern(SIZE)));
+}
+
+async fn upload(client: &Client) {
+    let body = pattern(SIZE);
+    let expected = format!("{SIZE} {}\n", digest(&body));
+    let mut stream = client.open(client.request(Method::POST, "/sink")).await;
+    for chunk in body.chunks(64 * 1024) {
+        within("flow control", stream.send_data(chunk.to_vec().into())).await.unwrap();
+    }
+    within("the upload's end", stream.finish()).await.unwrap();
+    assert_eq!(client::answer(&mut stream).await.text(), expected);
+}
+
+async fn small_requests(client: &Client) {
+    for _ in 0..10 {
+        assert_eq!(client.get("/bytes/17").await.body, pattern(17));
+    }
+}
+
+fn chance(of: impl FnOnce(&mut Way)) -> Way {
+    let mut way = Way { spare: HANDSHAKE, ..Way::default() };
+    of(&mut way);
+    way
+}
+
+/// Transfers both ways with small requests beside them, over a link that is `way` in both directions; `count` is what
+/// it must have done.
+async fn transfer_over(way: Way, count: fn(&Counts) -> u64) {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let link = Link::between(litequic.address, Faults::both(way));
+    let client = connect(&litequic, &link).await;
+    let all = future::join3(download(&client), upload(&client), small_requests(&client));
+    timeout(PATIENCE, all).await.expect("transfers over a bad link");
+    let (up, down) = (count(link.up()), count(link.down()));
+    assert!(up > 0 && down > 0, "{up} faults up, {down} down: {:?}", (link.up(), link.down()));
+    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.connection_errors.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_loss_of_one_percent_changes_nothing_of_what_is_transferred() {
+    transfer_over(chance(|way| way.lose = Which::Chance(0.01)), |counts| counts.lost.load(Relaxed)).await;
+}
+
+#[tokio::test]
+async fn a_loss_of_ten_percent_changes_nothing_of_what_is_transferred() {
+    transfer_over(chance(|way| way.lose = Which::Chance(0.1)), |counts| counts.lost.load(Relaxed)).await;
+}
+
+#[tokio::test]
+async fn reordering_changes_nothing_of_what_is_transferred() {
+    let way = chance(|way| {
+        way.hold = Which::Chance(0.1);
+        way.hold_for = 5;
+    });
+    transfer_over(way, |counts| counts.held.load(Relaxed)).await;
+}
+
+#[tokio::test]
+async fn duplicates_change_nothing_of_what_is_transferred() {
+    transfer_over(chance(|way| way.duplicate = Which::Chance(0.2)), |counts| counts.duplicated.load(Relaxed)).await;
+}
+
+#[tokio::test]
+async fn corruption_changes_nothing_of_what_is_transferred() {
+    transfer_over(chance(|way| way.corrupt = Which::Chance(0.03)), |counts| counts.corrupted.load(Relaxed)).await;
+}
+
+#[tokio::test]
+async fn all_faults_together_on_a_slow_link_change_nothing_of_what_is_transferred() {
+    let way = chance(|way| {
+        way.lose = Which::Chance(0.02);
+        way.duplicate = Which::Chance(0.05);
+        way.corrupt = Which::Chance(0.01);
+        way.hold = Which::Chance(0.05);
+        way.hold_for = 4;
+        way.delay = Duration::from_millis(5);
+        way.rate = Some(4_000_000);
+    });
+    let least = |counts: &Counts| {
+        let all = [&counts.lost, &counts.duplicated, &counts.corrupted, &counts.held];
+        all.map(|counter| counter.load(Relaxed)).into_iter().min().unwrap_or_default()
+    };
+    transfer_over(way, least).await;
+}
+
+/// Downloads, and changes the client's port when half of it has come.
+async fn move_within_a_download(client: &Client, link: &Link) {
+    let mut stream = client.open(client.request(Method::GET, "/bytes/2M")).await;
+    within("the request's end", stream.finish()).await.unwrap();
+    assert_eq!(client::header(&mut stream).await.status(), 200);
+    let mut body = Vec::new();
+    while let Some(mut chunk) = within("the body", stream.recv_data()).await.unwrap() {
+        let before = body.len();
+        body.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
+        if before < SIZE / 2 && body.len() >= SIZE / 2 {
+            link.rebind();
+        }
+    }
+    assert_eq!(digest(&body), digest(&pattern(SIZE)));
+}
+
+/// Uploads, and changes the client's port when half of it has gone.
+async fn move_within_an_upload(client: &Client, link: &Link) {
+    let body = pattern(SIZE);
+    let expected = format!("{SIZE} {}\n", digest(&body));
+    let mut stream = client.open(client.request(Method::POST, "/sink")).await;
+    let mut sent = 0;
+    for chunk in body.chunks(50_000) {
+        within("flow control", stream.send_data(chunk.to_vec().into())).await.unwrap();
+        sent += chunk.len();
+        if sent == SIZE / 2 {
+            link.rebind();
+        }
+    }
+    within("the upload's end", stream.finish()).await.unwrap();
+    assert_eq!(client::answer(&mut stream).await.text(), expected);
+}
+
+#[tokio::test]
+async fn a_client_behind_a_nat_that_forgets_goes_on_within_downloads_and_uploads() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let link = Link::between(litequic.address, Faults::default());
+    let client = connect_to_move(&litequic, &link).await;
+    for _ in 0..2 {
+        timeout(PATIENCE, move_within_a_download(&client, &link)).await.unwrap();
+        timeout(PATIENCE, move_within_an_upload(&client, &link)).await.unwrap();
+    }
+    assert_eq!(link.moves(), 4);
+    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn the_origin_is_told_the_address_to_which_a_client_has_moved() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let link = Link::between(litequic.address, Faults::default());
+    let client = connect_to_move(&litequic, &link).await;
+    let forwarded = async || client.get("/headers").await.text().to_owned();
+    assert!(forwarded().await.contains("x-forwarded-for: 127.0.0.1\n"));
+    link.rebind_to(Ipv4Addr::new(127, 0, 0, 2));
+    // The first request from there may come before the new path is validated.
+    within("the new address", async { while !forwarded().await.contains("x-forwarded-for: 127.0.0.2\n") {} }).await;
+    // Back where it was proved to be before.
+    link.rebind_to(Ipv4Addr::LOCALHOST);
+    within("the old address", async { while !forwarded().await.contains("x-forwarded-for: 127.0.0.1\n") {} }).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_that_a_client_does_not_answer_from_is_not_told_nor_trusted() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.trusted_proxies = vec![Network { address: [127, 0, 0, 2].into(), prefix: 32 }];
+    })
+    .await;
+    let link = Link::between(litequic.address, Faults::default());
+    let client = connect(&litequic, &link).await;
+    // Nothing comes back any more, as to whoever forges a source address; what was sent arrives.
+    link.deafen(true);
+    link.rebind_to(Ipv4Addr::new(127, 0, 0, 2));
+    within("the move", async {
+        while link.moves() == 0 {
+            yield_now().await;
+        }
+    })
+    .await;
+    let request = client.request(Method::GET, "/").header("x-forwarded-for", "192.0.2.1");
+    let mut stream = client.open(request).await;
+    stream.finish().await.unwrap();
+    let head = origin.accept().await.head().await;
+    assert_eq!(head.field("x-forwarded-for"), Some("127.0.0.1"));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_silence_shorter_than_the_idle_timeout_ends_nothing() {
+    let idle = Duration::from_secs(3);
+    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = idle).await;
+    let link = Link::between(litequic.address, Faults::default());
+    let client = connect(&litequic, &link).await;
+    small_requests(&client).await;
+    link.cut(true);
+    sleep(idle / 2).await; // the silence itself
+    link.cut(false);
+    small_requests(&client).await;
+    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_a_dead_link_has_swallowed_is_forgotten_and_its_request_cancelled() {
+    let origin = Script::new().await;
+    let idle = Duration::from_millis(500);
+    let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = idle).await;
+    let link = Link::between(litequic.address, Faults::default());
+    let client = connect(&litequic, &link).await;
+    let mut stream = client.open(client.request(Method::GET, "/")).await;
+    stream.finish().await.unwrap();
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    assert_eq!(litequic.sum(|worker| worker.connections_open.get()), 1);
+    link.cut(true);
+    assert_eq!(peer.rest().await, "");
+    litequic.wait_until("connections_open = 0", |worker| worker.connections_open.get(), |open| open == 0).await;
+    litequic.wait_until("connections_held = 0", |worker| worker.connections_held.get(), |held| held == 0).await;
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+fn these(numbers: &[u64]) -> Which {
+    Which::These(numbers.to_vec())
+}
+
+fn losing(up: &[u64], down: &[u64]) -> Faults {
+    let way = |numbers| Way { lose: these(numbers), ..Way::default() };
+    Faults { up: way(up), down: way(down), seed: 1 }
+}
+
+/// Handshakes and one request, each over a link with faults of its own, at the same time.
+async fn handshakes_over(litequic: &Litequic, table: &[(&str, Faults)]) {
+    future::join_all(table.iter().map(async |(what, faults)| {
+        let link = Link::between(litequic.address, faults.clone());
+        let client = connect(litequic, &link).await;
+        assert_eq!(client.get("/status/204").await.status, 204, "{what}");
+        let befell = |counts: &Counts| {
+            let all = [&counts.lost, &counts.duplicated, &counts.held, &counts.corrupted];
+            all.map(|counter| counter.load(Relaxed)).iter().sum::<u64>()
+        };
+        assert!(befell(link.up()) + befell(link.down()) > 0, "{what}: nothing befell");
+    }))
+    .await;
+    // One each: nothing of a handshake became a second connection.
+    assert_eq!(litequic.sum(|worker| worker.connections.get()), table.len() as u64);
+    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+}
+
+#[tokio::test]
+async fn a_handshake_survives_lost_doubled_and_reordered_flights() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let doubled = Way { duplicate: these(&[0, 1, 2, 3]), ..Way::default() };
+    let reordered = Way { hold: these(&[0, 2]), ..Way::default() };
+    let corrupted = Way { corrupt: these(&[0, 1]), ..Way::default() };
+    let table = [
+        ("the client's first datagram is lost", losing(&[0], &[])),
+        ("the client's first flight is lost", losing(&[0, 1], &[])),
+        ("the server's first datagram is lost", losing(&[], &[0])),
+        ("the server's first flight is lost", losing(&[], &[0, 1, 2])),
+        ("the client's second flight is lost", losing(&[2, 3], &[])),
+        ("both lose their first", losing(&[0], &[0])),
+        ("Initials are doubled", Faults { up: doubled.clone(), ..Faults::default() }),
+        ("everything is doubled", Faults::both(doubled)),
+        ("the server's flight is reordered", Faults { down: reordered.clone(), ..Faults::default() }),
+        ("all flights are reordered", Faults::both(reordered)),
+        ("the first ones are corrupted", Faults::both(corrupted)),
+    ];
+    handshakes_over(&litequic, &table).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_handshake_with_a_retry_survives_losses() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
+    let doubled = Way { duplicate: these(&[0, 1, 2, 3]), ..Way::default() };
+    let table = [
+        ("the client's first datagram is lost", losing(&[0], &[])),
+        ("the Retry is lost", losing(&[], &[0])),
+        ("the Initials with the token are lost", losing(&[2, 3], &[])),
+        ("the server's first flight is lost", losing(&[], &[1, 2, 3])),
+        ("everything is doubled", Faults::both(doubled)),
+    ];
+    handshakes_over(&litequic, &table).await;
+    assert!(litequic.sum(|worker| worker.retries.get()) >= table.len() as u64);
+    litequic.stop().await;
+}
+
+/// Connects with a ClientHello of two datagrams.
+async fn connect_with_a_large_hello(litequic: &Litequic, address: SocketAddr) -> Client {
+    let mut tls = client::tls_config(&litequic.cert_pem);
+    tls.alpn_protocols = (0..60).map(|number| format!("a-protocol-of-many-{number:04}").into_bytes()).collect();
+    tls.alpn_protocols.push(b"h3".to_vec());
+    let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    Client::over(Quic::with_config(address, "localhost", config).await.unwrap(), "localhost").await
+}
+
+#[tokio::test]
+async fn a_client_hello_of_two_datagrams_is_taken_in_either_order_and_with_either_lost() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let up = |way| Faults { up: way, ..Faults::default() };
+    let table = [
+        ("in order", Faults::default()),
+        ("the other way round", up(Way { hold: these(&[0]), ..Way::default() })),
+        ("the first one lost", up(Way { lose: these(&[0]), ..Way::default() })),
+        ("the second one lost", up(Way { lose: these(&[1]), ..Way::default() })),
+        ("both doubled", up(Way { duplicate: these(&[0, 1]), ..Way::default() })),
+    ];
+    future::join_all(table.iter().map(async |(what, faults)| {
+        let link = Link::between(litequic.address, faults.clone());
+        let client = connect_with_a_large_hello(&litequic, link.address).await;
+        assert_eq!(client.get("/status/204").await.status, 204, "{what}");
+    }))
+    .await;
+    assert_eq!(litequic.sum(|worker| worker.connections.get()), table.len() as u64);
+    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_hello_of_two_datagrams_is_taken_after_a_retry() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
+    for hold in [these(&[]), these(&[0]), these(&[2])] {
+        let link = Link::between(litequic.address, Faults { up: Way { hold, ..Way::default() }, ..Faults::default() });
+        let client = connect_with_a_large_hello(&litequic, link.address).await;
+        assert_eq!(client.get("/status/204").await.status, 204);
+    }
+    litequic.stop().await;
+}

@@ -1,0 +1,65 @@
+//! How a client vanishes: its socket goes on, and nothing leaves it any more. Shared with examples/soak.
+
+use quinn::{
+    AsyncUdpSocket, UdpPoller,
+    udp::{RecvMeta, Transmit},
+};
+use std::{
+    io::{self, IoSliceMut},
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+/// A socket whose outgoing datagrams can be made to vanish.
+#[derive(Debug)]
+pub(crate) struct Cable {
+    inner: Arc<dyn AsyncUdpSocket>,
+    cut: Arc<AtomicBool>,
+}
+
+impl Cable {
+    /// Over `inner`; cut while `cut` is true.
+    pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, cut: Arc<AtomicBool>) -> Self {
+        Self { inner, cut }
+    }
+}
+
+impl AsyncUdpSocket for Cable {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.inner).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        if self.cut.load(Ordering::Relaxed) { Ok(()) } else { self.inner.try_send(transmit) }
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.inner.poll_recv(cx, bufs, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.inner.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}

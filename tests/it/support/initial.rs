@@ -1,0 +1,180 @@
+//! Initial packets by hand (RFC 9000 §17.2.2): a client that begins handshakes and completes none, with any connection
+//! IDs, tokens, sizes and addresses. What a valid packet needs of TLS comes from rustls.
+
+use super::{client::tls_config, proxy::Litequic, raw::varint, within};
+use quinn::rustls::{
+    Side,
+    crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+    quic::{ClientConnection, Keys, Version},
+};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+use tokio::{net::UdpSocket, time::Instant};
+
+/// The least that a datagram with an Initial has (RFC 9000 §14.1).
+pub(crate) const FULL: usize = 1200;
+/// A version of which RFC 9000 §15 says that it forces negotiation.
+const NO_VERSION: [u8; 4] = [0x1a, 0x2a, 0x3a, 0x4a];
+const TAG_LEN: usize = 16;
+
+/// A client that sends what a test likes from one port.
+pub(crate) struct Stranger {
+    pub(crate) socket: UdpSocket,
+    server: SocketAddr,
+    /// Its connection ID.
+    pub(crate) id: Vec<u8>,
+    /// A real ClientHello.
+    hello: Vec<u8>,
+    /// Octets of all that came back.
+    pub(crate) received: usize,
+}
+
+/// An Initial to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Initial<'a> {
+    pub(crate) destination: &'a [u8],
+    pub(crate) token: &'a [u8],
+    /// Octets in all, the tag among them.
+    pub(crate) size: usize,
+    pub(crate) number: u32,
+}
+
+/// What a Retry says.
+#[derive(Debug, Clone)]
+pub(crate) struct Retry {
+    /// The ID to which the client is to send from now on.
+    pub(crate) id: Vec<u8>,
+    pub(crate) token: Vec<u8>,
+}
+
+/// A connection ID that nobody has.
+pub(crate) fn fresh_id() -> [u8; 8] {
+    rand::random()
+}
+
+impl<'a> Initial<'a> {
+    /// The first one of a handshake, as large as it has to be.
+    pub(crate) fn to(destination: &'a [u8]) -> Self {
+        Self { destination, token: &[], size: FULL, number: 0 }
+    }
+}
+
+impl Stranger {
+    /// A client of `litequic` at 127.0.0.1.
+    pub(crate) async fn of(litequic: &Litequic) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let id = fresh_id().to_vec();
+        // initial_source_connection_id (RFC 9000 §18.2) and windows to send into.
+        let window = varint(1_000_000);
+        let window = |kind: u8| [&[kind, u8::try_from(window.len()).unwrap()], &window[..]].concat();
+        let parameters = [&[0x0f, 8][..], &id, &window(0x04), &window(0x05), &window(0x06), &window(0x07)].concat();
+        let config = Arc::new(tls_config(&litequic.cert_pem));
+        let name = "localhost".try_into().unwrap();
+        let mut tls = ClientConnection::new(config, Version::V1, name, parameters).unwrap();
+        let mut hello = Vec::new();
+        tls.write_hs(&mut hello);
+        Self { socket, server: litequic.address, id, hello, received: 0 }
+    }
+
+    /// The same client at another port.
+    pub(crate) async fn elsewhere(&self) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self { socket, server: self.server, id: self.id.clone(), hello: self.hello.clone(), received: 0 }
+    }
+
+    /// `initial` with the ClientHello in it, padded and protected.
+    pub(crate) fn packet(&self, initial: &Initial<'_>) -> Vec<u8> {
+        let Initial { destination, token, size, number } = *initial;
+        let id = |id: &[u8]| [&[u8::try_from(id.len()).unwrap()], id].concat();
+        let start =
+            [&[0xc3, 0, 0, 0, 1][..], &id(destination), &id(&self.id), &varint(token.len() as u64), token].concat();
+        let number_at = start.len() + 2;
+        let mut payload = [&[0x06, 0][..], &varint(self.hello.len() as u64), &self.hello].concat();
+        payload.resize(size.saturating_sub(number_at + 4 + TAG_LEN).max(payload.len()), 0);
+        // Two octets, whatever the length (RFC 9000 §16).
+        let length = u16::try_from(4 + payload.len() + TAG_LEN).unwrap() | 0x4000;
+        let header = [&start[..], &length.to_be_bytes(), &number.to_be_bytes()].concat();
+
+        let suite = TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+        let keys = Keys::initial(Version::V1, suite, suite.quic.unwrap(), destination, Side::Client).local;
+        let tag = keys.packet.encrypt_in_place(number.into(), &header, &mut payload).unwrap();
+        let mut packet = [&header, &payload, tag.as_ref()].concat();
+        let (head, sample) = packet.split_at_mut(number_at + 4);
+        let (first, number) = head.split_at_mut(number_at);
+        keys.header.encrypt_in_place(&sample[..keys.header.sample_len()], &mut first[0], number).unwrap();
+        packet
+    }
+
+    pub(crate) async fn send(&self, datagram: &[u8]) {
+        self.socket.send_to(datagram, self.server).await.unwrap();
+    }
+
+    /// The next datagram.
+    pub(crate) async fn receive(&mut self) -> Vec<u8> {
+        within("an answer", self.receive_whenever()).await
+    }
+
+    async fn receive_whenever(&mut self) -> Vec<u8> {
+        let mut buffer = vec![0; 2000];
+        let length = self.socket.recv(&mut buffer).await.unwrap();
+        self.received += length;
+        buffer.truncate(length);
+        buffer
+    }
+
+    /// Counts what comes until `done`.
+    pub(crate) async fn receive_until(&mut self, done: impl Future<Output = ()>) {
+        let mut done = std::pin::pin!(done);
+        loop {
+            tokio::select! {
+                () = &mut done => return,
+                _ = self.receive_whenever() => {}
+            }
+        }
+    }
+
+    /// Asks for a Retry, which must come.
+    pub(crate) async fn retry(&mut self) -> Retry {
+        let id = fresh_id();
+        self.send(&self.packet(&Initial::to(&id))).await;
+        let answer = self.receive().await;
+        assert_eq!(answer[0] & 0xf0, 0xf0, "a Retry");
+        let own = usize::from(answer[5]);
+        let (length, rest) = answer[6 + own..].split_first().unwrap();
+        let (id, token) = rest.split_at(usize::from(*length));
+        Retry { id: id.to_vec(), token: token[..token.len() - TAG_LEN].to_vec() }
+    }
+
+    /// Everything that came until now: litequic has taken every datagram sent before, and answered what it answers. It
+    /// answers a version that it does not know, which marks the place.
+    pub(crate) async fn settled(&mut self) -> Vec<Vec<u8>> {
+        let mut before = Vec::new();
+        // Twice: answers of one turn may leave in any order.
+        for _ in 0..2 {
+            let mark = fresh_id();
+            self.send(&unknown_version(&mark, FULL)).await;
+            let deadline = Instant::now() + super::DEADLINE;
+            loop {
+                let answer = self.receive().await;
+                // The IDs come back exchanged (RFC 9000 §17.2.1).
+                if answer.get(1..5) == Some(&[0; 4]) && answer.windows(mark.len()).any(|id| id == mark) {
+                    self.received -= answer.len();
+                    break;
+                }
+                before.push(answer);
+                assert!(Instant::now() < deadline, "answers do not end");
+            }
+        }
+        before
+    }
+}
+
+/// A long header of a version that nobody has, `size` octets.
+pub(crate) fn unknown_version(source: &[u8], size: usize) -> Vec<u8> {
+    let length = u8::try_from(source.len()).unwrap();
+    let mut datagram = [&[0xc0][..], &NO_VERSION, &[8, 1, 2, 3, 4, 5, 6, 7, 8, length], source].concat();
+    datagram.resize(size.max(datagram.len()), 0);
+    datagram
+}

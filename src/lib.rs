@@ -11,6 +11,7 @@ pub mod app;
 
 pub mod cli;
 pub mod config;
+pub mod datagram;
 pub mod exchange;
 pub mod http3;
 pub mod lifecycle;

@@ -2,12 +2,14 @@
 
 use super::StartError;
 use crate::{
+    config::{Io, LiteQuic},
     exchange::{Client, Handler},
     http3::{self, Front},
     lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
+    net::{Epoll, EpollOptions},
     proxy::{Proxy, Routing},
-    quic::{self, EndpointParts, WorkerIndex},
-    telemetry::Heartbeat,
+    quic::{self, EndpointParts, SocketIo, WorkerIndex},
+    telemetry::{Heartbeat, WorkerMetrics},
     tls::{CertificateResolver, ServerTls},
 };
 use arc_swap::ArcSwap;
@@ -20,7 +22,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    runtime::{Builder, LocalOptions},
+    runtime::{Builder, Handle, LocalOptions},
     select,
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -109,9 +111,10 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         }
     };
     runtime.block_on(async move {
+        let litequic = plan.endpoint.config.load().litequic;
         let mut listening = Vec::new();
         for socket in plan.sockets {
-            match quic::start(socket, plan.index, &plan.endpoint) {
+            match open(socket, &litequic, plan.index, &plan.endpoint) {
                 Ok(endpoint) => listening.push(endpoint),
                 Err(error) => {
                     let _ = started.send(Err(error.to_string()));
@@ -126,6 +129,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             resolver.covers(client.server_name.as_deref(), host) && routing.load().admits(client, host)
         });
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
+        let counters = Arc::clone(&metrics);
         let front = Rc::new(Front::new(config, metrics, covers, quic::client_address, plan.watch.clone()));
         let _ = started.send(Ok(()));
 
@@ -134,10 +138,12 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             endpoints.spawn_local(accept(endpoint, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
         }
         let beat = async {
+            let mut waits = 0;
             loop {
                 plan.heartbeat.tick();
                 panic_if_asked("worker");
                 front.observe();
+                waits = count_waits(waits, &counters);
                 sleep(Heartbeat::INTERVAL).await;
             }
         };
@@ -159,6 +165,32 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             in_order = serve => in_order,
         }
     })
+}
+
+/// Starts an endpoint on `socket`, over the I/O that the configuration names.
+fn open(
+    socket: UdpSocket,
+    litequic: &LiteQuic,
+    worker: WorkerIndex,
+    parts: &EndpointParts<ServerTls>,
+) -> Result<quic::Endpoint, quic::StartError> {
+    let LiteQuic { io, receive_batch, gso, gro } = *litequic;
+    match io {
+        Io::S2nQuic => quic::start(quic::library_io(socket, gso, gro)?, worker, parts),
+        Io::Auto | Io::Epoll => {
+            let local = socket.local_addr()?;
+            let options = EpollOptions { receive_batch, gso, gro };
+            let Epoll { receiver, sender, may_probe_mtu } = Epoll::new(socket, options, Arc::clone(&parts.metrics))?;
+            quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, worker, parts)
+        }
+    }
+}
+
+/// Counts the runtime's waits in epoll_wait(2) since there were `before`; returns how many there are now.
+fn count_waits(before: u64, metrics: &WorkerMetrics) -> u64 {
+    let now = Handle::current().metrics().worker_park_count(0);
+    metrics.syscalls_epoll_wait.add(now.saturating_sub(before));
+    now
 }
 
 /// Accepts the connections of one endpoint until the drain is over.
@@ -271,7 +303,7 @@ mod tests {
         let tasks = Builder::new_current_thread().enable_all().build().unwrap();
         let endpoint = {
             let _entered = tasks.enter();
-            quic::start(socket, WorkerIndex(0), &parts).unwrap()
+            open(socket, &parts.config.load().litequic, WorkerIndex(0), &parts).unwrap()
         };
         let tasks = if dies {
             tasks.shutdown_background();

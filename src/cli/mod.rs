@@ -5,6 +5,7 @@ pub mod demo;
 pub mod exit;
 pub mod get;
 mod panic;
+pub mod probe;
 pub mod run;
 pub mod schema;
 
@@ -34,6 +35,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Make one HTTP/3 request: for health checks and scripts.
     Get(get::Arguments),
+    /// Say what this kernel allows, and what litequic would use of it.
+    Probe(probe::Arguments),
     /// Print the configuration's JSON schema.
     Schema,
 }
@@ -54,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Check { config } => check::run(&config),
         Command::Demo(arguments) => demo::run(arguments),
         Command::Get(arguments) => get::run(arguments),
+        Command::Probe(arguments) => probe::run(arguments),
         Command::Schema => schema::run(),
     }
 }

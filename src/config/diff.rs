@@ -2,15 +2,25 @@
 //! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
 
 use super::{
-    Admin, CertificateFiles, ClientCertificates, Config, Level, Limits, Listen, Log, LogFormat, Network, Origin, Route,
-    Timeouts, Verify, Workers, values::show_size,
+    Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network,
+    Origin, Route, Timeouts, Verify, Workers, values::show_size,
 };
 use std::{fmt, net::SocketAddr, time::Duration};
 
 /// The keys whose change waits for a restart: sockets, threads and token keys are made once, and the log's form is what collectors
 /// have been told.
-pub const NEEDS_RESTART: &[&str] =
-    &["listen.udp", "listen.workers", "listen.secret_file", "admin.listen", "admin.probes", "log.format"];
+pub const NEEDS_RESTART: &[&str] = &[
+    "listen.udp",
+    "listen.workers",
+    "listen.secret_file",
+    "litequic.io",
+    "litequic.receive_batch",
+    "litequic.gso",
+    "litequic.gro",
+    "admin.listen",
+    "admin.probes",
+    "log.format",
+];
 
 /// One change. Its `Display` is one line: `KEY: OLD → NEW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +57,7 @@ impl Config {
             origins,
             limits,
             timeouts,
+            litequic,
             admin,
             log,
             trusted_proxies,
@@ -68,6 +79,7 @@ impl Config {
         changes.list("routes", routes, &next.routes, Changes::route);
         changes.limits(limits, &next.limits);
         changes.timeouts(timeouts, &next.timeouts);
+        changes.litequic(litequic, &next.litequic);
         changes.admin(admin, &next.admin);
         changes.log(log, &next.log);
         changes.0
@@ -77,6 +89,7 @@ impl Config {
     pub fn follow(&self, next: Self) -> Self {
         Self {
             listen: self.listen.clone(),
+            litequic: self.litequic,
             admin: Admin { listen: self.admin.listen, probes: self.admin.probes, ..next.admin },
             log: Log { format: self.log.format, ..next.log },
             ..next
@@ -204,6 +217,15 @@ impl Changes {
             queue: time,
             drain_grace: time,
             drain: time,
+        });
+    }
+
+    fn litequic(&mut self, old: &LiteQuic, new: &LiteQuic) {
+        compare!(self, "litequic", LiteQuic, old, new, {
+            io: |io: &Io| io.name().into(),
+            receive_batch: u16::to_string,
+            gso: bool::to_string,
+            gro: bool::to_string,
         });
     }
 
@@ -365,6 +387,17 @@ mod tests {
             ),
             (
                 |config| {
+                    config.litequic = LiteQuic { io: Io::S2nQuic, receive_batch: 7, gso: false, gro: false };
+                },
+                &[
+                    "litequic.io: auto → s2n-quic (needs a restart)",
+                    "litequic.receive_batch: 128 → 7 (needs a restart)",
+                    "litequic.gso: true → false (needs a restart)",
+                    "litequic.gro: true → false (needs a restart)",
+                ],
+            ),
+            (
+                |config| {
                     config.admin.listen = Some(([127, 0, 0, 1], 9443).into());
                     config.admin.ready_needs_origin = true;
                 },
@@ -389,11 +422,12 @@ mod tests {
         new.admin = Admin { probes: Some(([0, 0, 0, 0], 9444).into()), ready_needs_origin: true, listen: None };
         new.log = Log { level: Level::Warn, format: LogFormat::Human };
         new.limits.max_streams = 1;
+        new.litequic.gso = false;
         let running = config().follow(new.clone());
         let left = running.changes(&new);
         assert!(left.iter().all(Change::needs_restart));
         let keys: Vec<&str> = left.iter().map(|change| change.key.as_str()).collect();
-        assert_eq!(keys, ["listen.workers", "admin.probes", "log.format"]);
+        assert_eq!(keys, ["listen.workers", "litequic.gso", "admin.probes", "log.format"]);
     }
 
     #[test]

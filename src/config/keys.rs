@@ -2,8 +2,8 @@
 //! and the search for a misspelt key know what is read here, so no key is listed twice. Long because it is the list.
 
 use super::{
-    Admin, CertificateFiles, ClientCertificates, Config, Level, Limits, Listen, Log, LogFormat, Origin, OriginAddress,
-    Route, Timeouts, Verify, Workers,
+    Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Origin,
+    OriginAddress, Route, Timeouts, Verify, Workers,
     fault::{nearest, quote},
     names::{address, authority, host_pattern, network, origin_address, path, path_prefix},
     section::Section,
@@ -35,6 +35,7 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 /// Less would ask a name server without pause.
 const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
+const RECEIVE_BATCH: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u64;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Each is compared with a peer's address, one after the other.
 const MAX_NETWORKS: usize = 256;
@@ -104,6 +105,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
 
     let limits = root.table("limits", "What a client may do at most.", limits);
     let timeouts = root.table("timeouts", "How long litequic waits.", timeouts);
+    let litequic = root.table("litequic", "How datagrams are received and sent.", litequic);
     let admin = root.table("admin", "Where the operator reaches litequic.", admin);
     let log = root.table("log", "What is logged and how.", log);
     let trusted_proxies = root.list(
@@ -121,6 +123,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
         origins: origins.into_iter().map(|(name, origin)| Some((name, origin?))).collect::<Option<_>>()?,
         limits,
         timeouts,
+        litequic,
         admin,
         log,
         trusted_proxies: trusted_proxies.unwrap_or_default().into_iter().map(|(_, network)| network).collect(),
@@ -476,6 +479,36 @@ fn timeouts(section: &mut Section<'_>) -> Timeouts {
         queue,
         drain_grace,
         drain,
+    }
+}
+
+fn litequic(section: &mut Section<'_>) -> LiteQuic {
+    let defaults = LiteQuic::default();
+    LiteQuic {
+        io: section.value(
+            "io",
+            one_of(Io::NAMES),
+            defaults.io,
+            "Who moves datagrams: auto is epoll, litequic's own; s2n-quic is the library's, to compare with.",
+        ),
+        receive_batch: section.value(
+            "receive_batch",
+            number(RECEIVE_BATCH),
+            defaults.receive_batch,
+            "Messages received at once, at most; of epoll alone.",
+        ),
+        gso: section.value(
+            "gso",
+            boolean(),
+            defaults.gso,
+            "Whether messages may hold several datagrams on the way out.",
+        ),
+        gro: section.value(
+            "gro",
+            boolean(),
+            defaults.gro,
+            "Whether messages may hold several datagrams on the way in.",
+        ),
     }
 }
 

@@ -13,6 +13,7 @@ mod origin;
 mod section;
 mod source;
 mod timeouts;
+mod transport;
 mod values;
 
 pub use diff::{Change, NEEDS_RESTART};
@@ -21,6 +22,7 @@ pub use file::{load, parse, schema};
 pub use limits::Limits;
 pub use origin::{Origin, OriginAddress, OriginAddressError};
 pub use timeouts::Timeouts;
+pub use transport::{Io, LiteQuic};
 
 use arc_swap::ArcSwap;
 use std::{
@@ -51,6 +53,8 @@ pub struct Config {
     pub limits: Limits,
     /// How long litequic waits.
     pub timeouts: Timeouts,
+    /// How datagrams are received and sent.
+    pub litequic: LiteQuic,
     /// Where the operator reaches litequic.
     pub admin: Admin,
     /// What is logged and how.
@@ -79,6 +83,7 @@ impl Config {
             origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            litequic: LiteQuic::default(),
             admin: Admin::default(),
             log: Log::default(),
             trusted_proxies: Vec::new(),

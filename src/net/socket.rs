@@ -1,7 +1,7 @@
 //! The workers' UDP sockets: one each, all on the same address.
 
 use super::{Steering, sys};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
@@ -10,9 +10,9 @@ use std::{
 
 /// Octets of received datagrams that the kernel keeps for a worker: 2 Gbit/s for 8 ms, in which the worker does
 /// something else. The kernel counts its own overhead too, about as much again.
-const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
+pub(super) const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
 /// Octets of datagrams on their way out: a few GSO trains of a fast connection.
-const SEND_BUFFER: usize = 2 * 1024 * 1024;
+pub(super) const SEND_BUFFER: usize = 2 * 1024 * 1024;
 
 /// Why a listen address cannot be had. The operator's to mend.
 #[derive(Debug, thiserror::Error)]
@@ -98,12 +98,7 @@ fn bind_member(address: SocketAddr) -> io::Result<UdpSocket> {
 fn size_buffers(socket: &Socket) -> io::Result<()> {
     static SAID: AtomicBool = AtomicBool::new(false);
 
-    let socket = SockRef::from(socket);
-    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-    socket.set_send_buffer_size(SEND_BUFFER)?;
-    // The kernel doubles what it is asked for, to have room for its own overhead (socket(7), SO_RCVBUF).
-    let receive = socket.recv_buffer_size()? / 2;
-    let send = socket.send_buffer_size()? / 2;
+    let (receive, send) = buffers(socket)?;
     if (receive < RECEIVE_BUFFER || send < SEND_BUFFER) && !SAID.swap(true, Relaxed) {
         tracing::warn!(
             receive,
@@ -114,6 +109,14 @@ fn size_buffers(socket: &Socket) -> io::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Asks for the buffers; returns the octets that the kernel gave to receive and to send.
+pub(super) fn buffers(socket: &Socket) -> io::Result<(usize, usize)> {
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    // The kernel doubles what it is asked for, to have room for its own overhead (socket(7), SO_RCVBUF).
+    Ok((socket.recv_buffer_size()? / 2, socket.send_buffer_size()? / 2))
 }
 
 #[cfg(test)]

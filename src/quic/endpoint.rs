@@ -7,6 +7,7 @@ use super::{
     client_address::Addresses,
     close::Alerts,
     connection_id::{self, Layout},
+    io::MAX_MTU,
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
     receive_budget::Grants,
@@ -29,12 +30,10 @@ use std::{net::UdpSocket, sync::Arc};
 const MAX_UNI_STREAMS: u64 = 16;
 /// Octets a one-way stream: SETTINGS and PRIORITY_UPDATE are small.
 const UNI_STREAM_WINDOW: u64 = 64 * 1024;
-/// Octets of an IP packet: Ethernet's. Loopback's 65,536 would make measurements lie.
-const MAX_MTU: u16 = 1500;
-/// Octets that received datagrams wait in: 32 messages of 64 KiB, as the kernel's GRO fills them. s2n-quic's default of
-/// 8 MiB is a small container's memory once there are several workers; this still is 15 full datagrams a message.
+/// Octets that received datagrams wait in with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
+/// s2n-quic's default of 8 MiB is a small container's memory once there are several workers.
 const RECEIVE_QUEUE: usize = 32 * 65_535;
-/// Octets that datagrams to send wait in: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
+/// Octets that datagrams to send wait in with it: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
 const SEND_QUEUE: usize = 16 * 10 * MAX_MTU as usize;
 
 /// What an endpoint is made of, beside its socket. Cheap to clone: one for each endpoint of a worker.
@@ -79,23 +78,35 @@ pub struct Endpoint {
     pub windows: Windows,
 }
 
-/// Starts `worker`'s endpoint on `socket`. To be called on the worker's thread, inside its runtime, on which s2n-quic
-/// spawns its tasks. They end after the [`Server`] is dropped and its last connection has closed.
+/// s2n-quic's own I/O on `socket`: four tasks with queues between them. What litequic's own is measured by.
+///
+/// # Errors
+///
+/// [`StartError::Socket`].
+pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::Provider, StartError> {
+    let io = io::tokio::Builder::default()
+        .with_rx_socket(socket)?
+        .with_max_mtu(MAX_MTU)?
+        .with_gso(gso)?
+        .with_gro(gro)?
+        .with_internal_recv_buffer_size(RECEIVE_QUEUE)?
+        .with_internal_send_buffer_size(SEND_QUEUE)?
+        .build()?;
+    Ok(io)
+}
+
+/// Starts `worker`'s endpoint on the socket behind `io`: [`library_io`] or a [`super::SocketIo`]. To be called on the
+/// worker's thread, inside its runtime, on which the endpoint's tasks are spawned. They end after the [`Server`] is
+/// dropped and its last connection has closed.
 ///
 /// # Errors
 ///
 /// [`StartError`]: the operator's to mend, or ours.
 pub fn start<T: tls::Provider + Clone>(
-    socket: UdpSocket,
+    io: impl io::Provider,
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
 ) -> Result<Endpoint, StartError> {
-    let io = io::tokio::Builder::default()
-        .with_rx_socket(socket)?
-        .with_max_mtu(MAX_MTU)?
-        .with_internal_recv_buffer_size(RECEIVE_QUEUE)?
-        .with_internal_send_buffer_size(SEND_QUEUE)?
-        .build()?;
     let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
     let windows = Windows::new(&parts.config.load().limits);
@@ -271,7 +282,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        let mut server = start(socket, WorkerIndex(worker), parts).unwrap().server;
+        let mut server = start(library_io(socket, true, true).unwrap(), WorkerIndex(worker), parts).unwrap().server;
         tokio::spawn(async move {
             while let Some(mut connection) = server.accept().await {
                 tokio::spawn(async move {

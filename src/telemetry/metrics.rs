@@ -138,4 +138,29 @@ metrics! {
     Counter origin_requests = "origin_requests" "Requests sent to origins, retries included.";
     Counter origin_retries = "origin_retries" "Requests sent again on another connection.";
     Counter origin_errors = "origin_errors" "Responses that an origin broke off or garbled.";
+
+    // Sockets
+    Counter datagrams_received = "datagrams_received" "Datagrams received.";
+    Counter datagram_bytes_received = "datagram_bytes_received" "Bytes of datagrams received, without IP and UDP headers.";
+    Counter receive_messages = "receive_messages" "Messages received; one holds several datagrams with UDP GRO.";
+    Counter receive_batches = "receive_batches" "Batches in which messages were received.";
+    Counter datagrams_sent = "datagrams_sent" "Datagrams sent.";
+    Counter datagram_bytes_sent = "datagram_bytes_sent" "Bytes of datagrams sent, without IP and UDP headers.";
+    Counter send_messages = "send_messages" "Messages sent; one holds several datagrams with UDP GSO.";
+    Counter gso_messages = "gso_messages" "Messages sent that held several datagrams.";
+    Counter gso_segments = "gso_segments" "Datagrams sent in such messages.";
+    Counter syscalls_recvmmsg = "io_syscalls" [call = "recvmmsg"] "System calls for datagrams, and waits for anything at all.";
+    Counter syscalls_sendmmsg = "io_syscalls" [call = "sendmmsg"] "System calls for datagrams, and waits for anything at all.";
+    Counter syscalls_epoll_wait = "io_syscalls" [call = "epoll_wait"] "System calls for datagrams, and waits for anything at all.";
+    Counter send_blocked_buffer = "send_blocked" [by = "buffer"] "Times datagrams had to wait before the kernel took them.";
+    Counter send_blocked_below = "send_blocked" [by = "queue"] "Times datagrams had to wait before the kernel took them.";
+    Counter datagrams_dropped_truncated = "datagrams_dropped" [reason = "truncated"] "Datagrams that could not be received or sent.";
+    Counter datagrams_dropped_too_large = "datagrams_dropped" [reason = "too_large"] "Datagrams that could not be received or sent.";
+    Counter datagrams_dropped_refused = "datagrams_dropped" [reason = "refused"] "Datagrams that could not be received or sent.";
+    Counter io_degraded_gso_missing = "io_degraded" [feature = "gso", reason = "missing"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_gso_eio = "io_degraded" [feature = "gso", reason = "EIO"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_gso_einval = "io_degraded" [feature = "gso", reason = "EINVAL"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_gro = "io_degraded" [feature = "gro", reason = "missing"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_ecn = "io_degraded" [feature = "ecn", reason = "missing"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_pktinfo = "io_degraded" [feature = "pktinfo", reason = "missing"] "Sockets that do without a feature that was asked for.";
 }

@@ -1,6 +1,9 @@
 //! The command line from outside: what each command prints, and with which code it exits.
 
-use crate::support::process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic};
+use crate::support::{
+    io_key,
+    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic},
+};
 use litequic::tls::{SelfSigned, self_signed};
 use serde_json::Value as Json;
 use std::{
@@ -85,7 +88,7 @@ fn help_and_version_go_to_standard_output() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), concat!("litequic ", env!("CARGO_PKG_VERSION"), "\n")));
     let ended = litequic(["--help"]);
     assert_eq!(ended.code, Some(0));
-    for command in ["run", "check", "demo", "get", "schema"] {
+    for command in ["run", "check", "demo", "get", "probe", "schema"] {
         assert!(ended.stdout.contains(&format!("\n  {command} ")), "{command}: {}", ended.stdout);
     }
 }
@@ -191,8 +194,9 @@ fn run_serves_by_a_file() {
     let (udp, probes) = (free_udp_port(), free_tcp_port());
     let file = path(&directory, "litequic.toml");
     let text = format!(
-        "[listen]\nudp = \"127.0.0.1:{udp}\"\nworkers = 2\n[origin]\nurl = \"http://127.0.0.1:{probes}\"\n\
-         [admin]\nprobes = \"127.0.0.1:{probes}\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n"
+        "{}[listen]\nudp = \"127.0.0.1:{udp}\"\nworkers = 2\n[origin]\nurl = \"http://127.0.0.1:{probes}\"\n\
+         [admin]\nprobes = \"127.0.0.1:{probes}\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+        io_key()
     );
     fs::write(&file, text).unwrap();
     let process = Process::start(["run", "--config", &file]);

@@ -3,6 +3,7 @@
 
 use crate::support::{
     client::{self, Client, Quic},
+    io_key,
     origin::{self, Script},
     process::{Process, free_tcp_port, free_udp_port},
     proxy::Litequic,
@@ -386,8 +387,9 @@ async fn the_process_ends_with_0_after_post_drain() {
     let made = tls::self_signed(["localhost"]).unwrap();
     let (udp, admin) = (free_udp_port(), free_tcp_port());
     let text = format!(
-        "[listen]\nudp = \"127.0.0.1:{udp}\"\nworkers = 2\n[origin]\nurl = \"http://{}\"\n\
+        "{}[listen]\nudp = \"127.0.0.1:{udp}\"\nworkers = 2\n[origin]\nurl = \"http://{}\"\n\
          [admin]\nlisten = \"127.0.0.1:{admin}\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+        io_key(),
         origin::demo().await
     );
     let config = directory.path().join("litequic.toml");

@@ -14,6 +14,7 @@ mod failures;
 mod faults;
 mod floods;
 mod initial_flood;
+mod io;
 mod layering;
 mod limits;
 mod link;

@@ -5,6 +5,7 @@ use crate::{
     drain::ask,
     support::{
         client::{self, Client, Quic},
+        io_key,
         origin::{self, Always},
         process::{Process, free_tcp_port, free_udp_port},
         within,
@@ -90,9 +91,10 @@ impl Setup {
     /// The configuration, with `more` at its top.
     fn text(&self, origin: SocketAddr, more: &str) -> String {
         let (udp, admin) = (self.udp, self.admin);
+        let io = io_key();
         let workers = if more.contains("listen.workers") { "" } else { "listen.workers = 1\n" };
         format!(
-            "{more}\n{workers}listen.udp = \"{udp}\"\nadmin.listen = \"{admin}\"\norigin.url = \"http://{origin}\"\n\
+            "{more}\n{io}{workers}listen.udp = \"{udp}\"\nadmin.listen = \"{admin}\"\norigin.url = \"http://{origin}\"\n\
              [[certificates]]\ncert = \"tls/tls.crt\"\nkey = \"tls/tls.key\"\n"
         )
     }

@@ -1,6 +1,16 @@
 //! The system calls that neither std nor socket2 have: all unsafe code of the crate. Each function is safe to call.
 #![expect(unsafe_code, reason = "system calls; this is the one place for them")]
 
+mod address;
+mod control;
+mod mmsg;
+mod option;
+mod readiness;
+
+pub(super) use mmsg::{Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch};
+pub(super) use option::Number;
+pub(super) use readiness::register;
+
 use libc::{c_int, c_void, rusage, sock_filter, sock_fprog, socklen_t, timeval};
 use std::{
     io,

@@ -75,6 +75,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),
         limits: config::Limits::default(),
         timeouts: Timeouts::default(),
+        litequic: config::LiteQuic::default(),
         admin: config::Admin::default(),
         log: config::Log { level: config::Level::Info, format: config::LogFormat::Auto },
         trusted_proxies: Vec::new(),

@@ -15,11 +15,24 @@ pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod stuffed;
 
-use std::time::Duration;
+use litequic::config::{Io, LiteQuic};
+use std::{env, time::Duration};
 use tokio::time::timeout;
 
 /// Longer than anything that a test waits for.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// What `LITEQUIC_TEST_IO` asks for: the `litequic.io` of every litequic that a test starts.
+pub(crate) fn io() -> Io {
+    let Ok(asked) = env::var("LITEQUIC_TEST_IO") else { return LiteQuic::default().io };
+    let known = Io::NAMES.iter().find(|(name, _)| *name == asked);
+    known.unwrap_or_else(|| panic!("LITEQUIC_TEST_IO={asked} is none of {:?}", Io::NAMES)).1
+}
+
+/// The same, for a configuration's text.
+pub(crate) fn io_key() -> String {
+    format!("litequic.io = \"{}\"\n", io().name())
+}
 
 /// Waits for `event`; fails with `what` if it does not come.
 pub(crate) async fn within<T>(what: &str, event: impl Future<Output = T>) -> T {

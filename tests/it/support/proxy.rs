@@ -3,7 +3,7 @@
 use super::{DEADLINE, within};
 use litequic::{
     app::{self, Options, WorkerDied},
-    config::{Config, OriginAddress, Workers},
+    config::{Config, Io, OriginAddress, Workers},
     lifecycle::{Lifecycle, Phase},
     telemetry::{Metrics, WorkerMetrics},
     tls::{self, CertificateStore},
@@ -49,16 +49,20 @@ impl Litequic {
         Self::with_config(&config).await
     }
 
-    /// Starts it with exactly `config`, but for the certificate.
+    /// Starts it with exactly `config`, but for the certificate, and for `litequic.io` where that is `Auto`.
     pub(crate) async fn with_config(config: &Config) -> Self {
         let certificate = tls::self_signed(NAMES).unwrap();
         let store = CertificateStore::new(certificate.certificate().unwrap(), []);
         Self::with_certificates(config, store, certificate.cert_pem).await
     }
 
-    /// Starts it with exactly `config` and `store`, of which clients should trust `cert_pem`.
+    /// Starts it with `config`, in the same way, and `store`, of which clients should trust `cert_pem`.
     pub(crate) async fn with_certificates(config: &Config, store: CertificateStore, cert_pem: String) -> Self {
-        let running = app::start(config, store, Options::default(), |proxy| proxy).await.unwrap();
+        let mut config = config.clone();
+        if config.litequic.io == Io::Auto {
+            config.litequic.io = super::io();
+        }
+        let running = app::start(&config, store, Options::default(), |proxy| proxy).await.unwrap();
         Self {
             address: running.addresses[0],
             addresses: running.addresses.clone(),

@@ -1,0 +1,118 @@
+//! `litequic probe`: says what this kernel allows, and what litequic would use of it.
+
+use super::exit::fail_config;
+use crate::{
+    config::{self, Config, Io, LiteQuic},
+    net::{self, Family, Feature, Finding},
+};
+use clap::Args;
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+/// What `litequic probe` is told.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The configuration whose `[litequic]` counts; without it, the defaults do.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Prints a line for each finding, and one for what would be used. Succeeds whatever the kernel lacks: litequic runs
+/// without.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let litequic = match arguments.config.as_deref().map(config::load) {
+        None => LiteQuic::default(),
+        Some(Ok(Config { litequic, .. })) => litequic,
+        Some(Err(faults)) => return fail_config(&faults),
+    };
+    match io::stdout().write_all(report(&net::probe(), litequic).as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn report(findings: &[Finding], litequic: LiteQuic) -> String {
+    let mut text = String::new();
+    for Finding { feature, family, outcome } in findings {
+        let family = match family {
+            Some(Family::V4) => ", IPv4",
+            Some(Family::V6) => ", IPv6",
+            None => "",
+        };
+        let name = format!("{}{family}", feature.name());
+        // Writing to a String cannot fail.
+        let _ = match outcome {
+            Ok(how) => writeln!(text, "{name:32} {how}"),
+            Err(why) => writeln!(text, "{name:32} no: {why}"),
+        };
+    }
+    text + "\nlitequic would use: " + &used(findings, litequic) + "\n"
+}
+
+/// What is used: asked for, and there over some family.
+fn used(findings: &[Finding], LiteQuic { io, receive_batch, gso, gro }: LiteQuic) -> String {
+    let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
+    let segments = match io {
+        Io::Auto | Io::Epoll => "64 segments",
+        Io::S2nQuic => "10 segments",
+    };
+    let say = |asked: bool, feature, yes: String, no: &str| match (asked, works(feature)) {
+        (true, true) => yes,
+        (true, false) => no.to_owned(),
+        (false, _) => format!("{no} (switched off)"),
+    };
+    let io = match io {
+        Io::Auto | Io::Epoll => format!("epoll, batches of {receive_batch}"),
+        Io::S2nQuic => "s2n-quic's own I/O".into(),
+    };
+    let gso = say(gso, Feature::Gso, format!("GSO of up to {segments}"), "no GSO");
+    let gro = say(gro, Feature::Gro, "GRO".into(), "no GRO");
+    let ecn = say(true, Feature::Ecn, "ECN".into(), "no ECN");
+    [io, gso, gro, ecn].join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(feature: Feature, outcome: Result<&str, &str>) -> Finding {
+        Finding { feature, family: Some(Family::V4), outcome: outcome.map(Into::into).map_err(Into::into) }
+    }
+
+    #[test]
+    fn what_would_be_used_follows_from_the_kernel_and_the_configuration() {
+        let all = [Feature::Gso, Feature::Gro, Feature::Ecn].map(|feature| found(feature, Ok("yes")));
+        let none = [found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Gro, Err("ENOPROTOOPT"))];
+        let defaults = LiteQuic::default();
+        let table = [
+            (&all[..], defaults, "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN"),
+            (&none[..], defaults, "epoll, batches of 128, no GSO, no GRO, no ECN"),
+            (
+                &all[..],
+                LiteQuic { io: Io::S2nQuic, gso: true, gro: false, ..defaults },
+                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN",
+            ),
+            (
+                &all[..],
+                LiteQuic { gso: false, receive_batch: 7, ..defaults },
+                "epoll, batches of 7, no GSO (switched off), GRO, ECN",
+            ),
+        ];
+        for (findings, litequic, expected) in table {
+            assert_eq!(used(findings, litequic), expected);
+        }
+    }
+
+    #[test]
+    fn each_finding_is_a_line_with_its_reason() {
+        let text =
+            report(&[found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Ecn, Ok("yes"))], LiteQuic::default());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "GSO (UDP_SEGMENT), IPv4          no: ENOPROTOOPT");
+        assert_eq!(lines[1], "ECN, IPv4                        yes");
+    }
+}

@@ -1,0 +1,53 @@
+//! `[litequic]`: the transport. Every key works by itself, so that what each brings can be measured.
+
+/// `[litequic]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiteQuic {
+    /// Who moves datagrams between sockets and QUIC.
+    pub io: Io,
+    /// Messages that litequic's own I/O receives at once, at most.
+    pub receive_batch: u16,
+    /// Whether a message may hold several datagrams on its way out (UDP_SEGMENT).
+    pub gso: bool,
+    /// Whether a message may hold several datagrams on its way in (UDP_GRO).
+    pub gro: bool,
+}
+
+impl LiteQuic {
+    /// What a busy worker finds waiting, and a call's fixed cost is nothing beside. Each holds 64 KiB with GRO.
+    pub const RECEIVE_BATCH: u16 = 128;
+    /// What the kernel takes in one call (UIO_MAXIOV in recvmmsg(2)).
+    pub const MAX_RECEIVE_BATCH: u16 = 1024;
+}
+
+impl Default for LiteQuic {
+    /// All that saves CPU time.
+    fn default() -> Self {
+        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true }
+    }
+}
+
+/// `io`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Io {
+    /// The best that the kernel has: [`Io::Epoll`].
+    Auto,
+    /// litequic's own, over epoll.
+    Epoll,
+    /// That of the QUIC library: what litequic's own is measured by.
+    S2nQuic,
+}
+
+impl Io {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("epoll", Self::Epoll), ("s2n-quic", Self::S2nQuic)];
+
+    /// Its name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Epoll => "epoll",
+            Self::S2nQuic => "s2n-quic",
+        }
+    }
+}

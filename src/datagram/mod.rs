@@ -1,0 +1,54 @@
+//! What sockets and QUIC agree on: datagrams come and go in batches. `net` has the backends, `quic` hands their batches
+//! to s2n-quic, and neither knows the other.
+//!
+//! A path's addresses are plain: IPv4 is IPv4, also on a socket that takes both families.
+
+mod outgoing;
+
+pub use outgoing::{Message, Outgoing};
+
+use s2n_quic_core::inet::datagram::Header;
+use std::{
+    io,
+    task::{Context, Poll},
+};
+
+/// Segments of a message at most: what every kernel with UDP_SEGMENT takes (UDP_MAX_SEGMENTS in linux/udp.h; some take
+/// more).
+pub const MAX_SEGMENTS: usize = 64;
+/// Octets of a message at most: an IPv4 packet less its header and UDP's. IPv6 would take 20 more.
+pub const MAX_MESSAGE: usize = 65_507;
+
+/// A received datagram's path and ECN codepoint.
+pub type Received = Header<s2n_quic_core::path::Tuple>;
+
+/// The receiving half of a socket.
+pub trait Receive: Send + 'static {
+    /// Waits for datagrams and takes a batch of them, in place of the last one. Returns how many there are, at least one.
+    ///
+    /// # Errors
+    ///
+    /// The socket receives no more.
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+    /// The datagram `index` of the batch, counted from 0 in the order of arrival. They may be asked for in any order.
+    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])>;
+}
+
+/// The sending half of a socket.
+pub trait Transmit: Send + 'static {
+    /// How many datagrams a message may hold now. It may sink to 1 while the socket is in use.
+    fn max_segments(&self) -> usize;
+
+    /// Sends what `outgoing` holds. What stays in it could not leave yet: nothing is to be added before
+    /// [`Transmit::poll_writable`] has said that the socket takes more. A datagram that can never be sent is lost, as on
+    /// the network, and keeps no other back.
+    fn transmit(&mut self, outgoing: &mut Outgoing);
+
+    /// Waits until a socket that did not take everything takes more.
+    ///
+    /// # Errors
+    ///
+    /// The socket sends no more.
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}

@@ -1,0 +1,338 @@
+//! Datagrams on their way out, back to back in one buffer: those of one path and size are one message, which the kernel
+//! cuts up (UDP_SEGMENT in udp(7)). Pure: a backend sends what gathers here.
+
+use super::{MAX_MESSAGE, MAX_SEGMENTS};
+use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
+use std::ops::Range;
+
+/// Octets that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
+/// cache: four cost more, and one made two calls of many small batches.
+const BUFFER: usize = 2 * MAX_MESSAGE;
+/// Messages that gather before they are sent: small answers to many connections.
+const MAX_MESSAGES: usize = 64;
+
+/// One message to one path: `count` datagrams of `segment` octets, the last of which may be shorter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Message {
+    /// From where to where.
+    pub path: Tuple,
+    /// The ECN codepoint of each datagram.
+    pub ecn: Ecn,
+    /// Octets of a datagram.
+    pub segment: usize,
+    /// Datagrams.
+    pub count: usize,
+    /// Octets in all.
+    pub len: usize,
+    start: usize,
+}
+
+impl Message {
+    /// Its datagrams, each a message of its own.
+    fn singles(self) -> impl Iterator<Item = Self> {
+        let end = self.start + self.len;
+        (0..self.count).map(move |n| {
+            let start = self.start + n * self.segment;
+            let len = self.segment.min(end - start);
+            Self { segment: len, count: 1, len, start, ..self }
+        })
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
+}
+
+/// Messages that wait to be sent, in order.
+#[derive(Debug)]
+pub struct Outgoing {
+    buffer: Box<[u8]>,
+    end: usize,
+    messages: Vec<Message>,
+    /// Whether the last message takes more datagrams.
+    open: bool,
+    max_datagram: usize,
+    max_segments: usize,
+}
+
+impl Outgoing {
+    /// For datagrams of at most `max_datagram` octets.
+    pub fn new(max_datagram: usize) -> Self {
+        Self {
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            end: 0,
+            messages: Vec::with_capacity(MAX_MESSAGES),
+            open: false,
+            max_datagram: max_datagram.min(MAX_MESSAGE),
+            max_segments: MAX_SEGMENTS,
+        }
+    }
+
+    /// Lets messages hold `max` datagrams, [`MAX_SEGMENTS`] at most.
+    pub fn limit_segments(&mut self, max: usize) {
+        self.max_segments = max.clamp(1, MAX_SEGMENTS);
+    }
+
+    /// What waits.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The octets of one of [`Outgoing::messages`].
+    pub fn payload(&self, message: &Message) -> &[u8] {
+        self.buffer.get(message.range()).unwrap_or_default()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Whether it is time to send: a further message would have no room for all its datagrams.
+    pub fn is_full(&self) -> bool {
+        let longest = MAX_MESSAGE.min(self.max_segments * self.max_datagram);
+        self.messages.len() >= MAX_MESSAGES || self.buffer.len() - self.end < longest
+    }
+
+    /// The last message, if another datagram may join it.
+    pub fn open(&self) -> Option<&Message> {
+        self.messages.last().filter(|_| self.open)
+    }
+
+    /// No further datagram joins the last message.
+    pub fn close(&mut self) {
+        self.open = false;
+    }
+
+    /// Has `write` write one more datagram of the open message's path; it is given room for a segment and returns the
+    /// length. One that is shorter is the message's last. Nothing changes when `write` fails or writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`.
+    pub fn join<E>(&mut self, write: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
+        let Some(last) = self.messages.last_mut().filter(|_| self.open) else { return Ok(0) };
+        let segment = last.segment;
+        let room = self.buffer.get_mut(self.end..self.end + segment).unwrap_or_default();
+        let len = write(room)?.min(segment);
+        if len > 0 {
+            last.len += len;
+            last.count += 1;
+            self.end += len;
+        }
+        self.open = len == segment && self.may_grow();
+        Ok(len)
+    }
+
+    /// Has `write` write a datagram that begins a message; it is given the room there is for one and returns the length.
+    /// Further datagrams may join it if `joinable`. Nothing changes when `write` fails or writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`.
+    pub fn begin<E>(
+        &mut self,
+        path: Tuple,
+        ecn: Ecn,
+        joinable: bool,
+        write: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let start = self.end;
+        let room = self.buffer.get_mut(start..start + self.max_datagram).unwrap_or_default();
+        let len = write(room)?.min(self.max_datagram);
+        if len > 0 {
+            self.messages.push(Message { path, ecn, segment: len, count: 1, len, start });
+            self.end += len;
+        }
+        self.open = len > 0 && joinable && self.may_grow();
+        Ok(len)
+    }
+
+    /// Whether the last message and the buffer have room for one more segment.
+    fn may_grow(&self) -> bool {
+        self.messages.last().is_some_and(|last| {
+            last.count < self.max_segments
+                && last.len + last.segment <= MAX_MESSAGE
+                && self.end + last.segment <= self.buffer.len()
+        })
+    }
+
+    /// The first `count` messages have left, or never will.
+    pub fn remove(&mut self, count: usize) {
+        self.messages.drain(..count.min(self.messages.len()));
+        if self.messages.is_empty() {
+            self.end = 0;
+            self.open = false;
+        }
+    }
+
+    /// Takes the first `count` messages apart: each of their datagrams becomes a message of its own.
+    pub fn split(&mut self, count: usize) {
+        let count = count.min(self.messages.len());
+        let singles: Vec<Message> = self.messages.drain(..count).flat_map(Message::singles).collect();
+        self.messages.splice(..0, singles);
+        self.open = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use s2n_quic_core::inet::SocketAddressV4;
+    use std::convert::Infallible;
+
+    fn path(port: u16) -> Tuple {
+        Tuple {
+            remote_address: SocketAddressV4::new([127, 0, 0, 1], port).into(),
+            local_address: SocketAddressV4::new([127, 0, 0, 1], 443).into(),
+        }
+    }
+
+    fn fill(byte: u8, len: usize) -> impl FnOnce(&mut [u8]) -> Result<usize, Infallible> {
+        move |room| {
+            room[..len].fill(byte);
+            Ok(len)
+        }
+    }
+
+    fn begin(outgoing: &mut Outgoing, byte: u8, len: usize) {
+        let Ok(written) = outgoing.begin(path(1), Ecn::NotEct, true, fill(byte, len));
+        assert_eq!(written, len);
+    }
+
+    fn join(outgoing: &mut Outgoing, byte: u8, len: usize) {
+        let Ok(written) = outgoing.join(fill(byte, len));
+        assert_eq!(written, len);
+    }
+
+    fn shapes(outgoing: &Outgoing) -> Vec<(usize, usize, usize)> {
+        outgoing.messages().iter().map(|message| (message.segment, message.count, message.len)).collect()
+    }
+
+    #[test]
+    fn datagrams_of_one_size_are_one_message_and_a_shorter_one_ends_it() {
+        let mut outgoing = Outgoing::new(1472);
+        begin(&mut outgoing, 1, 1200);
+        join(&mut outgoing, 2, 1200);
+        join(&mut outgoing, 3, 700);
+        assert!(outgoing.open().is_none());
+        begin(&mut outgoing, 4, 1200);
+        assert_eq!(shapes(&outgoing), [(1200, 3, 3100), (1200, 1, 1200)]);
+        let first = outgoing.messages()[0];
+        assert_eq!(outgoing.payload(&first), [vec![1; 1200], vec![2; 1200], vec![3; 700]].concat());
+    }
+
+    #[test]
+    fn a_message_has_at_most_64_segments_and_65507_bytes() {
+        let table = [(100, 64), (1200, 54), (1472, 44), (1023, 64), (1024, 63)];
+        for (segment, most) in table {
+            let mut outgoing = Outgoing::new(1472);
+            begin(&mut outgoing, 0, segment);
+            while outgoing.open().is_some() {
+                join(&mut outgoing, 0, segment);
+            }
+            assert_eq!(shapes(&outgoing), [(segment, most, most * segment)]);
+        }
+    }
+
+    #[test]
+    fn without_segments_every_datagram_is_a_message() {
+        let mut outgoing = Outgoing::new(1472);
+        outgoing.limit_segments(1);
+        begin(&mut outgoing, 0, 1200);
+        assert!(outgoing.open().is_none());
+    }
+
+    #[test]
+    fn a_closed_message_is_joined_by_nobody() {
+        let mut outgoing = Outgoing::new(1472);
+        begin(&mut outgoing, 0, 1200);
+        outgoing.close();
+        assert!(outgoing.open().is_none());
+        join(&mut outgoing, 0, 0);
+        assert_eq!(shapes(&outgoing), [(1200, 1, 1200)]);
+    }
+
+    #[test]
+    fn what_is_not_written_leaves_no_trace() {
+        let mut outgoing = Outgoing::new(1472);
+        assert_eq!(outgoing.begin(path(1), Ecn::Ect0, true, |_| Err("no")), Err("no"));
+        assert!(outgoing.is_empty());
+        begin(&mut outgoing, 7, 1200);
+        assert_eq!(outgoing.join(|_| Err("no")), Err("no"));
+        join(&mut outgoing, 8, 1200);
+        assert_eq!(shapes(&outgoing), [(1200, 2, 2400)]);
+    }
+
+    #[test]
+    fn it_is_full_before_a_datagram_has_no_room_and_empty_when_all_is_sent() {
+        let mut outgoing = Outgoing::new(1472);
+        let mut count = 0;
+        while !outgoing.is_full() {
+            begin(&mut outgoing, 0, 1000);
+            outgoing.close();
+            count += 1;
+        }
+        assert_eq!(count, MAX_MESSAGES);
+        outgoing.remove(count - 1);
+        assert_eq!(shapes(&outgoing), [(1000, 1, 1000)]);
+        outgoing.remove(1);
+        assert!(outgoing.is_empty() && !outgoing.is_full());
+
+        let mut outgoing = Outgoing::new(1472);
+        loop {
+            match outgoing.open() {
+                Some(_) => join(&mut outgoing, 0, 1472),
+                None if outgoing.is_full() => break,
+                None => begin(&mut outgoing, 0, 1472),
+            }
+        }
+        assert_eq!(shapes(&outgoing), [(1472, 44, 44 * 1472); 2], "no message is cut short by the buffer's end");
+    }
+
+    #[test]
+    fn a_message_taken_apart_is_its_datagrams_in_order() {
+        let mut outgoing = Outgoing::new(1472);
+        begin(&mut outgoing, 1, 1000);
+        join(&mut outgoing, 2, 1000);
+        join(&mut outgoing, 3, 10);
+        begin(&mut outgoing, 4, 500);
+        join(&mut outgoing, 5, 500);
+        outgoing.split(1);
+        assert_eq!(shapes(&outgoing), [(1000, 1, 1000), (1000, 1, 1000), (10, 1, 10), (500, 2, 1000)]);
+        let first: Vec<u8> = outgoing.messages().iter().map(|message| outgoing.payload(message)[0]).collect();
+        assert_eq!(first, [1, 2, 3, 4]);
+        outgoing.split(9);
+        assert_eq!(outgoing.messages().len(), 5);
+    }
+
+    proptest! {
+        /// Whatever comes in comes out: the same bytes in the same order, whole or taken apart.
+        #[test]
+        fn no_byte_is_lost_or_moved(sizes in proptest::collection::vec(1_usize..1472, 1..200), apart: bool) {
+            let mut outgoing = Outgoing::new(1472);
+            let mut expected = Vec::new();
+            for (n, size) in sizes.into_iter().enumerate() {
+                let byte = u8::try_from(n % 251).unwrap();
+                match outgoing.open() {
+                    Some(open) if size <= open.segment => join(&mut outgoing, byte, size),
+                    _ if outgoing.is_full() => break,
+                    _ => begin(&mut outgoing, byte, size),
+                }
+                expected.push(vec![byte; size]);
+            }
+            if apart {
+                outgoing.split(usize::MAX);
+            }
+            let mut found = Vec::new();
+            for message in outgoing.messages() {
+                prop_assert!(message.len <= MAX_MESSAGE && message.count <= MAX_SEGMENTS);
+                let cut: Vec<Vec<u8>> = outgoing.payload(message).chunks(message.segment).map(<[u8]>::to_vec).collect();
+                prop_assert_eq!(cut.len(), message.count);
+                found.extend(cut);
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The sending half: what gathered leaves in one call, or waits for the socket.
+
+use super::{
+    super::sys::{SendBatch, register},
+    flush::{Blocked, Calls, Event, Gso, flush},
+};
+use crate::{
+    datagram::{MAX_SEGMENTS, Outgoing, Transmit},
+    telemetry::WorkerMetrics,
+};
+use std::{
+    fmt, io,
+    net::{SocketAddr, UdpSocket},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Sleep, sleep},
+};
+
+/// How long a queue below the socket has to drain, where nobody tells: tokio's shortest wait.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The sending half of a socket.
+pub struct Sender {
+    system: System,
+    gso: Gso,
+    waiting: Waiting,
+}
+
+/// For what a socket that did not take everything waits.
+enum Waiting {
+    Nothing,
+    /// Registered for as long as it waits: otherwise the kernel would report every packet that has left.
+    Writable(AsyncFd<UdpSocket>),
+    Time(Pin<Box<Sleep>>),
+    /// The registration failed.
+    Failed(io::Error),
+}
+
+/// The socket, and who counts.
+struct System {
+    socket: UdpSocket,
+    batch: SendBatch,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl Sender {
+    pub(super) fn new(socket: UdpSocket, local: SocketAddr, gso: bool, metrics: Arc<WorkerMetrics>) -> Self {
+        Self {
+            system: System { socket, batch: SendBatch::new(local), metrics },
+            gso: if gso { Gso::On } else { Gso::Off },
+            waiting: Waiting::Nothing,
+        }
+    }
+}
+
+impl Transmit for Sender {
+    fn max_segments(&self) -> usize {
+        if self.gso == Gso::Off { 1 } else { MAX_SEGMENTS }
+    }
+
+    fn transmit(&mut self, outgoing: &mut Outgoing) {
+        let Self { system, gso, waiting } = self;
+        *waiting = match flush(outgoing, gso, system) {
+            None => Waiting::Nothing,
+            Some(blocked) => {
+                match blocked {
+                    Blocked::Buffer => system.metrics.send_blocked_buffer.increment(),
+                    Blocked::Below => system.metrics.send_blocked_below.increment(),
+                }
+                Waiting::begin(blocked, &system.socket)
+            }
+        };
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.waiting.poll(cx)
+    }
+}
+
+impl Waiting {
+    fn begin(blocked: Blocked, socket: &UdpSocket) -> Self {
+        match blocked {
+            Blocked::Buffer => {
+                let registered = socket.try_clone().and_then(|socket| register(socket, Interest::WRITABLE));
+                registered.map_or_else(Self::Failed, Self::Writable)
+            }
+            Blocked::Below => Self::Time(Box::pin(sleep(PAUSE))),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = match self {
+            Self::Nothing => Ok(()),
+            Self::Writable(socket) => ready!(socket.poll_write_ready(cx)).map(drop),
+            Self::Time(pause) => {
+                ready!(pause.as_mut().poll(cx));
+                Ok(())
+            }
+            Self::Failed(error) => Err(io::Error::from(error.kind())),
+        };
+        *self = Self::Nothing;
+        Poll::Ready(result)
+    }
+}
+
+impl Calls for System {
+    fn send(&mut self, outgoing: &Outgoing) -> io::Result<usize> {
+        self.metrics.syscalls_sendmmsg.increment();
+        self.batch.send(&self.socket, outgoing.messages(), |message| outgoing.payload(message))
+    }
+
+    fn note(&mut self, event: Event) {
+        let metrics = &self.metrics;
+        match event {
+            Event::Sent(message) => {
+                let count = message.count as u64;
+                metrics.send_messages.increment();
+                metrics.datagrams_sent.add(count);
+                metrics.datagram_bytes_sent.add(message.len as u64);
+                if count > 1 {
+                    metrics.gso_messages.increment();
+                    metrics.gso_segments.add(count);
+                }
+            }
+            Event::TooLarge(message) => metrics.datagrams_dropped_too_large.add(message.count as u64),
+            Event::Refused(message, errno) => {
+                metrics.datagrams_dropped_refused.add(message.count as u64);
+                let error = io::Error::from_raw_os_error(errno);
+                tracing::debug!(path = ?message.path, %error, "the system does not send a datagram");
+            }
+            Event::GsoOff(errno) => {
+                if errno == libc::EIO {
+                    metrics.io_degraded_gso_eio.increment();
+                } else {
+                    metrics.io_degraded_gso_einval.increment();
+                }
+                let error = io::Error::from_raw_os_error(errno);
+                tracing::warn!(%error, "UDP segmentation (GSO) failed and is off for this socket; nothing was lost");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("socket", &self.system.socket).field("gso", &self.gso).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use std::{future::poll_fn, pin::pin};
+    use tokio::time::{Instant, timeout};
+
+    #[tokio::test]
+    async fn a_socket_that_has_room_again_says_so() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // The same socket once more: it is registered for reading all the time.
+        let _reading = register(socket.try_clone().unwrap(), Interest::READABLE).unwrap();
+        for _ in 0..3 {
+            let mut waiting = Waiting::begin(Blocked::Buffer, &socket);
+            timeout(Duration::from_secs(5), poll_fn(|cx| waiting.poll(cx))).await.unwrap().unwrap();
+            assert!(matches!(waiting, Waiting::Nothing));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_below_the_socket_has_a_millisecond_to_drain() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let start = Instant::now();
+        let mut waiting = Waiting::begin(Blocked::Below, &socket);
+        assert!(poll!(pin!(poll_fn(|cx| waiting.poll(cx)))).is_pending());
+        poll_fn(|cx| waiting.poll(cx)).await.unwrap();
+        assert!(start.elapsed() >= PAUSE);
+    }
+}

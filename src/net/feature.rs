@@ -1,0 +1,86 @@
+//! What a UDP socket can do on this kernel: switched on where it can, done without where it cannot.
+
+use super::{epoll::EpollOptions, sys::Number};
+use crate::telemetry::WorkerMetrics;
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+};
+
+/// What is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Features {
+    pub(super) gso: bool,
+    pub(super) gro: bool,
+    /// Packets are never fragmented.
+    pub(super) may_probe_mtu: bool,
+}
+
+/// Switches on what `options` ask for and the kernel has, and counts and logs what it has not.
+pub(super) fn enable(
+    socket: &UdpSocket,
+    local: SocketAddr,
+    options: EpollOptions,
+    metrics: &WorkerMetrics,
+) -> Features {
+    let missing = |feature, result: io::Result<()>| match result {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%local, feature, %error, "the kernel does not have it: litequic does without");
+            false
+        }
+    };
+    let gro = options.gro && missing("UDP_GRO", gro(socket));
+    if options.gro && !gro {
+        metrics.io_degraded_gro.increment();
+    }
+    let gso = options.gso && missing("UDP_SEGMENT", gso(socket));
+    if options.gso && !gso {
+        metrics.io_degraded_gso_missing.increment();
+    }
+    if !missing("ECN", ecn(socket, local)) {
+        metrics.io_degraded_ecn.increment();
+    }
+    if !missing("local addresses", local_address(socket, local)) {
+        metrics.io_degraded_pktinfo.increment();
+    }
+    let may_probe_mtu = missing("path MTU probing", mtu_probing(socket, local));
+    Features { gso, gro, may_probe_mtu }
+}
+
+/// Several datagrams may be received as one message.
+pub(super) fn gro(socket: &UdpSocket) -> io::Result<()> {
+    Number::UDP_GRO.set(socket, 1)
+}
+
+/// Whether messages may hold several datagrams; each says its segments' size itself, the socket has none.
+pub(super) fn gso(socket: &UdpSocket) -> io::Result<()> {
+    Number::UDP_SEGMENT.set(socket, 0)
+}
+
+/// The ECN codepoint of received datagrams.
+pub(super) fn ecn(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
+    if local.is_ipv6() {
+        Number::IPV6_RECVTCLASS.set(socket, 1)?;
+        if !local.ip().is_unspecified() {
+            return Ok(());
+        }
+    }
+    Number::IP_RECVTOS.set(socket, 1)
+}
+
+/// The address that received datagrams came to.
+pub(super) fn local_address(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
+    if local.is_ipv6() { Number::IPV6_RECVPKTINFO.set(socket, 1) } else { Number::IP_PKTINFO.set(socket, 1) }
+}
+
+/// RFC 9000 §14: datagrams are not fragmented, and the kernel does not keep back what it takes for too large.
+pub(super) fn mtu_probing(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
+    if local.is_ipv6() {
+        Number::IPV6_MTU_DISCOVER.set(socket, Number::PROBE)?;
+        if !local.ip().is_unspecified() {
+            return Ok(());
+        }
+    }
+    Number::IP_MTU_DISCOVER.set(socket, Number::PROBE)
+}

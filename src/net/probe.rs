@@ -1,0 +1,241 @@
+//! What this kernel allows: found out by datagrams that are sent over loopback and looked at, for `litequic probe`.
+
+use super::{
+    Steering, feature,
+    socket::{RECEIVE_BUFFER, SEND_BUFFER, buffers},
+    sys::{self, Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch},
+};
+use crate::datagram::Outgoing;
+use s2n_quic_core::{
+    inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
+    path::Tuple,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::{
+    convert::Infallible,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    time::Duration,
+};
+
+/// How long a datagram may take over loopback.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Octets of a probe's datagrams.
+const SEGMENT: usize = 1200;
+/// Datagrams of a probe's message.
+const SEGMENTS: usize = 3;
+
+/// Something that litequic uses where the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub feature: Feature,
+    /// Over which IP.
+    pub family: Option<Family>,
+    /// Whether it works, and how well; or why not.
+    pub outcome: Result<String, String>,
+}
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// recvmmsg(2) and sendmmsg(2).
+    Batches,
+    /// UDP_SEGMENT.
+    Gso,
+    /// UDP_GRO.
+    Gro,
+    /// The ECN codepoint, sent and received.
+    Ecn,
+    /// The address that a datagram came to.
+    LocalAddress,
+    /// Packets of any size without fragments.
+    MtuProbing,
+    /// The kernel hands packets to workers by their connection ID.
+    Steering,
+    /// SO_RCVBUF.
+    ReceiveBuffer,
+    /// SO_SNDBUF.
+    SendBuffer,
+}
+
+impl Feature {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Batches => "recvmmsg, sendmmsg",
+            Self::Gso => "GSO (UDP_SEGMENT)",
+            Self::Gro => "GRO (UDP_GRO)",
+            Self::Ecn => "ECN",
+            Self::LocalAddress => "local address (PKTINFO)",
+            Self::MtuProbing => "path MTU probing",
+            Self::Steering => "steering by connection ID",
+            Self::ReceiveBuffer => "receive buffer",
+            Self::SendBuffer => "send buffer",
+        }
+    }
+}
+
+/// An IP version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Family {
+    V4,
+    V6,
+}
+
+/// Looks for everything. Takes some milliseconds; a second for each kind of datagram that does not arrive.
+pub fn probe() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for family in [Family::V4, Family::V6] {
+        let of = |feature, outcome| Finding { feature, family: Some(family), outcome };
+        match Loopback::new(family) {
+            Ok(mut loopback) => findings.extend(loopback.probe().map(|(feature, outcome)| of(feature, outcome))),
+            Err(error) => findings.push(of(Feature::Batches, Err(format!("no loopback: {error}")))),
+        }
+    }
+    let of = |feature, outcome| Finding { feature, family: None, outcome };
+    findings.push(of(Feature::Steering, steering().map(|()| "yes".into()).map_err(|error| error.to_string())));
+    match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| buffers(&Socket::from(socket))) {
+        Ok((receive, send)) => {
+            findings.push(of(Feature::ReceiveBuffer, buffer(receive, RECEIVE_BUFFER, "net.core.rmem_max")));
+            findings.push(of(Feature::SendBuffer, buffer(send, SEND_BUFFER, "net.core.wmem_max")));
+        }
+        Err(error) => findings.push(of(Feature::ReceiveBuffer, Err(error.to_string()))),
+    }
+    findings
+}
+
+fn buffer(got: usize, wanted: usize, key: &str) -> Result<String, String> {
+    let kib = |octets| octets / 1024;
+    if got < wanted {
+        return Err(format!("{} KiB of {}: raise {key}, or bursts are lost", kib(got), kib(wanted)));
+    }
+    Ok(format!("{} KiB", kib(got)))
+}
+
+fn steering() -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    sys::attach_reuseport_cbpf(&socket, &Steering { id_len: 16, worker_offset: 2, workers: 2 }.program())
+}
+
+/// Two sockets that can reach each other.
+struct Loopback {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    local: SocketAddr,
+    path: Tuple,
+}
+
+impl Loopback {
+    fn new(family: Family) -> io::Result<Self> {
+        let ip: IpAddr = match family {
+            Family::V4 => Ipv4Addr::LOCALHOST.into(),
+            Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        };
+        let sender = UdpSocket::bind((ip, 0))?;
+        let receiver = UdpSocket::bind((ip, 0))?;
+        receiver.set_read_timeout(Some(PATIENCE))?;
+        let local = receiver.local_addr()?;
+        let path = Tuple {
+            remote_address: SocketAddress::from(local).into(),
+            local_address: SocketAddress::from(sender.local_addr()?).into(),
+        };
+        Ok(Self { sender, receiver, local, path })
+    }
+
+    fn probe(&mut self) -> impl Iterator<Item = (Feature, Result<String, String>)> {
+        let missing = |error: io::Error| error.to_string();
+        let (local, receiver) = (self.local, &self.receiver);
+        let ecn = feature::ecn(receiver, local).map_err(missing);
+        let local_address = feature::local_address(receiver, local).map_err(missing);
+        let mtu_probing = feature::mtu_probing(receiver, local).map(|()| "yes".into()).map_err(missing);
+        let yes = |held: bool, otherwise: &str| if held { Ok("yes".into()) } else { Err(otherwise.to_owned()) };
+
+        let single = self.exchange(1, PLAIN_MESSAGE);
+        let arrived = single.as_ref().ok().and_then(|all| all.first().copied());
+        let batches = single.map(|_| "yes".into()).map_err(missing);
+        let ecn = ecn.and_then(|()| yes(arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8), "the codepoint is lost"));
+        let local_address =
+            local_address.and_then(|()| yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "it is not told"));
+
+        let gso = feature::gso(&self.sender).map_err(missing);
+        let gso = gso.and_then(|()| {
+            let cut = self.exchange(SEGMENTS, PLAIN_MESSAGE).map_err(missing)?;
+            let sizes: Vec<usize> = cut.iter().map(|arrived| arrived.len).collect();
+            yes(sizes == [SEGMENT; SEGMENTS], "segments do not arrive as datagrams")
+        });
+        let gro = feature::gro(&self.receiver).map_err(missing);
+        let gro = match &gso {
+            Err(_) => gro.map(|()| "yes; not tried for lack of GSO".into()),
+            Ok(_) => gro.and_then(|()| {
+                let joined = self.exchange(SEGMENTS, GRO_MESSAGE).map_err(missing)?;
+                let whole = joined.first().is_some_and(|a| (a.len, a.segment) == (SEGMENTS * SEGMENT, SEGMENT));
+                yes(whole, "datagrams are not joined")
+            }),
+        };
+        [
+            (Feature::Batches, batches),
+            (Feature::Gso, gso),
+            (Feature::Gro, gro),
+            (Feature::Ecn, ecn),
+            (Feature::LocalAddress, local_address),
+            (Feature::MtuProbing, mtu_probing),
+        ]
+        .into_iter()
+    }
+
+    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until so many octets have.
+    fn exchange(&self, count: usize, message_len: usize) -> io::Result<Vec<Arrived>> {
+        let mut outgoing = Outgoing::new(SEGMENT);
+        for n in 0..count {
+            let write = |_: &mut [u8]| Ok::<_, Infallible>(SEGMENT);
+            let Ok(_) = if n == 0 { outgoing.begin(self.path, Ecn::Ect0, true, write) } else { outgoing.join(write) };
+        }
+        let mut sends = SendBatch::new(self.sender.local_addr()?);
+        sends.send(&self.sender, outgoing.messages(), |message| outgoing.payload(message))?;
+        let mut batch = ReceiveBatch::new(count, message_len);
+        let (mut all, mut octets) = (Vec::new(), 0);
+        while octets < count * SEGMENT {
+            // Waits, as the batch does not.
+            self.receiver.peek(&mut [0])?;
+            let received = batch.receive(&self.receiver)?;
+            let arrived: Vec<Arrived> = (0..received).filter_map(|index| batch.arrived(index)).collect();
+            octets += arrived.iter().map(|arrived| arrived.len).sum::<usize>();
+            all.extend(arrived);
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_other_tests_rely_on_is_found() {
+        let findings = probe();
+        for feature in [Feature::Batches, Feature::Gso, Feature::Gro, Feature::Ecn, Feature::LocalAddress] {
+            let found = findings.iter().find(|f| f.feature == feature && f.family == Some(Family::V4)).unwrap();
+            assert_eq!(found.outcome, Ok("yes".into()), "{feature:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_socket_was_not_asked_for_is_not_found() {
+        let loopback = Loopback::new(Family::V4).unwrap();
+        let arrived = loopback.exchange(1, PLAIN_MESSAGE).unwrap();
+        assert_eq!((arrived[0].ecn, arrived[0].local, arrived[0].segment), (0, None, SEGMENT));
+        // Without UDP_GRO the kernel cuts a message up.
+        assert_eq!(loopback.exchange(SEGMENTS, GRO_MESSAGE).unwrap().len(), SEGMENTS);
+    }
+
+    #[test]
+    fn a_buffer_that_the_kernel_caps_names_the_key_to_raise() {
+        assert_eq!(buffer(2 << 20, 2 << 20, "net.core.rmem_max"), Ok("2048 KiB".into()));
+        let error = buffer(212_992, 2 << 20, "net.core.rmem_max").unwrap_err();
+        assert_eq!(error, "208 KiB of 2048: raise net.core.rmem_max, or bursts are lost");
+    }
+}

@@ -1,0 +1,109 @@
+//! Socket addresses as the kernel reads and writes them: sockaddr_in (ip(7)) and sockaddr_in6 (ipv6(7)).
+
+use libc::{AF_INET, AF_INET6, in_addr, in6_addr, sockaddr_in, sockaddr_in6, socklen_t};
+use std::{
+    mem::size_of,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+};
+
+/// Room for an address of either family.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) union Name {
+    v4: sockaddr_in,
+    v6: sockaddr_in6,
+}
+
+/// What the kernel is told the room is.
+#[expect(clippy::cast_possible_truncation, reason = "28 octets")]
+pub(super) const NAME_LEN: socklen_t = size_of::<Name>() as socklen_t;
+
+impl Name {
+    /// No address.
+    pub(super) fn empty() -> Self {
+        // SAFETY: ipv6(7): a sockaddr_in6 is integers alone, for which zero is a value.
+        Self { v6: unsafe { std::mem::zeroed() } }
+    }
+
+    /// `address` for a socket of its family, or, when that `is_v6`, IPv4 as an IPv4-mapped address; and its length.
+    #[expect(clippy::cast_possible_truncation, reason = "a family is a small number, a length 28 at most")]
+    pub(super) fn new(address: SocketAddr, is_v6: bool) -> (Self, socklen_t) {
+        let mut name = Self::empty();
+        match address {
+            SocketAddr::V4(v4) if !is_v6 => {
+                name.v4 = sockaddr_in {
+                    sin_family: AF_INET as u16,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                (name, size_of::<sockaddr_in>() as socklen_t)
+            }
+            address => {
+                let (ip, scope) = match address {
+                    SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+                    SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+                };
+                name.v6 = sockaddr_in6 {
+                    sin6_family: AF_INET6 as u16,
+                    sin6_port: address.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: in6_addr { s6_addr: ip.octets() },
+                    sin6_scope_id: scope,
+                };
+                (name, size_of::<sockaddr_in6>() as socklen_t)
+            }
+        }
+    }
+
+    /// The address, IPv4-mapped ones as IPv4. `None` if it is of neither family, or not all there.
+    pub(super) fn address(&self, len: socklen_t) -> Option<SocketAddr> {
+        let len = usize::try_from(len).ok()?;
+        // SAFETY: ip(7), ipv6(7): both begin with the family, every field is an integer, and all of the union has been
+        // written since `empty`.
+        let (v4, v6) = unsafe { (self.v4, self.v6) };
+        match i32::from(v4.sin_family) {
+            AF_INET if len >= size_of::<sockaddr_in>() => {
+                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                Some((ip, u16::from_be(v4.sin_port)).into())
+            }
+            AF_INET6 if len >= size_of::<sockaddr_in6>() => {
+                let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
+                Some(match ip.to_canonical() {
+                    IpAddr::V4(ip) => (ip, port).into(),
+                    IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into(),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_comes_back_as_it_was() {
+        for text in ["192.0.2.1:443", "[2001:db8::1]:8443", "[fe80::1%3]:1", "[::]:0"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let (name, len) = Name::new(address, address.is_ipv6());
+            assert_eq!(name.address(len), Some(address), "{text}");
+        }
+    }
+
+    #[test]
+    fn ipv4_on_a_socket_for_both_is_mapped_and_comes_back_as_ipv4() {
+        let address: SocketAddr = "192.0.2.1:443".parse().unwrap();
+        let (name, len) = Name::new(address, true);
+        assert_eq!(usize::try_from(len).unwrap(), size_of::<sockaddr_in6>());
+        assert_eq!(name.address(len), Some(address));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_of_no_known_family_is_no_address() {
+        let (name, len) = Name::new("[2001:db8::1]:1".parse().unwrap(), true);
+        assert_eq!(name.address(len - 1), None);
+        assert_eq!(Name::empty().address(NAME_LEN), None);
+    }
+}

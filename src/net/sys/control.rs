@@ -1,0 +1,210 @@
+//! What the kernel says beside a datagram, and is told beside a message: control messages (cmsg(3)) with the ECN
+//! codepoint, the local address and the segments' size.
+
+use libc::{c_int, c_void, cmsghdr, in_pktinfo, in6_pktinfo, msghdr};
+use std::{
+    mem::size_of,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ptr,
+};
+
+/// Of a TOS or traffic class octet: the ECN field (RFC 3168 §5).
+const ECN_MASK: u8 = 0b11;
+
+/// Room for control messages, aligned as their headers must be. A dual-stack socket may say all of local address (twice),
+/// ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 octets.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct Control([u8; 192]);
+
+/// What the kernel is told the room is.
+pub(super) const CONTROL_LEN: usize = size_of::<Control>();
+
+impl Control {
+    pub(super) const EMPTY: Self = Self([0; 192]);
+}
+
+/// What control messages say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The two bits of the IP header.
+    pub(super) ecn: u8,
+    /// To which of our addresses a datagram came, or from which one it is to leave. IPv4 is plain.
+    pub(super) local: Option<IpAddr>,
+    /// Octets of each datagram of a message but the last, if there are several.
+    pub(super) segment: Option<u16>,
+}
+
+impl Said {
+    /// What stands in `header`'s control messages. Those of other kinds, or of an unknown length, are passed over.
+    ///
+    /// # Safety
+    ///
+    /// `header`'s `msg_control` and `msg_controllen` must be those of a [`Control`], or null and 0: its first
+    /// `msg_controllen` octets are read.
+    pub(super) unsafe fn read(header: &msghdr) -> Self {
+        let mut said = Self::default();
+        // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR return only headers that lie within msg_controllen, which the
+        // caller vouches for.
+        let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+        while !next.is_null() {
+            // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR point to a header within the buffer, which is aligned.
+            let message = unsafe { next.read() };
+            // SAFETY: cmsg(3): CMSG_DATA follows the header; CMSG_LEN(0) is what the header itself takes of cmsg_len.
+            // Each value is read only if cmsg_len says that all of it is there, unaligned, as cmsg(3) asks for.
+            unsafe {
+                let data = libc::CMSG_DATA(next);
+                let len = message.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                match (message.cmsg_level, message.cmsg_type) {
+                    (libc::IPPROTO_IP, libc::IP_TOS) if len >= 1 => said.ecn = data.read() & ECN_MASK,
+                    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                        let class: Option<c_int> = value(data, len);
+                        said.ecn = class.and_then(|class| u8::try_from(class).ok()).unwrap_or(0) & ECN_MASK;
+                    }
+                    (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                        let info: Option<in_pktinfo> = value(data, len);
+                        said.local = info.map(|info| Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
+                    }
+                    (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if said.local.is_none() => {
+                        let info: Option<in6_pktinfo> = value(data, len);
+                        said.local = info.map(|info| Ipv6Addr::from(info.ipi6_addr.s6_addr).to_canonical());
+                    }
+                    (libc::SOL_UDP, libc::UDP_GRO) => {
+                        let segment: Option<c_int> = value(data, len);
+                        said.segment = segment.and_then(|segment| u16::try_from(segment).ok()).filter(|s| *s > 0);
+                    }
+                    _ => {}
+                }
+            }
+            // SAFETY: cmsg(3): as CMSG_FIRSTHDR.
+            next = unsafe { libc::CMSG_NXTHDR(header, next) };
+        }
+        said
+    }
+
+    /// Writes it for a message to an address that `is_v4` into `control`, and has `header` point there.
+    pub(super) fn write(&self, is_v4: bool, header: &mut msghdr, control: &mut Control) {
+        header.msg_control = ptr::null_mut();
+        header.msg_controllen = 0;
+        let ecn = c_int::from(self.ecn);
+        let mut writer = Writer { control, used: 0 };
+        if self.ecn != 0 {
+            let (level, kind) =
+                if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
+            writer.push(level, kind, ecn);
+        }
+        match self.local {
+            Some(IpAddr::V4(ip)) => {
+                let s_addr = u32::from_ne_bytes(ip.octets());
+                let (unset, ipi_spec_dst) = (libc::in_addr { s_addr: 0 }, libc::in_addr { s_addr });
+                writer.push(
+                    libc::IPPROTO_IP,
+                    libc::IP_PKTINFO,
+                    in_pktinfo { ipi_ifindex: 0, ipi_spec_dst, ipi_addr: unset },
+                );
+            }
+            Some(IpAddr::V6(ip)) => {
+                let ipi6_addr = libc::in6_addr { s6_addr: ip.octets() };
+                writer.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 });
+            }
+            None => {}
+        }
+        if let Some(segment) = self.segment {
+            writer.push(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
+        }
+        if writer.used > 0 {
+            header.msg_controllen = writer.used;
+            header.msg_control = ptr::from_mut(control).cast::<c_void>();
+        }
+    }
+}
+
+/// A value of `len` octets at `data`, if it is a whole `T`.
+///
+/// # Safety
+///
+/// `len` octets can be read at `data`, and any octets are a `T`.
+unsafe fn value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
+    // SAFETY: cmsg(3): the value may stand unaligned; the caller vouches for the length.
+    (len >= size_of::<T>()).then(|| unsafe { data.cast::<T>().read_unaligned() })
+}
+
+struct Writer<'a> {
+    control: &'a mut Control,
+    used: usize,
+}
+
+impl Writer<'_> {
+    /// Appends a control message; one that has no room is left out, which the sizes above rule out.
+    #[expect(clippy::cast_possible_truncation, reason = "values of 20 octets at most")]
+    fn push<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
+        // SAFETY: cmsg(3): CMSG_LEN and CMSG_SPACE only calculate.
+        let (len, space) = unsafe {
+            (libc::CMSG_LEN(size_of::<T>() as u32) as usize, libc::CMSG_SPACE(size_of::<T>() as u32) as usize)
+        };
+        let Some(room) = self.control.0.get_mut(self.used..self.used + space) else { return };
+        let header = cmsghdr { cmsg_len: len, cmsg_level: level, cmsg_type: kind };
+        // SAFETY: cmsg(3): a header, then, CMSG_LEN(0) behind it, the value; `room` holds CMSG_SPACE of it. Both writes
+        // are unaligned ones, though `used` is a sum of CMSG_SPACEs and so aligned.
+        unsafe {
+            room.as_mut_ptr().cast::<cmsghdr>().write_unaligned(header);
+            room.as_mut_ptr().add(libc::CMSG_LEN(0) as usize).cast::<T>().write_unaligned(value);
+        }
+        self.used += space;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(said: Said, is_v4: bool) -> (Said, usize) {
+        // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
+        let mut header: msghdr = unsafe { std::mem::zeroed() };
+        let mut control = Control::EMPTY;
+        said.write(is_v4, &mut header, &mut control);
+        // SAFETY: sendmsg(2): `write` has set both fields to a part of `control`.
+        (unsafe { Said::read(&header) }, header.msg_controllen)
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        for ecn in 0..4 {
+            let v4 = Said { ecn, local: Some([192, 0, 2, 1].into()), segment: None };
+            assert_eq!(round_trip(v4, true).0.ecn, ecn);
+            let v6 = Said { ecn, local: Some("2001:db8::1".parse().unwrap()), segment: None };
+            assert_eq!(round_trip(v6, false).0, v6);
+        }
+    }
+
+    #[test]
+    fn nothing_to_say_is_no_control_message() {
+        assert_eq!(round_trip(Said::default(), true), (Said::default(), 0));
+    }
+
+    #[test]
+    fn everything_at_once_has_room() {
+        let said = Said { ecn: 3, local: Some(Ipv6Addr::LOCALHOST.into()), segment: Some(1200) };
+        let (_, len) = round_trip(said, false);
+        // SAFETY: cmsg(3): CMSG_SPACE only calculates.
+        let expected = unsafe { libc::CMSG_SPACE(4) + libc::CMSG_SPACE(20) + libc::CMSG_SPACE(2) };
+        assert_eq!(len, expected as usize);
+    }
+
+    #[test]
+    fn a_value_that_is_cut_off_is_passed_over() {
+        let mut control = Control::EMPTY;
+        let mut writer = Writer { control: &mut control, used: 0 };
+        writer.push(libc::IPPROTO_IP, libc::IP_PKTINFO, 7_u8);
+        writer.push(libc::SOL_UDP, libc::UDP_GRO, 1_u16);
+        writer.push(libc::IPPROTO_IP, libc::IP_TOS, 2_u8);
+        let used = writer.used;
+        // SAFETY: sendmsg(2): as above.
+        let mut header: msghdr = unsafe { std::mem::zeroed() };
+        header.msg_control = ptr::from_mut(&mut control).cast();
+        header.msg_controllen = used;
+        // SAFETY: sendmsg(2): both fields are those of `control`.
+        let said = unsafe { Said::read(&header) };
+        assert_eq!(said, Said { ecn: 2, local: None, segment: None });
+    }
+}

@@ -1,0 +1,58 @@
+//! Options of UDP sockets that neither std nor socket2 have.
+
+use super::check;
+use libc::{c_int, c_void, socklen_t};
+use std::{
+    io,
+    mem::size_of,
+    os::fd::{AsFd, AsRawFd},
+};
+
+/// An option that is a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::net) struct Number {
+    level: c_int,
+    name: c_int,
+}
+
+impl Number {
+    /// Whether several datagrams may be received as one message (udp(7)).
+    pub(in crate::net) const UDP_GRO: Self = Self { level: libc::SOL_UDP, name: libc::UDP_GRO };
+    /// The size of the segments that messages are cut into, unless one says otherwise (udp(7)).
+    pub(in crate::net) const UDP_SEGMENT: Self = Self { level: libc::SOL_UDP, name: libc::UDP_SEGMENT };
+    /// Whether the kernel says to which address a datagram came (ip(7)).
+    pub(in crate::net) const IP_PKTINFO: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_PKTINFO };
+    /// Whether it says the TOS octet (ip(7)).
+    pub(in crate::net) const IP_RECVTOS: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_RECVTOS };
+    /// Whether packets may be fragmented, and who minds the path's MTU (ip(7)).
+    pub(in crate::net) const IP_MTU_DISCOVER: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_MTU_DISCOVER };
+    /// As `IP_PKTINFO` (ipv6(7)).
+    pub(in crate::net) const IPV6_RECVPKTINFO: Self = Self { level: libc::IPPROTO_IPV6, name: libc::IPV6_RECVPKTINFO };
+    /// As `IP_RECVTOS` (ipv6(7)).
+    pub(in crate::net) const IPV6_RECVTCLASS: Self = Self { level: libc::IPPROTO_IPV6, name: libc::IPV6_RECVTCLASS };
+    /// As `IP_MTU_DISCOVER` (ipv6(7)).
+    pub(in crate::net) const IPV6_MTU_DISCOVER: Self =
+        Self { level: libc::IPPROTO_IPV6, name: libc::IPV6_MTU_DISCOVER };
+
+    /// Never fragment, and leave the path's MTU to the sender (`IP_PMTUDISC_PROBE` in ip(7); IPv6 has the same number).
+    pub(in crate::net) const PROBE: c_int = libc::IP_PMTUDISC_PROBE;
+
+    /// Sets it.
+    ///
+    /// # Errors
+    ///
+    /// ENOPROTOOPT where the kernel does not know it, or another as setsockopt(2) lists.
+    pub(in crate::net) fn set(self, socket: &impl AsFd, value: c_int) -> io::Result<()> {
+        let len = socklen_t::try_from(size_of::<c_int>()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: setsockopt(2): the value is a c_int, whose size is given; the kernel copies it before it returns.
+        check(unsafe {
+            libc::setsockopt(
+                socket.as_fd().as_raw_fd(),
+                self.level,
+                self.name,
+                (&raw const value).cast::<c_void>(),
+                len,
+            )
+        })
+    }
+}

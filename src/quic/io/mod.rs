@@ -1,0 +1,97 @@
+//! s2n-quic's I/O provider over litequic's own sockets: a batch in, the endpoint, a batch out, all in one turn of the
+//! worker's loop. The endpoint's task is the only one, and gives way to the others after each batch.
+
+mod receive;
+mod timer;
+mod transmit;
+
+use crate::datagram::{Receive, Transmit};
+use receive::Incoming;
+use s2n_quic::provider::io::Provider;
+use s2n_quic_core::{
+    endpoint::Endpoint,
+    event::EndpointPublisher,
+    inet::SocketAddress,
+    io::event_loop::{EventLoop, Stats},
+    path::{Tuple, mtu},
+    task::cooldown::Cooldown,
+};
+use std::{
+    io,
+    net::SocketAddr,
+    pin::pin,
+    task::{Context, Poll},
+};
+use timer::Clock;
+use transmit::Outlet;
+
+/// Octets of an IP packet: Ethernet's. Loopback's 65,536 would make measurements lie.
+pub(super) const MAX_MTU: u16 = 1500;
+/// Octets of an IPv4 header without options and of UDP's.
+const HEADERS: u16 = 20 + 8;
+
+/// One socket, for one endpoint.
+#[derive(Debug)]
+pub struct SocketIo<R, T> {
+    /// Its receiving half.
+    pub receive: R,
+    /// Its sending half.
+    pub transmit: T,
+    /// The address that it is bound to.
+    pub local: SocketAddr,
+    /// Whether packets larger than 1228 octets may be tried: nobody on their way cuts them up.
+    pub may_probe_mtu: bool,
+}
+
+impl<R: Receive, T: Transmit> Provider for SocketIo<R, T> {
+    type PathHandle = Tuple;
+    type Error = io::Error;
+
+    /// To be called inside the worker's runtime, on which the endpoint's task runs until the endpoint ends.
+    fn start<E: Endpoint<PathHandle = Tuple>>(self, mut endpoint: E) -> io::Result<SocketAddress> {
+        let Self { receive, transmit, local, may_probe_mtu } = self;
+        let local = SocketAddress::from(local);
+        let mtu = if may_probe_mtu {
+            mtu::Config::builder()
+                .with_max_mtu(MAX_MTU)
+                .and_then(mtu::Builder::build)
+                .map_err(|error| io::Error::other(error.to_string()))?
+        } else {
+            mtu::Config::MIN
+        };
+        // Without it the endpoint never tries more than its default.
+        endpoint.set_mtu_config(mtu);
+        let event_loop = EventLoop {
+            endpoint,
+            clock: Clock::default(),
+            rx: Incoming::new(receive),
+            tx: Outlet::new(transmit, usize::from(MAX_MTU - HEADERS)),
+            cooldown: Cooldown::default(),
+            stats: Uncounted,
+        };
+        tokio::spawn(event_loop.start(local));
+        Ok(local)
+    }
+}
+
+/// The sockets count for themselves.
+struct Uncounted;
+
+impl Stats for Uncounted {
+    fn publish<P: EndpointPublisher>(&mut self, _: &mut P) {}
+}
+
+/// Says "not now" and has the runtime come back after it has run every other task that is ready and has looked for
+/// events. The event loop returns to the runtime only when nothing is ready: on a busy socket the worker's connections
+/// and origins would starve. A plain wake would let tasks run, but events wait for 60 of them.
+fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {
+    let turn = pin!(tokio::task::yield_now());
+    // Ready where no runtime's scheduler polls: a test.
+    if Future::poll(turn, cx).is_ready() {
+        cx.waker().wake_by_ref();
+    }
+    Poll::Pending
+}
+
+#[cfg(test)]
+mod tests;

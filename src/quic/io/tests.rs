@@ -1,0 +1,244 @@
+//! What s2n-quic is handed, and when: over a socket that is a list.
+
+use super::{receive::Incoming, transmit::Outlet};
+use crate::datagram::{Outgoing, Receive, Received, Transmit};
+use futures_util::poll;
+use s2n_quic_core::{
+    inet::{ExplicitCongestionNotification as Ecn, SocketAddressV4},
+    io::{
+        rx::{Queue as _, Rx as _},
+        tx::{self, Queue as _, Tx as _},
+    },
+    path::Tuple,
+};
+use std::{
+    future::poll_fn,
+    io,
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+};
+
+fn path(port: u16) -> Tuple {
+    Tuple {
+        remote_address: SocketAddressV4::new([127, 0, 0, 1], port).into(),
+        local_address: SocketAddressV4::new([127, 0, 0, 1], 443).into(),
+    }
+}
+
+/// A socket that always has three more datagrams.
+struct Endless {
+    buffers: [[u8; 4]; 3],
+    batches: Arc<AtomicUsize>,
+}
+
+impl Receive for Endless {
+    fn poll_batch(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.batches.fetch_add(1, Relaxed);
+        Poll::Ready(Ok(self.buffers.len()))
+    }
+
+    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
+        let header = Received { path: path(u16::try_from(index).unwrap()), ecn: Ecn::Ce };
+        self.buffers.get_mut(index).map(|buffer| (header, buffer.as_mut_slice()))
+    }
+}
+
+fn endless() -> (Incoming<Endless>, Arc<AtomicUsize>) {
+    let batches = Arc::default();
+    (Incoming::new(Endless { buffers: [[1; 4], [2; 4], [3; 4]], batches: Arc::clone(&batches) }), batches)
+}
+
+#[tokio::test]
+async fn a_batch_is_handed_over_once_and_in_the_order_of_arrival() {
+    let (mut incoming, _) = endless();
+    poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+    let mut seen = Vec::new();
+    incoming.queue(|batch| {
+        assert!(!batch.is_empty());
+        batch.for_each(|header, payload| seen.push((header.path, header.ecn, payload.to_vec())));
+        assert!(batch.is_empty());
+        batch.for_each(|_, _| panic!("twice"));
+    });
+    let expected = [1, 2, 3].map(|n: u8| (path(u16::from(n) - 1), Ecn::Ce, vec![n; 4]));
+    assert_eq!(seen, expected);
+}
+
+/// One task takes batch after batch from a socket that never runs dry; another counts how often it gets a turn.
+#[tokio::test]
+async fn other_tasks_have_a_turn_after_each_batch() {
+    let (mut incoming, batches) = endless();
+    let mut endpoint = tokio::spawn(async move {
+        for _ in 0..50 {
+            poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+        }
+    });
+    let mut before = 0;
+    let mut turns = 0;
+    while poll!(&mut endpoint).is_pending() {
+        let now = batches.load(Relaxed);
+        assert!(now <= before + 1, "{} batches without a turn for others", now - before);
+        before = now;
+        turns += 1;
+        tokio::task::yield_now().await;
+    }
+    assert!(turns >= 49, "{turns}");
+}
+
+/// A socket that takes messages into a list, until it is told not to.
+#[derive(Clone, Default)]
+struct Kernel {
+    /// Of each message: its port, datagrams, octets.
+    sent: Arc<Mutex<Vec<(u16, usize, usize)>>>,
+    full: Arc<AtomicBool>,
+    no_gso: bool,
+}
+
+impl Transmit for Kernel {
+    fn max_segments(&self) -> usize {
+        if self.no_gso { 1 } else { 64 }
+    }
+
+    fn transmit(&mut self, outgoing: &mut Outgoing) {
+        let left = if self.full.load(Relaxed) { 1 } else { 0 };
+        let count = outgoing.messages().len() - left;
+        for message in &outgoing.messages()[..count] {
+            let port = std::net::SocketAddr::from(message.path.remote_address.0).port();
+            self.sent.lock().unwrap().push((port, message.count, message.len));
+        }
+        outgoing.remove(count);
+    }
+
+    fn poll_writable(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.full.load(Relaxed) { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+}
+
+/// A packet of `len` octets that may join others of its size.
+struct Packet {
+    path: Tuple,
+    ecn: Ecn,
+    len: usize,
+}
+
+impl tx::Message for Packet {
+    type Handle = Tuple;
+
+    fn path_handle(&self) -> &Tuple {
+        &self.path
+    }
+
+    fn ecn(&mut self) -> Ecn {
+        self.ecn
+    }
+
+    fn delay(&mut self) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
+
+    fn ipv6_flow_label(&mut self) -> u32 {
+        0
+    }
+
+    fn can_gso(&self, segment_len: usize, _: usize) -> bool {
+        segment_len >= self.len
+    }
+
+    fn write_payload(&mut self, mut buffer: tx::PayloadBuffer<'_>, _: usize) -> Result<usize, tx::Error> {
+        buffer.write(&vec![7; self.len])
+    }
+}
+
+fn packet(port: u16, len: usize) -> Packet {
+    Packet { path: path(port), ecn: Ecn::Ect0, len }
+}
+
+/// A packet of 100 octets to each of `ports`.
+fn push<const N: usize>(outlet: &mut Outlet<Kernel>, ports: [u16; N]) {
+    outlet.queue(|queue| {
+        for port in ports {
+            queue.push(packet(port, 100)).unwrap();
+        }
+    });
+}
+
+#[test]
+fn packets_of_one_connection_path_size_and_codepoint_are_one_message() {
+    let kernel = Kernel::default();
+    let mut outlet = Outlet::new(kernel.clone(), 1472);
+    outlet.queue(|queue| {
+        for len in [1200, 1200, 300, 1200] {
+            queue.push(packet(1, len)).unwrap();
+        }
+        // Another path, then another codepoint.
+        queue.push(packet(2, 1200)).unwrap();
+        queue.push(Packet { ecn: Ecn::NotEct, ..packet(2, 1200) }).unwrap();
+        // Another connection on the same path.
+        queue.flush();
+        queue.push(Packet { ecn: Ecn::NotEct, ..packet(2, 1200) }).unwrap();
+    });
+    let sent = kernel.sent.lock().unwrap().clone();
+    assert_eq!(sent, [(1, 3, 2700), (1, 1, 1200), (2, 1, 1200), (2, 1, 1200), (2, 1, 1200)]);
+}
+
+#[test]
+fn without_gso_each_packet_is_a_message() {
+    let kernel = Kernel { no_gso: true, ..Kernel::default() };
+    let mut outlet = Outlet::new(kernel.clone(), 1472);
+    push(&mut outlet, [1, 1, 1]);
+    assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 100); 3]);
+}
+
+#[tokio::test]
+async fn an_endpoint_with_more_than_a_batch_goes_on_after_the_others() {
+    let kernel = Kernel::default();
+    let mut outlet = Outlet::new(kernel.clone(), 1472);
+    let mut pushed = 0;
+    outlet.queue(|queue| {
+        while queue.has_capacity() {
+            queue.push(packet(1, 1472)).unwrap();
+            pushed += 1;
+        }
+        assert!(matches!(queue.push(packet(1, 1472)), Err(tx::Error::AtCapacity)));
+    });
+    let sent: usize = kernel.sent.lock().unwrap().iter().map(|(_, count, _)| count).sum();
+    assert_eq!(sent, pushed);
+    assert_eq!(*kernel.sent.lock().unwrap(), [(1, 44, 44 * 1472); 4], "a turn is several batches, none cut short");
+    // Once for the others, then at once; and not again.
+    assert!(poll!(pin!(outlet.ready())).is_pending());
+    assert!(poll!(pin!(outlet.ready())).is_ready());
+    assert!(poll!(pin!(outlet.ready())).is_pending());
+}
+
+#[tokio::test]
+async fn what_the_socket_does_not_take_leaves_first_when_it_does() {
+    let kernel = Kernel::default();
+    let mut outlet = Outlet::new(kernel.clone(), 1472);
+    kernel.full.store(true, Relaxed);
+    push(&mut outlet, [1, 2]);
+    assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 100)]);
+    outlet.queue(|queue| {
+        assert!(!queue.has_capacity());
+        assert!(matches!(queue.push(packet(3, 100)), Err(tx::Error::AtCapacity)));
+    });
+    assert!(poll!(pin!(outlet.ready())).is_pending());
+
+    kernel.full.store(false, Relaxed);
+    assert!(poll!(pin!(outlet.ready())).is_ready());
+    push(&mut outlet, [3]);
+    let ports: Vec<u16> = kernel.sent.lock().unwrap().iter().map(|(port, ..)| *port).collect();
+    assert_eq!(ports, [1, 2, 3]);
+}
+
+#[test]
+fn a_packet_that_writes_nothing_is_an_error_and_leaves_nothing() {
+    let kernel = Kernel::default();
+    let mut outlet = Outlet::new(kernel.clone(), 1472);
+    let mut error = None;
+    outlet.queue(|queue| error = queue.push(packet(1, 0)).err());
+    assert_eq!(error, Some(tx::Error::EmptyPayload));
+    assert_eq!(*kernel.sent.lock().unwrap(), []);
+}

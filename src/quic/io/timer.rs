@@ -1,0 +1,99 @@
+//! The endpoint's clock and its one timer, on the worker's runtime. Pacing goes by it: s2n-quic asks to be woken when a
+//! connection's next packets may leave.
+
+use s2n_quic_core::time::{self, Clock as _, StdClock, Timestamp};
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// The time since it was made.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Clock(StdClock);
+
+impl time::Clock for Clock {
+    fn get_time(&self) -> Timestamp {
+        self.0.get_time()
+    }
+}
+
+impl time::ClockWithTimer for Clock {
+    type Timer = Timer;
+
+    fn timer(&self) -> Timer {
+        let epoch = Instant::now();
+        Timer { epoch: (self.get_time(), epoch), target: None, sleep: Box::pin(sleep_until(epoch)) }
+    }
+}
+
+/// Wakes the endpoint at the last time that it named.
+#[derive(Debug)]
+pub(super) struct Timer {
+    /// One moment on both clocks.
+    epoch: (Timestamp, Instant),
+    /// `None` once it has fired.
+    target: Option<Instant>,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl time::clock::Timer for Timer {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.target.is_none() {
+            return Poll::Pending;
+        }
+        ready!(self.sleep.as_mut().poll(cx));
+        self.target = None;
+        Poll::Ready(())
+    }
+
+    /// Whole milliseconds, rounded down, as tokio's timers and s2n-quic's (`has_elapsed`) have them: the endpoint names a
+    /// time that is microseconds later after every batch, and to move a timer costs.
+    fn update(&mut self, at: Timestamp) {
+        let since = at.saturating_duration_since(self.epoch.0);
+        let since = Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        let Some(target) = self.epoch.1.checked_add(since) else { return };
+        if self.target != Some(target) {
+            self.sleep.as_mut().reset(target);
+            self.target = Some(target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use s2n_quic_core::time::{ClockWithTimer, clock::Timer as _};
+    use std::pin::pin;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_fires_once_at_the_last_time_that_was_named() {
+        let clock = Clock::default();
+        let mut timer = clock.timer();
+        let start = Instant::now();
+        assert!(poll!(pin!(timer.ready())).is_pending(), "no time was named");
+        timer.update(clock.get_time() + Duration::from_secs(9));
+        timer.update(clock.get_time() + Duration::from_secs(3));
+        timer.ready().await;
+        let waited = start.elapsed();
+        assert!(waited >= Duration::from_millis(2990) && waited < Duration::from_millis(3010), "{waited:?}");
+        assert!(poll!(pin!(timer.ready())).is_pending(), "it fired already");
+        timer.update(clock.get_time());
+        timer.ready().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_not_moved_within_a_millisecond() {
+        let clock = Clock::default();
+        let mut timer = clock.timer();
+        let base = timer.epoch.0 + Duration::from_millis(50);
+        timer.update(base);
+        let target = timer.target;
+        timer.update(base + Duration::from_micros(900));
+        assert_eq!(timer.target, target);
+        timer.update(base + Duration::from_micros(1100));
+        assert_ne!(timer.target, target);
+    }
+}

@@ -1,0 +1,173 @@
+//! The endpoint's datagrams on their way to a socket: those of one connection, path and size become one message.
+
+use super::give_way;
+use crate::datagram::{Outgoing, Transmit};
+use s2n_quic_core::{
+    event::EndpointPublisher,
+    io::tx::{Error, Message, Outcome, PayloadBuffer, Queue, Tx},
+    path::{Handle as _, Tuple},
+};
+use std::{
+    io,
+    task::{Context, Poll, ready},
+};
+
+/// Octets that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
+/// each.
+const TURN: usize = 4 * 63 * 1024;
+
+/// The sending half of a socket, as s2n-quic asks for it.
+pub(super) struct Outlet<T> {
+    queue: Gathering<T>,
+    state: State,
+}
+
+/// Whether the endpoint has to be told that there is room again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It had room for all.
+    Open,
+    /// It had more to say than one turn takes, and may go on after the other tasks.
+    OwesTurn,
+    /// They have had their turn.
+    Ready,
+    /// The kernel did not take everything.
+    Blocked,
+}
+
+/// What gathers, and leaves when its buffer is full or the endpoint has nothing more to say. [`Queue`] has no lifetime,
+/// so it owns what it fills.
+pub(super) struct Gathering<T> {
+    transmit: T,
+    outgoing: Outgoing,
+    /// The socket did not take everything.
+    blocked: bool,
+    /// Octets of this turn.
+    octets: usize,
+    max_datagram: usize,
+    joins: bool,
+}
+
+impl<T: Transmit> Outlet<T> {
+    pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
+        let outgoing = Outgoing::new(max_datagram);
+        let queue = Gathering { transmit, outgoing, blocked: false, octets: 0, max_datagram, joins: true };
+        Self { queue, state: State::Open }
+    }
+}
+
+impl<T: Transmit> Tx for Outlet<T> {
+    type PathHandle = Tuple;
+    type Queue = Gathering<T>;
+    type Error = io::Error;
+
+    /// Ready means that there was no room, and now there is: only then need the endpoint be woken.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.state {
+            State::Open => return Poll::Pending,
+            State::OwesTurn => {
+                self.state = State::Ready;
+                return give_way(cx);
+            }
+            State::Ready => {}
+            State::Blocked => loop {
+                ready!(self.queue.transmit.poll_writable(cx))?;
+                self.queue.send();
+                if !self.queue.blocked {
+                    break;
+                }
+            },
+        }
+        self.state = State::Open;
+        Poll::Ready(Ok(()))
+    }
+
+    fn queue<F: FnOnce(&mut Gathering<T>)>(&mut self, f: F) {
+        if self.queue.blocked {
+            // For the endpoint's timers; it finds no room.
+            f(&mut self.queue);
+            return;
+        }
+        self.queue.begin_turn();
+        f(&mut self.queue);
+        self.queue.send();
+        self.state = match (self.queue.blocked, self.queue.octets >= TURN) {
+            (true, _) => State::Blocked,
+            (false, true) => State::OwesTurn,
+            (false, false) => State::Open,
+        };
+    }
+
+    fn handle_error<E: EndpointPublisher>(self, error: io::Error, _: &mut E) {
+        tracing::error!(%error, "a socket sends no more: its endpoint ends");
+    }
+}
+
+impl<T: Transmit> Gathering<T> {
+    fn begin_turn(&mut self) {
+        self.octets = 0;
+        self.learn_gso();
+    }
+
+    /// The socket may have given it up.
+    fn learn_gso(&mut self) {
+        let max_segments = self.transmit.max_segments();
+        self.outgoing.limit_segments(max_segments);
+        self.joins = max_segments > 1;
+    }
+
+    fn send(&mut self) {
+        if !self.outgoing.is_empty() {
+            self.transmit.transmit(&mut self.outgoing);
+            self.learn_gso();
+        }
+        self.blocked = !self.outgoing.is_empty();
+    }
+
+    /// Room for a datagram that begins a message, made by sending what is there.
+    fn make_room(&mut self) -> Result<(), Error> {
+        if !self.blocked && self.octets < TURN && self.outgoing.is_full() {
+            self.send();
+        }
+        if self.has_capacity() { Ok(()) } else { Err(Error::AtCapacity) }
+    }
+
+    fn written(&mut self, len: usize) -> Result<Outcome, Error> {
+        self.octets += len;
+        if len == 0 { Err(Error::EmptyPayload) } else { Ok(Outcome { len, index: 0 }) }
+    }
+}
+
+impl<T: Transmit> Queue for Gathering<T> {
+    type Handle = Tuple;
+
+    const SUPPORTS_ECN: bool = true;
+
+    fn push<M: Message<Handle = Tuple>>(&mut self, mut message: M) -> Result<Outcome, Error> {
+        if let Some(open) = self.outgoing.open() {
+            let index = open.count;
+            if message.can_gso(open.segment, index)
+                && message.path_handle().strict_eq(&open.path)
+                && message.ecn() == open.ecn
+            {
+                let len = self.outgoing.join(|room| message.write_payload(PayloadBuffer::new(room), index))?;
+                return self.written(len);
+            }
+        }
+        self.make_room()?;
+        let (path, ecn) = (*message.path_handle(), message.ecn());
+        let joinable = self.joins && message.can_gso(self.max_datagram, 0);
+        let len =
+            self.outgoing.begin(path, ecn, joinable, |room| message.write_payload(PayloadBuffer::new(room), 0))?;
+        self.written(len)
+    }
+
+    /// Called between connections, which must not share a message.
+    fn flush(&mut self) {
+        self.outgoing.close();
+    }
+
+    fn capacity(&self) -> usize {
+        if self.blocked || self.octets >= TURN { 0 } else { usize::MAX }
+    }
+}

@@ -1,0 +1,144 @@
+//! Who moves datagrams: each `litequic.io`, and each key beside it, serves the same, and does what it says.
+
+use crate::support::{
+    client::{Client, Quic},
+    origin,
+    process::litequic,
+    proxy::Litequic,
+};
+use http::Method;
+use litequic::{
+    config::{Io, LiteQuic},
+    telemetry::WorkerMetrics,
+};
+use std::net::{Ipv6Addr, SocketAddr};
+
+const DOWNLOAD: usize = 3_000_000;
+const UPLOAD: usize = 1_000_000;
+
+async fn start(litequic: LiteQuic) -> Litequic {
+    Litequic::start(origin::demo().await, |config| config.litequic = litequic).await
+}
+
+/// A download and an upload, both whole.
+async fn serve(litequic: &Litequic) {
+    let client = Client::to(litequic).await;
+    assert_eq!(client.get(&format!("/bytes/{DOWNLOAD}")).await.body.len(), DOWNLOAD);
+    let sent: Vec<u8> = (0..UPLOAD).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    assert_eq!(client.post("/echo", sent.clone()).await.body, sent);
+}
+
+fn own() -> LiteQuic {
+    LiteQuic { io: Io::Epoll, ..LiteQuic::default() }
+}
+
+#[tokio::test]
+async fn every_combination_of_keys_serves_every_byte() {
+    for io in [Io::Epoll, Io::S2nQuic] {
+        for (receive_batch, gso, gro) in [(128, true, true), (1, false, true), (1024, true, false), (3, false, false)] {
+            let litequic = start(LiteQuic { io, receive_batch, gso, gro }).await;
+            serve(&litequic).await;
+            litequic.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_download_leaves_in_messages_of_many_segments_and_few_calls() {
+    let litequic = start(own()).await;
+    serve(&litequic).await;
+    let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
+    let sent = sum(|worker| worker.datagrams_sent.get());
+    assert!(sent >= (DOWNLOAD as u64 + UPLOAD as u64) / 1472, "{sent}");
+    let bytes = sum(|worker| worker.datagram_bytes_sent.get());
+    assert!(bytes >= DOWNLOAD as u64 + UPLOAD as u64 && bytes <= sent * 1472, "{bytes}");
+    let (messages, segments) = (sum(|worker| worker.gso_messages.get()), sum(|worker| worker.gso_segments.get()));
+    assert!(segments >= 10 * messages, "{segments} segments in {messages} messages");
+    let calls = sum(|worker| worker.syscalls_sendmmsg.get());
+    assert!(calls * 5 < sent, "{calls} calls for {sent} datagrams");
+    let received = sum(|worker| worker.datagrams_received.get());
+    assert!(received >= UPLOAD as u64 / 1472, "{received}");
+    assert!(sum(|worker| worker.syscalls_recvmmsg.get()) >= sum(|worker| worker.receive_batches.get()));
+    litequic.wait_until("waits", |worker| worker.syscalls_epoll_wait.get(), |waits| waits > 0).await;
+    let degraded = litequic.sum(|worker| {
+        worker.io_degraded_gso_missing.get()
+            + worker.io_degraded_gso_eio.get()
+            + worker.io_degraded_gso_einval.get()
+            + worker.io_degraded_gro.get()
+    });
+    let dropped =
+        litequic.sum(|worker| worker.datagrams_dropped_refused.get() + worker.datagrams_dropped_truncated.get());
+    assert_eq!((degraded, dropped), (0, 0));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn without_gso_every_datagram_is_a_message() {
+    let litequic = start(LiteQuic { gso: false, ..own() }).await;
+    serve(&litequic).await;
+    assert_eq!(litequic.sum(|worker| worker.gso_messages.get()), 0);
+    let sent = litequic.sum(|worker| worker.datagrams_sent.get());
+    assert_eq!(litequic.sum(|worker| worker.send_messages.get()), sent);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn without_gro_every_message_is_a_datagram() {
+    let litequic = start(LiteQuic { gro: false, ..own() }).await;
+    serve(&litequic).await;
+    let received = litequic.sum(|worker| worker.datagrams_received.get());
+    assert_eq!(litequic.sum(|worker| worker.receive_messages.get()), received);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_receive_batch_of_one_is_a_call_a_message() {
+    let litequic = start(LiteQuic { receive_batch: 1, ..own() }).await;
+    serve(&litequic).await;
+    let messages = litequic.sum(|worker| worker.receive_messages.get());
+    assert_eq!(litequic.sum(|worker| worker.receive_batches.get()), messages);
+    assert!(litequic.sum(|worker| worker.syscalls_recvmmsg.get()) >= messages);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn the_librarys_own_io_leaves_ours_alone() {
+    let litequic = start(LiteQuic { io: Io::S2nQuic, ..LiteQuic::default() }).await;
+    serve(&litequic).await;
+    assert_eq!(litequic.sum(|worker| worker.datagrams_received.get() + worker.datagrams_sent.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_dual_stack_address_serves_both_families_from_the_address_that_was_asked() {
+    for io in [Io::Epoll, Io::S2nQuic] {
+        let litequic = Litequic::start(origin::demo().await, |config| {
+            config.listen.udp = vec![(Ipv6Addr::UNSPECIFIED, 0).into()];
+            config.litequic.io = io;
+        })
+        .await;
+        // A client drops what comes from an address that it did not ask: 127.0.0.2 is not what the kernel would choose.
+        for ip in ["127.0.0.1", "127.0.0.2", "::1"] {
+            let address = SocketAddr::new(ip.parse().unwrap(), litequic.address.port());
+            let transport = quinn::TransportConfig::default();
+            let quic = Quic::connect(address, "localhost", &litequic.cert_pem, transport).await;
+            let client = Client::over(quic, "localhost").await;
+            let answer = client.fetch(client.request(Method::GET, "/bytes/100000"), "").await;
+            assert_eq!(answer.body.len(), 100_000, "{ip} over {io:?}");
+        }
+        litequic.stop().await;
+    }
+}
+
+#[test]
+fn probe_says_what_the_kernel_has_and_what_would_be_used() {
+    let text = litequic(["probe"]).success();
+    for line in ["recvmmsg, sendmmsg, IPv4         yes", "GSO (UDP_SEGMENT), IPv4          yes"] {
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
+    let used = text.lines().last().unwrap();
+    assert_eq!(used, "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN");
+
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config/invalid/five-faults.toml");
+    assert_eq!(litequic(["probe", "--config", file]).code, Some(78));
+}

@@ -6,6 +6,7 @@ pub mod frame;
 mod address_token;
 mod amplification;
 mod answers;
+#[cfg(not(fuzzing))] // as `app` in lib.rs
 mod client;
 mod client_address;
 mod close;
@@ -20,6 +21,7 @@ mod secrets;
 mod stateless_reset;
 mod windows;
 
+#[cfg(not(fuzzing))]
 pub use client::{ConnectError, connect};
 pub use client_address::client_address;
 pub use conduct::{Excess, Notice};

@@ -92,7 +92,7 @@ async fn a_flood_beyond_max_handshakes_is_dropped_and_disturbs_no_connection() {
     })
     .await;
     let client = Client::to(&litequic).await;
-    let strangers = strangers(&litequic).await;
+    let mut strangers = strangers(&litequic).await;
     let downloads = async {
         let dropped = |worker: &litequic::telemetry::WorkerMetrics| worker.limit_handshakes.get();
         litequic.wait_until("dropped Initials", dropped, |dropped| dropped > 100).await;
@@ -103,6 +103,8 @@ async fn a_flood_beyond_max_handshakes_is_dropped_and_disturbs_no_connection() {
     };
     flooded(&strangers, downloads).await;
     assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    // What is left of the flood in the socket's buffer counts, too, and would between two looks.
+    strangers[0].settled().await;
     let (dropped, refused) =
         (litequic.sum(|worker| worker.limit_handshakes.get()), litequic.sum(|worker| worker.handshakes_refused.get()));
     assert_eq!(dropped, refused);
@@ -153,7 +155,7 @@ async fn with_a_large_certificate(edit: impl FnOnce(&mut Config)) -> Litequic {
 }
 
 #[tokio::test]
-async fn an_address_that_is_not_proved_is_sent_three_times_what_came_from_it_and_no_more() {
+async fn an_address_that_is_not_proved_is_sent_three_times_what_came_from_it_rounded_up_to_a_datagram() {
     let litequic = with_a_large_certificate(|config| config.timeouts.handshake = PROBED).await;
     let first = Stranger::of(&litequic).await;
     let table: [(&str, &[usize]); 2] = [("one", &[FULL]), ("three", &[FULL; 3])];
@@ -172,7 +174,9 @@ async fn an_address_that_is_not_proved_is_sent_three_times_what_came_from_it_and
         stranger.receive_until(nothing_is_held(&litequic)).await;
         stranger.settled().await;
         let received = stranger.received;
-        assert!(received <= 3 * sent, "{what}: {received} for {sent}");
+        // Less than a datagram more (`the_limit_of_what_is_sent_is_rounded_up_to_one_datagram`): whether there is a rest to
+        // be rounded up depends on how the answers fell into datagrams.
+        assert!(received < 3 * sent + FULL, "{what}: {received} for {sent}");
         // It had more to say: the limit held it back.
         assert!(received > 3 * sent / 2, "{what}: {received} for {sent}");
     }))

@@ -97,7 +97,8 @@ fn answer(
 ) -> Result<u64> {
     let key = UnboundKey::new(&AES_128_GCM, &[7; 16]).map(LessSafeKey::new).ok().context("no AES-128-GCM")?;
     let mut stream = TcpStream::connect(origin).with_context(|| format!("cannot reach the origin {origin}"))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+    // At once: `write!` to a socket is a packet for each piece of the text.
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes())?;
     let segments = (LARGEST / (PIECE + TAG)).min(state.max_gso_segments());
     let mut plain = Vec::with_capacity(segments * PIECE);
     let mut sealed = Vec::with_capacity(segments * (PIECE + TAG));
@@ -222,8 +223,13 @@ mod tests {
         thread::spawn(move || {
             for stream in origin.incoming() {
                 let mut stream = stream.unwrap();
-                let mut request = [0; 1000];
-                let _ = stream.read(&mut request).unwrap();
+                // All of it: a socket that is closed with bytes unread resets its connection.
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).unwrap();
+                    request.extend(byte);
+                }
                 write!(stream, "HTTP/1.1 200 OK\r\n\r\n").unwrap();
                 stream.write_all(&[1; BODY]).unwrap();
             }

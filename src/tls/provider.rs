@@ -1,7 +1,7 @@
 //! What makes s2n-quic's server speak TLS by [`super::session`]. s2n-quic's own rustls provider ends a session before
 //! rustls has handed out its tickets (docs/adr/0008-own-tls-session.md).
 
-use super::{Asking, session::Session};
+use super::{Asking, keys::TrafficSecrets, session::Session};
 use crate::{exchange::CertificateRequest, telemetry::WorkerMetrics};
 use rustls::{
     ServerConfig,
@@ -59,11 +59,18 @@ impl ServerTls {
         self.asking.as_ref().map_or(CertificateRequest::None, |asking| asking.request(server_name))
     }
 
-    /// A connection that asks for `request`; `None` if rustls refuses its configuration.
-    pub(super) fn connection(&self, request: CertificateRequest, parameters: Vec<u8>) -> Option<ServerConnection> {
+    /// A connection that asks for `request` and tells `secrets`; `None` if rustls refuses its configuration.
+    pub(super) fn connection(
+        &self,
+        request: CertificateRequest,
+        parameters: Vec<u8>,
+        secrets: Arc<TrafficSecrets>,
+    ) -> Option<ServerConnection> {
         let asking = self.asking.as_ref().and_then(|asking| asking.config(request));
-        let config = Arc::clone(asking.unwrap_or(&self.plain));
-        let connection = ServerConnection::new(config, Version::V1, parameters);
+        // A configuration of its own, whose parts are shared: rustls tells secrets to whom its configuration names.
+        let mut config = ServerConfig::clone(asking.unwrap_or(&self.plain));
+        config.key_log = secrets;
+        let connection = ServerConnection::new(Arc::new(config), Version::V1, parameters);
         connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok()
     }
 

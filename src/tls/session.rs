@@ -4,7 +4,7 @@
 use super::{
     ServerTls,
     hello::{self, Hello},
-    keys::{self, HeaderKeys, OneRttKeys, PacketKeys},
+    keys::{self, TrafficSecrets},
 };
 use crate::{
     exchange::{Certificate, CertificateRequest, Identity},
@@ -36,6 +36,8 @@ pub struct Session {
     /// `None` before, and if rustls refused its configuration. Boxed: s2n-quic keeps the room for as long as the
     /// connection.
     connection: Option<Box<ServerConnection>>,
+    /// What `connection` tells of its secrets.
+    secrets: Arc<TrafficSecrets>,
     /// Whether the client is asked for a certificate.
     asked: CertificateRequest,
     level: Level,
@@ -69,7 +71,7 @@ impl Session {
         if tls.hangs_on_name() {
             this.waiting = Some(Box::new(Waiting { tls, parameters, data: Vec::new() }));
         } else {
-            this.connection = tls.connection(CertificateRequest::None, parameters).map(Box::new);
+            this.connect(&tls, parameters);
         }
         this
     }
@@ -79,11 +81,16 @@ impl Session {
         Self {
             waiting: None,
             connection: None,
+            secrets: Arc::default(),
             asked: CertificateRequest::None,
             level: Level::Initial,
             announced: false,
             metrics: tls.metrics(),
         }
+    }
+
+    fn connect(&mut self, tls: &ServerTls, parameters: Vec<u8>) {
+        self.connection = tls.connection(self.asked, parameters, Arc::clone(&self.secrets)).map(Box::new);
     }
 
     /// Waits for the ClientHello, and begins as the name in it asks for.
@@ -101,7 +108,7 @@ impl Session {
         };
         let Some(waiting) = self.waiting.take() else { return Ok(Poll::Ready(())) };
         let Waiting { tls, parameters, data } = *waiting;
-        self.connection = tls.connection(self.asked, parameters).map(Box::new);
+        self.connect(&tls, parameters);
         if let Some(connection) = &mut self.connection {
             connection.read_hs(&data).map_err(|error| refusal(connection, &error))?;
         }
@@ -112,12 +119,12 @@ impl Session {
         if self.begin(context)?.is_pending() {
             return Ok(Poll::Pending);
         }
-        let Self { connection: Some(connection), level, announced, metrics, .. } = self else {
+        let Self { connection: Some(connection), secrets, level, announced, metrics, .. } = self else {
             return Err(tls::Error::INTERNAL_ERROR.with_reason("TLS is misconfigured").into());
         };
         loop {
             // The order matters: keys that the last message brought lead to the level of the next.
-            write(connection, level, announced, context)?;
+            write(connection, secrets, level, announced, context)?;
             if *level == Level::Application && !connection.is_handshaking() {
                 break;
             }
@@ -149,6 +156,7 @@ impl Session {
 /// that includes the session tickets, at `Application`.
 fn write<C: Context<Session>>(
     connection: &mut ServerConnection,
+    secrets: &TrafficSecrets,
     level: &mut Level,
     announced: &mut bool,
     context: &mut C,
@@ -176,22 +184,28 @@ fn write<C: Context<Session>>(
                 Level::Application => context.send_application(message),
             }
         }
+        // Of what the change holds, rustls' own keys, nothing is used: see `keys`.
         match change {
             None => {}
-            Some(KeyChange::Handshake { keys }) => {
-                let (packet, header) = keys::split(keys, cipher_suite(connection));
+            Some(KeyChange::Handshake { .. }) => {
+                let (packet, header) = secrets.handshake(cipher_suite(connection)).ok_or_else(no_keys)?;
                 context.on_handshake_keys(packet, header)?;
                 *level = Level::Handshake;
             }
-            Some(KeyChange::OneRtt { keys, next }) => {
+            Some(KeyChange::OneRtt { .. }) => {
                 // Before the keys, for s2n-quic's limiter is asked with the latter and wants to know the former.
                 announce(connection, announced, context)?;
-                let (packet, header) = keys::split_one_rtt(keys, next, cipher_suite(connection));
+                let (packet, header) = secrets.one_rtt(cipher_suite(connection)).ok_or_else(no_keys)?;
                 context.on_one_rtt_keys(packet, header, parameters(connection)?)?;
                 *level = Level::Application;
             }
         }
     }
+}
+
+/// rustls has changed its keys and not told the secrets: our own fault.
+fn no_keys() -> tls::Error {
+    tls::Error::INTERNAL_ERROR.with_reason("no traffic secrets")
 }
 
 /// What the client sent instead of a sound handshake, as the alert that tells it so (RFC 9001 §4.8).
@@ -282,13 +296,13 @@ impl tls::Session for Session {
 }
 
 impl CryptoSuite for Session {
-    type HandshakeKey = PacketKeys;
-    type HandshakeHeaderKey = HeaderKeys;
+    type HandshakeKey = s2n_quic_crypto::handshake::HandshakeKey;
+    type HandshakeHeaderKey = s2n_quic_crypto::handshake::HandshakeHeaderKey;
     // Made from a connection ID rather than by TLS (RFC 9001 §5.2).
     type InitialKey = s2n_quic_crypto::initial::InitialKey;
     type InitialHeaderKey = s2n_quic_crypto::initial::InitialHeaderKey;
-    type OneRttKey = OneRttKeys;
-    type OneRttHeaderKey = HeaderKeys;
+    type OneRttKey = s2n_quic_crypto::one_rtt::OneRttKey;
+    type OneRttHeaderKey = s2n_quic_crypto::one_rtt::OneRttHeaderKey;
     // There is no early data, so there are none of these.
     type ZeroRttKey = s2n_quic_crypto::zero_rtt::ZeroRttKey;
     type ZeroRttHeaderKey = s2n_quic_crypto::zero_rtt::ZeroRttHeaderKey;

@@ -18,9 +18,13 @@ use s2n_codec::EncoderValue;
 use s2n_quic_core::{
     application::ServerName,
     crypto::{
-        HeaderKey, Key, OneRttKey, scatter,
+        HeaderKey, Key, OneRttKey as _, scatter,
         tls::{Endpoint, Session as _},
     },
+};
+use s2n_quic_crypto::{
+    handshake::{HandshakeHeaderKey, HandshakeKey},
+    one_rtt::{OneRttHeaderKey, OneRttKey},
 };
 use std::{
     any::Any,
@@ -41,7 +45,7 @@ struct Spaces {
     initial: Space,
     handshake: Space,
     application: Space,
-    one_rtt: Option<(OneRttKeys, HeaderKeys)>,
+    one_rtt: Option<(OneRttKey, OneRttHeaderKey)>,
     client_parameters: Vec<u8>,
     server_name: Option<String>,
     protocol: Vec<u8>,
@@ -73,7 +77,7 @@ impl Context<Session> for Spaces {
         panic!("rustls cannot wait for the client's parameters")
     }
 
-    fn on_handshake_keys(&mut self, _: PacketKeys, _: HeaderKeys) -> Result<(), transport::Error> {
+    fn on_handshake_keys(&mut self, _: HandshakeKey, _: HandshakeHeaderKey) -> Result<(), transport::Error> {
         assert!(!std::mem::replace(&mut self.handshake.keys, true), "handshake keys twice");
         Ok(())
     }
@@ -89,8 +93,8 @@ impl Context<Session> for Spaces {
 
     fn on_one_rtt_keys(
         &mut self,
-        packet: OneRttKeys,
-        header: HeaderKeys,
+        packet: OneRttKey,
+        header: OneRttHeaderKey,
         parameters: ApplicationParameters<'_>,
     ) -> Result<(), transport::Error> {
         assert!(self.one_rtt.replace((packet, header)).is_none(), "1-RTT keys twice");
@@ -126,7 +130,7 @@ impl Context<Session> for Spaces {
     }
 
     fn on_tls_exporter_ready(&mut self, session: &impl TlsSession) -> Result<(), transport::Error> {
-        assert!(matches!(session.cipher_suite(), CipherSuite::TLS_AES_128_GCM_SHA256));
+        assert!(!matches!(session.cipher_suite(), CipherSuite::Unknown));
         assert_eq!(
             session.peer_cert_chain_der().is_ok(),
             self.identity.as_ref().is_some_and(|who| who.certificate.is_some())
@@ -205,6 +209,18 @@ fn session(tls: &mut ServerTls) -> Session {
 fn tls(made: &SelfSigned) -> ServerTls {
     let store = CertificateStore::new(made.certificate().unwrap(), []);
     ServerTls::new(server_config(CertificateResolver::new(store), false).unwrap())
+}
+
+/// With cryptography of the test's choice.
+fn tls_of(provider: CryptoProvider) -> ServerTls {
+    let store = CertificateStore::new(made().certificate().unwrap(), []);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(CertificateResolver::new(store));
+    config.alpn_protocols = vec![b"h3".to_vec()];
+    ServerTls::new(Arc::new(config))
 }
 
 fn made() -> &'static SelfSigned {
@@ -286,8 +302,18 @@ fn a_handshake_tells_both_sides_what_was_agreed_on() {
 }
 
 #[test]
-fn one_rtt_keys_fit_the_clients_through_key_updates() {
-    let shaken = shake(&mut session(&mut tls(made())), connect(&client()), usize::MAX);
+fn one_rtt_keys_of_every_cipher_suite_fit_the_clients_through_key_updates() {
+    let provider = aws_lc_rs::default_provider();
+    let suites: Vec<_> = provider.cipher_suites.iter().filter(|suite| suite.tls13().is_some()).collect();
+    assert_eq!(suites.len(), 3);
+    for suite in suites {
+        let provider = CryptoProvider { cipher_suites: vec![*suite], ..provider.clone() };
+        let shaken = shake(&mut session(&mut tls_of(provider)), connect(&client()), usize::MAX);
+        fit_through_key_updates(shaken);
+    }
+}
+
+fn fit_through_key_updates(shaken: Shaken) {
     let (mut packet, header) = shaken.spaces.one_rtt.unwrap();
     let (client, mut next) = shaken.client_keys.unwrap();
     assert_eq!(packet.tag_len(), 16);
@@ -302,17 +328,26 @@ fn one_rtt_keys_fit_the_clients_through_key_updates() {
         packet.decrypt(generation, b"header", &mut sealed).unwrap();
         assert_eq!(sealed[..5], *b"hello");
 
-        let mut bytes = [0; 21];
-        let mut buffer = s2n_codec::EncoderBuffer::new(&mut bytes);
-        s2n_codec::Encoder::write_slice(&mut buffer, b"world");
-        packet.encrypt(generation, b"header", &mut scatter::Buffer::new(buffer)).unwrap();
-        assert_eq!(remote.decrypt_in_place(generation, b"header", &mut bytes).unwrap(), b"world");
+        // Whether stream data stands among the frames, or by reference behind them.
+        for (frames, data) in [(&b"worldwide"[..], &b""[..]), (b"world", b"wide"), (b"", b"worldwide")] {
+            let mut bytes = [0; 25];
+            let mut buffer = s2n_codec::EncoderBuffer::new(&mut bytes);
+            s2n_codec::Encoder::write_slice(&mut buffer, frames);
+            let data = (!data.is_empty()).then(|| Bytes::from_static(data));
+            packet.encrypt(generation, b"header", &mut scatter::Buffer::new_with_extra(buffer, data)).unwrap();
+            assert_eq!(remote.decrypt_in_place(generation, b"header", &mut bytes).unwrap(), b"worldwide");
+        }
 
         let next_packet = packet.derive_next_key();
         assert!(next_packet.decrypt(generation, b"header", &mut stale.clone()).is_err(), "an update changes the keys");
         packet = next_packet;
         rustls::quic::PacketKeySet { local, remote } = next.next_packet_keys();
     }
+    // RFC 9001 §5.4: the client applies its mask, the server finds the same.
+    let (mut first, mut number) = (0x43, [0; 4]);
+    client.local.header.encrypt_in_place(&[0xa5; 16], &mut first, &mut number).unwrap();
+    let mask = header.opening_header_protection_mask(&[0xa5; 16]);
+    assert_eq!((first, number), (0x43 ^ mask[0] & 0x1f, [mask[1], mask[2], mask[3], mask[4]]));
     assert_eq!(header.opening_sample_len(), client.local.header.sample_len());
 }
 
@@ -412,14 +447,7 @@ fn no_protocol_in_common_is_told_with_the_name_that_was_asked_for() {
 #[test]
 fn a_client_that_guessed_the_wrong_group_is_asked_again() {
     let provider = CryptoProvider { kx_groups: vec![kx_group::SECP384R1], ..aws_lc_rs::default_provider() };
-    let store = CertificateStore::new(made().certificate().unwrap(), []);
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&TLS13])
-        .unwrap()
-        .with_no_client_auth()
-        .with_cert_resolver(CertificateResolver::new(store));
-    config.alpn_protocols = vec![b"h3".to_vec()];
-    let shaken = shake(&mut session(&mut ServerTls::new(Arc::new(config))), connect(&client()), 100);
+    let shaken = shake(&mut session(&mut tls_of(provider)), connect(&client()), 100);
     shaken.outcome.unwrap();
     assert_eq!(shaken.client.handshake_kind(), Some(HandshakeKind::FullWithHelloRetryRequest));
     assert_eq!(shaken.spaces.completed, 1);

@@ -150,19 +150,21 @@ mod tests {
     use super::*;
     use proptest::{collection::vec, prelude::*};
 
-    fn small(connection: u64) -> Option<Arrival<u8>> {
+    type Slot = Option<Arrival<u8>>;
+
+    fn small(connection: u64) -> Slot {
         Some(Arrival { connection, path: 0, len: 50 })
     }
 
-    fn large(connection: u64) -> Option<Arrival<u8>> {
+    fn large(connection: u64) -> Slot {
         Some(Arrival { connection, path: 0, len: SMALL + 1 })
     }
 
-    fn from(path: u8) -> Option<Arrival<u8>> {
+    fn from(path: u8) -> Slot {
         Some(Arrival { connection: 1, path, len: SMALL })
     }
 
-    fn arrange(order: &mut Order<u8>, batch: &[Option<Arrival<u8>>]) -> Vec<usize> {
+    fn arrange(order: &mut Order<u8>, batch: &[Slot]) -> Vec<usize> {
         order.arrange(batch.iter().copied());
         order.sequence().collect()
     }
@@ -170,7 +172,7 @@ mod tests {
     #[test]
     fn the_newest_small_datagram_of_each_connection_goes_first() {
         let mut order = Order::default();
-        let table: &[(&str, &[Option<Arrival<u8>>], &[usize])] = &[
+        let table: &[(&str, &[Slot], &[usize])] = &[
             ("none", &[], &[]),
             ("one", &[small(1)], &[0]),
             ("three of one", &[small(1), small(1), small(1)], &[2, 0, 1]),
@@ -216,7 +218,7 @@ mod tests {
     }
 
     /// By the rule's words, whatever that costs.
-    fn oracle(batch: &[Option<Arrival<u8>>]) -> Vec<usize> {
+    fn oracle(batch: &[Slot]) -> Vec<usize> {
         let mut taken = vec![false; batch.len()];
         let mut ahead = vec![None; batch.len()];
         for first in 0..batch.len() {
@@ -242,7 +244,7 @@ mod tests {
         sequence
     }
 
-    fn batch() -> impl Strategy<Value = Vec<Option<Arrival<u8>>>> {
+    fn batch() -> impl Strategy<Value = Vec<Slot>> {
         let len = prop_oneof![12 => Just(60), 1 => Just(SMALL), 1 => Just(SMALL + 1), 1 => Just(1400)];
         let path = prop_oneof![20 => Just(0u8), 1 => Just(1u8)];
         let arrival = (0u64..3, path, len).prop_map(|(connection, path, len)| Arrival { connection, path, len });

@@ -17,6 +17,7 @@ pub const NEEDS_RESTART: &[&str] = &[
     "litequic.receive_batch",
     "litequic.gso",
     "litequic.gro",
+    "litequic.ack_merge",
     "admin.listen",
     "admin.probes",
     "log.format",
@@ -226,6 +227,7 @@ impl Changes {
             receive_batch: u16::to_string,
             gso: bool::to_string,
             gro: bool::to_string,
+            ack_merge: bool::to_string,
         });
     }
 
@@ -387,13 +389,15 @@ mod tests {
             ),
             (
                 |config| {
-                    config.litequic = LiteQuic { io: Io::S2nQuic, receive_batch: 7, gso: false, gro: false };
+                    config.litequic =
+                        LiteQuic { io: Io::S2nQuic, receive_batch: 7, gso: false, gro: false, ack_merge: false };
                 },
                 &[
                     "litequic.io: auto → s2n-quic (needs a restart)",
                     "litequic.receive_batch: 128 → 7 (needs a restart)",
                     "litequic.gso: true → false (needs a restart)",
                     "litequic.gro: true → false (needs a restart)",
+                    "litequic.ack_merge: true → false (needs a restart)",
                 ],
             ),
             (

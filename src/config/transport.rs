@@ -11,6 +11,9 @@ pub struct LiteQuic {
     pub gso: bool,
     /// Whether a message may hold several datagrams on its way in (UDP_GRO).
     pub gro: bool,
+    /// Whether of the acknowledgements that a client sent since the last batch the newest is processed first, and those
+    /// that it makes superfluous are not.
+    pub ack_merge: bool,
 }
 
 impl LiteQuic {
@@ -23,7 +26,7 @@ impl LiteQuic {
 impl Default for LiteQuic {
     /// All that saves CPU time.
     fn default() -> Self {
-        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true }
+        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true, ack_merge: true }
     }
 }
 

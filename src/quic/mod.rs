@@ -1,21 +1,26 @@
 //! QUIC by s2n-quic, with litequic's own connection IDs, tokens, limits and sockets: what makes several endpoints on
 //! one port one server.
 
+pub mod ack_merge;
 pub mod frame;
 
 mod address_token;
 mod amplification;
 mod answers;
+mod batches;
+mod by_id;
 #[cfg(not(fuzzing))] // as `app` in lib.rs
 mod client;
 mod client_address;
 mod close;
 mod conduct;
 mod connection_id;
+mod contents;
 mod endpoint;
 mod io;
 mod limiter;
 mod occupancy;
+mod packets;
 mod receive_budget;
 mod secrets;
 mod stateless_reset;
@@ -27,6 +32,6 @@ pub use client_address::client_address;
 pub use conduct::{Excess, Notice};
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
 pub use endpoint::{Endpoint, EndpointParts, StartError, library_io, start};
-pub use io::SocketIo;
+pub use io::{Io, SocketIo};
 pub use secrets::{SecretError, Secrets};
 pub use windows::{Window, Windows};

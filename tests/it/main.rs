@@ -24,6 +24,8 @@ mod panics;
 mod reload;
 mod requests;
 mod resumption;
+mod streams;
 mod support;
+mod timeouts;
 mod tls;
 mod workers;

@@ -19,6 +19,7 @@ mod layering;
 mod limits;
 mod link;
 mod load;
+mod migration;
 mod nginx;
 mod panics;
 mod reload;

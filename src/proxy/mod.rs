@@ -53,6 +53,15 @@ impl Routing {
         }
     }
 
+    /// The route that a request takes.
+    fn route(&self, head: &http::request::Parts) -> Option<&routes::Route> {
+        let authority = match head.uri.authority() {
+            Some(authority) => authority.as_str(),
+            None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
+        };
+        self.routes.choose(authority, head.uri.path())
+    }
+
     /// What a handshake asks of a client that asks for `server_name` (SNI).
     pub fn certificate_request(&self, server_name: Option<&str>) -> CertificateRequest {
         self.routes.certificate_request(server_name)
@@ -131,11 +140,7 @@ impl Proxy {
         trusted: bool,
     ) -> Result<Response, Outcome> {
         let (mut head, body) = request.into_parts();
-        let authority = match head.uri.authority() {
-            Some(authority) => authority.as_str(),
-            None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
-        };
-        let route = local.routing.routes.choose(authority, head.uri.path()).ok_or(Error::NoRoute)?;
+        let route = local.routing.route(&head).ok_or(Error::NoRoute)?;
         if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
             return Err(Error::NoCertificate.into());
         }
@@ -208,4 +213,35 @@ impl Handler for Proxy {
 /// Dropping the future gives up.
 pub async fn probe(origin: &config::Origin, timeout: Duration) -> Result<(), impl std::error::Error + use<>> {
     origin::probe(origin, timeout).await
+}
+
+/// Turns the head of `client`'s request, one without a body, into its origin's: what a [`Proxy`] does on the way, for
+/// whoever measures that alone.
+///
+/// # Errors
+///
+/// There is no route for it, or it is a request that no origin gets.
+pub fn request_head(
+    routing: &Routing,
+    head: &mut http::request::Parts,
+    client: &Client,
+) -> Result<(), impl std::error::Error + use<>> {
+    let Some(route) = routing.route(head) else { return Err(Error::NoRoute) };
+    let trusted = forwarded::is_trusted(client.address.ip(), &routing.trusted);
+    let id = forwarded::request_id(&head.headers, trusted);
+    request::translate(head, Framing::None, route, client, &id, trusted)
+}
+
+/// Turns the head of an origin's response to a `method` request into the client's, as [`request_head`] does with its
+/// request. `length` is the body's, where it is known.
+///
+/// # Errors
+///
+/// The response cannot be passed on as it is meant.
+pub fn response_head(
+    head: &mut http::response::Parts,
+    method: &http::Method,
+    length: Option<u64>,
+) -> Result<(), impl std::error::Error + use<>> {
+    response::translate(head, method, length)
 }

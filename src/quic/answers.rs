@@ -30,9 +30,9 @@ impl Answers {
         Self(Mutex::new(Bucket::with_burst(per_second, BURST)))
     }
 
-    /// Whether one more may go out now.
-    pub(super) fn admit(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(Instant::now())
+    /// Whether one more may go out `now`.
+    pub(super) fn admit(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
     }
 }
 
@@ -76,7 +76,7 @@ impl<E: Endpoint> Endpoint for Gated<E> {
     }
 
     fn max_tag_length(&self) -> usize {
-        if self.resets.admit() {
+        if self.resets.admit(Instant::now()) {
             return self.tls.max_tag_length();
         }
         self.metrics.limit_stateless_resets.increment();

@@ -11,7 +11,7 @@ use crate::{
 };
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter as Limit, Outcome};
 use s2n_quic_core::path::remote_port_blocked;
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 /// What happens to a connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +56,14 @@ impl Admission {
 
     /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
     pub(super) fn decide(&self, validated: bool) -> Verdict {
+        self.decide_at(validated, Instant::now())
+    }
+
+    fn decide_at(&self, validated: bool, now: Instant) -> Verdict {
         let metrics = &self.metrics;
         let config = self.config.load();
         let verdict = judge(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
-        if matches!(verdict, Verdict::Retry | Verdict::Refuse) && !self.answers.admit() {
+        if matches!(verdict, Verdict::Retry | Verdict::Refuse) && !self.answers.admit(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
             return Verdict::Drop;
@@ -116,6 +120,7 @@ impl Limit for Limiter {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use std::time::Duration;
 
     const LIMITS: Limits = Limits {
         max_connections: 100,
@@ -155,12 +160,47 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_limit_that_bites_is_counted() {
+    fn admission() -> (Admission, Arc<WorkerMetrics>) {
         let metrics = Arc::<WorkerMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        let admission = Admission::new(Config { limits: LIMITS, ..config }.live(), Arc::clone(&metrics));
+        (Admission::new(Config { limits: LIMITS, ..config }.live(), Arc::clone(&metrics)), metrics)
+    }
+
+    #[test]
+    fn retries_and_refusals_beyond_the_rate_are_silence_which_is_counted_and_all_others_go_on() {
+        for (what, connections, handshakes, answer) in
+            [("busy", 50, 10, Verdict::Retry), ("full", 100, 0, Verdict::Refuse)]
+        {
+            let (admission, metrics) = admission();
+            let mut now = Instant::now();
+            metrics.connections_held.set(connections);
+            metrics.handshakes_open.set(handshakes);
+            let answered = |admission: &Admission, now, attempts: u32| {
+                let verdicts = (0..attempts).map(|_| admission.decide_at(false, now));
+                let (answered, silent): (Vec<_>, Vec<_>) = verdicts.partition(|verdict| *verdict == answer);
+                assert!(silent.iter().all(|verdict| *verdict == Verdict::Drop), "{what}");
+                u32::try_from(answered.len()).unwrap()
+            };
+            // A second's worth at once, then what time brings.
+            assert_eq!(answered(&admission, now, REFUSALS + 5), REFUSALS, "{what}");
+            now += Duration::from_millis(500);
+            assert_eq!(answered(&admission, now, REFUSALS), REFUSALS / 2, "{what}");
+            assert_eq!(answered(&admission.clone(), now, 1), 0, "{what}: both doors share the rate");
+            let silences = u64::from(5 + REFUSALS / 2 + 1);
+            assert_eq!(metrics.limit_refusals.get(), silences, "{what}");
+            let counted = [metrics.retries.get(), metrics.limit_connections.get()];
+            assert_eq!(counted.iter().sum::<u64>(), u64::from(REFUSALS + REFUSALS / 2), "{what}");
+            // Who needs no such answer gets in.
+            metrics.connections_held.set(50);
+            metrics.handshakes_open.set(9);
+            assert_eq!(admission.decide_at(false, now), Verdict::Allow, "{what}");
+        }
+    }
+
+    #[test]
+    fn every_limit_that_bites_is_counted() {
+        let (admission, metrics) = admission();
         admission.decide(false);
         metrics.handshakes_open.set(10);
         admission.decide(false);

@@ -76,10 +76,27 @@ fn a_command_line_that_makes_no_sense_exits_with_64() {
 fn a_log_filter_that_makes_no_sense_exits_with_64() {
     let (directory, _) = directory();
     let mut command = command(run_at("127.0.0.1:0", &directory));
-    command.env("RUST_LOG", "s2n_quic=loud");
+    command.env("RUST_LOG", "rustls=loud");
     let ended = Process::spawn(command).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert!(ended.stderr.contains("RUST_LOG"), "{ended:?}");
+}
+
+#[test]
+fn rust_log_adds_what_rustls_tells_of_each_handshake_and_nothing_does_so_by_itself() {
+    let (directory, _) = directory();
+    for asked in [false, true] {
+        let mut command = command(run_at("127.0.0.1:0", &directory));
+        if asked {
+            command.env("RUST_LOG", "rustls=debug");
+        }
+        let process = Process::spawn(command);
+        // Nobody listens where the origin should be: 502, and a handshake all the same.
+        assert_eq!(get(process.address().port(), "/", &[]).code, Some(1));
+        process.signal("TERM");
+        let log = process.end().stderr;
+        assert_eq!(log.contains("decided upon suite"), asked, "{log}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Clients' certificates: who is asked, who gets in, what the origin learns (RFC 9440), which hosts a connection then
 //! serves, and what a reload changes.
 
+mod person;
+
 use crate::{
     drain::ask,
     support::{
@@ -18,29 +20,13 @@ use litequic::{
     config::{Config, Route, Verify},
     tls::{SelfSigned, self_signed},
 };
-use quinn::{
-    ConnectionError,
-    crypto::rustls::QuicClientConfig,
-    rustls::{
-        self, RootCertStore, SignatureScheme,
-        client::ResolvesClientCert,
-        crypto::aws_lc_rs,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-        sign::CertifiedKey,
-    },
-};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, CustomExtension, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
-};
+use person::{Authority, DAY, Person, Shown};
+use quinn::ConnectionError;
+use rcgen::{CertificateParams, CustomExtension, ExtendedKeyUsagePurpose};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 use tokio::task::spawn_blocking;
 
@@ -51,159 +37,6 @@ const UNSUPPORTED_CERTIFICATE: u64 = 0x100 + 43;
 const CERTIFICATE_REVOKED: u64 = 0x100 + 44;
 const CERTIFICATE_EXPIRED: u64 = 0x100 + 45;
 const UNKNOWN_CA: u64 = 0x100 + 48;
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// An authority.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn parameters(name: &str) -> CertificateParams {
-        let mut parameters = CertificateParams::new(Vec::new()).unwrap();
-        parameters.distinguished_name.push(DnType::CommonName, name);
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        parameters
-    }
-
-    fn new(name: &str) -> Self {
-        Self(CertifiedIssuer::self_signed(Self::parameters(name), KeyPair::generate().unwrap()).unwrap())
-    }
-
-    /// Another authority, below this one.
-    fn below(&self, name: &str) -> Self {
-        Self(CertifiedIssuer::signed_by(Self::parameters(name), KeyPair::generate().unwrap(), &self.0).unwrap())
-    }
-
-    fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// A client's certificate, after `edit` has changed what it likes.
-    fn issue(&self, edit: impl FnOnce(&mut CertificateParams)) -> Shown {
-        let mut parameters = CertificateParams::new(vec!["client.test".to_owned()]).unwrap();
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        edit(&mut parameters);
-        let key = KeyPair::generate().unwrap();
-        let certificate = parameters.signed_by(&key, &self.0).unwrap();
-        Shown { chain: vec![certificate.der().clone()], key: key.serialize_pem() }
-    }
-
-    fn client(&self) -> Shown {
-        self.issue(|_| {})
-    }
-
-    /// What it has revoked.
-    fn crl(&self, serials: &[u64]) -> String {
-        let now = SystemTime::now();
-        let revoked = serials.iter().map(|serial| RevokedCertParams {
-            serial_number: (*serial).into(),
-            revocation_time: (now - DAY).into(),
-            reason_code: None,
-            invalidity_date: None,
-        });
-        let parameters = CertificateRevocationListParams {
-            this_update: (now - DAY).into(),
-            next_update: (now + DAY).into(),
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: revoked.collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        parameters.signed_by(&self.0).unwrap().pem().unwrap()
-    }
-}
-
-/// A certificate as a client shows it.
-#[derive(Clone)]
-struct Shown {
-    chain: Vec<CertificateDer<'static>>,
-    /// PEM.
-    key: String,
-}
-
-impl Shown {
-    /// The same, with `authority`'s certificate behind it.
-    fn with(mut self, authority: &Authority) -> Self {
-        self.chain.push(authority.0.der().clone());
-        self
-    }
-
-    /// RFC 9440 §2.1.
-    fn field(&self, at: usize) -> String {
-        format!(":{}:", BASE64_STANDARD.encode(&self.chain[at]))
-    }
-}
-
-/// What a client shows when it is asked, and how often it was.
-#[derive(Debug, Default)]
-struct Wallet {
-    key: Option<Arc<CertifiedKey>>,
-    asked: AtomicUsize,
-}
-
-impl ResolvesClientCert for Wallet {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.key.clone()
-    }
-
-    fn has_certs(&self) -> bool {
-        true
-    }
-}
-
-/// Somebody who connects now and then, and keeps session tickets.
-struct Person {
-    wallet: Arc<Wallet>,
-    config: quinn::ClientConfig,
-}
-
-impl Person {
-    /// One who trusts the server's `cert_pem` and shows `certificate`.
-    fn new(cert_pem: &str, certificate: Option<&Shown>) -> Self {
-        let key = certificate.map(|shown| {
-            let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap();
-            let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
-            Arc::new(CertifiedKey::new(shown.chain.clone(), key))
-        });
-        let wallet = Arc::new(Wallet { key, asked: AtomicUsize::new(0) });
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
-        let resolver: Arc<dyn ResolvesClientCert> = Arc::clone(&wallet) as _;
-        let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_client_cert_resolver(resolver);
-        tls.alpn_protocols = vec![b"h3".to_vec()];
-        Self { wallet, config: quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap())) }
-    }
-
-    fn asked(&self) -> usize {
-        self.wallet.asked.load(Ordering::Relaxed)
-    }
-
-    async fn quic(&self, address: SocketAddr, name: &str) -> Result<Quic, ConnectionError> {
-        Quic::with_config(address, name, self.config.clone()).await
-    }
-
-    async fn connect(&self, address: SocketAddr, name: &str) -> Client {
-        Client::over(self.quic(address, name).await.unwrap(), name).await
-    }
-
-    /// The code with which the handshake is refused. This client believes it done when it has sent its part.
-    async fn refused(&self, address: SocketAddr, name: &str) -> u64 {
-        let error = match self.quic(address, name).await {
-            Ok(quic) => within("the refusal", quic.connection.closed()).await,
-            Err(error) => error,
-        };
-        match error {
-            ConnectionError::ConnectionClosed(close) => close.error_code.into(),
-            other => panic!("refused otherwise: {other}"),
-        }
-    }
-}
 
 /// A request for `/` of another host on a connection.
 async fn ask_for(client: &Client, host: &str, path: &str) -> u16 {

@@ -5,7 +5,7 @@ use crate::support::{
     client::{Client, Quic},
     origin::{self, Always, Script},
     proxy::Litequic,
-    raw::{self, Outcome, Raw},
+    raw::{self, Outcome, Raw, get, with},
     within,
 };
 use http::Method;
@@ -19,14 +19,6 @@ const SMALL_BUFFER: u32 = 32 * 1024;
 /// Long enough to be noticed, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(100);
 const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
-
-fn get() -> Vec<u8> {
-    raw::headers(&raw::pseudo("GET", "/"))
-}
-
-fn post(more: &[(&str, &str)]) -> Vec<u8> {
-    raw::headers(&[raw::pseudo("POST", "/"), more.to_vec()].concat())
-}
 
 /// Waits until neither a request nor a connection to an origin is open, and nothing is held.
 async fn everything_is_freed(litequic: &Litequic) {
@@ -60,10 +52,7 @@ async fn an_origin_that_hangs_is_a_504_and_its_connection_is_closed() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| config.timeouts.response_header = SHORT).await;
     let client = Raw::to(&litequic).await;
-    let mut exchange = client.open(&get()).await;
-    exchange.finish();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let (mut exchange, mut peer) = client.asked_at(&origin).await;
     let response = exchange.outcome().await.response();
     assert_eq!(response.fields.status(), 504);
     is_litequic_s_own(&response);
@@ -101,7 +90,7 @@ async fn an_origin_that_closes_before_or_within_its_header_is_a_502() {
         let origin = Script::new().await;
         let litequic = Litequic::start(origin.address, |_| {}).await;
         let client = Raw::to(&litequic).await;
-        let mut exchange = client.open(&post(&[])).await;
+        let mut exchange = client.open(&with("POST", &[])).await;
         exchange.finish();
         let mut peer = origin.accept().await;
         peer.head().await;
@@ -126,10 +115,7 @@ async fn a_truncated_response_is_reset_and_never_looks_whole() {
         let origin = Script::new().await;
         let litequic = Litequic::start(origin.address, |_| {}).await;
         let client = Raw::to(&litequic).await;
-        let mut exchange = client.open(&get()).await;
-        exchange.finish();
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let (mut exchange, mut peer) = client.asked_at(&origin).await;
         peer.say(answer).await;
         drop(peer);
         assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()), "{answer}");
@@ -144,10 +130,7 @@ async fn a_response_that_stalls_is_reset() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| config.timeouts.response_body = SHORT).await;
     let client = Raw::to(&litequic).await;
-    let mut exchange = client.open(&get()).await;
-    exchange.finish();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let (mut exchange, mut peer) = client.asked_at(&origin).await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
     assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()));
     assert_eq!(litequic.sum(|worker| worker.timeout_response_body.get()), 1);
@@ -160,7 +143,7 @@ async fn an_early_answer_arrives_whole_and_the_upload_is_stopped_without_an_erro
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
-    let mut exchange = client.open(&[post(&[]), raw::data("abc")].concat()).await;
+    let mut exchange = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
     let mut peer = origin.accept().await;
     peer.until("abc\r\n").await;
     peer.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await;
@@ -177,7 +160,7 @@ async fn an_early_answer_to_an_upload_that_the_origin_does_not_read_frees_everyt
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
-    let mut exchange = client.open(&post(&[("content-length", "100000000")])).await;
+    let mut exchange = client.open(&with("POST", &[("content-length", "100000000")])).await;
     let mut peer = origin.accept().await;
     peer.head().await;
     peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await;
@@ -197,10 +180,7 @@ async fn a_client_that_wants_no_response_any_more_cancels_the_request_at_the_ori
         let origin = Script::new().await;
         let litequic = Litequic::start(origin.address, |_| {}).await;
         let client = Raw::to(&litequic).await;
-        let mut exchange = client.open(&get()).await;
-        exchange.finish();
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let (mut exchange, mut peer) = client.asked_at(&origin).await;
         peer.say(answer).await;
         if !answer.is_empty() {
             exchange.header().await;
@@ -270,7 +250,7 @@ async fn a_client_that_resets_its_upload_never_makes_it_look_whole() {
         let origin = Script::new().await;
         let litequic = Litequic::start(origin.address, |_| {}).await;
         let client = Raw::to(&litequic).await;
-        let mut exchange = client.open(&[post(more), raw::data("abc")].concat()).await;
+        let mut exchange = client.open(&[with("POST", more), raw::data("abc")].concat()).await;
         let mut peer = origin.accept().await;
         peer.until(if more.is_empty() { "abc\r\n" } else { "abc" }).await;
         exchange.send.reset(REQUEST_CANCELLED).unwrap();
@@ -320,7 +300,7 @@ async fn a_body_larger_than_allowed_is_answered_413_at_once_where_its_length_is_
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| config.limits.max_body_bytes = Some(10)).await;
     let client = Raw::to(&litequic).await;
-    let mut exchange = client.open(&post(&[("content-length", "11")])).await;
+    let mut exchange = client.open(&with("POST", &[("content-length", "11")])).await;
     let response = exchange.outcome().await.response();
     assert_eq!(response.fields.status(), 413);
     is_litequic_s_own(&response);
@@ -334,7 +314,7 @@ async fn a_body_that_grows_larger_than_allowed_is_answered_413_and_gets_no_last_
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| config.limits.max_body_bytes = Some(10)).await;
     let client = Raw::to(&litequic).await;
-    let mut exchange = client.open(&[post(&[]), raw::data("12345")].concat()).await;
+    let mut exchange = client.open(&[with("POST", &[]), raw::data("12345")].concat()).await;
     let mut peer = origin.accept().await;
     peer.until("5\r\n12345\r\n").await;
     exchange.send(&raw::data("678901")).await;
@@ -343,7 +323,7 @@ async fn a_body_that_grows_larger_than_allowed_is_answered_413_and_gets_no_last_
     assert_eq!(litequic.sum(|worker| worker.limit_body_bytes.get()), 1);
     everything_is_freed(&litequic).await;
 
-    let mut exchange = client.open(&[post(&[]), raw::data("1234567890")].concat()).await;
+    let mut exchange = client.open(&[with("POST", &[]), raw::data("1234567890")].concat()).await;
     exchange.finish();
     let mut peer = origin.accept().await;
     peer.until("A\r\n1234567890\r\n0\r\n\r\n").await; // what is allowed passes
@@ -364,7 +344,7 @@ async fn a_client_too_slow_with_its_header_or_body_gets_408() {
     let mut slow = client.open(&get()[..5]).await;
     assert_eq!(slow.outcome().await.status(), 408);
     origin.saw_nobody();
-    let mut slow = client.open(&[post(&[]), raw::data("abc")].concat()).await;
+    let mut slow = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
     let mut peer = origin.accept().await;
     peer.until("abc\r\n").await;
     assert_eq!(slow.outcome().await.status(), 408);
@@ -400,10 +380,7 @@ async fn a_full_pool_and_queue_are_a_503_that_says_when_to_come_back() {
     })
     .await;
     let client = Raw::to(&litequic).await;
-    let mut first = client.open(&get()).await;
-    first.finish();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let (mut first, mut peer) = client.asked_at(&origin).await;
     let mut second = client.open(&get()).await;
     second.finish();
     litequic.wait_until("two are open", |worker| worker.requests.get(), |requests| requests == 2).await;

@@ -4,7 +4,7 @@
 use crate::support::{
     origin::{Always, Peer, Script},
     proxy::Litequic,
-    raw::{self, Exchange, HEADERS, Outcome, RESERVED, Raw},
+    raw::{self, Exchange, HEADERS, Outcome, RESERVED, Raw, with},
     within,
 };
 use futures_util::FutureExt;
@@ -15,19 +15,6 @@ use tokio::io::AsyncWriteExt;
 
 const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-
-fn with(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    raw::headers(&[raw::pseudo(method, "/"), more.to_vec()].concat())
-}
-
-/// A GET on its way, and the origin's end of it with its head read.
-async fn get(client: &Raw, script: &Script) -> (Exchange, Peer) {
-    let mut exchange = client.open(&with("GET", &[])).await;
-    exchange.finish();
-    let mut peer = script.accept().await;
-    peer.head().await;
-    (exchange, peer)
-}
 
 /// The same over a connection that the origin has from an earlier request.
 async fn again(client: &Raw, peer: &mut Peer) -> Exchange {
@@ -79,7 +66,7 @@ async fn heads_that_are_not_http_1_1_s_are_a_502_and_never_reach_the_client() {
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, |_| {}).await;
         let client = Raw::to(&litequic).await;
-        let (mut exchange, mut peer) = get(&client, &script).await;
+        let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say(format!("{head}hello")).await;
         peer.stream.shutdown().await.unwrap();
         let response = exchange.outcome().await.response();
@@ -105,7 +92,7 @@ async fn chunks_that_are_none_never_look_whole() {
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, |_| {}).await;
         let client = Raw::to(&litequic).await;
-        let (mut exchange, mut peer) = get(&client, &script).await;
+        let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}")).await;
         peer.stream.shutdown().await.unwrap();
         assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()), "{body:?}");
@@ -119,7 +106,7 @@ async fn chunk_extensions_are_nothing_but_skipped_and_not_without_end() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
-    let (mut exchange, mut peer) = get(&client, &script).await;
+    let (mut exchange, mut peer) = client.asked_at(&script).await;
     peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b;c=\"d\"\r\nhello\r\n0;x\r\n\r\n").await;
     assert_eq!(exchange.outcome().await.response().body, b"hello");
     let mut exchange = again(&client, &mut peer).await;
@@ -137,7 +124,7 @@ async fn bytes_beyond_a_response_are_no_answer_to_the_next_request() {
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, |_| {}).await;
         let client = Raw::to(&litequic).await;
-        let (mut exchange, mut peer) = get(&client, &script).await;
+        let (mut exchange, mut peer) = client.asked_at(&script).await;
         if late {
             peer.say(HELLO).await;
             assert_eq!(exchange.outcome().await.response().body, b"hello");
@@ -147,7 +134,7 @@ async fn bytes_beyond_a_response_are_no_answer_to_the_next_request() {
             assert_eq!(exchange.outcome().await.response().body, b"hello");
         }
         // The next request gets a connection of its own and that one's answer.
-        let (mut exchange, mut fresh) = get(&client, &script).await;
+        let (mut exchange, mut fresh) = client.asked_at(&script).await;
         fresh.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue").await;
         assert_eq!(exchange.outcome().await.response().body, b"true", "late: {late}");
         peer.rest().await;
@@ -160,12 +147,12 @@ async fn an_answer_in_http_1_0_lasts_until_the_close_and_its_connection_is_not_u
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
     let client = Raw::to(&litequic).await;
-    let (mut exchange, mut peer) = get(&client, &script).await;
+    let (mut exchange, mut peer) = client.asked_at(&script).await;
     peer.say("HTTP/1.0 200 OK\r\n\r\nhello").await;
     peer.stream.shutdown().await.unwrap();
     assert_eq!(exchange.outcome().await.response().body, b"hello");
     peer.rest().await;
-    let (mut exchange, mut peer) = get(&client, &script).await;
+    let (mut exchange, mut peer) = client.asked_at(&script).await;
     peer.say("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello").await;
     assert_eq!(exchange.outcome().await.response().body, b"hello");
     assert_eq!(peer.rest().await, "", "closed");
@@ -178,7 +165,7 @@ async fn a_header_that_trickles_in_byte_by_byte_is_whole_and_too_slow_a_one_a_50
     let limit = Duration::from_secs(1);
     let litequic = Litequic::start(script.address, |config| config.timeouts.response_header = limit).await;
     let client = Raw::to(&litequic).await;
-    let (mut exchange, mut peer) = get(&client, &script).await;
+    let (mut exchange, mut peer) = client.asked_at(&script).await;
     peer.stream.set_nodelay(true).unwrap();
     for byte in HELLO.bytes() {
         peer.say([byte]).await;
@@ -204,7 +191,7 @@ async fn a_connection_that_closes_under_a_request_is_replaced_for_get_and_not_fo
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, |_| {}).await;
         let client = Raw::to(&litequic).await;
-        let (mut exchange, mut peer) = get(&client, &script).await;
+        let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say(HELLO).await;
         assert_eq!(exchange.outcome().await.status(), 200);
         let mut exchange = client.open(&with(method, &[])).await;

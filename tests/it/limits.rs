@@ -1,131 +1,18 @@
-//! Each limit and each timeout bites: the one who meets it is answered as documented, it is counted, and another client
-//! is served all the while.
+//! Each limit bites: the one who meets it is answered as documented, it is counted, and another client is served all the
+//! while.
 
 use crate::support::{
-    client::{Client, Quic},
+    bystander::{A_CONNECTION_S, SHORT, beside_a_bystander, counts},
+    client::Client,
     origin::{self, Always, Script},
-    proxy::Litequic,
     raw::{self, HEADERS, Outcome, RESERVED, Raw, SETTINGS},
     within,
 };
 use futures_util::FutureExt;
 use http::Method;
-use litequic::{
-    config::{Config, OriginAddress, Route},
-    http3::Code,
-    telemetry::WorkerMetrics,
-};
+use litequic::{config::Config, http3::Code, telemetry::WorkerMetrics};
 use quinn::VarInt;
-use socket2::{Domain, Socket, Type};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-use tokio::{net::UdpSocket, task::JoinHandle, time::timeout};
-
-/// Long enough to be noticed, short enough to wait for.
-const SHORT: Duration = Duration::from_millis(200);
-/// The bystander's host, which leads to an origin of its own.
-const ELSEWHERE: &str = "b.test";
-/// Requests of the bystander on one connection: below every limit that a test sets.
-const A_CONNECTION_S: usize = 20;
-const A_BODY: usize = 10_000;
-
-/// Another client, which asks and checks what it gets, on and on.
-struct Bystander {
-    served: Arc<AtomicUsize>,
-    enough: Arc<AtomicBool>,
-    asking: JoinHandle<()>,
-}
-
-impl Bystander {
-    fn start(litequic: &Litequic) -> Self {
-        let (served, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (count, stop) = (Arc::clone(&served), Arc::clone(&enough));
-        let (address, cert_pem) = (litequic.address, litequic.cert_pem.clone());
-        let asking = tokio::spawn(async move {
-            while !stop.load(Relaxed) {
-                let quic = Quic::connect(address, ELSEWHERE, &cert_pem, quinn::TransportConfig::default()).await;
-                let client = Client::over(quic, ELSEWHERE).await;
-                for _ in 0..A_CONNECTION_S {
-                    let answer = client.get(&format!("/bytes/{A_BODY}")).await;
-                    assert_eq!((answer.status.as_u16(), answer.body.len()), (200, A_BODY), "the bystander");
-                    count.fetch_add(1, Relaxed);
-                    if stop.load(Relaxed) {
-                        break;
-                    }
-                }
-                client.quic.connection.close(VarInt::from_u32(0x100), b"");
-            }
-        });
-        Self { served, enough, asking }
-    }
-
-    /// Waits until it was served once more.
-    async fn goes_on(&self) {
-        let before = self.served.load(Relaxed);
-        let served = async {
-            while self.served.load(Relaxed) <= before + 1 {
-                assert!(!self.asking.is_finished(), "the bystander was not served");
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        within("an answer to the bystander", served).await;
-    }
-
-    async fn ends_well(self) {
-        self.enough.store(true, Relaxed);
-        within("the bystander's end", self.asking).await.unwrap();
-    }
-}
-
-fn tcp(address: SocketAddr) -> OriginAddress {
-    OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() }
-}
-
-/// Starts litequic as `edit` wants it before `origin`, has `bite` meet a limit while a bystander is served, and checks
-/// that it was served to the end.
-async fn beside_a_bystander(
-    origin: SocketAddr,
-    edit: impl FnOnce(&mut Config),
-    bite: impl AsyncFnOnce(&Litequic, &Bystander),
-) {
-    let demo = origin::demo().await;
-    let litequic = Litequic::start(origin, |config| {
-        edit(config);
-        let mut other = config.origins[Config::ORIGIN].clone();
-        other.address = tcp(demo);
-        (other.max_connections, other.max_queue) = (10, 10);
-        config.origins.insert("other".into(), other);
-        let mut route: Route = config.routes[0].clone();
-        (route.host, route.origin) = (Some(ELSEWHERE.into()), "other".into());
-        config.routes.push(route);
-    })
-    .await;
-    let bystander = Bystander::start(&litequic);
-    bystander.goes_on().await;
-    bite(&litequic, &bystander).await;
-    bystander.goes_on().await;
-    bystander.ends_well().await;
-    litequic.stop().await;
-}
-
-/// Waits until `read` is `expected`.
-async fn counts(litequic: &Litequic, what: &str, read: impl Fn(&WorkerMetrics) -> u64, expected: u64) {
-    litequic.wait_until(what, read, |value| value == expected).await;
-}
-
-fn get() -> Vec<u8> {
-    raw::headers(&raw::pseudo("GET", "/"))
-}
-
-fn with(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    raw::headers(&[raw::pseudo(method, "/"), more.to_vec()].concat())
-}
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn max_streams_lets_the_client_wait() {
@@ -135,7 +22,7 @@ async fn max_streams_lets_the_client_wait() {
         |config| config.limits.max_streams = 2,
         async |litequic, bystander| {
             let client = Raw::to(litequic).await;
-            let (mut first, mut second) = (client.open(&get()).await, client.open(&get()).await);
+            let (mut first, mut second) = (client.open(&raw::get()).await, client.open(&raw::get()).await);
             let mut peer = script.accept().await;
             peer.head().await;
             assert!(client.quic.connection.open_bi().now_or_never().is_none(), "a third stream was allowed");
@@ -143,7 +30,7 @@ async fn max_streams_lets_the_client_wait() {
             first.finish();
             peer.say(Always::EMPTY_200).await;
             assert_eq!(first.outcome().await.status(), 200);
-            let third = client.open(&get()).await;
+            let third = client.open(&raw::get()).await;
             second.finish();
             drop((second, third));
         },
@@ -179,14 +66,14 @@ async fn max_header_bytes_and_max_headers_are_431_for_a_header_and_a_reset_for_t
         let client = Raw::to(litequic).await;
         let long = "v".repeat(2_000);
         let nearly = "v".repeat(980); // with 32 bytes a field it is beyond (RFC 9114 §4.2.2), encoded it is not
-        assert_eq!(client.ask(&with("GET", &[("x", &long)])).await.status(), 431);
-        assert_eq!(client.ask(&with("GET", &[("x", "y"); 12])).await.status(), 431);
+        assert_eq!(client.ask(&raw::with("GET", &[("x", &long)])).await.status(), 431);
+        assert_eq!(client.ask(&raw::with("GET", &[("x", "y"); 12])).await.status(), 431);
         counts(litequic, "limit_header_bytes", |worker| worker.limit_header_bytes.get(), 1).await;
         counts(litequic, "limit_headers", |worker| worker.limit_headers.get(), 1).await;
 
         let cases = [(vec![("x", &*long)], 2, 1), (vec![("x", &*nearly)], 3, 1), (vec![("x", "y"); 16], 3, 2)];
         for (trailers, bytes, fields) in cases {
-            let mut exchange = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
+            let mut exchange = client.open(&[raw::with("POST", &[]), raw::data("abc")].concat()).await;
             let mut peer = script.accept().await;
             peer.until("3\r\nabc\r\n").await;
             exchange.send(&raw::headers(&trailers)).await;
@@ -208,9 +95,9 @@ async fn max_body_bytes_is_413() {
         |config| config.limits.max_body_bytes = Some(10),
         async |litequic, _| {
             let client = Raw::to(litequic).await;
-            let mut known = client.open(&with("POST", &[("content-length", "11")])).await;
+            let mut known = client.open(&raw::with("POST", &[("content-length", "11")])).await;
             assert_eq!(known.outcome().await.status(), 413);
-            let mut unknown = client.open(&[with("POST", &[]), raw::data("12345678901")].concat()).await;
+            let mut unknown = client.open(&[raw::with("POST", &[]), raw::data("12345678901")].concat()).await;
             assert_eq!(unknown.outcome().await.status(), 413);
             assert_eq!(unknown.stopped().await, Some(Code::NoError.value()));
             counts(litequic, "limit_body_bytes", |worker| worker.limit_body_bytes.get(), 2).await;
@@ -230,7 +117,7 @@ async fn an_upload_that_nobody_reads_waits_within_the_receive_buffers() {
     };
     beside_a_bystander(script.address, edit, async |litequic, bystander| {
         let client = Raw::to(litequic).await;
-        let mut exchange = client.open(&with("POST", &[("content-length", "1000000000")])).await;
+        let mut exchange = client.open(&raw::with("POST", &[("content-length", "1000000000")])).await;
         let mut peer = script.accept().await;
         peer.head().await;
         exchange.send(&[raw::varint(raw::DATA), raw::varint(1_000_000_000)].concat()).await;
@@ -312,95 +199,6 @@ async fn what_an_event_stream_held_is_given_back_between_two_events() {
 }
 
 #[tokio::test]
-async fn timeouts_of_a_client_s_request_are_408() {
-    let script = Script::new().await;
-    let edit = |config: &mut Config| (config.timeouts.request_header, config.timeouts.request_body) = (SHORT, SHORT);
-    beside_a_bystander(script.address, edit, async |litequic, _| {
-        let client = Raw::to(litequic).await;
-        let mut slow = client.open(&get()[..5]).await;
-        assert_eq!(slow.outcome().await.status(), 408);
-        counts(litequic, "timeout_request_header", |worker| worker.timeout_request_header.get(), 1).await;
-        let mut slow = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
-        assert_eq!(slow.outcome().await.status(), 408);
-        counts(litequic, "timeout_request_body", |worker| worker.timeout_request_body.get(), 1).await;
-        let mut endless = client.open(&with("POST", &[("content-length", "0")])).await;
-        assert_eq!(endless.outcome().await.status(), 408);
-        counts(litequic, "timeout_request_body", |worker| worker.timeout_request_body.get(), 2).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_client_that_takes_no_bytes_in_time_is_reset() {
-    let demo = origin::demo().await;
-    beside_a_bystander(
-        demo,
-        |config| config.timeouts.send = SHORT,
-        async |litequic, _| {
-            let client = Raw::with_window(litequic, 16 * 1024).await;
-            let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
-            counts(litequic, "timeout_send", |worker| worker.timeout_send.get(), 1).await;
-            assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
-        },
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn a_client_that_vanishes_before_the_last_acknowledgement_is_not_waited_for_long() {
-    let script = Script::new().await;
-    beside_a_bystander(
-        script.address,
-        |config| config.timeouts.send = SHORT,
-        async |litequic, _| {
-            let client = Raw::to(litequic).await;
-            let mut exchange = client.open(&get()).await;
-            exchange.finish();
-            let mut peer = script.accept().await;
-            peer.head().await;
-            client.quic.vanish();
-            peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
-            // A first train is leased: the smallest wait there is, well before the idle timeout's 30 seconds.
-            counts(litequic, "timeout_send", |worker| worker.timeout_send.get(), 1).await;
-        },
-    )
-    .await;
-}
-
-/// A listener whose queue is full, so that nobody gets a connection.
-fn deaf() -> (Socket, Vec<Socket>, SocketAddr) {
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-    listener.listen(0).unwrap();
-    let address = listener.local_addr().unwrap();
-    let fill = (0..4).map(|_| {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        // Those beyond the queue wait for ever.
-        let _ = socket.connect(&address);
-        socket
-    });
-    (listener, fill.collect(), address.as_socket().unwrap())
-}
-
-#[tokio::test]
-async fn an_origin_that_does_not_accept_in_time_is_a_502() {
-    let (listener, fill, address) = deaf();
-    beside_a_bystander(
-        address,
-        |config| config.timeouts.connect = SHORT,
-        async |litequic, _| {
-            let response = Raw::to(litequic).await.ask(&get()).await.response();
-            assert_eq!(response.fields.status(), 502);
-            assert!(response.fields.get("proxy-status").unwrap().contains("connection_timeout"));
-            counts(litequic, "timeout_connect", |worker| worker.timeout_connect.get(), 1).await;
-        },
-    )
-    .await;
-    drop((listener, fill));
-}
-
-#[tokio::test]
 async fn a_full_pool_queues_a_full_queue_is_a_503_and_so_is_a_wait_that_is_too_long() {
     let script = Script::new().await;
     let edit = |config: &mut Config| {
@@ -410,14 +208,11 @@ async fn a_full_pool_queues_a_full_queue_is_a_503_and_so_is_a_wait_that_is_too_l
     };
     beside_a_bystander(script.address, edit, async |litequic, bystander| {
         let client = Raw::to(litequic).await;
-        let mut running = client.open(&get()).await;
-        running.finish();
-        let mut peer = script.accept().await;
-        peer.head().await;
-        let mut waiting = client.open(&get()).await;
+        let (mut running, mut peer) = client.asked_at(&script).await;
+        let mut waiting = client.open(&raw::get()).await;
         waiting.finish();
         counts(litequic, "origin_max_connections", |worker| worker.limit_origin_connections.get(), 1).await;
-        let refused = client.ask(&get()).await.response();
+        let refused = client.ask(&raw::get()).await.response();
         assert_eq!((refused.fields.status(), refused.fields.get("retry-after")), (503, Some("1")));
         counts(litequic, "origin_max_queue", |worker| worker.limit_origin_queue.get(), 1).await;
         let waited = waiting.outcome().await.response();
@@ -427,103 +222,6 @@ async fn a_full_pool_queues_a_full_queue_is_a_503_and_so_is_a_wait_that_is_too_l
         peer.say(Always::EMPTY_200).await;
         assert_eq!(running.outcome().await.status(), 200);
     })
-    .await;
-}
-
-#[tokio::test]
-async fn an_origin_too_slow_is_a_504_before_its_header_and_a_reset_after_it() {
-    let script = Script::new().await;
-    let edit = |config: &mut Config| (config.timeouts.response_header, config.timeouts.response_body) = (SHORT, SHORT);
-    beside_a_bystander(script.address, edit, async |litequic, _| {
-        let client = Raw::to(litequic).await;
-        let mut exchange = client.open(&get()).await;
-        exchange.finish();
-        let mut peer = script.accept().await;
-        peer.head().await;
-        assert_eq!(exchange.outcome().await.status(), 504);
-        assert_eq!(peer.rest().await, "");
-        counts(litequic, "timeout_response_header", |worker| worker.timeout_response_header.get(), 1).await;
-        let mut exchange = client.open(&get()).await;
-        exchange.finish();
-        let mut peer = script.accept().await;
-        peer.head().await;
-        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
-        assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()));
-        assert_eq!(peer.rest().await, "");
-        counts(litequic, "timeout_response_body", |worker| worker.timeout_response_body.get(), 1).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_whole_exchange_too_slow_is_a_504_before_the_header_and_a_reset_after_it() {
-    let script = Script::new().await;
-    let limit = Duration::from_secs(1); // the bystander's exchanges have it, too
-    beside_a_bystander(
-        script.address,
-        |config| config.timeouts.request = Some(limit),
-        async |litequic, _| {
-            let client = Raw::to(litequic).await;
-            let (mut hanging, mut dripping) = (client.open(&get()).await, client.open(&get()).await);
-            hanging.finish();
-            dripping.finish();
-            let (mut first, mut second) = (script.accept().await, script.accept().await);
-            let is_first = first.head().await;
-            second.head().await;
-            drop(is_first);
-            // Which of the two came first does not matter: one is answered in part, the other not at all.
-            first.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
-            let outcomes = [hanging.outcome().await, dripping.outcome().await];
-            assert!(outcomes.contains(&Outcome::Reset(Code::InternalError.value())), "{outcomes:?}");
-            assert!(
-                outcomes.iter().any(|outcome| matches!(outcome, Outcome::Response(it) if it.fields.status() == 504)),
-                "{outcomes:?}"
-            );
-            counts(litequic, "timeout_request", |worker| worker.timeout_request.get(), 2).await;
-        },
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn a_handshake_that_does_not_go_on_is_given_up() {
-    let always = Always::new(Always::EMPTY_200).await;
-    beside_a_bystander(
-        always.address,
-        |config| config.timeouts.handshake = SHORT * 5,
-        async |litequic, _| {
-            // A client's first datagram, caught on its way, and no other.
-            let (net, out) =
-                (UdpSocket::bind("127.0.0.1:0").await.unwrap(), UdpSocket::bind("127.0.0.1:0").await.unwrap());
-            let (caught_at, cert_pem) = (net.local_addr().unwrap(), litequic.cert_pem.clone());
-            let client = tokio::spawn(async move {
-                let transport = quinn::TransportConfig::default();
-                let _ = Quic::try_connect(caught_at, "localhost", &cert_pem, transport).await;
-            });
-            let mut datagram = [0; 2_000];
-            let (length, _) = within("a datagram", net.recv_from(&mut datagram)).await.unwrap();
-            client.abort();
-            out.send_to(&datagram[..length], litequic.address).await.unwrap();
-            counts(litequic, "timeout_handshake", |worker| worker.timeout_handshake.get(), 1).await;
-            counts(litequic, "handshakes_open", |worker| worker.handshakes_open.get(), 0).await;
-        },
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn a_connection_on_which_nothing_moves_ends() {
-    let always = Always::new(Always::EMPTY_200).await;
-    beside_a_bystander(
-        always.address,
-        |config| config.timeouts.idle = SHORT * 5,
-        async |litequic, _| {
-            let client = Raw::to(litequic).await;
-            assert_eq!(client.ask(&get()).await.status(), 200);
-            client.quic.vanish();
-            counts(litequic, "timeout_idle", |worker| worker.timeout_idle.get(), 1).await;
-        },
-    )
     .await;
 }
 
@@ -553,7 +251,7 @@ async fn floods_of_what_says_nothing_close_the_connection_as_excessive_load() {
 
             for frame in [raw::data(""), raw::frame(RESERVED, "x")] {
                 let client = Raw::to(litequic).await;
-                let exchange = client.open(&[with("POST", &[]), frame.repeat(129)].concat()).await;
+                let exchange = client.open(&[raw::with("POST", &[]), frame.repeat(129)].concat()).await;
                 check(client).await;
                 drop(exchange);
             }
@@ -584,10 +282,7 @@ async fn a_response_s_header_beyond_its_bounds_is_a_502() {
             |_| {},
             async |litequic, _| {
                 let client = Raw::to(litequic).await;
-                let mut exchange = client.open(&get()).await;
-                exchange.finish();
-                let mut peer = script.accept().await;
-                peer.head().await;
+                let (mut exchange, mut peer) = client.asked_at(&script).await;
                 // An error means that litequic has closed.
                 let _ = tokio::io::AsyncWriteExt::write_all(&mut peer.stream, answer.as_bytes()).await;
                 let response = exchange.outcome().await.response();
@@ -609,10 +304,7 @@ async fn interim_responses_beyond_those_that_wait_are_dropped() {
         |_| {},
         async |litequic, _| {
             let client = Raw::to(litequic).await;
-            let mut exchange = client.open(&get()).await;
-            exchange.finish();
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let (mut exchange, mut peer) = client.asked_at(&script).await;
             let flood = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(1_000);
             peer.say(flood + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
             let response = exchange.outcome().await.response();
@@ -642,7 +334,7 @@ async fn a_header_larger_than_the_client_takes_is_not_sent() {
                 let control = client.uni(&limited(size)).await;
                 // Answered on the same connection afterwards: by then the settings were read.
                 client.ask(&raw::headers(&raw::pseudo("OPTIONS", "a"))).await;
-                let outcome = client.ask(&get()).await;
+                let outcome = client.ask(&raw::get()).await;
                 match expected {
                     Some(status) => assert_eq!(outcome.status(), status),
                     None => assert_eq!(outcome, Outcome::Reset(Code::InternalError.value())),
@@ -676,7 +368,7 @@ async fn a_gigabyte_of_a_header_or_an_unknown_frame_is_neither_kept_nor_waited_f
             unknown.send(&vec![0; STREAMED]).await; // taken, and dropped: flow control lets it pass
             bystander.goes_on().await;
             unknown.send.reset(VarInt::from_u32(0x10c)).unwrap();
-            assert_eq!(client.ask(&get()).await.status(), 200);
+            assert_eq!(client.ask(&raw::get()).await.status(), 200);
             assert_eq!(always.seen().matches("HTTP/1.1").count(), 1, "the origin heard of the good one alone");
         },
     )

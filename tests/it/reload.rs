@@ -15,13 +15,6 @@ use bytes::Buf;
 use http::Method;
 use litequic::tls::{SelfSigned, self_signed};
 use quinn::crypto::rustls::QuicClientConfig;
-use rustls::{
-    DigitallySignedStruct, Error, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName, UnixTime},
-    version::TLS13,
-};
 use std::{
     fs,
     io::{Read, Write},
@@ -314,51 +307,6 @@ async fn limits_hold_for_what_begins_after_the_reload() {
     drop(process);
 }
 
-/// Accepts every certificate, and does something meanwhile: after the server has begun the handshake, before it is done.
-struct Meanwhile(Box<dyn Fn() + Send + Sync>);
-
-impl std::fmt::Debug for Meanwhile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Meanwhile")
-    }
-}
-
-impl ServerCertVerifier for Meanwhile {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        (self.0)();
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("TLS 1.2 over QUIC".into()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
-}
-
 #[tokio::test]
 async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_response_up() {
     let (setup, origin) = (Arc::new(Setup::new()), origin::demo().await);
@@ -374,13 +322,8 @@ async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_respons
             admin.read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         };
-        let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_protocol_versions(&[&TLS13])
-            .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Meanwhile(Box::new(reload))))
-            .with_no_client_auth();
-        tls.alpn_protocols = vec![b"h3".to_vec()];
+        // After the server has begun the handshake, before it is done.
+        let tls = client::tls_config_with(&setup.made.cert_pem, reload);
         let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
         let quic = Quic::with_config(setup.udp, "localhost", config).await.unwrap();
         let client = Client::over(quic, "localhost").await;

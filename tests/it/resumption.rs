@@ -1,7 +1,7 @@
 //! Session tickets (RFC 8446 §4.6.1) and key updates (RFC 9001 §6) through the whole of litequic, with quinn as the
 //! client.
 
-use super::support::{DEADLINE, origin, proxy::Litequic, within};
+use super::support::{DEADLINE, client::tls_config_with, origin, proxy::Litequic, within};
 use bytes::{Buf, Bytes};
 use futures_util::future;
 use h3::client::SendRequest;
@@ -14,16 +14,6 @@ use litequic::{
     tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed},
 };
 use quinn::crypto::rustls::QuicClientConfig;
-use rustls::{
-    DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
-    version::TLS13,
-};
 use std::{
     net::Ipv4Addr,
     num::NonZeroU16,
@@ -36,78 +26,25 @@ use tokio::task::JoinHandle;
 
 const MEGABYTE: usize = 1_000_000;
 
-/// Verifies certificates and counts how often: a client does so in a full handshake, and in no other.
-#[derive(Debug)]
-struct FullHandshakes {
-    verifier: Arc<WebPkiServerVerifier>,
-    seen: AtomicUsize,
-}
-
-impl ServerCertVerifier for FullHandshakes {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.seen.fetch_add(1, Ordering::Relaxed);
-        self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, cert, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, cert, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
-}
-
 /// A browser, so to say: it keeps the tickets of all the connections that it had.
 struct Browser {
     config: quinn::ClientConfig,
-    handshakes: Arc<FullHandshakes>,
+    /// Full ones: a session that resumes has no certificate to verify.
+    handshakes: Arc<AtomicUsize>,
 }
 
 impl Browser {
     fn trusting(cert_pem: &str) -> Self {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
-        let handshakes = Arc::new(FullHandshakes { verifier, seen: AtomicUsize::new(0) });
-        let verifier: Arc<dyn ServerCertVerifier> = Arc::clone(&handshakes) as _;
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let handshakes = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&handshakes);
+        let mut tls = tls_config_with(cert_pem, move || _ = count.fetch_add(1, Ordering::Relaxed));
         tls.enable_early_data = true; // it would if it could
         let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
         Self { config, handshakes }
     }
 
     fn full_handshakes(&self) -> usize {
-        self.handshakes.seen.load(Ordering::Relaxed)
+        self.handshakes.load(Ordering::Relaxed)
     }
 
     /// A connection from a port of its own, so that any worker may get it.

@@ -14,9 +14,7 @@ fn an_origin_that_does_not_answer_is_a_504() {
         let script = Script::new().await;
         let setup = script.proxy(|config| config.timeouts.response_header = 7 * SECOND);
         let started = Instant::now();
-        let sent = setup.get();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let (sent, mut peer) = script.asked_by(&setup).await;
         let response = sent.await.unwrap().unwrap();
         assert_eq!(
             (response.status().as_u16(), proxy_status(&response).as_str()),
@@ -55,9 +53,7 @@ fn a_body_that_stops_is_reset_and_one_that_trickles_is_not() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| config.timeouts.response_body = 7 * SECOND);
-        let sent = setup.get();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let (sent, mut peer) = script.asked_by(&setup).await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n").await;
         let body = tokio::task::spawn_local(text(sent.await.unwrap().unwrap()));
         for _ in 0..5 {
@@ -125,9 +121,7 @@ fn the_whole_exchange_has_a_limit_of_its_own() {
             let script = Script::new().await;
             let setup = script.proxy(|config| config.timeouts.request = Some(3 * SECOND));
             let started = Instant::now();
-            let sent = setup.get();
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let (sent, mut peer) = script.asked_by(&setup).await;
             match answer {
                 None => assert_eq!(sent.await.unwrap().unwrap().status(), 504),
                 Some(answer) => {
@@ -148,9 +142,7 @@ fn a_place_in_the_queue_is_not_for_ever() {
             config.origins.get_mut("o").unwrap().max_connections = 1;
             config.timeouts.queue = 2 * SECOND;
         });
-        let _busy = setup.get();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let (_busy, _peer) = script.asked_by(&setup).await;
         let started = Instant::now();
         let response = setup.get().await.unwrap().unwrap();
         assert_eq!((response.status().as_u16(), started.elapsed().as_secs()), (503, 2));

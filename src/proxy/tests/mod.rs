@@ -1,5 +1,6 @@
 //! The proxy against scripted origins: what is on the wire, byte for byte, and what the client gets.
 
+mod answers;
 mod clocks;
 mod pooling;
 mod translation;
@@ -112,6 +113,14 @@ impl Script {
 
     async fn accept(&self) -> Peer {
         Peer { stream: self.listener.accept().await.unwrap().0, seen: Vec::new() }
+    }
+
+    /// A GET on its way, and the origin's end of it with its head read.
+    async fn asked_by(&self, setup: &Setup) -> (tokio::task::JoinHandle<Result<Response, Abort>>, Peer) {
+        let sent = setup.get();
+        let mut peer = self.accept().await;
+        peer.head().await;
+        (sent, peer)
     }
 }
 

@@ -74,9 +74,7 @@ fn a_connection_is_kept_only_when_nothing_is_left_on_it() {
         ] {
             let script = Script::new().await;
             let setup = script.proxy(|_| {});
-            let sent = setup.get();
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let (sent, mut peer) = script.asked_by(&setup).await;
             peer.say(answer).await;
             text(sent.await.unwrap().unwrap()).await.unwrap();
             settle().await;
@@ -93,9 +91,7 @@ fn a_body_that_nobody_reads_on_closes_its_connection() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
-        let sent = setup.get();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let (sent, mut peer) = script.asked_by(&setup).await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe").await;
         drop(sent.await.unwrap().unwrap());
         assert_eq!(peer.rest().await, "");
@@ -259,9 +255,7 @@ fn beyond_the_cap_requests_queue_in_order_and_beyond_the_queue_they_are_refused(
             origin(config).max_connections = 1;
             origin(config).max_queue = 2;
         });
-        let first = setup.get();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let (first, mut peer) = script.asked_by(&setup).await;
         let tagged = |tag: &str| {
             let mut asked = get();
             asked.headers_mut().insert("tag", tag.parse().unwrap());
@@ -304,9 +298,7 @@ fn what_comes_behind_an_answer_reaches_no_request_that_waited() {
         ] {
             let script = Script::new().await;
             let setup = script.proxy(|config| origin(config).max_connections = 1);
-            let first = setup.get();
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let (first, mut peer) = script.asked_by(&setup).await;
             let waited = setup.send(request(Method::POST, Body::from("order")));
             settle().await;
             peer.say(&format!("{answer}{evil}")).await;
@@ -325,9 +317,7 @@ fn a_connection_whose_answer_had_two_framings_is_not_used_again() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
-        let sent = setup.get();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let (sent, mut peer) = script.asked_by(&setup).await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").await;
         let response = sent.await.unwrap().unwrap();
         assert!(!response.headers().contains_key("content-length"));
@@ -365,9 +355,7 @@ fn a_request_that_left_the_queue_holds_up_nobody() {
             origin(config).max_connections = 1;
             origin(config).max_queue = 1;
         });
-        let first = setup.get();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let (first, mut peer) = script.asked_by(&setup).await;
         let gone = setup.get();
         settle().await;
         gone.abort();

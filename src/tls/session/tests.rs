@@ -4,7 +4,7 @@ use super::*;
 use crate::tls::{
     CertificateResolver, CertificateStore, SelfSigned, ServerTls, Trust, client_config, self_signed, server_config,
 };
-use proptest::prelude::{any, prop};
+use proptest::prelude::{Strategy, any, prop};
 use rustls::{
     ClientConfig, HandshakeKind, ServerConfig,
     crypto::{
@@ -486,14 +486,11 @@ fn hello() -> Vec<u8> {
     hello
 }
 
-proptest::proptest! {
-    #[test]
-    fn no_client_hello_makes_a_session_panic(
-        noise in prop::collection::vec(any::<u8>(), 0..400),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
-        sound in any::<bool>(),
-        piece in 1_usize..600,
-    ) {
+/// Noise, behind a ClientHello that was changed in places or behind nothing.
+fn hostile_hello() -> impl Strategy<Value = Vec<u8>> {
+    let noise = prop::collection::vec(any::<u8>(), 0..400);
+    let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8);
+    (noise, changes, any::<bool>()).prop_map(|(noise, changes, sound)| {
         let mut bytes = if sound { hello() } else { Vec::new() };
         for (at, octet) in changes {
             if !bytes.is_empty() {
@@ -502,6 +499,13 @@ proptest::proptest! {
             }
         }
         bytes.extend(noise);
+        bytes
+    })
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_client_hello_makes_a_session_panic(bytes in hostile_hello(), piece in 1_usize..600) {
         let (mut session, mut spaces) = (session(&mut tls(made())), Spaces::default());
         for piece in bytes.chunks(piece) {
             spaces.initial.incoming.extend_from_slice(piece);

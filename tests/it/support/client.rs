@@ -10,11 +10,16 @@ use quinn::{
     Runtime, TokioRuntime,
     crypto::rustls::QuicClientConfig,
     rustls::{
-        self, RootCertStore,
-        pki_types::{CertificateDer, pem::PemObject},
+        self, DigitallySignedStruct, RootCertStore, SignatureScheme,
+        client::{
+            WebPkiServerVerifier,
+            danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        },
+        pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
     },
 };
 use std::{
+    fmt,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::{
         Arc,
@@ -106,16 +111,77 @@ fn tls(cert_pem: &str) -> QuicClientConfig {
 
 /// TLS of a client that trusts `cert_pem` alone.
 pub(crate) fn tls_config(cert_pem: &str) -> rustls::ClientConfig {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
-        .with_root_certificates(roots)
+        .with_root_certificates(roots(cert_pem))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h3".to_vec()];
     config
+}
+
+fn roots(cert_pem: &str) -> Arc<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
+    Arc::new(roots)
+}
+
+/// The same, for a client that does `first` whenever it is about to verify the server's certificate: in the middle of a
+/// full handshake, and in no other.
+pub(crate) fn tls_config_with(cert_pem: &str, first: impl Fn() + Send + Sync + 'static) -> rustls::ClientConfig {
+    let mut config = tls_config(cert_pem);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots(cert_pem), Arc::clone(config.crypto_provider()));
+    let verifier = Watched { verifier: verifier.build().unwrap(), first: Box::new(first) };
+    config.dangerous().set_certificate_verifier(Arc::new(verifier));
+    config
+}
+
+struct Watched {
+    verifier: Arc<WebPkiServerVerifier>,
+    first: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watched")
+    }
+}
+
+impl ServerCertVerifier for Watched {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        (self.first)();
+        self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
 }
 
 /// A connection with HTTP/3 on it.

@@ -1,7 +1,8 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`, `initial`, `stuffed`), a `link` with faults between them, origins (`origin`, `nginx`), and the programs that
-//! some tests need (`needs`).
+//! `raw`, `initial`, `stuffed`), one that must be served all the while (`bystander`), a `link` with faults between them,
+//! origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
+pub(crate) mod bystander;
 pub(crate) mod cable;
 pub(crate) mod client;
 pub(crate) mod initial;

@@ -1,7 +1,12 @@
 //! HTTP/3 by hand: whatever bytes a test likes on QUIC streams, and what comes back. It encodes by itself; only the
 //! responses' field sections are read with litequic's decoder, which h3 checks elsewhere.
 
-use super::{client::Quic, proxy::Litequic, within};
+use super::{
+    client::Quic,
+    origin::{Peer, Script},
+    proxy::Litequic,
+    within,
+};
 use bytes::Bytes;
 use litequic::http3::qpack;
 use quinn::{ReadError, RecvStream, SendStream, VarInt};
@@ -71,6 +76,22 @@ pub(crate) fn pseudo<'a>(method: &'a str, path: &'a str) -> Vec<(&'a str, &'a st
     vec![(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
 }
 
+/// The header of `GET /`.
+pub(crate) fn get() -> Vec<u8> {
+    headers(&pseudo("GET", "/"))
+}
+
+/// The header of a request for `/` with `more` behind the pseudo-headers.
+pub(crate) fn with(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    headers(&[pseudo(method, "/"), more.to_vec()].concat())
+}
+
+/// The header of `GET /` with one pseudo-header replaced.
+pub(crate) fn replaced(name: &str, value: &str) -> Vec<u8> {
+    let fields = pseudo("GET", "/").into_iter();
+    headers(&fields.map(|field| if field.0 == name { (name, value) } else { field }).collect::<Vec<_>>())
+}
+
 /// A connection on which nothing is sent that the test does not send.
 pub(crate) struct Raw {
     pub(crate) quic: Quic,
@@ -121,6 +142,15 @@ impl Raw {
         let mut exchange = Exchange { send, receive };
         exchange.send(bytes).await;
         exchange
+    }
+
+    /// Sends `GET /` and FIN, and waits until `origin` has its head.
+    pub(crate) async fn asked_at(&self, origin: &Script) -> (Exchange, Peer) {
+        let mut exchange = self.open(&get()).await;
+        exchange.finish();
+        let mut peer = origin.accept().await;
+        peer.head().await;
+        (exchange, peer)
     }
 
     /// Sends `bytes` and FIN on a request stream, and returns what comes back.

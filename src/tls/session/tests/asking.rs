@@ -151,20 +151,7 @@ fn a_malformed_hello_gets_the_alert_that_it_gets_where_nobody_is_asked() {
 
 proptest::proptest! {
     #[test]
-    fn no_client_hello_makes_a_session_panic_that_looks_at_it_first(
-        noise in prop::collection::vec(any::<u8>(), 0..400),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
-        sound in any::<bool>(),
-        piece in 1_usize..600,
-    ) {
-        let mut bytes = if sound { hello() } else { Vec::new() };
-        for (at, octet) in changes {
-            if !bytes.is_empty() {
-                let at = at.index(bytes.len());
-                bytes[at] = octet;
-            }
-        }
-        bytes.extend(noise);
+    fn no_client_hello_makes_a_session_panic_that_looks_at_it_first(bytes in hostile_hello(), piece in 1_usize..600) {
         let _ = codes(&bytes, piece);
         let [plain, looked_at] = codes(&bytes, usize::MAX);
         // With a name that differs now, what is asked differs, and nothing else.

@@ -1,0 +1,246 @@
+//! The pure code on the way of every packet and request, piece by piece: frames of a packet, frames on a stream, field
+//! sections, heads. `cargo bench --bench hot_path` measures; with `-- --test`, or by `cargo test --bench hot_path`, each
+//! runs once. Nothing here fails for being slow.
+
+#![expect(clippy::expect_used, reason = "what is measured was made here")]
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use criterion::{BatchSize, Criterion, Throughput};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use litequic::{
+    config::{Config, Limits},
+    exchange::{Client, Identity, Protocol},
+    http3::{
+        frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+        message,
+        qpack::{self, Field, FieldLimits},
+        varint,
+    },
+    proxy::{Routing, request_head, response_head},
+    quic::frame::Frames,
+};
+use std::{hint::black_box, net::Ipv4Addr, path::PathBuf};
+
+/// The defaults of `limits.max_header_bytes` and `limits.max_headers`.
+const LIMITS: FieldLimits =
+    FieldLimits { bytes: Limits::MAX_HEADER_BYTES as usize, fields: Limits::MAX_HEADERS as usize };
+/// Octets in a datagram of QUIC's smallest path: what an upload comes in.
+const DATAGRAM: usize = 1200;
+
+/// What a browser sends with a request for an image.
+const REQUEST: [(&str, &str); 12] = [
+    (":method", "GET"),
+    (":scheme", "https"),
+    (":authority", "www.example.org"),
+    (":path", "/assets/images/hero-1920.avif?v=20260101"),
+    (
+        "user-agent",
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36",
+    ),
+    ("accept", "image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8"),
+    ("accept-encoding", "gzip, deflate, br, zstd"),
+    ("accept-language", "en-GB,en;q=0.9"),
+    ("referer", "https://www.example.org/"),
+    ("cookie", "session=8f14e45fceea167a5a36dedd4bea2543; theme=dark"),
+    ("sec-fetch-dest", "image"),
+    ("priority", "u=2, i"),
+];
+
+/// What an origin answers with, over HTTP/1.1.
+const RESPONSE: [(&str, &str); 9] = [
+    ("server", "nginx"),
+    ("date", "Thu, 01 Jan 2026 00:00:00 GMT"),
+    ("content-type", "image/avif"),
+    ("content-length", "183204"),
+    ("last-modified", "Wed, 31 Dec 2025 12:00:00 GMT"),
+    ("connection", "keep-alive"),
+    ("etag", "\"6565a1b2-2cba4\""),
+    ("cache-control", "public, max-age=31536000, immutable"),
+    ("accept-ranges", "bytes"),
+];
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    packets(&mut criterion);
+    streams(&mut criterion);
+    field_sections(&mut criterion);
+    heads(&mut criterion);
+    criterion.final_summary();
+}
+
+/// The walk over a 1-RTT packet's frames, and what is asked of each.
+fn packets(criterion: &mut Criterion) {
+    // Largest 1000, delay 5, two more ranges.
+    let ack = [0x02, 0x43, 0xe8, 0x05, 0x02, 0x10, 0x00, 0x08, 0x01, 0x20];
+    // STREAM with an offset and without a length: the rest of the packet.
+    let mut upload = vec![0x0c, 0x00, 0x80, 0x10, 0x00, 0x00];
+    upload.resize(DATAGRAM, 7);
+    // MAX_DATA, MAX_STREAM_DATA, MAX_STREAMS, STOP_SENDING, RESET_STREAM, RETIRE_CONNECTION_ID, PING.
+    let control = [
+        &[0x10, 0x80, 0x10, 0x00, 0x00, 0x11, 0x04, 0x80, 0x10, 0x00, 0x00, 0x12, 0x40, 0x80][..],
+        &[0x05, 0x08, 0x41, 0x0c, 0x04, 0x08, 0x41, 0x0c, 0x44, 0x00, 0x19, 0x01, 0x01],
+    ]
+    .concat();
+    let mut group = criterion.benchmark_group("packet");
+    for (name, payload, frames) in [("ACK", &ack[..], 1), ("upload", &upload, 1), ("control frames", &control, 7)] {
+        let mut walk = Frames::new(payload);
+        assert_eq!((walk.by_ref().count(), walk.is_done()), (frames, true), "{name}");
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                for frame in Frames::new(black_box(payload)) {
+                    black_box((frame.max_stream_data(), frame.stop_sending(), frame.is_control()));
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A request with a body, in the pieces in which QUIC hands a stream over; and the headers of DATA frames alone.
+fn streams(criterion: &mut Criterion) {
+    const FRAME: usize = 16 * 1024;
+    const FRAMES: usize = 16;
+    let section = section(&REQUEST);
+    let mut stream = BytesMut::new();
+    frame_header(FrameType::Headers, section.len(), &mut stream);
+    stream.put_slice(&section);
+    for _ in 0..FRAMES {
+        frame_header(FrameType::Data, FRAME, &mut stream);
+        stream.put_bytes(7, FRAME);
+    }
+    let stream = stream.freeze();
+    let mut group = criterion.benchmark_group("stream");
+    group.throughput(Throughput::Bytes(stream.len() as u64));
+    group.bench_function("frames of an upload", |bencher| {
+        bencher.iter(|| {
+            let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
+            let (mut rest, mut body) = (stream.clone(), 0);
+            while !rest.is_empty() {
+                let mut piece = rest.split_to(rest.len().min(DATAGRAM));
+                while let Some(part) = reader.read(&mut piece).expect("valid") {
+                    if let Part::Data(data) = part {
+                        body += data.len();
+                    }
+                }
+            }
+            assert_eq!(body, FRAME * FRAMES);
+        });
+    });
+    group.finish();
+
+    let mut header = BytesMut::new();
+    frame_header(FrameType::Data, FRAME, &mut header);
+    let mut group = criterion.benchmark_group("DATA frame's header");
+    group.bench_function("read", |bencher| {
+        bencher.iter(|| {
+            let (kind, at) = varint::decode(black_box(&header)).expect("whole");
+            let (length, _) = varint::decode(header.get(at..).expect("more")).expect("whole");
+            (FrameType::from_value(kind), length)
+        });
+    });
+    group.bench_function("write", |bencher| {
+        let mut out = BytesMut::with_capacity(FrameHeader::MAX_LEN);
+        bencher.iter(|| {
+            out.clear();
+            frame_header(FrameType::Data, black_box(FRAME), &mut out);
+        });
+    });
+    group.finish();
+}
+
+fn field_sections(criterion: &mut Criterion) {
+    let (request, response) = (section(&REQUEST), response_section());
+    let decode = |section: &Bytes| qpack::decode(section.clone(), &LIMITS).expect("ours");
+    let mut group = criterion.benchmark_group("field section");
+    group.bench_function("decode a request's", |bencher| bencher.iter(|| decode(black_box(&request))));
+    group.bench_function("decode a response's", |bencher| bencher.iter(|| decode(black_box(&response))));
+    group.bench_function("check a request's", |bencher| {
+        let fields = || decode(&request);
+        bencher.iter_batched(
+            fields,
+            |fields: Vec<Field>| message::request(fields).expect("valid"),
+            BatchSize::SmallInput,
+        );
+    });
+    let head = request_parts();
+    group.bench_function("encode a request's", |bencher| {
+        let mut out = BytesMut::with_capacity(1024);
+        bencher.iter(|| {
+            out.clear();
+            message::encode_request(&head.method, &head.uri, black_box(&head.headers), &mut out).expect("valid");
+        });
+    });
+    let head = response_parts();
+    group.bench_function("encode a response's", |bencher| {
+        let mut out = BytesMut::with_capacity(1024);
+        bencher.iter(|| {
+            out.clear();
+            message::encode_response(head.status, black_box(&head.headers), &mut out).expect("valid");
+        });
+    });
+    group.finish();
+}
+
+/// From HTTP/3 to the origin's HTTP/1.1, and back.
+fn heads(criterion: &mut Criterion) {
+    let address = (Ipv4Addr::LOCALHOST, 443).into();
+    let origin = "http://127.0.0.1:8080".parse().expect("an address");
+    let routing = Routing::new(&Config::simple(address, origin, PathBuf::new(), PathBuf::new()));
+    let client = Client {
+        address: (Ipv4Addr::new(192, 0, 2, 7), 4711).into(),
+        local: address,
+        protocol: Protocol::Http3,
+        server_name: Some("www.example.org".into()),
+        identity: Identity::default(),
+    };
+    let mut group = criterion.benchmark_group("head");
+    group.bench_function("a request's to HTTP/1.1", |bencher| {
+        let translate = |head: &mut http::request::Parts| {
+            request_head(&routing, head, &client).expect("has a route");
+        };
+        bencher.iter_batched_ref(request_parts, translate, BatchSize::SmallInput);
+    });
+    group.bench_function("a response's from HTTP/1.1", |bencher| {
+        let translate = |head: &mut http::response::Parts| {
+            response_head(head, &Method::GET, Some(183_204)).expect("a plain response");
+        };
+        bencher.iter_batched_ref(response_parts, translate, BatchSize::SmallInput);
+    });
+    group.finish();
+}
+
+fn frame_header(kind: FrameType, length: usize, out: &mut BytesMut) {
+    FrameHeader { kind, length: length as u64 }.encode(out);
+}
+
+fn section(fields: &[(&str, &str)]) -> Bytes {
+    let mut section = BytesMut::new();
+    qpack::encode_prefix(&mut section);
+    for (name, value) in fields {
+        qpack::encode_field(name, value.as_bytes(), false, &mut section);
+    }
+    section.freeze()
+}
+
+/// As a client gets it.
+fn response_section() -> Bytes {
+    let fields: Vec<_> = RESPONSE.into_iter().filter(|(name, _)| *name != "connection").collect();
+    section(&[&[(":status", "200")], &fields[..]].concat())
+}
+
+/// As the front door hands it over.
+fn request_parts() -> http::request::Parts {
+    let fields = qpack::decode(section(&REQUEST), &LIMITS).expect("ours");
+    let head = message::request(fields).expect("valid");
+    let (mut parts, ()) = http::Request::new(()).into_parts();
+    (parts.method, parts.uri, parts.headers, parts.version) = (head.method, head.uri, head.headers, Version::HTTP_3);
+    parts
+}
+
+/// As hyper hands it over.
+fn response_parts() -> http::response::Parts {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    let field = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    (parts.status, parts.headers) = (StatusCode::OK, RESPONSE.map(field).into_iter().collect::<HeaderMap>());
+    parts
+}

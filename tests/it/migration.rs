@@ -1,0 +1,121 @@
+//! A client that moves to an address from which nobody answers: one that forges it, to have a download sent to somebody
+//! else (RFC 9000 §9.3.1, §21.5).
+
+use crate::support::{
+    client::{self, Client, Quic},
+    origin,
+    proxy::Litequic,
+    within,
+};
+use http::Method;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+use tokio::{net::UdpSocket, select, time::timeout};
+
+/// Octets of the largest datagram that leaves on a path of which nothing is known yet (RFC 9000 §14.1).
+const DATAGRAM: usize = 1_200;
+/// Octets that leave on a path while nothing is heard of them (RFC 9002 §7.2): ten datagrams, and two probes or four.
+const FIRST_WINDOW: usize = 14 * DATAGRAM;
+/// Datagrams that come from the forged address.
+const FORGED: usize = 40;
+/// After a time as long without a datagram none is on its way.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// What stands between a client and litequic, and can keep what it is given.
+struct Relay {
+    front: UdpSocket,
+    back: UdpSocket,
+    server: SocketAddr,
+}
+
+impl Relay {
+    async fn before(litequic: &Litequic) -> Self {
+        let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+        Self { front: bind().await.unwrap(), back: bind().await.unwrap(), server: litequic.address }
+    }
+
+    /// Passes datagrams on while `work` goes on.
+    async fn beneath<T>(&self, work: impl Future<Output = T>) -> T {
+        let pass = async {
+            let (mut client, mut up, mut down) = (None, [0; 2_048], [0; 2_048]);
+            loop {
+                select! {
+                    Ok((length, from)) = self.front.recv_from(&mut up) => {
+                        client = Some(from);
+                        self.back.send_to(&up[..length], self.server).await.unwrap();
+                    }
+                    Ok((length, _)) = self.back.recv_from(&mut down) => if let Some(client) = client {
+                        self.front.send_to(&down[..length], client).await.unwrap();
+                    },
+                }
+            }
+        };
+        select! {
+            done = work => done,
+            () = pass => unreachable!("it passes on for ever"),
+        }
+    }
+
+    /// A small datagram of the client that litequic has not got.
+    async fn keep(&self) -> Vec<u8> {
+        let mut datagram = vec![0; 2_048];
+        loop {
+            let (length, _) = within("a datagram", self.front.recv_from(&mut datagram)).await.unwrap();
+            if length < 100 {
+                datagram.truncate(length);
+                return datagram;
+            }
+        }
+    }
+}
+
+/// Octets that come until none comes any more.
+async fn received(socket: &UdpSocket) -> usize {
+    let (mut octets, mut datagram) = (0, [0; 2_048]);
+    while let Ok(received) = timeout(QUIET, socket.recv(&mut datagram)).await {
+        octets += received.unwrap();
+    }
+    octets
+}
+
+#[tokio::test]
+async fn a_forged_address_gets_a_datagram_at_most_for_each_that_comes_from_it_and_then_none() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let relay = Relay::before(&litequic).await;
+    let mut transport = quinn::TransportConfig::default();
+    transport.keep_alive_interval(Some(Duration::from_millis(50)));
+    let connect = async {
+        let address = relay.front.local_addr().unwrap();
+        let quic = Quic::connect(address, "localhost", &litequic.cert_pem, transport).await;
+        let client = Client::over(quic, "localhost").await;
+        let mut download = client.open(client.request(Method::GET, "/bytes/1G")).await;
+        download.finish().await.unwrap();
+        client::header(&mut download).await;
+        within("the download", download.recv_data()).await.unwrap();
+        (client, download)
+    };
+    let (_client, _download) = relay.beneath(connect).await;
+
+    let victim = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).await.unwrap();
+    victim.connect(litequic.address).await.unwrap();
+    let forged = relay.keep().await;
+    let mut octets = 0;
+    for sent in 1..=FORGED {
+        // The same one over and over: s2n-quic counts octets before it looks whether it knows a packet already.
+        victim.send(&forged).await.unwrap();
+        octets += received(&victim).await;
+        assert!(octets <= sent * DATAGRAM, "{octets} octets for {sent} datagrams of {}", forged.len());
+    }
+    assert!(octets > 0, "the download went to the forged address");
+
+    // The address is not proved in time: what is sent goes where it went before.
+    received(&relay.back).await;
+    within("the download at the old address", relay.back.recv(&mut [0; 2_048])).await.unwrap();
+    octets += received(&victim).await;
+    assert!(octets <= FIRST_WINDOW, "{octets} octets for {FORGED} datagrams of {}", forged.len());
+    within("more of it", relay.back.recv(&mut [0; 2_048])).await.unwrap();
+    assert_eq!(received(&victim).await, 0);
+    litequic.stop().await;
+}

@@ -17,13 +17,13 @@ use s2n_quic_crypto::{
 };
 use std::{
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Octets of SHA-384's output, and so of the secrets of the cipher suite that has it; the others have SHA-256.
 const SHA384_LEN: usize = 48;
 
-/// One connection's secrets between rustls, which makes them, and the keys made from them. They never leave it.
+/// One connection's secrets between rustls, which makes them, and the keys made from them.
 #[derive(Default)]
 pub(super) struct TrafficSecrets(Mutex<Levels>);
 
@@ -72,18 +72,30 @@ fn place<'a>(levels: &'a mut Levels, label: &str) -> Option<&'a mut Option<Prk>>
     }
 }
 
-impl KeyLog for TrafficSecrets {
-    fn log(&self, label: &str, _: &[u8], secret: &[u8]) {
+/// Tells a connection's secrets to those who make its keys, and to `log` what that wants to know.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Where the keys are made.
+    pub(super) secrets: Arc<TrafficSecrets>,
+    /// What the configuration names.
+    pub(super) log: Arc<dyn KeyLog>,
+}
+
+impl KeyLog for Told {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let hash = if secret.len() == SHA384_LEN { HKDF_SHA384 } else { HKDF_SHA256 };
-        self.with(|levels| {
+        self.secrets.with(|levels| {
             if let Some(place) = place(levels, label) {
                 *place = Some(Prk::new_less_safe(hash, secret));
             }
         });
+        if self.log.will_log(label) {
+            self.log.log(label, client_random, secret);
+        }
     }
 
     fn will_log(&self, label: &str) -> bool {
-        self.with(|levels| place(levels, label).is_some())
+        self.secrets.with(|levels| place(levels, label).is_some()) || self.log.will_log(label)
     }
 }
 
@@ -117,6 +129,7 @@ pub(super) fn cipher_suite(suite: rustls::CipherSuite) -> CipherSuite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustls::NoKeyLog;
     use s2n_quic_core::crypto::tls::CipherSuite::TLS_AES_128_GCM_SHA256;
 
     const LABELS: [&str; 4] = [
@@ -126,13 +139,18 @@ mod tests {
         "SERVER_TRAFFIC_SECRET_0",
     ];
 
+    fn told() -> (Arc<TrafficSecrets>, Told) {
+        let secrets = Arc::<TrafficSecrets>::default();
+        (Arc::clone(&secrets), Told { secrets, log: Arc::new(NoKeyLog) })
+    }
+
     #[test]
     fn keys_are_made_once_and_from_both_sides_secrets() {
-        let secrets = TrafficSecrets::default();
-        for (told, label) in LABELS.into_iter().enumerate() {
+        let (secrets, log) = told();
+        for (count, label) in LABELS.into_iter().enumerate() {
             let ready = (secrets.handshake(TLS_AES_128_GCM_SHA256), secrets.one_rtt(TLS_AES_128_GCM_SHA256));
-            assert_eq!((ready.0.is_some(), ready.1.is_some()), (told == 2, false), "before {label}");
-            secrets.log(label, b"", &[7; 32]);
+            assert_eq!((ready.0.is_some(), ready.1.is_some()), (count == 2, false), "before {label}");
+            log.log(label, b"", &[7; 32]);
         }
         assert!(secrets.one_rtt(TLS_AES_128_GCM_SHA256).is_some());
         assert!(secrets.one_rtt(TLS_AES_128_GCM_SHA256).is_none(), "twice");
@@ -140,18 +158,18 @@ mod tests {
 
     #[test]
     fn no_other_secret_is_wanted_and_none_is_shown() {
-        let secrets = TrafficSecrets::default();
-        assert!(LABELS.iter().all(|label| secrets.will_log(label)));
-        assert!(!secrets.will_log("EXPORTER_SECRET"));
-        secrets.log("EXPORTER_SECRET", b"", &[7; 32]);
+        let (secrets, log) = told();
+        assert!(LABELS.iter().all(|label| log.will_log(label)));
+        assert!(!log.will_log("EXPORTER_SECRET"));
+        log.log("EXPORTER_SECRET", b"", &[7; 32]);
         assert!(secrets.one_rtt(TLS_AES_128_GCM_SHA256).is_none());
         assert_eq!(format!("{secrets:?}"), "TrafficSecrets");
     }
 
     #[test]
     fn a_suite_without_a_name_has_no_keys() {
-        let secrets = TrafficSecrets::default();
-        LABELS.iter().for_each(|label| secrets.log(label, b"", &[7; 32]));
+        let (secrets, log) = told();
+        LABELS.iter().for_each(|label| log.log(label, b"", &[7; 32]));
         assert!(secrets.handshake(CipherSuite::Unknown).is_none());
     }
 }

@@ -1,7 +1,11 @@
 //! What makes s2n-quic's server speak TLS by [`super::session`]. s2n-quic's own rustls provider ends a session before
 //! rustls has handed out its tickets (docs/adr/0008-own-tls-session.md).
 
-use super::{Asking, keys::TrafficSecrets, session::Session};
+use super::{
+    Asking,
+    keys::{Told, TrafficSecrets},
+    session::Session,
+};
 use crate::{exchange::CertificateRequest, telemetry::WorkerMetrics};
 use rustls::{
     ServerConfig,
@@ -69,7 +73,7 @@ impl ServerTls {
         let asking = self.asking.as_ref().and_then(|asking| asking.config(request));
         // A configuration of its own, whose parts are shared: rustls tells secrets to whom its configuration names.
         let mut config = ServerConfig::clone(asking.unwrap_or(&self.plain));
-        config.key_log = secrets;
+        config.key_log = Arc::new(Told { secrets, log: config.key_log });
         let connection = ServerConnection::new(Arc::new(config), Version::V1, parameters);
         connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok()
     }

@@ -12,9 +12,9 @@ use super::{
     observe::{Observe, Observer},
     options::Options,
     process::{self, Server},
+    rival::{self, Rival},
     sink,
     template::Values,
-    throttle::Throttle,
 };
 use crate::{
     load,
@@ -268,8 +268,9 @@ impl Lab {
         if task.load.generator == Generator::H2load && self.h2load.is_none() {
             return Some("h2load is not installed".to_owned());
         }
-        let tool = task.observe.program()?;
-        program(tool, &self.options).is_none().then(|| format!("{tool} is not installed"))
+        let tools = task.observe.program().into_iter().chain(task.case.saturated.then_some(rival::PROGRAM));
+        let missing = tools.into_iter().find(|tool| program(tool, &self.options).is_none())?;
+        Some(format!("{missing} is not installed"))
     }
 
     /// A contender's turn at a task: tries until one was quiet.
@@ -483,33 +484,37 @@ impl Lab {
                 (process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?);
             Ok((server.cpu(), origin_cpu(), process::own_cpu(), cores, self.network.drops()?, Instant::now()))
         };
-        let before = snapshot(server)?;
-        let throttle = task.case.saturated.then(|| Throttle::start(server));
+        let (place, core) = (&self.network.server, self.options.server_core);
+        let mut rival = task.case.saturated.then(|| Rival::start(&self.own, place, core, folder)).transpose()?;
+        let rival_cpu = |rival: &Option<Rival>| rival.as_ref().map_or(0.0, Rival::cpu);
+        let (before, rival_before) = (snapshot(server)?, rival_cpu(&rival));
         let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
         let finished = process::finish(command, LOAD, || {
             observer.look(server);
+            rival.as_mut().map_or(Ok(()), Rival::check)?;
             server.check()
         })?;
-        let throttled = throttle.and_then(Throttle::stop);
-        let after = snapshot(server)?;
+        let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));
+        drop(rival);
         server.check()?;
         let outcome = task.load.outcome(kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))?;
         let observed = observer.finish(outcome.bytes, task.load.connections)?;
 
         let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
         let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
-        let on_client_core = origin.total() + own.total();
+        let rival = rival_after - rival_before;
+        let (on_server_core, on_client_core) = (cpu.total() + rival, origin.total() + own.total());
         let noise = if task.workers == 1 {
-            Noise::of(cores.0, cpu.total(), cores.1, on_client_core)
+            Noise::of(cores.0, on_server_core, cores.1, on_client_core)
         } else {
-            Noise::together(cores.0, cores.1, cpu.total() + on_client_core)
+            Noise::together(cores.0, cores.1, on_server_core + on_client_core)
         };
         if task.observe.program().is_some() {
             // The tracer is on the client's core, and was not waited for yet.
             return Ok((Noise { client_core: 0.0, ..noise }, observed));
         }
         let wall = after.5.duration_since(before.5).as_secs_f64();
-        let busy = throttled.map_or(cpu.total() / wall, |throttled| throttled.busy);
+        let busy = rival::busy(cpu.total(), wall, rival);
         let Outcome { done, bytes, seconds, mut figures } = outcome;
         let one = task.case.per.scale(done, bytes);
         let rate = if task.case.per == crate::report::Per::Gigabyte { bytes / 1e6 } else { done } / seconds;
@@ -526,8 +531,8 @@ impl Lab {
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
-        if let Some(throttled) = throttled {
-            figures.insert("stops".to_owned(), throttled.stops as f64);
+        if task.case.saturated {
+            figures.insert("rival".to_owned(), rival / wall * 100.0);
         }
         figures.extend(observed);
         Ok((noise, figures))

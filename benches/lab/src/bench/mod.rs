@@ -16,10 +16,10 @@ pub(crate) mod options;
 mod process;
 mod procfs;
 mod profile;
+pub(crate) mod rival;
 pub(crate) mod sink;
 pub(crate) mod stats;
 mod template;
-pub(crate) mod throttle;
 
 pub(crate) use self::{
     lab::{Lab, Task, Variant, say},

@@ -4,7 +4,7 @@ use super::{
     Case, Results,
     figures::{SHOWN, number, title},
 };
-use crate::bench::{contender::Kind, throttle::SATURATED};
+use crate::bench::{contender::Kind, rival::SATURATED};
 use std::{collections::BTreeSet, fmt::Write as _};
 
 /// The page; `plots` are the names of its pictures with their captions.
@@ -38,7 +38,7 @@ fn topology(results: &Results) -> &'static str {
 fn table(results: &Results, case: &Case, heading: &str) -> String {
     let mut text = format!("{heading}# {}\n\n{}.", case.name, case.load);
     text += if case.saturated {
-        " Saturated: servers were stopped whenever they ran dry; *busy* is of the time they were let run.\n\n"
+        " Saturated: a rival takes half of the server's core; *busy* is of the other half.\n\n"
     } else {
         " Not saturated on purpose; *busy* is of all the time.\n\n"
     };
@@ -93,7 +93,7 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
             && contender.kind != Kind::Floor
             && results.summary(&case.name, name, "busy").is_some_and(|busy| busy.median < SATURATED * 100.0)
         {
-            doubts.push(format!("{name} (not saturated although stopped whenever dry: read it as unsaturated)"));
+            doubts.push(format!("{name} (not saturated, in spite of the rival for its core: read it as unsaturated)"));
         }
     }
     text.push('\n');
@@ -215,11 +215,11 @@ mod tests {
         for run in &mut results.runs {
             run.figures.insert("busy".to_owned(), 40.0);
         }
-        assert!(page(&results, &[], 1).contains("a (not saturated although"));
+        assert!(page(&results, &[], 1).contains("a (not saturated, in spite of"));
         for run in &mut results.runs {
             run.figures.insert("busy".to_owned(), 95.0);
         }
-        assert!(!page(&results, &[], 1).contains("not saturated although"));
+        assert!(!page(&results, &[], 1).contains("in spite of"));
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(crate) struct Case {
     pub(crate) per: Per,
     /// The figure that contenders are compared by.
     pub(crate) primary: String,
-    /// Servers were stopped whenever they ran dry.
+    /// A rival took half of the servers' core.
     pub(crate) saturated: bool,
     /// Cases of one group are drawn into one plot.
     pub(crate) group: String,

@@ -7,6 +7,7 @@ use super::{
     interrupt,
     load::{Amount, Generator, Load, Outcome, Target},
     machine::Machine,
+    metrics::{self, Counters, Metrics},
     namespace::Network,
     noise::Noise,
     observe::{Observe, Observer},
@@ -31,6 +32,7 @@ use std::{
 };
 
 const PORT: u16 = 8443;
+const ADMIN_PORT: u16 = 8444;
 const ORIGIN_PORT: u16 = 8080;
 const SINK_PORT: u16 = 8081;
 /// For a server to answer its first request.
@@ -39,6 +41,8 @@ const READY: Duration = Duration::from_secs(10);
 const READY_LOOK: Duration = Duration::from_millis(50);
 /// For a load to end. Its own deadline is 300 s.
 const LOAD: Duration = Duration::from_secs(320);
+/// For a contender to tell its metrics.
+const METRICS: Duration = Duration::from_secs(10);
 /// For a program to say its version.
 const VERSION: Duration = Duration::from_secs(10);
 /// What a server must answer rightly before it is measured.
@@ -326,7 +330,8 @@ impl Lab {
         let upload_file = self.files.file(task.load.body);
         let present = self.present.get(contender).context("no such contender")?;
         let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
-        let mut server = self.start(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT })?;
+        let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
+        let mut server = self.start(present, task, folder.path(), &values)?;
 
         let address = format!("{}:{PORT}", self.network.address);
         let target = Target {
@@ -358,17 +363,42 @@ impl Lab {
 
         let arguments = task.load.command(&target, &self.own, self.h2load.as_deref())?;
         *client = arguments.join(" ").replace(&self.own.display().to_string(), "litequic-lab");
+        // A traced contender is another.
+        let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
+        let metrics = metrics.map(|metrics| metrics.expand(&values)).transpose()?;
         self.wait_for_quiet()?;
-        self.measure(task, &mut server, &arguments, present.contender.kind, folder.path())
+        let before = self.told(metrics.as_ref())?;
+        let measured = self.measure(task, &mut server, &arguments, present.contender.kind, folder.path())?;
+        let after = self.told(metrics.as_ref())?;
+        let (noise, mut figures) = measured;
+        let bytes = figures.get("bytes").copied().unwrap_or_default();
+        figures.extend(metrics.map(|metrics| metrics.figures(&before, &after, bytes)).unwrap_or_default());
+        Ok((noise, figures))
     }
 
-    fn start(&self, present: &Present, task: &Task, folder: &Path, origin_port: u16) -> Result<Server> {
+    /// What a contender tells of itself; nothing where it does not.
+    fn told(&self, metrics: Option<&Metrics>) -> Result<Counters> {
+        let Some(Metrics { url, .. }) = metrics else { return Ok(Counters::new()) };
+        let arguments = [self.own.display().to_string(), "metrics".to_owned(), url.clone()];
+        let core = self.options.client_core.to_string();
+        let command = process::command(&self.network.server, &core, &arguments, &BTreeMap::new());
+        let finished = process::finish(command, METRICS, || Ok(()))?;
+        let counters = metrics::counters(&finished.stdout);
+        if counters.is_empty() {
+            bail!("it told no metrics: {}", finished.stderr);
+        }
+        Ok(counters)
+    }
+
+    /// What stands for placeholders in a contender's description and templates.
+    fn values(&self, present: &Present, task: &Task, folder: &Path, origin_port: u16) -> Values {
         let Present { contender, program, .. } = present;
         let mut values = Values::default();
         values.set("BIN", program.display());
         values.set("RUN", folder.display());
         values.set("ADDRESS", self.network.address);
         values.set("PORT", PORT);
+        values.set("ADMIN_PORT", ADMIN_PORT);
         values.set("CERT", self.files.certificate.display());
         values.set("KEY", self.files.key.display());
         values.set("BOTH", self.files.both.display());
@@ -377,6 +407,11 @@ impl Lab {
         values.set("WORKERS", task.workers);
         values.set("H3", if contender.kind == Kind::H3 { "" } else { "#" });
         values.set("EXTRA", &contender.extra);
+        values
+    }
+
+    fn start(&self, present: &Present, task: &Task, folder: &Path, values: &Values) -> Result<Server> {
+        let contender = &present.contender;
         for (name, template) in &contender.templates {
             fs::write(folder.join(name), values.expand(template, name)?)?;
         }
@@ -384,7 +419,7 @@ impl Lab {
         for (name, value) in &contender.environment {
             environment.insert(name.clone(), values.expand(value, name)?);
         }
-        let arguments = contender.expand(&contender.command, &values)?;
+        let arguments = contender.expand(&contender.command, values)?;
         let command = process::command(&self.network.server, &self.server_cores(task), &arguments, &environment);
         Server::start(&contender.name, command, folder.join("log"))
     }
@@ -528,6 +563,7 @@ impl Lab {
                 ("busy", busy * 100.0),
                 ("drops", after.4.saturating_sub(before.4) as f64),
                 ("seconds", seconds),
+                ("bytes", bytes),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );

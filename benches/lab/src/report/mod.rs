@@ -7,7 +7,7 @@ mod plot;
 mod write;
 
 pub(crate) use self::{
-    figures::Per,
+    figures::{Per, is_shown},
     write::{join, save},
 };
 use crate::bench::{

@@ -1,6 +1,7 @@
 //! The experiments: what is asked, of whom, with which load. Each file answers with tasks; the lab runs them, `report`
 //! writes down what came of it.
 
+mod batch;
 mod floor;
 mod handshakes;
 mod idle;
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Peers(Options),
     /// What each of litequic's switches brings, at 2, 10 and 100 packets an ACK.
     Ladder(Options),
+    /// Datagrams and ACK frames that litequic receives at once, as load grows.
+    Batch(Options),
     /// Where CPU time goes, by part (perf).
     Profile(Options),
     /// One and two workers; from 1 connection to 10,000.
@@ -71,9 +74,10 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 9] = [
+const EXPERIMENTS: [&Experiment; 10] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
+    &batch::EXPERIMENT,
     &profile::EXPERIMENT,
     &scale::EXPERIMENT,
     &syscalls::EXPERIMENT,
@@ -88,6 +92,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
     let (options, experiments): (Options, &[&Experiment]) = match command {
         Command::Peers(options) => (options, &[&peers::EXPERIMENT]),
         Command::Ladder(options) => (options, &[&ladder::EXPERIMENT]),
+        Command::Batch(options) => (options, &[&batch::EXPERIMENT]),
         Command::Profile(options) => (options, &[&profile::EXPERIMENT]),
         Command::Scale(options) => (options, &[&scale::EXPERIMENT]),
         Command::Syscalls(options) => (options, &[&syscalls::EXPERIMENT]),
@@ -164,6 +169,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         primary: "cpu".to_owned(),
         saturated,
         group: group.to_owned(),
+        drawn: Vec::new(),
         x: None,
     };
     Task { case, load, workers: 1, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }

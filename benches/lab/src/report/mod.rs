@@ -82,6 +82,9 @@ pub(crate) struct Case {
     pub(crate) saturated: bool,
     /// Cases of one group are drawn into one plot.
     pub(crate) group: String,
+    /// Figures beside the primary one that get such plots, too.
+    #[serde(default)]
+    pub(crate) drawn: Vec<String>,
     /// Where the case stands in its group's plot; without it each case is a bar.
     pub(crate) x: Option<f64>,
 }
@@ -165,6 +168,7 @@ pub(crate) mod tests {
             primary: "cpu".to_owned(),
             saturated: false,
             group: "large bodies".to_owned(),
+            drawn: vec![],
             x: None,
         };
         let run = |contender: &str, round: usize, cpu: f64| Run {

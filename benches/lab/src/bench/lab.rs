@@ -173,14 +173,13 @@ impl Lab {
     pub(crate) fn vary(&mut self, variants: &[Variant]) {
         self.present.clone_from(&self.found);
         let Some(litequic) = self.found.iter().find(|present| present.contender.name == "litequic") else { return };
+        // In their order: each has its turn, and its row, after the one before.
+        self.present.retain(|present| variants.iter().all(|variant| variant.name != present.contender.name));
         for variant in variants {
             let mut varied = litequic.clone();
             varied.contender.name.clone_from(&variant.name);
             varied.contender.extra.clone_from(&variant.extra);
-            match self.present.iter_mut().find(|present| present.contender.name == variant.name) {
-                Some(present) => *present = varied,
-                None => self.present.push(varied),
-            }
+            self.present.push(varied);
         }
     }
 

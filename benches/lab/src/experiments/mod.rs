@@ -33,7 +33,7 @@ use std::path::PathBuf;
 pub(crate) enum Command {
     /// CPU a GB and a request, of litequic and its peers: large bodies, small objects, uploads.
     Peers(Options),
-    /// What each of litequic's switches brings, at 2, 10 and 100 packets an ACK.
+    /// What each of litequic's switches brings, from plain to everything, at 2, 10 and 100 packets an ACK and `auto`.
     Ladder(Options),
     /// Datagrams and ACK frames that litequic receives at once, as load grows.
     Batch(Options),

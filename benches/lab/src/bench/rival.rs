@@ -28,9 +28,8 @@ use std::{
 
 /// Sets the priority (util-linux).
 pub(crate) const PROGRAM: &str = "chrt";
-/// For how long it works, and then rests. With three times as much Caddy's clients ran into timeouts; with less, batches
-/// are small. Not round: in step with the kernel's clock tick, which samples user and system time, either would be seen
-/// always or never.
+/// For how long it works, and then rests: long enough for batches to collect, short beside the timers of QUIC. Not round:
+/// in step with the kernel's clock tick, which samples user and system time, either would be seen always or never.
 const TURN: Duration = Duration::from_micros(1_030);
 /// Below this share of what the rival leaves, a contender was not saturated, whatever was done about it.
 pub(crate) const SATURATED: f64 = 0.75;

@@ -58,6 +58,9 @@ pub(crate) enum Command {
         /// With the experiments' JSON files.
         #[arg(default_value = "target/lab")]
         folder: PathBuf,
+        /// Compare with the results in another folder instead, and print what repeats.
+        #[arg(long, value_name = "FOLDER")]
+        against: Option<PathBuf>,
     },
 }
 
@@ -101,10 +104,11 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Idle(options) => (options, &[&idle::EXPERIMENT]),
         Command::Floor(options) => (options, &[&floor::EXPERIMENT]),
         Command::All(options) => (options, &EXPERIMENTS),
-        Command::Report { folder } => {
+        Command::Report { folder, against: None } => {
             say(&report::join(&folder)?.display().to_string());
             return Ok(());
         }
+        Command::Report { folder, against: Some(then) } => return print(&report::against(&folder, &then)?),
     };
     let mut lab = Lab::new(options)?;
     let mut failed = Vec::new();
@@ -121,6 +125,12 @@ pub(crate) fn run(command: Command) -> Result<()> {
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
+fn print(page: &str) -> Result<()> {
+    println!("{}", page.trim_end());
     Ok(())
 }
 

@@ -51,38 +51,32 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
     let others: Vec<&str> =
         SHOWN.into_iter().filter(|figure| present.contains(figure) && *figure != case.primary).collect();
     let titles: Vec<String> = others.iter().map(|figure| title(figure, case.per)).collect();
-    let _ = writeln!(
-        text,
-        "| contender | {} | min–max | to {} |{}",
-        title(&case.primary, case.per),
-        results.reference,
-        if titles.is_empty() { String::new() } else { format!(" {} |", titles.join(" | ")) }
-    );
-    let _ = writeln!(text, "|---|{}", "---:|".repeat(3 + others.len()));
-    let mut doubts = Vec::new();
+    let references = results.references(case);
+    let columns: Vec<String> = references.iter().map(|reference| format!("to {reference}")).chain(titles).collect();
+    let _ = writeln!(text, "| contender | {} | min–max | {} |", title(&case.primary, case.per), columns.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(2 + columns.len()));
+    let mut doubts: Vec<String> = Vec::new();
     for contender in &results.contenders {
         let name = &contender.name;
         if !results.runs.iter().any(|run| run.case == case.name && run.contender == *name) {
             continue;
         }
         let Some(primary) = results.summary(&case.name, name, &case.primary) else {
-            let _ = writeln!(text, "| {name} | void |{}", " |".repeat(2 + others.len()));
+            let _ = writeln!(text, "| {name} | void |{}", " |".repeat(1 + columns.len()));
             continue;
         };
-        let ratio = match results.ratio(case, name) {
-            Ok(ratio) => number(ratio),
-            Err(why) => {
-                doubts.push(format!("{name} ({why})"));
+        let _ =
+            write!(text, "| {name} | {} | {}–{} |", number(primary.median), number(primary.min), number(primary.max));
+        for reference in &references {
+            let ratio = results.ratio(case, name, reference).map(number).unwrap_or_else(|why| {
+                let doubt = format!("{name} ({why})");
+                if !doubts.contains(&doubt) {
+                    doubts.push(doubt);
+                }
                 "?".to_owned()
-            }
-        };
-        let _ = write!(
-            text,
-            "| {name} | {} | {}–{} | {ratio} |",
-            number(primary.median),
-            number(primary.min),
-            number(primary.max)
-        );
+            });
+            let _ = write!(text, " {ratio} |");
+        }
         for figure in &others {
             let cell =
                 results.summary(&case.name, name, figure).map(|summary| number(summary.median)).unwrap_or_default();

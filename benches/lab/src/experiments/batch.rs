@@ -1,16 +1,6 @@
 //! How much a batch holds as load grows: what merging ACKs, and all else that works by the batch, can save.
 
-use super::{Experiment, no_variants, task};
-use crate::{
-    bench::{
-        Task,
-        contender::Kind,
-        load::{Amount, Generator, Load},
-        options::Options,
-    },
-    load,
-    report::Per,
-};
+use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, load, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "batch",

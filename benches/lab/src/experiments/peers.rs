@@ -1,17 +1,7 @@
 //! litequic beside its peers: CPU a GB and a request. Each figure saturated and not; downloads at exact ACK thresholds,
 //! and with h2load, which acknowledges so seldom that ACKs cost nothing.
 
-use super::{Experiment, acks, large, no_variants, task};
-use crate::{
-    bench::{
-        Task,
-        contender::Kind,
-        load::{Amount, Generator, Load},
-        options::Options,
-    },
-    load,
-    report::Per,
-};
+use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, acks, large, load, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "peers",

@@ -51,6 +51,8 @@ pub(crate) struct Contender {
     /// What `@EXTRA@` stands for.
     #[serde(default)]
     pub(crate) extra: String,
+    /// The most packets an ACK that it bears on a path without delay, where that is known.
+    pub(crate) bears: Option<Bears>,
     /// What it tells of itself.
     pub(crate) metrics: Option<Metrics>,
     /// What the program must be able to do.
@@ -58,6 +60,16 @@ pub(crate) struct Contender {
     /// The templates' texts, by name.
     #[serde(skip)]
     pub(crate) templates: BTreeMap<String, String>,
+}
+
+/// Beyond so many packets an ACK a contender is left out.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bears {
+    /// Packets an ACK.
+    pub(crate) packets_per_ack: u32,
+    /// What happens beyond.
+    pub(crate) otherwise: String,
 }
 
 /// A question to the program before it is measured.

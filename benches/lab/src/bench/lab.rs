@@ -186,16 +186,21 @@ impl Lab {
                 false
             }
         });
+        let (fit, unfit): (Vec<_>, Vec<_>) = (0..tasks.len())
+            .flat_map(|task| (0..self.present.len()).map(move |contender| (task, contender)))
+            .filter_map(|(at, which)| Some(((at, which), tasks.get(at)?, &self.present.get(which)?.contender)))
+            .filter(|(_, task, contender)| task.takes(contender))
+            .map(|(turn, task, contender)| (turn, task, contender, task.load.beyond(contender)))
+            .partition(|(.., beyond)| beyond.is_none());
+        let turns: Vec<(usize, usize)> = fit.into_iter().map(|(turn, ..)| turn).collect();
+        for (_, task, contender, beyond) in unfit {
+            let name = format!("{} in {}", contender.name, task.case.name);
+            results.skipped.push(Skipped { name, reason: beyond.unwrap_or_default().to_owned() });
+        }
         for skipped in &results.skipped {
             say(&format!("{experiment}: SKIPPED {}: {}", skipped.name, skipped.reason));
         }
         results.cases = tasks.iter().map(|task| task.case.clone()).collect();
-        let turns: Vec<(usize, usize)> = (0..tasks.len())
-            .flat_map(|task| (0..self.present.len()).map(move |contender| (task, contender)))
-            .filter(|(task, contender)| {
-                tasks.get(*task).zip(self.present.get(*contender)).is_some_and(|(task, one)| task.takes(&one.contender))
-            })
-            .collect();
         let (all, began) = (turns.len() * self.options.rounds(), Instant::now());
         let mut done = 0;
         for round in 1..=self.options.rounds() {

@@ -1,7 +1,10 @@
 //! The client of a run: the lab's own load generator as a process of its own, or h2load. Command lines and the reading of
 //! reports are pure.
 
-use super::{contender, floor, sink};
+use super::{
+    contender::{self, Contender},
+    floor, sink,
+};
 use crate::load::{Kind, LoadReport, TOLERANCE};
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeMap, path::Path};
@@ -92,6 +95,13 @@ pub(crate) struct Outcome {
 }
 
 impl Load {
+    /// What a contender does that does not bear so few ACKs.
+    pub(crate) fn beyond<'a>(&self, contender: &'a Contender) -> Option<&'a str> {
+        let Generator::Own { ack_threshold, .. } = &self.generator else { return None };
+        let (wanted, bears) = (ack_threshold.parse::<u32>().ok()?, contender.bears.as_ref()?);
+        (wanted > bears.packets_per_ack).then_some(bears.otherwise.as_str())
+    }
+
     /// In words, for reports.
     pub(crate) fn describe(&self) -> String {
         let body = size(self.body);
@@ -419,6 +429,19 @@ UDP datagram: 5000 sent, 300000 received
             assert_eq!(error, format!("an ACK every {told} packets rather than every 10"));
         }
         assert!(verify(2.0, 4e3).is_ok(), "too short to tell");
+    }
+
+    #[test]
+    fn a_contender_is_left_out_beyond_what_it_bears_and_only_there() {
+        let all = Contender::built_in().unwrap();
+        let of = |name: &str, generator: Generator| {
+            load(generator).beyond(all.iter().find(|one| one.name == name).unwrap()).map(str::to_owned)
+        };
+        assert!(of("envoy", Generator::own("100")).unwrap().contains("ten packets in flight"));
+        assert_eq!(of("envoy", Generator::own("10")), None);
+        assert_eq!(of("envoy", Generator::own("auto")), None);
+        assert_eq!(of("envoy", Generator::H2load), None);
+        assert_eq!(of("nginx", Generator::own("100")), None);
     }
 
     #[test]

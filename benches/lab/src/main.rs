@@ -30,6 +30,12 @@ enum Command {
     /// A part of the lab: its client.
     #[command(hide = true)]
     FloorClient(bench::floor::ClientArguments),
+    /// A part of the lab: asks a contender for its metrics.
+    #[command(hide = true)]
+    Metrics(bench::metrics::Arguments),
+    /// A part of the lab: takes half of a core.
+    #[command(hide = true)]
+    Rival(bench::rival::Arguments),
     /// A part of the lab: the origin of uploads.
     #[command(hide = true)]
     Sink(bench::sink::Arguments),
@@ -41,6 +47,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Experiment(command) => experiments::run(command),
         Command::FloorServer(arguments) => bench::floor::serve(&arguments),
         Command::FloorClient(arguments) => bench::floor::print(&arguments),
+        Command::Metrics(arguments) => bench::metrics::print(&arguments),
+        Command::Rival(arguments) => bench::rival::work(&arguments),
         Command::Sink(arguments) => bench::sink::serve(&arguments),
     };
     Ok(outcome.map_or_else(

@@ -459,6 +459,15 @@ fn idle_connections_count_if_they_answer_at_the_end() {
 }
 
 #[test]
+fn a_connection_that_waits_for_the_others_for_longer_than_a_stall_is_not_lost() {
+    let server = Server::start();
+    // Five requests a second: each of four connections is idle for 0.8 s.
+    let report =
+        server.load("h3", "small --path /right/10 --warmup 0 --connections 4 --rate 5 --seconds 2 --stall 0.5");
+    assert_stands(&report, 10);
+}
+
+#[test]
 fn a_server_that_dies_ends_the_load_in_bounded_time() {
     for protocol in ["h3", "h1"] {
         let mut server = Server::start();

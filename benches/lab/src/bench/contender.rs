@@ -1,7 +1,11 @@
 //! Who is measured: a description in TOML, and the templates of its configuration. Those of `contenders/` are built in;
 //! `--contender FILE` adds one whose templates lie beside it. Pure but for [`Contender::read`] and [`Contender::find`].
 
-use super::template::{Unknown, Values};
+use super::{
+    metrics::Metrics,
+    template::{Unknown, Values},
+};
+use crate::report;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -47,11 +51,25 @@ pub(crate) struct Contender {
     /// What `@EXTRA@` stands for.
     #[serde(default)]
     pub(crate) extra: String,
+    /// The most packets an ACK that it bears on a path without delay, where that is known.
+    pub(crate) bears: Option<Bears>,
+    /// What it tells of itself.
+    pub(crate) metrics: Option<Metrics>,
     /// What the program must be able to do.
     pub(crate) probe: Option<Probe>,
     /// The templates' texts, by name.
     #[serde(skip)]
     pub(crate) templates: BTreeMap<String, String>,
+}
+
+/// Beyond so many packets an ACK a contender is left out.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bears {
+    /// Packets an ACK.
+    pub(crate) packets_per_ack: u32,
+    /// What happens beyond.
+    pub(crate) otherwise: String,
 }
 
 /// A question to the program before it is measured.
@@ -112,6 +130,10 @@ impl Contender {
         }
         if contender.command.is_empty() {
             bail!("command is empty");
+        }
+        let figures = contender.metrics.iter().flat_map(Metrics::names);
+        if let Some(unknown) = figures.into_iter().find(|figure| !report::is_shown(figure)) {
+            bail!("metrics: pages show no figure {unknown}");
         }
         for name in &contender.files {
             let text = template(name).with_context(|| format!("files: there is no template {name}"))?;
@@ -175,6 +197,9 @@ mod tests {
             {
                 contender.expand(command, &values).unwrap();
             }
+            if let Some(metrics) = &contender.metrics {
+                metrics.expand(&values).unwrap();
+            }
             for text in contender.environment.values().chain(contender.templates.values()) {
                 let expanded = values.expand(text, &contender.name).unwrap();
                 let left = expanded.split('@').skip(1).find(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
@@ -196,6 +221,15 @@ mod tests {
     fn a_description_with_a_misspelt_key_is_refused() {
         let error = Contender::parse(&format!("{MINIMAL}\nbuffers = 3"), none).unwrap_err().to_string();
         assert!(error.contains("buffers"), "{error}");
+    }
+
+    #[test]
+    fn a_metric_whose_figure_no_page_shows_is_refused() {
+        let metrics =
+            |figure: &str| format!("{MINIMAL}\nmetrics = {{ url = \"x\", ratios.{figure} = [\"a\", \"b\"] }}");
+        assert!(Contender::parse(&metrics("datagrams_per_batch"), none).is_ok());
+        let error = Contender::parse(&metrics("datagrams_per_bath"), none).unwrap_err().to_string();
+        assert_eq!(error, "metrics: pages show no figure datagrams_per_bath");
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! The client of a run: the lab's own load generator as a process of its own, or h2load. Command lines and the reading of
 //! reports are pure.
 
-use super::{contender, floor, sink};
-use crate::load::{Kind, LoadReport};
+use super::{
+    contender::{self, Contender},
+    floor, sink,
+};
+use crate::load::{Kind, LoadReport, TOLERANCE};
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeMap, path::Path};
 
-/// About what a packet carries.
-const PACKET: f64 = 1200.0; // bytes
-/// A transfer of so many times the threshold is long.
-const LONG: f64 = 30.0;
-/// Of the threshold: what losses and the transfer's beginning make of it.
-const TOLERANCE: f64 = 0.2;
+/// A transfer of so many times the threshold's packets is long. At its beginning, while the congestion window has fewer
+/// packets than the threshold, and at its end a timer causes ACKs; here they are about 2 %.
+const LONG: f64 = 200.0;
 /// Of the floor's datagrams; when more are lost, its client was too slow to be told the cost by.
 const FLOOR_LOSS: f64 = 0.01;
 
@@ -95,6 +95,13 @@ pub(crate) struct Outcome {
 }
 
 impl Load {
+    /// What a contender does that does not bear so few ACKs.
+    pub(crate) fn beyond<'a>(&self, contender: &'a Contender) -> Option<&'a str> {
+        let Generator::Own { ack_threshold, .. } = &self.generator else { return None };
+        let (wanted, bears) = (ack_threshold.parse::<u32>().ok()?, contender.bears.as_ref()?);
+        (wanted > bears.packets_per_ack).then_some(bears.otherwise.as_str())
+    }
+
     /// In words, for reports.
     pub(crate) fn describe(&self) -> String {
         let body = size(self.body);
@@ -256,6 +263,7 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
         put("resumed", report.resumed as f64);
     }
     if let Some(quic) = &report.quic {
+        put("packets", quic.packets_received as f64);
         put("packets_per_ack", quic.packets_per_ack);
         put("ack_frequency", quic.ack_frequency_frames as f64);
         put("missing", quic.packets_missing as f64);
@@ -271,11 +279,14 @@ impl Load {
         let (Generator::Own { ack_threshold, .. }, Kind::Download) = (&self.generator, self.kind) else {
             return Ok(());
         };
-        let (Ok(wanted), Some(was)) = (ack_threshold.parse::<f64>(), outcome.figures.get("packets_per_ack")) else {
+        let figure = |name: &str| outcome.figures.get(name).copied();
+        let (Ok(wanted), Some(was), Some(packets)) =
+            (ack_threshold.parse::<f64>(), figure("packets_per_ack"), figure("packets"))
+        else {
             return Ok(());
         };
-        let packets_each = outcome.bytes / f64::from(self.connections) / PACKET;
-        if packets_each > wanted * LONG && (was - wanted).abs() > wanted * TOLERANCE {
+        let is_long = packets / f64::from(self.connections) >= wanted * LONG;
+        if is_long && (was - wanted).abs() > wanted * TOLERANCE {
             bail!("an ACK every {was:.1} packets rather than every {wanted}");
         }
         Ok(())
@@ -407,14 +418,30 @@ UDP datagram: 5000 sent, 300000 received
 
     #[test]
     fn a_threshold_that_was_not_kept_voids_the_run() {
-        let (load, mut outcome) = (load(Generator::own("10")), Outcome { done: 4.0, bytes: 4e8, ..Outcome::default() });
-        outcome.figures.insert("packets_per_ack".to_owned(), 9.5);
-        assert!(load.verify_threshold(&outcome).is_ok());
-        outcome.figures.insert("packets_per_ack".to_owned(), 2.0);
-        let error = load.verify_threshold(&outcome).unwrap_err().to_string();
-        assert_eq!(error, "an ACK every 2.0 packets rather than every 10");
-        outcome.bytes = 4e5;
-        assert!(load.verify_threshold(&outcome).is_ok(), "too short to tell");
+        let verify = |packets_per_ack: f64, packets: f64| {
+            let figures = [("packets_per_ack", packets_per_ack), ("packets", packets)];
+            let figures = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+            load(Generator::own("10")).verify_threshold(&Outcome { figures, ..Outcome::default() })
+        };
+        assert!(verify(9.6, 3e5).is_ok() && verify(10.4, 3e5).is_ok());
+        for (off, told) in [(9.4, "9.4"), (10.6, "10.6"), (2.0, "2.0")] {
+            let error = verify(off, 3e5).unwrap_err().to_string();
+            assert_eq!(error, format!("an ACK every {told} packets rather than every 10"));
+        }
+        assert!(verify(2.0, 4e3).is_ok(), "too short to tell");
+    }
+
+    #[test]
+    fn a_contender_is_left_out_beyond_what_it_bears_and_only_there() {
+        let all = Contender::built_in().unwrap();
+        let of = |name: &str, generator: Generator| {
+            load(generator).beyond(all.iter().find(|one| one.name == name).unwrap()).map(str::to_owned)
+        };
+        assert!(of("envoy", Generator::own("100")).unwrap().contains("ten packets in flight"));
+        assert_eq!(of("envoy", Generator::own("10")), None);
+        assert_eq!(of("envoy", Generator::own("auto")), None);
+        assert_eq!(of("envoy", Generator::H2load), None);
+        assert_eq!(of("nginx", Generator::own("100")), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub(crate) mod interrupt;
 mod lab;
 pub(crate) mod load;
 pub(crate) mod machine;
+pub(crate) mod metrics;
 pub(crate) mod namespace;
 pub(crate) mod noise;
 mod observe;
@@ -16,10 +17,10 @@ pub(crate) mod options;
 mod process;
 mod procfs;
 mod profile;
+pub(crate) mod rival;
 pub(crate) mod sink;
 pub(crate) mod stats;
 mod template;
-pub(crate) mod throttle;
 
 pub(crate) use self::{
     lab::{Lab, Task, Variant, say},
@@ -27,11 +28,12 @@ pub(crate) use self::{
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.
-pub(crate) const PLACEHOLDERS: [&str; 12] = [
+pub(crate) const PLACEHOLDERS: [&str; 13] = [
     "BIN",         // the program's path
     "RUN",         // a folder of the run's own, where the expanded templates lie
     "ADDRESS",     // where to listen
     "PORT",        // UDP, and TCP for HTTP/1.1
+    "ADMIN_PORT",  // TCP on 127.0.0.1, for whoever tells metrics
     "CERT",        // the certificate, PEM
     "KEY",         // its key
     "BOTH",        // certificate and key in one file

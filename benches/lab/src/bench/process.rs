@@ -119,8 +119,6 @@ impl Drop for Server {
         for (signal, patience) in [(Signal::SIGTERM, TERM_PATIENCE), (Signal::SIGKILL, KILL_PATIENCE)] {
             // Gone already is as good.
             let _ = killpg(self.group(), signal);
-            // One that is stopped hears nothing but SIGKILL.
-            let _ = killpg(self.group(), Signal::SIGCONT);
             let end = Instant::now() + patience;
             while Instant::now() < end {
                 if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {

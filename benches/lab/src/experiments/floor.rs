@@ -1,10 +1,6 @@
 //! What no HTTP/3 proxy can go below on this machine.
 
-use super::{Experiment, large, no_variants, task};
-use crate::{
-    bench::{Task, contender::Kind, load::Generator, options::Options},
-    report::Per,
-};
+use super::{Experiment, Generator, Kind, Options, Per, Task, large, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "floor",

@@ -1,15 +1,6 @@
 //! Handshakes: full ones, and resumed by ticket.
 
-use super::{Experiment, no_variants, task};
-use crate::{
-    bench::{
-        Task,
-        load::{Amount, Generator, Load},
-        options::Options,
-    },
-    load,
-    report::Per,
-};
+use super::{Amount, Experiment, Generator, Load, Options, Per, Task, load, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "handshakes",

@@ -1,15 +1,6 @@
 //! Memory that an idle connection holds.
 
-use super::{Experiment, no_variants, task};
-use crate::{
-    bench::{
-        Observe, Task,
-        load::{Amount, Generator, Load},
-        options::Options,
-    },
-    load,
-    report::Per,
-};
+use super::{Amount, Experiment, Generator, Load, Observe, Options, Per, Task, load, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "idle",

@@ -11,12 +11,14 @@ use serde::Deserialize;
 
 const STEPS: &str = include_str!("../../contenders/ladder.toml");
 /// The step that others are compared with.
-const FIRST: &str = "litequic";
+const FIRST: &str = "plain";
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ladder",
-    about: "What does each switch bring, at 2, 10 and 100 packets an ACK? Large bodies; each step is litequic with another \
-            configuration.",
+    about: "What does each of litequic's switches bring? Large bodies at 2, 10 and 100 packets an ACK, and (`auto`) at 2 until \
+            the server asks for another number. The first step, *plain*, is the QUIC library's own I/O with a system call \
+            for each datagram; *library-io* lets it use GSO and GRO; then comes litequic's own I/O, without either, with \
+            GSO, and with both: what a configuration without such keys gives.",
     reference: Some(FIRST),
     tasks,
     variants,
@@ -37,7 +39,7 @@ fn tasks(options: &Options) -> Vec<Task> {
     let names: Vec<String> = variants().unwrap_or_default().into_iter().map(|step| step.name).collect();
     let mut tasks = Vec::new();
     for saturated in [false, true] {
-        for threshold in ["2", "10", "100"] {
+        for threshold in if options.quick { &["2"][..] } else { &["2", "10", "100", "auto"] } {
             let generator = Generator::own(threshold);
             let name = format!("{}, {}", acks(&generator), if saturated { "saturated" } else { "unsaturated" });
             let load = large(options, if saturated { 4 } else { 8 }, generator);
@@ -51,6 +53,16 @@ fn tasks(options: &Options) -> Vec<Task> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_step_is_a_configuration_and_has_a_name_of_its_own() {
+        let steps = variants().unwrap();
+        let names: std::collections::BTreeSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(names.len(), steps.len());
+        for step in &steps {
+            step.extra.parse::<toml::Table>().unwrap();
+        }
+    }
 
     #[test]
     fn the_first_step_is_the_one_that_others_are_compared_with() {

@@ -1,6 +1,7 @@
 //! The experiments: what is asked, of whom, with which load. Each file answers with tasks; the lab runs them, `report`
 //! writes down what came of it.
 
+mod batch;
 mod floor;
 mod handshakes;
 mod idle;
@@ -32,8 +33,10 @@ use std::path::PathBuf;
 pub(crate) enum Command {
     /// CPU a GB and a request, of litequic and its peers: large bodies, small objects, uploads.
     Peers(Options),
-    /// What each of litequic's switches brings, at 2, 10 and 100 packets an ACK.
+    /// What each of litequic's switches brings, from plain to everything, at 2, 10 and 100 packets an ACK and `auto`.
     Ladder(Options),
+    /// Datagrams and ACK frames that litequic receives at once, as load grows.
+    Batch(Options),
     /// Where CPU time goes, by part (perf).
     Profile(Options),
     /// One and two workers; from 1 connection to 10,000.
@@ -55,6 +58,9 @@ pub(crate) enum Command {
         /// With the experiments' JSON files.
         #[arg(default_value = "target/lab")]
         folder: PathBuf,
+        /// Compare with the results in another folder instead, and print what repeats.
+        #[arg(long, value_name = "FOLDER")]
+        against: Option<PathBuf>,
     },
 }
 
@@ -71,9 +77,10 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 9] = [
+const EXPERIMENTS: [&Experiment; 10] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
+    &batch::EXPERIMENT,
     &profile::EXPERIMENT,
     &scale::EXPERIMENT,
     &syscalls::EXPERIMENT,
@@ -88,6 +95,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
     let (options, experiments): (Options, &[&Experiment]) = match command {
         Command::Peers(options) => (options, &[&peers::EXPERIMENT]),
         Command::Ladder(options) => (options, &[&ladder::EXPERIMENT]),
+        Command::Batch(options) => (options, &[&batch::EXPERIMENT]),
         Command::Profile(options) => (options, &[&profile::EXPERIMENT]),
         Command::Scale(options) => (options, &[&scale::EXPERIMENT]),
         Command::Syscalls(options) => (options, &[&syscalls::EXPERIMENT]),
@@ -96,10 +104,11 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Idle(options) => (options, &[&idle::EXPERIMENT]),
         Command::Floor(options) => (options, &[&floor::EXPERIMENT]),
         Command::All(options) => (options, &EXPERIMENTS),
-        Command::Report { folder } => {
+        Command::Report { folder, against: None } => {
             say(&report::join(&folder)?.display().to_string());
             return Ok(());
         }
+        Command::Report { folder, against: Some(then) } => return print(&report::against(&folder, &then)?),
     };
     let mut lab = Lab::new(options)?;
     let mut failed = Vec::new();
@@ -116,6 +125,12 @@ pub(crate) fn run(command: Command) -> Result<()> {
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
+fn print(page: &str) -> Result<()> {
+    println!("{}", page.trim_end());
     Ok(())
 }
 
@@ -164,6 +179,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         primary: "cpu".to_owned(),
         saturated,
         group: group.to_owned(),
+        drawn: Vec::new(),
         x: None,
     };
     Task { case, load, workers: 1, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }

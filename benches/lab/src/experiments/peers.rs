@@ -1,38 +1,33 @@
 //! litequic beside its peers: CPU a GB and a request. Each figure saturated and not; downloads at exact ACK thresholds,
 //! and with h2load, which acknowledges so seldom that ACKs cost nothing.
 
-use super::{Experiment, acks, large, no_variants, task};
-use crate::{
-    bench::{
-        Task,
-        load::{Amount, Generator, Load},
-        options::Options,
-    },
-    load,
-    report::Per,
-};
+use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, acks, large, load, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "peers",
     about: "What does an HTTP/3 proxy cost, one worker on one core, in front of the same origin? Large bodies at 2 and 10 \
-            packets an ACK (as browsers do) and as h2load acknowledges; small objects; uploads. The ceiling is nginx over \
-            HTTP/1.1 and TLS.",
+            packets an ACK (as browsers do), at 100, and as h2load acknowledges; small objects; uploads. *nginx-h1*, over \
+            HTTP/1.1 and TLS, is the ceiling; *floor* has no protocol at all.",
     reference: None,
     tasks,
     variants: no_variants,
 };
 
 fn tasks(options: &Options) -> Vec<Task> {
-    let generators = || [Generator::own("2"), Generator::own("10"), Generator::H2load];
+    let generators = |thresholds: &[&str]| -> Vec<Generator> {
+        thresholds.iter().map(|threshold| Generator::own(threshold)).chain([Generator::H2load]).collect()
+    };
     let mut tasks = Vec::new();
     for saturated in [false, true] {
         let how = if saturated { "saturated" } else { "unsaturated" };
-        for generator in generators() {
+        for generator in generators(if options.quick { &["2", "10"] } else { &["2", "10", "100"] }) {
             let name = format!("{}, {how}", acks(&generator));
             let load = large(options, if saturated { 4 } else { 8 }, generator);
-            tasks.push(task("large bodies", &name, Per::Gigabyte, saturated, load));
+            let mut task = task("large bodies", &name, Per::Gigabyte, saturated, load);
+            task.kinds.push(Kind::Floor);
+            tasks.push(task);
         }
-        for generator in generators() {
+        for generator in generators(&["2", "10"]) {
             let name = format!("{}, {how}", acks(&generator));
             let (connections, streams) = if options.quick { (10, 5) } else { (100, 10) };
             let amount = Amount::Requests(options.many(if saturated { 50_000 } else { 200_000 }, 2_000));

@@ -1,10 +1,6 @@
 //! Where CPU time goes, by part. Runs of its own: sampling costs.
 
-use super::{Experiment, acks, large, no_variants, task};
-use crate::{
-    bench::{Observe, Task, contender::Kind, load::Generator, options::Options},
-    report::Per,
-};
+use super::{Experiment, Generator, Kind, Observe, Options, Per, Task, acks, large, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "profile",

@@ -1,16 +1,6 @@
 //! More workers, and more connections.
 
-use super::{Experiment, large, no_variants, task};
-use crate::{
-    bench::{
-        Task,
-        contender::Kind,
-        load::{Amount, Generator, Load},
-        options::Options,
-    },
-    load,
-    report::Per,
-};
+use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, large, load, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "scale",

@@ -1,15 +1,7 @@
 //! System calls a MB, by name. Runs of its own: strace slows a server down many times over, which makes batches larger
 //! than they are otherwise.
 
-use super::{Experiment, acks, large, no_variants, task};
-use crate::{
-    bench::{
-        Observe, Task,
-        load::{Amount, Generator, Load},
-        options::Options,
-    },
-    report::Per,
-};
+use super::{Amount, Experiment, Generator, Load, Observe, Options, Per, Task, acks, large, no_variants, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "syscalls",

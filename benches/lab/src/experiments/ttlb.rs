@@ -1,15 +1,7 @@
 //! Time to last byte: one connection, one download at a time, over body sizes.
 
-use super::{Experiment, no_variants, task};
-use crate::{
-    bench::{
-        Task,
-        load::{Amount, Generator, Load, size},
-        options::Options,
-    },
-    load,
-    report::Per,
-};
+use super::{Amount, Experiment, Generator, Load, Options, Per, Task, load, no_variants, task};
+use crate::bench::load::size;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ttlb",

@@ -18,7 +18,7 @@ mod wire;
 use arguments::Protocol;
 pub(crate) use arguments::{Arguments, Kind};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-pub(crate) use report::LoadReport;
+pub(crate) use report::{LoadReport, TOLERANCE};
 use std::process::ExitCode;
 
 /// Loads, and prints the report. Fails only if there is none.

@@ -3,6 +3,10 @@
 use super::arguments::{Kind, Protocol};
 use serde::{Deserialize, Serialize};
 
+/// How far from an exact ACK threshold the counted one may be, as a part of it. Further away, a run says nothing about
+/// that threshold.
+pub(crate) const TOLERANCE: f64 = 0.05;
+
 /// One load's figures. All but `warmup_requests` are of the measured part alone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LoadReport {
@@ -92,8 +96,8 @@ pub(crate) struct Quic {
     pub(crate) ack_frames: u64,
     /// `packets_received / ack_packets_sent`: the threshold as it was, to hold against the one asked for.
     pub(crate) packets_per_ack: f64,
-    /// Whether that is within 5 % of an exact threshold; `null` with `auto`. Only a transfer to the client that is long,
-    /// and not limited to fewer packets in flight, can hold one.
+    /// Whether that is within [`TOLERANCE`] of an exact threshold; `null` with `auto`. Only a transfer to the client that
+    /// is long, and not limited to fewer packets in flight, can hold one.
     pub(crate) threshold_held: Option<bool>,
     /// ACK_FREQUENCY frames received.
     pub(crate) ack_frequency_frames: u64,

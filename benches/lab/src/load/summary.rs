@@ -3,15 +3,12 @@
 use super::{
     arguments::{AckThreshold, Arguments, Kind, Protocol, Switch},
     check::Expected,
-    report::{LoadReport, Quic},
+    report::{LoadReport, Quic, TOLERANCE},
     tally::Tally,
     wire::Counts,
 };
 use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
-
-/// How far from the threshold asked for the counted one may be.
-const TOLERANCE: f64 = 0.05;
 
 /// The bounds of the measured part.
 pub(super) struct Measured {

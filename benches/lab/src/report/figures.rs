@@ -47,7 +47,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 17] = [
+pub(super) const SHOWN: [&str; 23] = [
     "cpu",
     "user",
     "system",
@@ -60,12 +60,23 @@ pub(super) const SHOWN: [&str; 17] = [
     "p99_us",
     "first_byte_us",
     "packets_per_ack",
+    "own_packets_per_ack",
+    "acks_per_batch",
+    "acks_merged",
+    "datagrams_per_batch",
+    "datagrams_per_send",
+    "io_calls",
     "ack_frequency",
     "missing",
     "resumed",
     "drops",
     "origin_cpu",
 ];
+
+/// Whether pages show a figure.
+pub(crate) fn is_shown(figure: &str) -> bool {
+    SHOWN.contains(&figure)
+}
 
 /// A figure's name for people, with its unit.
 pub(super) fn title(figure: &str, per: Per) -> String {
@@ -80,6 +91,12 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "p99_us" => "p99 µs".to_owned(),
         "first_byte_us" => "first byte µs".to_owned(),
         "packets_per_ack" => "packets an ACK".to_owned(),
+        "own_packets_per_ack" => "the same, by the server's count".to_owned(),
+        "acks_per_batch" => "ACKs a batch".to_owned(),
+        "acks_merged" => "ACKs merged, of 1".to_owned(),
+        "datagrams_per_batch" => "datagrams a batch".to_owned(),
+        "datagrams_per_send" => "datagrams a send".to_owned(),
+        "io_calls" => "I/O calls a MB".to_owned(),
         "ack_frequency" => "ACK_FREQUENCY frames".to_owned(),
         "missing" => "packets missing".to_owned(),
         "origin_cpu" => "origin's CPU".to_owned(),

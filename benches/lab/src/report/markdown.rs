@@ -4,7 +4,7 @@ use super::{
     Case, Results,
     figures::{SHOWN, number, title},
 };
-use crate::bench::{contender::Kind, throttle::SATURATED};
+use crate::bench::{contender::Kind, rival::SATURATED};
 use std::{collections::BTreeSet, fmt::Write as _};
 
 /// The page; `plots` are the names of its pictures with their captions.
@@ -38,7 +38,7 @@ fn topology(results: &Results) -> &'static str {
 fn table(results: &Results, case: &Case, heading: &str) -> String {
     let mut text = format!("{heading}# {}\n\n{}.", case.name, case.load);
     text += if case.saturated {
-        " Saturated: servers were stopped whenever they ran dry; *busy* is of the time they were let run.\n\n"
+        " Saturated: a rival takes half of the server's core; *busy* is of the other half.\n\n"
     } else {
         " Not saturated on purpose; *busy* is of all the time.\n\n"
     };
@@ -51,38 +51,32 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
     let others: Vec<&str> =
         SHOWN.into_iter().filter(|figure| present.contains(figure) && *figure != case.primary).collect();
     let titles: Vec<String> = others.iter().map(|figure| title(figure, case.per)).collect();
-    let _ = writeln!(
-        text,
-        "| contender | {} | min–max | to {} |{}",
-        title(&case.primary, case.per),
-        results.reference,
-        if titles.is_empty() { String::new() } else { format!(" {} |", titles.join(" | ")) }
-    );
-    let _ = writeln!(text, "|---|{}", "---:|".repeat(3 + others.len()));
-    let mut doubts = Vec::new();
+    let references = results.references(case);
+    let columns: Vec<String> = references.iter().map(|reference| format!("to {reference}")).chain(titles).collect();
+    let _ = writeln!(text, "| contender | {} | min–max | {} |", title(&case.primary, case.per), columns.join(" | "));
+    let _ = writeln!(text, "|---|{}", "---:|".repeat(2 + columns.len()));
+    let mut doubts: Vec<String> = Vec::new();
     for contender in &results.contenders {
         let name = &contender.name;
         if !results.runs.iter().any(|run| run.case == case.name && run.contender == *name) {
             continue;
         }
         let Some(primary) = results.summary(&case.name, name, &case.primary) else {
-            let _ = writeln!(text, "| {name} | void |{}", " |".repeat(2 + others.len()));
+            let _ = writeln!(text, "| {name} | void |{}", " |".repeat(1 + columns.len()));
             continue;
         };
-        let ratio = match results.ratio(case, name) {
-            Ok(ratio) => number(ratio),
-            Err(why) => {
-                doubts.push(format!("{name} ({why})"));
+        let _ =
+            write!(text, "| {name} | {} | {}–{} |", number(primary.median), number(primary.min), number(primary.max));
+        for reference in &references {
+            let ratio = results.ratio(case, name, reference).map(number).unwrap_or_else(|why| {
+                let doubt = format!("{name} ({why})");
+                if !doubts.contains(&doubt) {
+                    doubts.push(doubt);
+                }
                 "?".to_owned()
-            }
-        };
-        let _ = write!(
-            text,
-            "| {name} | {} | {}–{} | {ratio} |",
-            number(primary.median),
-            number(primary.min),
-            number(primary.max)
-        );
+            });
+            let _ = write!(text, " {ratio} |");
+        }
         for figure in &others {
             let cell =
                 results.summary(&case.name, name, figure).map(|summary| number(summary.median)).unwrap_or_default();
@@ -93,7 +87,7 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
             && contender.kind != Kind::Floor
             && results.summary(&case.name, name, "busy").is_some_and(|busy| busy.median < SATURATED * 100.0)
         {
-            doubts.push(format!("{name} (not saturated although stopped whenever dry: read it as unsaturated)"));
+            doubts.push(format!("{name} (not saturated, in spite of the rival for its core: read it as unsaturated)"));
         }
     }
     text.push('\n');
@@ -215,11 +209,11 @@ mod tests {
         for run in &mut results.runs {
             run.figures.insert("busy".to_owned(), 40.0);
         }
-        assert!(page(&results, &[], 1).contains("a (not saturated although"));
+        assert!(page(&results, &[], 1).contains("a (not saturated, in spite of"));
         for run in &mut results.runs {
             run.figures.insert("busy".to_owned(), 95.0);
         }
-        assert!(!page(&results, &[], 1).contains("not saturated although"));
+        assert!(!page(&results, &[], 1).contains("in spite of"));
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! What an experiment found, as JSON keeps it: every run with its noise, voids included. Pages and plots are made of it
 //! (`markdown`, `plot`), by the experiment itself or later by `litequic-lab report`.
 
+mod compare;
 mod figures;
 mod markdown;
 mod plot;
 mod write;
 
 pub(crate) use self::{
-    figures::Per,
-    write::{join, save},
+    figures::{Per, is_shown},
+    write::{against, join, save},
 };
 use crate::bench::{
     contender::Kind,
@@ -78,10 +79,13 @@ pub(crate) struct Case {
     pub(crate) per: Per,
     /// The figure that contenders are compared by.
     pub(crate) primary: String,
-    /// Servers were stopped whenever they ran dry.
+    /// A rival took half of the servers' core.
     pub(crate) saturated: bool,
     /// Cases of one group are drawn into one plot.
     pub(crate) group: String,
+    /// Figures beside the primary one that get such plots, too.
+    #[serde(default)]
+    pub(crate) drawn: Vec<String>,
     /// Where the case stands in its group's plot; without it each case is a bar.
     pub(crate) x: Option<f64>,
 }
@@ -127,18 +131,26 @@ impl Results {
         Some(Verdict::of(&self.summary(&case.name, contender, &case.primary)?, disturbed))
     }
 
-    /// How a contender compares with the reference in a case; an error says why nothing is concluded.
-    pub(crate) fn ratio(&self, case: &Case, contender: &str) -> Result<f64, String> {
+    /// With whom a case's contenders are compared: the reference, then the ceiling and the floor where they took part.
+    pub(crate) fn references(&self, case: &Case) -> Vec<&str> {
+        let bounds = self.contenders.iter().filter(|one| matches!(one.kind, Kind::H1 | Kind::Floor));
+        let bounds = bounds.map(|one| one.name.as_str()).filter(|name| *name != self.reference);
+        let took_part = |name: &&str| self.runs.iter().any(|run| run.case == case.name && run.contender == *name);
+        [self.reference.as_str()].into_iter().chain(bounds.filter(took_part)).collect()
+    }
+
+    /// How a contender compares with another in a case; an error says why nothing is concluded.
+    pub(crate) fn ratio(&self, case: &Case, contender: &str, reference: &str) -> Result<f64, String> {
         let of = |name: &str| {
             self.summary(&case.name, name, &case.primary).ok_or_else(|| format!("{name} has no valid run"))
         };
-        let (own, reference) = (of(contender)?, of(&self.reference)?);
-        for name in [contender, &self.reference] {
+        let (own, other) = (of(contender)?, of(reference)?);
+        for name in [contender, reference] {
             if let Some(Verdict::Unsound(reason)) = self.verdict(case, name) {
                 return Err(if name == contender { reason } else { format!("{name}: {reason}") });
             }
         }
-        own.ratio(&reference).ok_or_else(|| format!("{} is 0", self.reference))
+        own.ratio(&other).ok_or_else(|| format!("{reference} is 0"))
     }
 
     /// Runs that mean nothing: who, in which case and round, why.
@@ -165,6 +177,7 @@ pub(crate) mod tests {
             primary: "cpu".to_owned(),
             saturated: false,
             group: "large bodies".to_owned(),
+            drawn: vec![],
             x: None,
         };
         let run = |contender: &str, round: usize, cpu: f64| Run {
@@ -206,14 +219,24 @@ pub(crate) mod tests {
     #[test]
     fn medians_of_sound_runs_are_compared() {
         let results = results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 1.0])]);
-        assert_eq!(results.ratio(&results.cases[0], "b"), Ok(0.5));
-        assert_eq!(results.ratio(&results.cases[0], "a"), Ok(1.0));
+        assert_eq!(results.ratio(&results.cases[0], "b", "a"), Ok(0.5));
+        assert_eq!(results.ratio(&results.cases[0], "a", "a"), Ok(1.0));
+    }
+
+    #[test]
+    fn ceiling_and_floor_are_references_where_they_took_part() {
+        let mut results = results(&[("a", &[2.0]), ("b", &[1.0]), ("ceiling", &[1.0]), ("floor", &[1.0])]);
+        (results.contenders[2].kind, results.contenders[3].kind) = (Kind::H1, Kind::Floor);
+        assert_eq!(results.references(&results.cases[0]), ["a", "ceiling", "floor"]);
+        results.reference = "floor".to_owned();
+        results.runs.retain(|run| run.contender != "ceiling");
+        assert_eq!(results.references(&results.cases[0]), ["floor"]);
     }
 
     #[test]
     fn nothing_is_concluded_beside_a_noisy_reference() {
         let results = results(&[("a", &[2.0, 2.0, 3.0]), ("b", &[1.0, 1.0, 1.0])]);
-        assert_eq!(results.ratio(&results.cases[0], "b"), Err("a: runs lie 50 % apart".to_owned()));
+        assert_eq!(results.ratio(&results.cases[0], "b", "a"), Err("a: runs lie 50 % apart".to_owned()));
     }
 
     #[test]

@@ -32,18 +32,20 @@ pub(super) fn plots(results: &Results) -> Result<Vec<(String, String)>> {
     for group in groups {
         let cases: Vec<&Case> = results.cases.iter().filter(|case| case.group == group).collect();
         let Some(first) = cases.first() else { continue };
-        let what = title(&first.primary, first.per);
-        let caption = format!("{}: {group}, {what}", results.experiment);
-        let series = series(results, &cases);
-        if series.is_empty() {
-            continue;
+        for figure in std::iter::once(&first.primary).chain(&first.drawn) {
+            let what = title(figure, first.per);
+            let caption = format!("{}: {group}, {what}", results.experiment);
+            let series = series(results, &cases, figure);
+            if series.is_empty() {
+                continue;
+            }
+            let svg = if cases.len() > 1 && cases.iter().all(|case| case.x.is_some_and(|x| x > 0.0)) {
+                lines(&caption, &what, &series)
+            } else {
+                bars(&caption, &what, &cases, &series)
+            };
+            plots.push((caption, svg?));
         }
-        let svg = if cases.len() > 1 && cases.iter().all(|case| case.x.is_some_and(|x| x > 0.0)) {
-            lines(&caption, &what, &series)
-        } else {
-            bars(&caption, &what, &cases, &series)
-        };
-        plots.push((caption, svg?));
     }
     Ok(plots)
 }
@@ -54,10 +56,10 @@ struct Series<'a> {
     points: Vec<(f64, f64, f64, f64)>,
 }
 
-fn series<'a>(results: &'a Results, cases: &[&Case]) -> Vec<Series<'a>> {
+fn series<'a>(results: &'a Results, cases: &[&Case], figure: &str) -> Vec<Series<'a>> {
     let of = |name: &'a str| {
         let point = |(at, case): (usize, &&Case)| {
-            let summary = results.summary(&case.name, name, &case.primary)?;
+            let summary = results.summary(&case.name, name, figure)?;
             Some((case.x.unwrap_or(at as f64), summary.median, summary.min, summary.max))
         };
         Series { name, points: cases.iter().enumerate().filter_map(point).collect() }
@@ -205,6 +207,14 @@ mod tests {
         results.runs.push(run);
         let plots = plots(&results).unwrap();
         assert!(plots[0].1.contains("<polyline"), "{}", plots[0].1);
+    }
+
+    #[test]
+    fn a_further_figure_has_a_plot_of_its_own_where_somebody_told_it() {
+        let mut results = results(&[("alpha", &[2.0])]);
+        results.cases[0].drawn = vec!["rate".to_owned(), "acks_per_batch".to_owned()];
+        let captions: Vec<String> = plots(&results).unwrap().into_iter().map(|(caption, _)| caption).collect();
+        assert_eq!(captions, ["peers: large bodies, CPU s/GB", "peers: large bodies, MB/s"]);
     }
 
     #[test]

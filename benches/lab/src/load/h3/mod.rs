@@ -27,7 +27,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use threshold::{Crypto, Seen};
 
@@ -40,6 +40,10 @@ const SEND_WINDOW: u64 = 32 << 20;
 
 /// Sockets by default, at most: more add only what the client spends on polling.
 const SOCKETS: u32 = 256;
+
+/// After the time in which the server must move, so that what it sends for it never passes for moving; before servers take
+/// an idle connection for dead, which is 30 s with the strictest.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Unidirectional streams a server may open; three are usual.
 const UNIDIRECTIONAL: u32 = 16;
@@ -79,11 +83,10 @@ impl Client {
             .max_concurrent_uni_streams(VarInt::from_u32(UNIDIRECTIONAL))
             .initial_mtu(arguments.initial_mtu)
             .datagram_receive_buffer_size(None)
+            // A connection may be idle for long, until the others have their last bodies.
+            .max_idle_timeout(None)
             // Whoever holds idle connections is told by the server alone when they end.
-            .max_idle_timeout(match arguments.kind {
-                Kind::Idle => None,
-                _ => Some(arguments.stall.try_into()?),
-            });
+            .keep_alive_interval((arguments.kind != Kind::Idle).then_some(arguments.stall + KEEP_ALIVE));
         if arguments.kind == Kind::Handshakes {
             // Probes would cost the server more than the handshake.
             transport.mtu_discovery_config(None);

@@ -1,0 +1,309 @@
+//! One try of one contender at a task: it is started beside its origin, proves itself, is loaded and measured.
+
+use super::{Lab, Present, Task};
+use crate::{
+    bench::{
+        contender::Kind,
+        interrupt,
+        load::{Amount, Generator, Load, Outcome, Target},
+        metrics::{self, Counters, Metrics},
+        noise::Noise,
+        observe::Observer,
+        options::Options,
+        process::{self, Server},
+        rival::{self, Rival},
+        sink,
+        template::Values,
+    },
+    load,
+};
+use anyhow::{Context as _, Result, bail};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+const PORT: u16 = 8443;
+const ADMIN_PORT: u16 = 8444;
+const ORIGIN_PORT: u16 = 8080;
+const SINK_PORT: u16 = 8081;
+/// For a server to answer its first request.
+const READY: Duration = Duration::from_secs(10);
+/// Between two questions whether it does.
+const READY_LOOK: Duration = Duration::from_millis(50);
+/// For a load to end. Its own deadline is 300 s.
+const LOAD: Duration = Duration::from_secs(320);
+/// For a contender to tell its metrics.
+const METRICS: Duration = Duration::from_secs(10);
+/// What a server must answer rightly before it is measured.
+const CHECKED: u64 = 1_000_000; // bytes
+/// Below this share of a core it is quiet.
+const QUIET: f64 = 0.08;
+
+impl Lab {
+    /// Starts a contender, has it prove itself, loads it. An error: the run is void.
+    pub(super) fn attempt(
+        &mut self,
+        task: &Task,
+        contender: usize,
+        client: &mut String,
+    ) -> Result<(Noise, BTreeMap<String, f64>)> {
+        let upload = task.load.kind == load::Kind::Upload;
+        self.start_origin(upload)?;
+        let (path, crc32) = self.files.body(task.load.body)?;
+        let (checked_path, checked_crc32) = self.files.body(CHECKED)?;
+        let crc32 = if upload { crc32fast::hash(sink::answer_to(task.load.body).as_bytes()) } else { crc32 };
+        let upload_file = self.files.file(task.load.body);
+        let present = self.present.get(contender).context("no such contender")?;
+        let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
+        let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
+        let mut server = self.start(present, task, folder.path(), &values)?;
+
+        let address = format!("{}:{PORT}", self.network.address);
+        let target = Target {
+            address: &address,
+            kind: present.contender.kind,
+            certificate: &self.files.certificate,
+            path: &path,
+            crc32: Some(crc32),
+            upload: &upload_file,
+        };
+        let one = Load {
+            kind: load::Kind::Download,
+            body: CHECKED,
+            connections: 1,
+            streams: 1,
+            amount: Amount::Requests(1),
+            generator: Generator::own("auto"),
+            resume: false,
+        };
+        let proof = if upload {
+            (
+                Load { kind: load::Kind::Upload, ..one },
+                Target { crc32: Some(crc32fast::hash(sink::answer_to(CHECKED).as_bytes())), ..target.clone() },
+            )
+        } else {
+            (one, Target { path: &checked_path, crc32: Some(checked_crc32), ..target.clone() })
+        };
+        self.prove(&mut server, &proof.0, &proof.1)?;
+
+        let arguments = task.load.command(&target, &self.own, self.h2load.as_deref())?;
+        *client = arguments.join(" ").replace(&self.own.display().to_string(), "litequic-lab");
+        // A traced contender is another.
+        let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
+        let metrics = metrics.map(|metrics| metrics.expand(&values)).transpose()?;
+        self.wait_for_quiet()?;
+        let before = self.told(metrics.as_ref())?;
+        let measured = self.measure(task, &mut server, &arguments, present.contender.kind, folder.path())?;
+        let after = self.told(metrics.as_ref())?;
+        let (noise, mut figures) = measured;
+        let bytes = figures.get("bytes").copied().unwrap_or_default();
+        figures.extend(metrics.map(|metrics| metrics.figures(&before, &after, bytes)).unwrap_or_default());
+        Ok((noise, figures))
+    }
+
+    /// What a contender tells of itself; nothing where it does not.
+    fn told(&self, metrics: Option<&Metrics>) -> Result<Counters> {
+        let Some(Metrics { url, .. }) = metrics else { return Ok(Counters::new()) };
+        let arguments = [self.own.display().to_string(), "metrics".to_owned(), url.clone()];
+        let core = self.options.client_core.to_string();
+        let command = process::command(&self.network.server, &core, &arguments, &BTreeMap::new());
+        let finished = process::finish(command, METRICS, || Ok(()))?;
+        let counters = metrics::counters(&finished.stdout);
+        if counters.is_empty() {
+            bail!("it told no metrics: {}", finished.stderr);
+        }
+        Ok(counters)
+    }
+
+    /// What stands for placeholders in a contender's description and templates.
+    fn values(&self, present: &Present, task: &Task, folder: &Path, origin_port: u16) -> Values {
+        let Present { contender, program, .. } = present;
+        let mut values = Values::default();
+        values.set("BIN", program.display());
+        values.set("RUN", folder.display());
+        values.set("ADDRESS", self.network.address);
+        values.set("PORT", PORT);
+        values.set("ADMIN_PORT", ADMIN_PORT);
+        values.set("CERT", self.files.certificate.display());
+        values.set("KEY", self.files.key.display());
+        values.set("BOTH", self.files.both.display());
+        values.set("ORIGIN_PORT", origin_port);
+        values.set("WWW", self.files.www.display());
+        values.set("WORKERS", task.workers);
+        values.set("H3", if contender.kind == Kind::H3 { "" } else { "#" });
+        values.set("EXTRA", &contender.extra);
+        values
+    }
+
+    fn start(&self, present: &Present, task: &Task, folder: &Path, values: &Values) -> Result<Server> {
+        let contender = &present.contender;
+        for (name, template) in &contender.templates {
+            fs::write(folder.join(name), values.expand(template, name)?)?;
+        }
+        let mut environment = BTreeMap::new();
+        for (name, value) in &contender.environment {
+            environment.insert(name.clone(), values.expand(value, name)?);
+        }
+        let arguments = contender.expand(&contender.command, values)?;
+        let command = process::command(&self.network.server, &self.server_cores(task), &arguments, &environment);
+        Server::start(&contender.name, command, folder.join("log"))
+    }
+
+    /// One worker has the server's core to itself; more share both.
+    fn server_cores(&self, task: &Task) -> String {
+        let Options { server_core, client_core, .. } = self.options;
+        if task.workers == 1 || task.kinds == [Kind::Origin] {
+            server_core.to_string()
+        } else {
+            format!("{server_core},{client_core}")
+        }
+    }
+
+    fn start_origin(&mut self, upload: bool) -> Result<()> {
+        let there = if upload { &mut self.sink } else { &mut self.file_origin };
+        if there.as_mut().is_some_and(|server| server.check().is_ok()) {
+            return Ok(());
+        }
+        let folder = self.folder.path().join(if upload { "sink" } else { "origin" });
+        fs::create_dir_all(&folder)?;
+        let core = self.options.client_core.to_string();
+        let server = if upload {
+            let listen = format!("127.0.0.1:{SINK_PORT}");
+            let arguments = [self.own.display().to_string(), "sink".to_owned(), "--listen".to_owned(), listen];
+            let command = process::command(&self.network.server, &core, &arguments, &BTreeMap::new());
+            Server::start("sink", command, folder.join("log"))?
+        } else {
+            let Present { contender, program, .. } = &self.origin;
+            let mut values = Values::default();
+            values.set("BIN", program.display());
+            values.set("RUN", folder.display());
+            values.set("ORIGIN_PORT", ORIGIN_PORT);
+            values.set("WWW", self.files.www.display());
+            for (name, template) in &contender.templates {
+                fs::write(folder.join(name), values.expand(template, name)?)?;
+            }
+            let arguments = contender.expand(&contender.command, &values)?;
+            let command = process::command(&self.network.server, &core, &arguments, &contender.environment);
+            Server::start("origin", command, folder.join("log"))?
+        };
+        *(if upload { &mut self.sink } else { &mut self.file_origin }) = Some(server);
+        Ok(())
+    }
+
+    /// Waits until a server answers, and rightly.
+    fn prove(&self, server: &mut Server, load: &Load, target: &Target) -> Result<()> {
+        let arguments = load.command(target, &self.own, None)?;
+        let core = self.options.client_core.to_string();
+        let end = Instant::now() + READY;
+        loop {
+            let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
+            let answer = process::finish(command, READY, || server.check()).and_then(|finished| {
+                load.outcome(target.kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))
+            });
+            interrupt::check()?;
+            // Gone: its own word is the better reason.
+            server.check()?;
+            match answer {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > end => bail!("no right answer: {error:#}; its log: {}", server.quote()),
+                Err(_) => interrupt::sleep(READY_LOOK)?,
+            }
+        }
+    }
+
+    /// Waits until both cores are idle, or patience is over.
+    fn wait_for_quiet(&self) -> Result<()> {
+        let cores = [self.options.server_core, self.options.client_core];
+        let busy = || cores.map(|core| process::core_times(core).map_or(0.0, |times| times.busy));
+        let end = Instant::now() + Duration::from_secs(self.options.patience());
+        let look = Duration::from_millis(500);
+        while Instant::now() < end {
+            let before = busy();
+            interrupt::sleep(look)?;
+            if busy().iter().zip(before).all(|(after, before)| after - before < QUIET * look.as_secs_f64()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        task: &Task,
+        server: &mut Server,
+        client: &[String],
+        kind: Kind,
+        folder: &Path,
+    ) -> Result<(Noise, BTreeMap<String, f64>)> {
+        let client_core = self.options.client_core.to_string();
+        let origin = if task.load.kind == load::Kind::Upload { &self.sink } else { &self.file_origin };
+        let origin_cpu = || origin.as_ref().map(Server::cpu).unwrap_or_default();
+        let mut observer = Observer::start(task.observe, server, &self.network.server, &client_core, folder)?;
+        let snapshot = |server: &Server| -> Result<_> {
+            let cores =
+                (process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?);
+            Ok((server.cpu(), origin_cpu(), process::own_cpu(), cores, self.network.drops()?, Instant::now()))
+        };
+        let (place, core) = (&self.network.server, self.options.server_core);
+        let mut rival = task.case.saturated.then(|| Rival::start(&self.own, place, core, folder)).transpose()?;
+        let rival_cpu = |rival: &Option<Rival>| rival.as_ref().map_or(0.0, Rival::cpu);
+        let (before, rival_before) = (snapshot(server)?, rival_cpu(&rival));
+        let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
+        let finished = process::finish(command, LOAD, || {
+            observer.look(server);
+            rival.as_mut().map_or(Ok(()), Rival::check)?;
+            server.check()
+        })?;
+        let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));
+        drop(rival);
+        server.check()?;
+        let outcome = task.load.outcome(kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))?;
+        let observed = observer.finish(outcome.bytes, task.load.connections)?;
+
+        let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+        let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
+        let rival = rival_after - rival_before;
+        let (on_server_core, on_client_core) = (cpu.total() + rival, origin.total() + own.total());
+        let noise = if task.workers == 1 {
+            Noise::of(cores.0, on_server_core, cores.1, on_client_core)
+        } else {
+            Noise::together(cores.0, cores.1, on_server_core + on_client_core)
+        };
+        if task.observe.program().is_some() {
+            // The tracer is on the client's core, and was not waited for yet.
+            return Ok((Noise { client_core: 0.0, ..noise }, observed));
+        }
+        let wall = after.5.duration_since(before.5).as_secs_f64();
+        let busy = rival::busy(cpu.total(), wall, rival);
+        let Outcome { done, bytes, seconds, mut figures } = outcome;
+        let one = task.case.per.scale(done, bytes);
+        let rate = if task.case.per == crate::report::Per::Gigabyte { bytes / 1e6 } else { done } / seconds;
+        figures.extend(
+            [
+                ("cpu", cpu.total() * one),
+                ("user", cpu.user * one),
+                ("system", cpu.system * one),
+                ("origin_cpu", origin.total() * one),
+                ("rate", rate),
+                ("busy", busy * 100.0),
+                ("drops", after.4.saturating_sub(before.4) as f64),
+                ("seconds", seconds),
+                ("bytes", bytes),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        if task.case.saturated {
+            figures.insert("rival".to_owned(), rival / wall * 100.0);
+        }
+        figures.extend(observed);
+        Ok((noise, figures))
+    }
+}
+
+/// An error of the client's, and what it wrote to standard error.
+fn said(error: anyhow::Error, stderr: &str) -> anyhow::Error {
+    if stderr.is_empty() { error } else { error.context(stderr.replace('\n', " | ")) }
+}

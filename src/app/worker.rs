@@ -174,7 +174,7 @@ fn open(
     worker: WorkerIndex,
     parts: &EndpointParts<ServerTls>,
 ) -> Result<quic::Endpoint, quic::StartError> {
-    let LiteQuic { io, receive_batch, gso, gro } = *litequic;
+    let LiteQuic { io, receive_batch, gso, gro, .. } = *litequic;
     match io {
         Io::S2nQuic => quic::start(quic::library_io(socket, gso, gro)?, worker, parts),
         Io::Auto | Io::Epoll => {

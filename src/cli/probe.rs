@@ -54,7 +54,7 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
 }
 
 /// What is used: asked for, and there over some family.
-fn used(findings: &[Finding], LiteQuic { io, receive_batch, gso, gro }: LiteQuic) -> String {
+fn used(findings: &[Finding], LiteQuic { io, receive_batch, gso, gro, .. }: LiteQuic) -> String {
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
     let segments = match io {
         Io::Auto | Io::Epoll => "64 segments",

@@ -2,8 +2,8 @@
 //! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
 
 use super::{
-    Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network,
-    Origin, Route, Timeouts, Verify, Workers, values::show_size,
+    AckFrequency, Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log,
+    LogFormat, Network, Origin, Route, Timeouts, Verify, Workers, values::show_size,
 };
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -17,6 +17,7 @@ pub const NEEDS_RESTART: &[&str] = &[
     "litequic.receive_batch",
     "litequic.gso",
     "litequic.gro",
+    "litequic.ack_frequency",
     "admin.listen",
     "admin.probes",
     "log.format",
@@ -226,6 +227,7 @@ impl Changes {
             receive_batch: u16::to_string,
             gso: bool::to_string,
             gro: bool::to_string,
+            ack_frequency: AckFrequency::to_string,
         });
     }
 
@@ -387,13 +389,16 @@ mod tests {
             ),
             (
                 |config| {
-                    config.litequic = LiteQuic { io: Io::S2nQuic, receive_batch: 7, gso: false, gro: false };
+                    let ack_frequency = AckFrequency::Fixed(10);
+                    config.litequic =
+                        LiteQuic { io: Io::S2nQuic, receive_batch: 7, gso: false, gro: false, ack_frequency };
                 },
                 &[
                     "litequic.io: auto → s2n-quic (needs a restart)",
                     "litequic.receive_batch: 128 → 7 (needs a restart)",
                     "litequic.gso: true → false (needs a restart)",
                     "litequic.gro: true → false (needs a restart)",
+                    "litequic.ack_frequency: adaptive → 10 (needs a restart)",
                 ],
             ),
             (

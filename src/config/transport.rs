@@ -1,5 +1,7 @@
 //! `[litequic]`: the transport. Every key works by itself, so that what each brings can be measured.
 
+use std::fmt;
+
 /// `[litequic]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiteQuic {
@@ -11,6 +13,8 @@ pub struct LiteQuic {
     pub gso: bool,
     /// Whether a message may hold several datagrams on its way in (UDP_GRO).
     pub gro: bool,
+    /// What clients are asked for that let litequic say how often they acknowledge.
+    pub ack_frequency: AckFrequency,
 }
 
 impl LiteQuic {
@@ -23,7 +27,8 @@ impl LiteQuic {
 impl Default for LiteQuic {
     /// All that saves CPU time.
     fn default() -> Self {
-        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true }
+        let ack_frequency = AckFrequency::Adaptive;
+        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true, ack_frequency }
     }
 }
 
@@ -48,6 +53,34 @@ impl Io {
             Self::Auto => "auto",
             Self::Epoll => "epoll",
             Self::S2nQuic => "s2n-quic",
+        }
+    }
+}
+
+/// `ack_frequency`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckFrequency {
+    /// To acknowledge less often while the worker is busy. Takes batches: with [`Io::S2nQuic`] it asks for nothing.
+    Adaptive,
+    /// For nothing.
+    Off,
+    /// For one acknowledgement of so many packets, once, and however little there is to do.
+    Fixed(u16),
+}
+
+impl AckFrequency {
+    /// What RFC 9000 §13.2.2 recommends to clients anyway.
+    pub const LEAST: u16 = 2;
+    /// Beyond lies what no window of packets holds on most paths, and nobody has measured a gain.
+    pub const MOST: u16 = 512;
+}
+
+impl fmt::Display for AckFrequency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Adaptive => f.write_str("adaptive"),
+            Self::Off => f.write_str("off"),
+            Self::Fixed(packets) => packets.fmt(f),
         }
     }
 }

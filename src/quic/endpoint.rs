@@ -1,9 +1,12 @@
 //! One worker's QUIC endpoint on one listen address.
 
 use super::{
-    Secrets, WorkerIndex, address_token,
+    Secrets, WorkerIndex,
+    ack_frequency::AckFrequencies,
+    address_token,
     amplification::{OwnId, SmallDatagrams},
     answers::Gated,
+    batches::Batches,
     client_address::Addresses,
     close::Alerts,
     connection_id::{self, Layout},
@@ -109,17 +112,21 @@ pub fn start<T: tls::Provider + Clone>(
 ) -> Result<Endpoint, StartError> {
     let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
-    let windows = Windows::new(&parts.config.load().limits);
+    let config = parts.config.load();
+    let windows = Windows::new(&config.limits);
+    let batches = Batches::default();
+    let frequencies = AckFrequencies::new(config.litequic.ack_frequency, batches.clone(), Arc::clone(&parts.metrics));
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (windows.subscriber(), grants));
+    let subscriber = (subscriber, frequencies.subscriber());
     let own_id = OwnId::default();
     let small_datagrams = SmallDatagrams::new(ids, own_id.clone());
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
-        .with_tls(Gated::new(parts.tls.clone(), Arc::clone(&parts.metrics)))
+        .with_tls(Gated::new(frequencies.looking(parts.tls.clone()), Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_connection_id(ids))
@@ -127,7 +134,10 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
         .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
         .and_then(|builder| builder.with_event(subscriber))
-        .and_then(|builder| builder.with_packet_interceptor((windows.interceptor(), small_datagrams)))
+        .and_then(|builder| builder.with_datagram(frequencies.datagrams()))
+        .and_then(|builder| {
+            builder.with_packet_interceptor((frequencies.packets(), (windows.interceptor(), small_datagrams)))
+        })
         .and_then(|builder| builder.with_connection_close_formatter(Alerts))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })

@@ -80,6 +80,66 @@ impl Frame<'_> {
     }
 }
 
+/// Packet numbers in a row, of which `high` is the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// The first.
+    pub low: u64,
+    /// The last, not below `low`.
+    pub high: u64,
+}
+
+/// An ACK frame acknowledges numbers below 0: s2n-quic closes the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BelowZero;
+
+/// What an ACK frame acknowledges (RFC 9000 §19.3.1), from the largest number down, no two ranges side by side. It ends
+/// after an error.
+#[derive(Debug, Clone)]
+pub struct AckRanges<'a> {
+    ranges: Reader<'a>,
+    left: u64,
+    /// The largest number acknowledged; after a range, the lowest of that.
+    largest: u64,
+    first: bool,
+}
+
+impl<'a> AckRanges<'a> {
+    /// Of the body of an ACK frame; `None` of anything that is too short for one.
+    pub fn new(body: &'a [u8]) -> Option<Self> {
+        let mut ranges = Reader { bytes: body, at: 0 };
+        let largest = ranges.varint()?;
+        ranges.varint()?; // the delay
+        let left = ranges.varint()?.checked_add(1)?;
+        Some(Self { ranges, left, largest, first: true })
+    }
+
+    fn range(&mut self) -> Option<Numbers> {
+        let high = if std::mem::take(&mut self.first) {
+            self.largest
+        } else {
+            // The gap is one less than the numbers in it.
+            self.largest.checked_sub(self.ranges.varint()?.checked_add(2)?)?
+        };
+        let low = high.checked_sub(self.ranges.varint()?)?;
+        self.largest = low;
+        Some(Numbers { low, high })
+    }
+}
+
+impl Iterator for AckRanges<'_> {
+    type Item = Result<Numbers, BelowZero>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let range = self.range();
+        if range.is_none() {
+            self.left = 0;
+        }
+        Some(range.ok_or(BelowZero))
+    }
+}
+
 /// The frames of a payload, in their order. Ends early at a frame that is cut short or of a type that neither RFC 9000
 /// nor DATAGRAM (RFC 9221), ACK frequency (draft-ietf-quic-ack-frequency) or s2n-quic defines.
 #[derive(Debug, Clone)]
@@ -319,6 +379,27 @@ mod tests {
     }
 
     #[test]
+    fn the_ranges_of_an_ack_are_read_down_to_zero_and_no_further() {
+        let ranges = |body: &[u8]| AckRanges::new(body).map(|ranges| ranges.collect::<Vec<_>>());
+        let range = |low, high| Ok(Numbers { low, high });
+        let most = (1 << 62) - 1;
+        let table: &[(&str, &[u8], Option<Vec<Result<Numbers, BelowZero>>>)] = &[
+            ("one number", &[9, 0, 0, 0], Some(vec![range(9, 9)])),
+            ("down to zero", &[9, 0, 0, 9], Some(vec![range(0, 9)])),
+            ("below zero", &[9, 0, 0, 10], Some(vec![Err(BelowZero)])),
+            ("a gap of one", &[9, 0, 1, 1, 0, 2], Some(vec![range(8, 9), range(4, 6)])),
+            ("a gap below zero", &[9, 0, 2, 8, 0, 0, 0, 0], Some(vec![range(1, 9), Err(BelowZero)])),
+            ("the largest there is", &[0xff; 8], None),
+            ("too short", &[9, 0], None),
+        ];
+        for (what, body, expected) in table {
+            assert_eq!(&ranges(body), expected, "{what}");
+        }
+        let largest = [&[0xff; 8][..], &[0, 0], &[0xff; 8]].concat();
+        assert_eq!(ranges(&largest), Some(vec![range(0, most)]));
+    }
+
+    #[test]
     fn an_ack_that_promises_more_ranges_than_there_are_ends_the_walk() {
         assert_eq!(kinds(&[0x02, 9, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]), (vec![], false));
     }
@@ -369,6 +450,14 @@ mod tests {
                     }
                     FrameMut::Stream(frame) => {
                         prop_assert_eq!(found.is_control(), frame.data.len() < SMALL_STREAM);
+                    }
+                    FrameMut::Ack(frame) => {
+                        let oracle = frame.ack_ranges().map(|range| Numbers {
+                            low: range.start().as_u64(),
+                            high: range.end().as_u64(),
+                        });
+                        let found: Result<Vec<Numbers>, BelowZero> = AckRanges::new(found.body).unwrap().collect();
+                        prop_assert_eq!(found, Ok(oracle.collect()));
                     }
                     _ => prop_assert_eq!((found.max_stream_data(), found.stop_sending()), (None, None)),
                 }

@@ -3,9 +3,11 @@
 
 pub mod frame;
 
+mod ack_frequency;
 mod address_token;
 mod amplification;
 mod answers;
+mod batches;
 #[cfg(not(fuzzing))] // as `app` in lib.rs
 mod client;
 mod client_address;
@@ -21,6 +23,7 @@ mod secrets;
 mod stateless_reset;
 mod windows;
 
+pub use ack_frequency::Offer;
 #[cfg(not(fuzzing))]
 pub use client::{ConnectError, connect};
 pub use client_address::client_address;

@@ -83,6 +83,16 @@ metrics! {
     Counter client_certificates_missing = "client_certificates_refused" [reason = "missing"] "Handshakes that ended for the client's certificate.";
     Counter client_certificates_invalid = "client_certificates_refused" [reason = "invalid"] "Handshakes that ended for the client's certificate.";
     Counter retries = "retries_sent" "Retry packets asked for to validate an address.";
+    Counter ack_frequency_offered = "ack_frequency_offers" "Connections whose client can be asked to acknowledge less often.";
+    Counter ack_frequency_sent = "ack_frequency_frames" [event = "sent"] "ACK_FREQUENCY frames by what became of them.";
+    Counter ack_frequency_acknowledged = "ack_frequency_frames" [event = "acknowledged"] "ACK_FREQUENCY frames by what became of them.";
+    Counter ack_frequency_lost = "ack_frequency_frames" [event = "lost"] "ACK_FREQUENCY frames by what became of them.";
+    Counter ack_frequency_misplaced = "ack_frequency_misplaced" "ACK_FREQUENCY frames that did not find their place in a packet: none should.";
+    Gauge ack_threshold_2 = "ack_threshold_connections" [packets = "2"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
+    Gauge ack_threshold_4 = "ack_threshold_connections" [packets = "4"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
+    Gauge ack_threshold_8 = "ack_threshold_connections" [packets = "8"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
+    Gauge ack_threshold_16 = "ack_threshold_connections" [packets = "16"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
+    Gauge ack_threshold_32 = "ack_threshold_connections" [packets = "32"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
 
     // HTTP/3
     Counter requests = "requests" [protocol = "h3"] "Requests whose header was accepted.";

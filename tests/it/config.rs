@@ -2,7 +2,7 @@
 
 use litequic::{
     cli::check,
-    config::{self, ClientCertificates, Config, Io, Listen, LiteQuic, Route, Verify, Workers},
+    config::{self, AckFrequency, ClientCertificates, Config, Io, Listen, LiteQuic, Route, Verify, Workers},
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -160,7 +160,8 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     assert_eq!(config.limits.max_body_bytes, Some(1000));
     assert_eq!(config.limits.worker_send_buffer, 3 << 29);
     assert_eq!(config.timeouts.drain_grace.as_secs(), 90);
-    assert_eq!(config.litequic, LiteQuic { io: Io::S2nQuic, receive_batch: 64, gso: false, gro: false });
+    let ack_frequency = AckFrequency::Fixed(10);
+    assert_eq!(config.litequic, LiteQuic { io: Io::S2nQuic, receive_batch: 64, gso: false, gro: false, ack_frequency });
     assert_eq!(config.trusted_proxies[0].prefix, 32);
 }
 

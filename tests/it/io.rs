@@ -36,7 +36,7 @@ fn own() -> LiteQuic {
 async fn every_combination_of_keys_serves_every_byte() {
     for io in [Io::Epoll, Io::S2nQuic] {
         for (receive_batch, gso, gro) in [(128, true, true), (1, false, true), (1024, true, false), (3, false, false)] {
-            let litequic = start(LiteQuic { io, receive_batch, gso, gro }).await;
+            let litequic = start(LiteQuic { io, receive_batch, gso, gro, ..LiteQuic::default() }).await;
             serve(&litequic).await;
             litequic.stop().await;
         }

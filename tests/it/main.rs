@@ -1,6 +1,7 @@
 //! The integration tests: one binary, a module a subject.
 #![cfg(test)]
 
+mod ack_frequency;
 mod aioquic;
 mod browser;
 mod cli;

@@ -54,8 +54,13 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
 }
 
 /// What is used: asked for, and there over some family.
-fn used(findings: &[Finding], LiteQuic { io, receive_batch, gso, gro, .. }: LiteQuic) -> String {
+fn used(findings: &[Finding], LiteQuic { io, receive_batch, gso, gro, ack_merge, .. }: LiteQuic) -> String {
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
+    let merge = match (io, ack_merge) {
+        (Io::Auto | Io::Epoll, true) => "ACK merge",
+        (Io::Auto | Io::Epoll, false) => "no ACK merge (switched off)",
+        (Io::S2nQuic, _) => "no ACK merge",
+    };
     let segments = match io {
         Io::Auto | Io::Epoll => "64 segments",
         Io::S2nQuic => "10 segments",
@@ -72,7 +77,7 @@ fn used(findings: &[Finding], LiteQuic { io, receive_batch, gso, gro, .. }: Lite
     let gso = say(gso, Feature::Gso, format!("GSO of up to {segments}"), "no GSO");
     let gro = say(gro, Feature::Gro, "GRO".into(), "no GRO");
     let ecn = say(true, Feature::Ecn, "ECN".into(), "no ECN");
-    [io, gso, gro, ecn].join(", ")
+    [&io, &gso, &gro, &ecn, merge].join(", ")
 }
 
 #[cfg(test)]
@@ -89,17 +94,17 @@ mod tests {
         let none = [found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Gro, Err("ENOPROTOOPT"))];
         let defaults = LiteQuic::default();
         let table = [
-            (&all[..], defaults, "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN"),
-            (&none[..], defaults, "epoll, batches of 128, no GSO, no GRO, no ECN"),
+            (&all[..], defaults, "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge"),
+            (&none[..], defaults, "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge"),
             (
                 &all[..],
                 LiteQuic { io: Io::S2nQuic, gso: true, gro: false, ..defaults },
-                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN",
+                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge",
             ),
             (
                 &all[..],
-                LiteQuic { gso: false, receive_batch: 7, ..defaults },
-                "epoll, batches of 7, no GSO (switched off), GRO, ECN",
+                LiteQuic { gso: false, receive_batch: 7, ack_merge: false, ..defaults },
+                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off)",
             ),
         ];
         for (findings, litequic, expected) in table {

@@ -17,6 +17,7 @@ pub const NEEDS_RESTART: &[&str] = &[
     "litequic.receive_batch",
     "litequic.gso",
     "litequic.gro",
+    "litequic.ack_merge",
     "litequic.ack_frequency",
     "admin.listen",
     "admin.probes",
@@ -227,6 +228,7 @@ impl Changes {
             receive_batch: u16::to_string,
             gso: bool::to_string,
             gro: bool::to_string,
+            ack_merge: bool::to_string,
             ack_frequency: AckFrequency::to_string,
         });
     }
@@ -390,14 +392,21 @@ mod tests {
             (
                 |config| {
                     let ack_frequency = AckFrequency::Fixed(10);
-                    config.litequic =
-                        LiteQuic { io: Io::S2nQuic, receive_batch: 7, gso: false, gro: false, ack_frequency };
+                    config.litequic = LiteQuic {
+                        io: Io::S2nQuic,
+                        receive_batch: 7,
+                        gso: false,
+                        gro: false,
+                        ack_merge: false,
+                        ack_frequency,
+                    };
                 },
                 &[
                     "litequic.io: auto → s2n-quic (needs a restart)",
                     "litequic.receive_batch: 128 → 7 (needs a restart)",
                     "litequic.gso: true → false (needs a restart)",
                     "litequic.gro: true → false (needs a restart)",
+                    "litequic.ack_merge: true → false (needs a restart)",
                     "litequic.ack_frequency: adaptive → 10 (needs a restart)",
                 ],
             ),

@@ -509,6 +509,12 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             defaults.gro,
             "Whether messages may hold several datagrams on the way in.",
         ),
+        ack_merge: section.value(
+            "ack_merge",
+            boolean(),
+            defaults.ack_merge,
+            "Whether a client's newest acknowledgement spares QUIC its earlier ones; of epoll alone.",
+        ),
         ack_frequency: section.value(
             "ack_frequency",
             ack_frequency(),

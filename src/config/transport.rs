@@ -13,6 +13,9 @@ pub struct LiteQuic {
     pub gso: bool,
     /// Whether a message may hold several datagrams on its way in (UDP_GRO).
     pub gro: bool,
+    /// Whether of the acknowledgements that a client sent since the last batch the newest is processed first, and those
+    /// that it makes superfluous are not.
+    pub ack_merge: bool,
     /// What clients are asked for that let litequic say how often they acknowledge.
     pub ack_frequency: AckFrequency,
 }
@@ -28,7 +31,7 @@ impl Default for LiteQuic {
     /// All that saves CPU time.
     fn default() -> Self {
         let ack_frequency = AckFrequency::Adaptive;
-        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true, ack_frequency }
+        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true, ack_merge: true, ack_frequency }
     }
 }
 

@@ -2,7 +2,6 @@
 //! no data, how many addresses it comes from. s2n-quic answers or at least reads each frame, and counts none; HTTP/3,
 //! which can close the connection, sees none.
 
-use super::frame::{Frames, kind};
 use crate::rate::Bucket;
 use futures_util::task::AtomicWaker;
 use std::{
@@ -13,17 +12,6 @@ use std::{
     task::{Context, Poll},
     time::Instant,
 };
-
-/// The control frames of a packet's payload. One acknowledgement is what a packet needs: further ones count as well.
-pub(super) fn control_frames(payload: &[u8]) -> u32 {
-    let mut control = 0;
-    let mut acknowledged = false;
-    for frame in Frames::new(payload) {
-        let again = matches!(frame.kind, kind::ACK | kind::ACK_ECN) && std::mem::replace(&mut acknowledged, true);
-        control += u32::from(again || frame.is_control());
-    }
-    control
-}
 
 /// Addresses that s2n-quic lets a connection's client come from, one after the other. It forgets none as long as the
 /// connection lives, and drops what comes from a further one.
@@ -119,22 +107,5 @@ mod tests {
         conduct.moved(ADDRESSES - 1);
         assert_eq!(excess.poll(cx), Poll::Ready(Notice::LastAddress));
         assert!(excess.poll(cx).is_pending());
-    }
-
-    #[test]
-    fn a_packet_needs_one_acknowledgement() {
-        let ack = [0x02, 9, 0, 0, 2];
-        let data = [&[0x0a, 0, 20], &[7; 20][..]].concat();
-        for (what, payload, expected) in [
-            ("a download's", ack.to_vec(), 0),
-            ("an upload's", [&ack[..], &data].concat(), 0),
-            ("acknowledged thrice", ack.repeat(3), 2),
-            ("a window raised", [&ack[..], &[0x11, 0, 9], &data].concat(), 1),
-            ("PING and PADDING", vec![1, 0, 0, 1, 0], 2),
-            ("full of PING", vec![1; 1200], 1200),
-            ("nothing", vec![], 0),
-        ] {
-            assert_eq!(control_frames(&payload), expected, "{what}");
-        }
     }
 }

@@ -29,6 +29,8 @@ const BASE_LEN: u8 = 16;
 const MAX_LEN: u8 = 20;
 /// Octets of the longest server ID.
 const MAX_SERVER_ID_LEN: u8 = MAX_LEN - BASE_LEN;
+/// RFC 9000 §17.2: the header's form, in a packet's first octet.
+const LONG_HEADER: u8 = 0x80;
 /// "This ID cannot be routed" in the config rotation bits.
 const UNROUTABLE: u8 = 0b111 << 5;
 
@@ -89,6 +91,14 @@ impl Layout {
     /// The worker index's place.
     pub fn worker_offset(&self) -> usize {
         2 + usize::from(self.server_id.len)
+    }
+
+    /// What tells the connection of a datagram with a short header from others: the last octets of its destination
+    /// connection ID, which are random. `None` of a long header, and of what is too short for any.
+    pub(super) fn connection(&self, datagram: &[u8]) -> Option<u64> {
+        let (first, rest) = datagram.split_first()?;
+        let id = rest.get(..self.id_len())?;
+        (first & LONG_HEADER == 0).then_some(u64::from_le_bytes(*id.last_chunk()?))
     }
 
     fn first_octet(&self) -> u8 {
@@ -210,6 +220,23 @@ mod tests {
         let mut format = format(&[], 0);
         let ids: HashSet<_> = (0..10_000).map(|_| generate(&mut format)).collect();
         assert_eq!(ids.len(), 10_000);
+    }
+
+    #[test]
+    fn datagrams_of_one_connection_are_known_by_their_id_however_long_it_is() {
+        for server_id in [&[][..], &[1, 2, 3, 4]] {
+            let format = format(server_id, 1);
+            let connection =
+                |first: u8, id: &[u8], rest: &[u8]| format.layout.connection(&[&[first], id, rest].concat());
+            let ids: Vec<Vec<u8>> = (0..100).map(|_| generate(&mut { format })).collect();
+            let all: HashSet<_> = ids.iter().map(|id| connection(0x41, id, &[1, 2]).unwrap()).collect();
+            assert_eq!(all.len(), ids.len());
+            let id = &ids[0];
+            assert_eq!(connection(0x41, id, &[1, 2, 3]), connection(0x7f, id, &[]));
+            assert_eq!(connection(0xc1, id, &[1, 2, 3]), None, "a long header");
+            assert_eq!(connection(0x41, &id[1..], &[]), None, "too short");
+            assert_eq!(format.layout.connection(&[]), None);
+        }
     }
 
     #[test]

@@ -10,9 +10,10 @@ use super::{
     client_address::Addresses,
     close::Alerts,
     connection_id::{self, Layout},
-    io::MAX_MTU,
+    io::{Io, MAX_MTU, Wiring},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
+    packets::Packets,
     receive_budget::Grants,
     stateless_reset,
     windows::Windows,
@@ -106,16 +107,19 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
 ///
 /// [`StartError`]: the operator's to mend, or ours.
 pub fn start<T: tls::Provider + Clone>(
-    io: impl io::Provider,
+    io: impl Io,
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
 ) -> Result<Endpoint, StartError> {
     let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
     let config = parts.config.load();
-    let windows = Windows::new(&config.limits);
+    let windows = Windows::new(&config.limits, Arc::clone(&parts.metrics));
+    let merges = config.litequic.ack_merge;
     let batches = Batches::default();
+    let packets = Packets::new(windows.clone(), batches.clone(), merges, Arc::clone(&parts.metrics));
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, batches.clone(), Arc::clone(&parts.metrics));
+    let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
@@ -135,9 +139,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
         .and_then(|builder| builder.with_event(subscriber))
         .and_then(|builder| builder.with_datagram(frequencies.datagrams()))
-        .and_then(|builder| {
-            builder.with_packet_interceptor((frequencies.packets(), (windows.interceptor(), small_datagrams)))
-        })
+        .and_then(|builder| builder.with_packet_interceptor((frequencies.packets(), (packets, small_datagrams))))
         .and_then(|builder| builder.with_connection_close_formatter(Alerts))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })

@@ -1,6 +1,7 @@
 //! QUIC by s2n-quic, with litequic's own connection IDs, tokens, limits and sockets: what makes several endpoints on
 //! one port one server.
 
+pub mod ack_merge;
 pub mod frame;
 
 mod ack_frequency;
@@ -14,10 +15,12 @@ mod client_address;
 mod close;
 mod conduct;
 mod connection_id;
+mod contents;
 mod endpoint;
 mod io;
 mod limiter;
 mod occupancy;
+mod packets;
 mod receive_budget;
 mod secrets;
 mod stateless_reset;
@@ -30,6 +33,6 @@ pub use client_address::client_address;
 pub use conduct::{Excess, Notice};
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
 pub use endpoint::{Endpoint, EndpointParts, StartError, library_io, start};
-pub use io::SocketIo;
+pub use io::{Io, SocketIo};
 pub use secrets::{SecretError, Secrets};
 pub use windows::{Window, Windows};

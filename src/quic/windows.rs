@@ -10,24 +10,24 @@
 //! their IDs, so an ID from `next` on is one that will be: its limit is kept for then. Below `next` a stream is open
 //! or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams` at once and
 //! closes the connection beyond, so no honest limit finds the room used up.
+//!
+//! Beside a connection's windows stands what else is known of its packets: how its client behaves, and what it has
+//! acknowledged.
 
 use super::{
-    conduct::{Conduct, Excess, control_frames},
-    frame::{Frame, Frames, kind},
+    ack_merge::Told,
+    batches::Tally,
+    conduct::{Conduct, Excess},
+    contents::{Contents, Word},
+    frame::AckRanges,
 };
-use crate::config::Limits;
+use crate::{config::Limits, telemetry::WorkerMetrics};
 use futures_util::task::AtomicWaker;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
-    events::{ActivePathUpdated, TransportParametersReceived},
+    events::{ActivePathUpdated, ConnectionStarted, EcnState, EcnStateChanged, Path, TransportParametersReceived},
 };
-use s2n_quic_core::{
-    event::api::Subject,
-    packet::{
-        interceptor::{DecoderBufferMut, Interceptor, Packet},
-        number::PacketNumberSpace,
-    },
-};
+use s2n_quic_core::path::{Handle as _, Tuple};
 use std::{
     collections::HashMap,
     sync::{
@@ -42,7 +42,7 @@ use std::{
 const ID_STEP: u64 = 4;
 
 /// The windows of one endpoint's connections. A lock, because s2n-quic wants its providers `Send`; one thread alone
-/// takes it, twice a request and once a packet that has a control frame.
+/// takes it, twice a request and once a packet that has more than data.
 #[derive(Debug, Clone)]
 pub struct Windows(Arc<Mutex<Connections>>);
 
@@ -52,6 +52,7 @@ struct Connections {
     by_id: HashMap<u64, Connection>,
     max_streams: usize,
     max_control_frames: u32,
+    metrics: Arc<WorkerMetrics>,
 }
 
 /// One connection's windows, from its first packet to its end.
@@ -65,6 +66,21 @@ struct Connection {
     /// Limits of streams from `next` on.
     ahead: HashMap<u64, u64>,
     conduct: Conduct,
+    acks: Tally,
+    told: Told,
+    /// Where s2n-quic sends to, and from where.
+    path: Option<Tuple>,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// s2n-quic reads it as it is.
+    Pass,
+    /// Its ACK frame brings no news.
+    Merge,
+    /// It belongs to a flood, and is better not looked at.
+    Flood,
 }
 
 #[derive(Debug)]
@@ -75,10 +91,10 @@ struct State {
 
 impl Windows {
     /// For connections that are held to `limits`.
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits, metrics: Arc<WorkerMetrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
-        let by_id = HashMap::new();
-        Self(Arc::new(Mutex::new(Connections { by_id, max_streams: max_streams as usize, max_control_frames })))
+        let (by_id, max_streams) = (HashMap::new(), max_streams as usize);
+        Self(Arc::new(Mutex::new(Connections { by_id, max_streams, max_control_frames, metrics })))
     }
 
     /// Connections that begin now are held to `limits`; earlier ones that may have more streams keep their room.
@@ -111,9 +127,37 @@ impl Windows {
         Life(self.clone())
     }
 
-    /// What sees their packets.
-    pub(super) fn interceptor(&self) -> Reading {
-        Reading(self.clone())
+    /// Hears what is in a packet of a connection: `contents`, and what it acknowledges if that may be merged. It came in
+    /// `batch`, on `path`.
+    pub(super) fn judge(
+        &self,
+        connection: u64,
+        contents: &Contents,
+        ack: Option<AckRanges<'_>>,
+        batch: u64,
+        path: &Tuple,
+        now: impl FnOnce() -> Instant,
+    ) -> Verdict {
+        if contents.control == 0 && contents.acks == 0 {
+            // Most packets of an upload have data and nothing else: no lock for them.
+            return Verdict::Pass;
+        }
+        let mut connections = self.lock();
+        let Connections { by_id, max_streams, metrics, .. } = &mut *connections;
+        let Some(connection) = by_id.get_mut(&connection) else { return Verdict::Pass };
+        if contents.control > 0 && !connection.conduct.admit(contents.control, now()) {
+            return Verdict::Flood;
+        }
+        for word in &contents.words {
+            connection.hear(*word, *max_streams);
+        }
+        if contents.acks > 0 {
+            metrics.ack_frames_received.add(contents.acks.into());
+            if connection.acks.count(contents.acks, batch) {
+                metrics.ack_batches.increment();
+            }
+        }
+        if ack.is_some_and(|ack| connection.knows(ack, path)) { Verdict::Merge } else { Verdict::Pass }
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
@@ -124,7 +168,8 @@ impl Windows {
 impl Connection {
     fn new(max_control_frames: u32) -> Self {
         let (open, ahead) = (HashMap::new(), HashMap::new());
-        Self { initial: 0, next: 0, open, ahead, conduct: Conduct::new(max_control_frames) }
+        let (conduct, acks, told) = (Conduct::new(max_control_frames), Tally::default(), Told::default());
+        Self { initial: 0, next: 0, open, ahead, conduct, acks, told, path: None }
     }
 
     fn open(&mut self, stream: u64) -> Arc<State> {
@@ -133,6 +178,32 @@ impl Connection {
         let state = State::new(self.initial.max(ahead));
         self.open.insert(stream, Arc::clone(&state));
         state
+    }
+
+    fn hear(&mut self, word: Word, max_ahead: usize) {
+        match word {
+            Word::MaxStreamData { stream, limit } => self.raise(stream, limit, max_ahead),
+            Word::StopSending(stream) => {
+                if let Some(state) = self.open.get(&stream) {
+                    state.waker.wake();
+                }
+            }
+        }
+    }
+
+    /// Whether s2n-quic would do nothing on an ACK frame that came on `path`. From now on it knows what the frame says.
+    ///
+    /// That is the case if it has been told of each packet before, as a reading of s2n-quic-transport 0.91 shows
+    /// (`recovery::Manager::process_acks`): it looks for packets that were not acknowledged yet, and finds none. RTT, loss
+    /// detection, congestion control and the probe timer are left alone without one; so are ECN counts, which RFC 9000
+    /// §13.4.2.1 has validated only with a larger number than any before. Told means processed: every packet comes by
+    /// here immediately before s2n-quic processes its frames, and a frame that it refuses, as one that acknowledges a
+    /// number that was never sent, ends the connection and all that is remembered of it.
+    ///
+    /// But any ACK frame moves the connection to the address that it comes from (RFC 9000 §9.2), and PADDING does not. So
+    /// only those from where the connection is may go.
+    fn knows(&mut self, ack: AckRanges<'_>, path: &Tuple) -> bool {
+        !self.told.is_news(ack) && self.path.is_some_and(|own| own.unmapped_eq(path))
     }
 
     /// The client said that litequic may send `limit` bytes in all.
@@ -198,6 +269,18 @@ pub(super) struct Entry {
     connection: u64,
 }
 
+impl Entry {
+    /// s2n-quic sends on `path` from now on.
+    fn is_at(&self, path: &Path<'_>) {
+        if let Some(connection) = self.windows.lock().by_id.get_mut(&self.connection) {
+            connection.path = Some(Tuple {
+                remote_address: path.remote_addr.clone().into(),
+                local_address: path.local_addr.clone().into(),
+            });
+        }
+    }
+}
+
 impl Drop for Entry {
     fn drop(&mut self) {
         self.windows.lock().by_id.remove(&self.connection);
@@ -215,6 +298,10 @@ impl Subscriber for Life {
         Entry { windows: self.0.clone(), connection: meta.id }
     }
 
+    fn on_connection_started(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
+        entry.is_at(&event.path);
+    }
+
     /// Comes within the handshake, before a stream can be accepted.
     fn on_transport_parameters_received(
         &mut self,
@@ -230,59 +317,20 @@ impl Subscriber for Life {
 
     /// Comes once a packet was decrypted that shows the client elsewhere.
     fn on_active_path_updated(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &ActivePathUpdated<'_>) {
+        entry.is_at(&event.active);
         if let Some(connection) = self.0.lock().by_id.get(&entry.connection) {
             connection.conduct.moved(event.active.id);
         }
     }
-}
 
-/// Reads, and changes nothing but the packets of a flood.
-#[derive(Debug)]
-pub(super) struct Reading(Windows);
-
-impl Interceptor for Reading {
-    fn intercept_rx_payload<'a>(
-        &mut self,
-        subject: &Subject,
-        packet: &Packet,
-        payload: DecoderBufferMut<'a>,
-    ) -> DecoderBufferMut<'a> {
-        let Subject::Connection { id, .. } = subject else { return payload };
-        if packet.number.space() != PacketNumberSpace::ApplicationData {
-            return payload;
+    /// Comes a few times a path.
+    fn on_ecn_state_changed(&mut self, _: &mut Entry, _: &ConnectionMeta, event: &EcnStateChanged<'_>) {
+        let connections = self.0.lock();
+        match event.state {
+            EcnState::Capable { .. } => connections.metrics.ecn_capable.increment(),
+            EcnState::Failed { .. } => connections.metrics.ecn_failed.increment(),
+            _ => {}
         }
-        let bytes = payload.into_less_safe_slice();
-        if !self.0.read(*id, bytes, Instant::now) {
-            // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
-            bytes.fill(0);
-        }
-        DecoderBufferMut::new(bytes)
-    }
-}
-
-impl Windows {
-    /// False if the packet belongs to a flood, and is better not looked at.
-    fn read(&self, connection: u64, payload: &[u8], now: impl FnOnce() -> Instant) -> bool {
-        let control = control_frames(payload);
-        if control == 0 {
-            // Most packets have an ACK frame or data and nothing else: no lock for them.
-            return true;
-        }
-        let mut connections = self.lock();
-        let max_ahead = connections.max_streams;
-        let Some(connection) = connections.by_id.get_mut(&connection) else { return true };
-        if !connection.conduct.admit(control, now()) {
-            return false;
-        }
-        let telling = |frame: &Frame<'_>| matches!(frame.kind, kind::MAX_STREAM_DATA | kind::STOP_SENDING);
-        for frame in Frames::new(payload).filter(telling) {
-            if let Some((stream, limit)) = frame.max_stream_data() {
-                connection.raise(stream, limit, max_ahead);
-            } else if let Some(state) = frame.stop_sending().and_then(|stream| connection.open.get(&stream)) {
-                state.waker.wake();
-            }
-        }
-        true
     }
 }
 
@@ -291,6 +339,7 @@ mod tests {
     use super::*;
     use crate::quic::Notice;
     use futures_util::task::{ArcWake, waker};
+    use s2n_quic_core::inet::SocketAddress;
     use std::{
         sync::atomic::AtomicUsize,
         task::{Context, Poll},
@@ -303,13 +352,36 @@ mod tests {
         Limits { max_streams, ..Limits::default() }
     }
 
+    /// What becomes of a packet of batch `batch` from `port`, received `now`.
+    fn judge(windows: &Windows, payload: &[u8], (batch, port): (u64, u16), now: Instant) -> Verdict {
+        judge_of(windows, CONNECTION, payload, (batch, port), now)
+    }
+
+    fn judge_of(
+        windows: &Windows,
+        connection: u64,
+        payload: &[u8],
+        (batch, port): (u64, u16),
+        now: Instant,
+    ) -> Verdict {
+        let mut contents = Contents::default();
+        contents.read(payload);
+        let ack = contents.sole_ack(payload).map(|(_, ranges)| ranges);
+        windows.judge(connection, &contents, ack, batch, &path(port), || now)
+    }
+
+    fn path(port: u16) -> Tuple {
+        let address = |port| SocketAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
+        Tuple { remote_address: address(port).into(), local_address: address(443).into() }
+    }
+
     /// Has `windows` read a packet of the connection.
     fn read(windows: &Windows, connection: u64, payload: &[u8]) {
-        assert!(windows.read(connection, payload, Instant::now));
+        assert_eq!(judge_of(windows, connection, payload, (1, 1), Instant::now()), Verdict::Pass);
     }
 
     fn windows() -> Windows {
-        let windows = Windows::new(&limits(3));
+        let windows = Windows::new(&limits(3), Arc::default());
         windows.lock().by_id.insert(CONNECTION, Connection { initial: 10, ..Connection::new(100) });
         windows
     }
@@ -402,18 +474,62 @@ mod tests {
         let waker = waker(Arc::clone(&count));
         let cx = &mut Context::from_waker(&waker);
         let now = Instant::now();
+        let read = |payload: &[u8], now| judge(&windows, payload, (1, 1), now);
         // A hundred a second, ten seconds' worth at once.
-        assert!(windows.read(CONNECTION, &[0x01; 999], || now));
-        assert!(windows.read(CONNECTION, &max_stream_data(0, 20), || now));
+        assert_eq!(read(&[0x01; 999], now), Verdict::Pass);
+        assert_eq!(read(&max_stream_data(0, 20), now), Verdict::Pass);
         assert!(excess.poll(cx).is_pending());
-        assert!(!windows.read(CONNECTION, &max_stream_data(0, 30), || now));
+        assert_eq!(read(&max_stream_data(0, 30), now), Verdict::Flood);
         assert_eq!((window.limit(), count.0.load(Ordering::Relaxed)), (20, 1));
         assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
         // However long it is quiet.
-        assert!(!windows.read(CONNECTION, &[0x01], || now + Duration::from_secs(60)));
-        assert!(windows.read(CONNECTION, &[0x02, 9, 0, 0, 2], || now));
+        assert_eq!(read(&[0x01], now + Duration::from_secs(60)), Verdict::Flood);
+        assert_eq!(read(&[0x02, 9, 0, 0, 2], now), Verdict::Pass);
         // Another connection is another's.
-        assert!(windows.read(CONNECTION + 1, &[0x01], || now));
+        assert_eq!(judge_of(&windows, CONNECTION + 1, &[0x01], (1, 1), now), Verdict::Pass);
         assert!(windows.excess(CONNECTION + 1).poll(cx).is_pending());
+    }
+
+    #[test]
+    fn an_acknowledgement_without_news_is_merged_if_it_comes_from_where_the_connection_is() {
+        let windows = windows();
+        let now = Instant::now();
+        let ack = |largest| [0x02, largest, 0, 0, largest];
+        let (here, elsewhere) = ((1, 1), (1, 2));
+        assert_eq!(judge(&windows, &ack(8), here, now), Verdict::Pass);
+        assert_eq!(judge(&windows, &ack(8), here, now), Verdict::Pass, "nobody has said where it is");
+        windows.lock().by_id.get_mut(&CONNECTION).unwrap().path = Some(path(1));
+        assert_eq!(judge(&windows, &ack(9), here, now), Verdict::Pass, "news");
+        assert_eq!(judge(&windows, &ack(8), here, now), Verdict::Merge);
+        assert_eq!(judge(&windows, &ack(8), elsewhere, now), Verdict::Pass, "moves the connection");
+        assert_eq!(judge(&windows, &ack(10), elsewhere, now), Verdict::Pass);
+        assert_eq!(judge(&windows, &ack(10), here, now), Verdict::Merge, "was told, wherever from");
+        assert_eq!(judge(&windows, &ack(9).repeat(2), here, now), Verdict::Pass, "more than a packet needs");
+        assert_eq!(judge_of(&windows, CONNECTION + 1, &ack(8), here, now), Verdict::Pass, "nobody knows it");
+    }
+
+    #[test]
+    fn acknowledgements_are_counted_by_connection_and_batch() {
+        let windows = windows();
+        windows.lock().by_id.insert(CONNECTION + 1, Connection::new(100));
+        let now = Instant::now();
+        let ack = [0x02, 9, 0, 0, 9];
+        for (connection, batch, payload) in [
+            (CONNECTION, 1, &ack[..]),
+            (CONNECTION, 1, &ack),
+            (CONNECTION + 1, 1, &ack),
+            (CONNECTION, 2, &[0x01]),
+            (CONNECTION, 3, &ack.repeat(3)),
+        ] {
+            judge_of(&windows, connection, payload, (batch, 1), now);
+        }
+        let connections = windows.lock();
+        let tally = |connection| {
+            let Tally { acks, ack_batches, .. } = connections.by_id[&connection].acks;
+            (acks, ack_batches)
+        };
+        assert_eq!((tally(CONNECTION), tally(CONNECTION + 1)), ((5, 2), (1, 1)));
+        let metrics = &connections.metrics;
+        assert_eq!((metrics.ack_frames_received.get(), metrics.ack_batches.get()), (6, 3));
     }
 }

@@ -83,6 +83,13 @@ metrics! {
     Counter client_certificates_missing = "client_certificates_refused" [reason = "missing"] "Handshakes that ended for the client's certificate.";
     Counter client_certificates_invalid = "client_certificates_refused" [reason = "invalid"] "Handshakes that ended for the client's certificate.";
     Counter retries = "retries_sent" "Retry packets asked for to validate an address.";
+    Counter packets_received = "packets_received" "1-RTT packets received.";
+    Counter packets_sent = "packets_sent" "1-RTT packets sent.";
+    Counter ack_frames_received = "ack_frames_received" "ACK frames received in 1-RTT packets.";
+    Counter ack_frames_merged = "ack_frames_merged" "ACK frames that brought no news and that QUIC did not have to process.";
+    Counter ack_batches = "ack_batches" "Batches of a connection's datagrams that held ACK frames.";
+    Counter ecn_capable = "ecn_validations" [result = "capable"] "Paths on which ECN was validated.";
+    Counter ecn_failed = "ecn_validations" [result = "failed"] "Paths on which ECN was validated.";
     Counter ack_frequency_offered = "ack_frequency_offers" "Connections whose client can be asked to acknowledge less often.";
     Counter ack_frequency_sent = "ack_frequency_frames" [event = "sent"] "ACK_FREQUENCY frames by what became of them.";
     Counter ack_frequency_acknowledged = "ack_frequency_frames" [event = "acknowledged"] "ACK_FREQUENCY frames by what became of them.";

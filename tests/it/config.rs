@@ -161,7 +161,9 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     assert_eq!(config.limits.worker_send_buffer, 3 << 29);
     assert_eq!(config.timeouts.drain_grace.as_secs(), 90);
     let ack_frequency = AckFrequency::Fixed(10);
-    assert_eq!(config.litequic, LiteQuic { io: Io::S2nQuic, receive_batch: 64, gso: false, gro: false, ack_frequency });
+    let litequic =
+        LiteQuic { io: Io::S2nQuic, receive_batch: 64, gso: false, gro: false, ack_merge: false, ack_frequency };
+    assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
 }
 

@@ -35,8 +35,10 @@ fn own() -> LiteQuic {
 #[tokio::test]
 async fn every_combination_of_keys_serves_every_byte() {
     for io in [Io::Epoll, Io::S2nQuic] {
-        for (receive_batch, gso, gro) in [(128, true, true), (1, false, true), (1024, true, false), (3, false, false)] {
-            let litequic = start(LiteQuic { io, receive_batch, gso, gro, ..LiteQuic::default() }).await;
+        for (receive_batch, gso, gro, ack_merge) in
+            [(128, true, true, true), (1, false, true, false), (1024, true, false, false), (3, false, false, true)]
+        {
+            let litequic = start(LiteQuic { io, receive_batch, gso, gro, ack_merge, ..LiteQuic::default() }).await;
             serve(&litequic).await;
             litequic.stop().await;
         }
@@ -137,7 +139,7 @@ fn probe_says_what_the_kernel_has_and_what_would_be_used() {
         assert!(text.lines().any(|other| other == line), "{text}");
     }
     let used = text.lines().last().unwrap();
-    assert_eq!(used, "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN");
+    assert_eq!(used, "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge");
 
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config/invalid/five-faults.toml");
     assert_eq!(litequic(["probe", "--config", file]).code, Some(78));

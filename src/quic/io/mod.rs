@@ -5,9 +5,10 @@ mod receive;
 mod timer;
 mod transmit;
 
+use super::{batches::Batches, connection_id::Layout};
 use crate::datagram::{Receive, Transmit};
 use receive::Incoming;
-use s2n_quic::provider::io::Provider;
+use s2n_quic::provider::io::{self as library, Provider};
 use s2n_quic_core::{
     endpoint::Endpoint,
     event::EndpointPublisher,
@@ -30,6 +31,35 @@ pub(super) const MAX_MTU: u16 = 1500;
 /// Octets of an IPv4 header without options and of UDP's.
 const HEADERS: u16 = 20 + 8;
 
+/// What an endpoint can be started on: [`SocketIo`], or s2n-quic's own I/O.
+pub trait Io {
+    /// What s2n-quic starts.
+    type Provider: Provider;
+
+    /// Makes the endpoint's batches known, and their order the endpoint's, as far as there are any.
+    fn wire(self, wiring: Wiring) -> Self::Provider;
+}
+
+/// What the receiving half of an endpoint's I/O has to do with the rest of the endpoint.
+#[derive(Debug)]
+pub struct Wiring {
+    /// To be told of each batch.
+    pub(super) batches: Batches,
+    /// Where a datagram names its connection.
+    pub(super) layout: Layout,
+    /// Whether a connection's newest acknowledgement is handed over before its others.
+    pub(super) newest_first: bool,
+}
+
+/// It keeps its batches to itself.
+impl Io for library::tokio::Provider {
+    type Provider = Self;
+
+    fn wire(self, _: Wiring) -> Self {
+        self
+    }
+}
+
 /// One socket, for one endpoint.
 #[derive(Debug)]
 pub struct SocketIo<R, T> {
@@ -43,13 +73,28 @@ pub struct SocketIo<R, T> {
     pub may_probe_mtu: bool,
 }
 
-impl<R: Receive, T: Transmit> Provider for SocketIo<R, T> {
+impl<R: Receive, T: Transmit> Io for SocketIo<R, T> {
+    type Provider = Wired<R, T>;
+
+    fn wire(self, wiring: Wiring) -> Wired<R, T> {
+        Wired { socket: self, wiring }
+    }
+}
+
+/// A [`SocketIo`] that knows its endpoint.
+#[derive(Debug)]
+pub struct Wired<R, T> {
+    socket: SocketIo<R, T>,
+    wiring: Wiring,
+}
+
+impl<R: Receive, T: Transmit> Provider for Wired<R, T> {
     type PathHandle = Tuple;
     type Error = io::Error;
 
     /// To be called inside the worker's runtime, on which the endpoint's task runs until the endpoint ends.
     fn start<E: Endpoint<PathHandle = Tuple>>(self, mut endpoint: E) -> io::Result<SocketAddress> {
-        let Self { receive, transmit, local, may_probe_mtu } = self;
+        let Self { socket: SocketIo { receive, transmit, local, may_probe_mtu }, wiring } = self;
         let local = SocketAddress::from(local);
         let mtu = if may_probe_mtu {
             mtu::Config::builder()
@@ -64,7 +109,7 @@ impl<R: Receive, T: Transmit> Provider for SocketIo<R, T> {
         let event_loop = EventLoop {
             endpoint,
             clock: Clock::default(),
-            rx: Incoming::new(receive),
+            rx: Incoming::new(receive, wiring),
             tx: Outlet::new(transmit, usize::from(MAX_MTU - HEADERS)),
             cooldown: Cooldown::default(),
             stats: Uncounted,

@@ -1,7 +1,14 @@
-//! Received batches on their way to the endpoint.
+//! Received batches on their way to the endpoint, and the order in which it gets them.
 
-use super::give_way;
-use crate::datagram::Receive;
+use super::{Wiring, give_way};
+use crate::{
+    datagram::Receive,
+    quic::{
+        ack_merge::{Arrival, Order},
+        batches::Batches,
+        connection_id::Layout,
+    },
+};
 use s2n_quic_core::{
     event::EndpointPublisher,
     inet::datagram::Header,
@@ -24,11 +31,17 @@ pub(super) struct Incoming<R> {
 pub(super) struct Batch<R> {
     receive: R,
     len: usize,
+    batches: Batches,
+    layout: Layout,
+    /// Unless the order is that of arrival.
+    order: Option<Order<Tuple>>,
 }
 
 impl<R> Incoming<R> {
-    pub(super) fn new(receive: R) -> Self {
-        Self { batch: Batch { receive, len: 0 }, owes_turn: false }
+    pub(super) fn new(receive: R, wiring: Wiring) -> Self {
+        let Wiring { batches, layout, newest_first } = wiring;
+        let order = newest_first.then(Order::default);
+        Self { batch: Batch { receive, len: 0, batches, layout, order }, owes_turn: false }
     }
 }
 
@@ -58,12 +71,29 @@ impl<R: Receive> Rx for Incoming<R> {
 impl<R: Receive> Queue for Batch<R> {
     type Handle = Tuple;
 
-    /// In the order of arrival.
+    /// By [`Order`], or as they arrived.
     fn for_each<F: FnMut(Header<Tuple>, &mut [u8])>(&mut self, mut on_packet: F) {
-        for index in 0..std::mem::take(&mut self.len) {
-            if let Some((header, payload)) = self.receive.datagram(index) {
+        let len = std::mem::take(&mut self.len);
+        if len == 0 {
+            return;
+        }
+        self.batches.begin();
+        let Self { receive, layout, order, .. } = self;
+        let mut hand_over = |receive: &mut R, index| {
+            if let Some((header, payload)) = receive.datagram(index) {
                 on_packet(header, payload);
             }
+        };
+        match order {
+            Some(order) if len > 1 => {
+                order.arrange((0..len).map(|index| {
+                    let (header, payload) = receive.datagram(index)?;
+                    let connection = layout.connection(payload)?;
+                    Some(Arrival { connection, path: header.path, len: payload.len() })
+                }));
+                order.sequence().for_each(|index| hand_over(receive, index));
+            }
+            _ => (0..len).for_each(|index| hand_over(receive, index)),
         }
     }
 

@@ -1,7 +1,10 @@
 //! What s2n-quic is handed, and when: over a socket that is a list.
 
-use super::{receive::Incoming, transmit::Outlet};
-use crate::datagram::{Outgoing, Receive, Received, Transmit};
+use super::{Wiring, receive::Incoming, transmit::Outlet};
+use crate::{
+    datagram::{Outgoing, Receive, Received, Transmit},
+    quic::{Layout, batches::Batches},
+};
 use futures_util::poll;
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddressV4},
@@ -29,10 +32,16 @@ fn path(port: u16) -> Tuple {
     }
 }
 
-/// A socket that always has three more datagrams.
+/// A socket that always has the same datagrams.
 struct Endless {
-    buffers: [[u8; 4]; 3],
+    buffers: Vec<Vec<u8>>,
     batches: Arc<AtomicUsize>,
+    /// Where each comes from, by its index.
+    port: fn(usize) -> u16,
+}
+
+fn ports(index: usize) -> u16 {
+    index.try_into().unwrap()
 }
 
 impl Receive for Endless {
@@ -42,18 +51,56 @@ impl Receive for Endless {
     }
 
     fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
-        let header = Received { path: path(u16::try_from(index).unwrap()), ecn: Ecn::Ce };
+        let header = Received { path: path((self.port)(index)), ecn: Ecn::Ce };
         self.buffers.get_mut(index).map(|buffer| (header, buffer.as_mut_slice()))
     }
 }
 
 fn endless() -> (Incoming<Endless>, Arc<AtomicUsize>) {
     let batches = Arc::default();
-    (Incoming::new(Endless { buffers: [[1; 4], [2; 4], [3; 4]], batches: Arc::clone(&batches) }), batches)
+    let buffers = [1, 2, 3].map(|octet| vec![octet; 4]).to_vec();
+    (incoming(Endless { buffers, batches: Arc::clone(&batches), port: ports }, true), batches)
+}
+
+fn incoming(endless: Endless, newest_first: bool) -> Incoming<Endless> {
+    Incoming::new(endless, Wiring { batches: Batches::default(), layout: Layout::default(), newest_first })
+}
+
+/// What a socket with these datagrams hands over, by the last octet of each.
+async fn handed_over(buffers: &[Vec<u8>], newest_first: bool) -> Vec<u8> {
+    let endless = Endless { buffers: buffers.to_vec(), batches: Arc::default(), port: |_| 1 };
+    let mut incoming = incoming(endless, newest_first);
+    poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+    let mut seen = Vec::new();
+    incoming.queue(|batch| batch.for_each(|_, payload| seen.extend(payload.last())));
+    seen
 }
 
 #[tokio::test]
-async fn a_batch_is_handed_over_once_and_in_the_order_of_arrival() {
+async fn a_connections_newest_small_datagram_is_handed_over_first_unless_that_is_switched_off() {
+    let short = |id: u8, len: usize, octet: u8| [&[0x41], &[id; 16][..], &vec![0; len], &[octet]].concat();
+    let buffers = [short(1, 20, 0), short(2, 1200, 1), short(1, 20, 2), vec![0xc0; 3], short(1, 20, 4)];
+    assert_eq!(handed_over(&buffers, true).await, [4, 0, 1, 2, 0xc0]);
+    assert_eq!(handed_over(&buffers, false).await, [0, 1, 2, 0xc0, 4]);
+}
+
+#[tokio::test]
+async fn each_batch_has_a_number_of_its_own() {
+    let batches = Batches::default();
+    let wiring = Wiring { batches: batches.clone(), layout: Layout::default(), newest_first: true };
+    let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports };
+    let mut incoming = Incoming::new(endless, wiring);
+    for number in 1..4 {
+        // Every other time it gives way.
+        while poll!(pin!(incoming.ready())).is_pending() {}
+        incoming.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.number(), number)));
+        incoming.queue(|batch| batch.for_each(|_, _| panic!("twice")));
+        assert_eq!(batches.number(), number);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_order_of_arrival() {
     let (mut incoming, _) = endless();
     poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
     let mut seen = Vec::new();

@@ -1,0 +1,281 @@
+//! In which order a batch of datagrams is handed over: as they arrived, but that the last of a connection's small
+//! datagrams in a row goes before the others of that row.
+
+use std::collections::HashMap;
+
+/// Datagrams of its connection that one is handed over before, at most. s2n-quic takes a packet for a duplicate whose
+/// number is 129 below the largest that it has seen: with 64, half of the client's packets may be lost on the way, and none
+/// is refused.
+pub const MAX_AHEAD: usize = 64;
+/// Octets of a datagram that may go ahead: an ACK frame of 64 ranges, with header and tag. A larger one carries an upload,
+/// which must keep its order; nothing goes before it.
+pub const SMALL: usize = 256;
+/// Connections looked at in a batch; datagrams of further ones keep their place.
+pub const MAX_CONNECTIONS: usize = 1024;
+
+/// What is known of a datagram before it is decrypted.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<P> {
+    /// Alike for datagrams of one connection. Two connections that are alike by accident, or by somebody's design, have
+    /// their datagrams reordered as if they were one, which harms neither.
+    pub connection: u64,
+    /// The addresses. A datagram does not go before one of another path: s2n-quic sends to where the last one came from.
+    pub path: P,
+    /// Octets.
+    pub len: usize,
+}
+
+/// Orders batch after batch. Holds 16 octets for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
+/// connections.
+#[derive(Debug)]
+pub struct Order<P> {
+    places: Vec<Place>,
+    runs: Vec<Run<P>>,
+    /// By the connection, where its run is. Keyed, because whoever sends datagrams chooses what stands in them.
+    by_connection: HashMap<u64, usize>,
+    /// The connection of the last datagram, and where its run is: GRO has one's datagrams stand together.
+    last: Option<(u64, usize)>,
+}
+
+/// What is handed over at a datagram's place.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Itself.
+    Itself,
+    /// Another, then itself.
+    Behind(usize),
+    /// Nothing: it went ahead.
+    Gone,
+}
+
+/// A connection's small datagrams with none of its large ones between them.
+#[derive(Debug)]
+struct Run<P> {
+    first: usize,
+    last: usize,
+    /// 0 as long as there is none.
+    len: usize,
+    path: P,
+}
+
+impl<P> Default for Order<P> {
+    fn default() -> Self {
+        Self { places: Vec::new(), runs: Vec::new(), by_connection: HashMap::new(), last: None }
+    }
+}
+
+impl<P: Copy + PartialEq> Order<P> {
+    /// Orders a batch, in place of the last one. `None` stands for a datagram that names no connection of ours: it keeps its
+    /// place.
+    pub fn arrange(&mut self, batch: impl Iterator<Item = Option<Arrival<P>>>) {
+        self.places.clear();
+        self.runs.clear();
+        self.by_connection.clear();
+        self.last = None;
+        for (index, arrival) in batch.enumerate() {
+            self.places.push(Place::Itself);
+            if let Some(arrival) = arrival {
+                self.add(index, &arrival);
+            }
+        }
+        for run in &mut self.runs {
+            run.end(&mut self.places);
+        }
+    }
+
+    /// The batch's order, as indices into it.
+    pub fn sequence(&self) -> impl Iterator<Item = usize> {
+        self.places.iter().enumerate().flat_map(|(index, place)| {
+            let both = match *place {
+                Place::Itself => [Some(index), None],
+                Place::Behind(newest) => [Some(newest), Some(index)],
+                Place::Gone => [None, None],
+            };
+            both.into_iter().flatten()
+        })
+    }
+
+    fn add(&mut self, index: usize, arrival: &Arrival<P>) {
+        let Some(run) = self.run(arrival).and_then(|run| self.runs.get_mut(run)) else { return };
+        if arrival.len > SMALL {
+            run.end(&mut self.places);
+            return;
+        }
+        if run.path != arrival.path || run.len > MAX_AHEAD {
+            run.end(&mut self.places);
+        }
+        if run.len == 0 {
+            (run.first, run.path) = (index, arrival.path);
+        }
+        run.last = index;
+        run.len += 1;
+    }
+
+    /// Where the run of an arrival's connection is.
+    fn run(&mut self, arrival: &Arrival<P>) -> Option<usize> {
+        let Arrival { connection, path, .. } = *arrival;
+        if let Some((last, run)) = self.last
+            && last == connection
+        {
+            return Some(run);
+        }
+        let known = self.by_connection.get(&connection).copied();
+        let run = known.or_else(|| {
+            let run = self.runs.len();
+            (run < MAX_CONNECTIONS).then(|| {
+                self.runs.push(Run { first: 0, last: 0, len: 0, path });
+                self.by_connection.insert(connection, run);
+                run
+            })
+        })?;
+        self.last = Some((connection, run));
+        Some(run)
+    }
+}
+
+impl<P> Run<P> {
+    fn end(&mut self, places: &mut [Place]) {
+        if std::mem::take(&mut self.len) > 1 {
+            for (index, place) in [(self.first, Place::Behind(self.last)), (self.last, Place::Gone)] {
+                if let Some(at) = places.get_mut(index) {
+                    *at = place;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    fn small(connection: u64) -> Option<Arrival<u8>> {
+        Some(Arrival { connection, path: 0, len: 50 })
+    }
+
+    fn large(connection: u64) -> Option<Arrival<u8>> {
+        Some(Arrival { connection, path: 0, len: SMALL + 1 })
+    }
+
+    fn from(path: u8) -> Option<Arrival<u8>> {
+        Some(Arrival { connection: 1, path, len: SMALL })
+    }
+
+    fn arrange(order: &mut Order<u8>, batch: &[Option<Arrival<u8>>]) -> Vec<usize> {
+        order.arrange(batch.iter().copied());
+        order.sequence().collect()
+    }
+
+    #[test]
+    fn the_newest_small_datagram_of_each_connection_goes_first() {
+        let mut order = Order::default();
+        let table: &[(&str, &[Option<Arrival<u8>>], &[usize])] = &[
+            ("none", &[], &[]),
+            ("one", &[small(1)], &[0]),
+            ("three of one", &[small(1), small(1), small(1)], &[2, 0, 1]),
+            ("of two", &[small(1), small(2), small(1), small(2), small(1)], &[4, 0, 3, 1, 2]),
+            ("of nobody", &[None, None, None], &[0, 1, 2]),
+            ("between them one of nobody", &[small(1), None, small(1)], &[2, 0, 1]),
+            ("an upload", &[large(1), large(1), small(1)], &[0, 1, 2]),
+            ("beside an upload", &[large(1), small(1), small(1), large(1), small(1), small(1)], &[0, 2, 1, 3, 5, 4]),
+            ("beside another's upload", &[small(1), large(2), small(1)], &[2, 0, 1]),
+            ("moving", &[from(1), from(1), from(2), from(2)], &[1, 0, 3, 2]),
+            ("moving to and fro", &[from(1), from(2), from(1), from(2)], &[0, 1, 2, 3]),
+        ];
+        for (what, batch, expected) in table {
+            assert_eq!(arrange(&mut order, batch), *expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn none_goes_ahead_of_more_than_64() {
+        let batch = vec![small(1); 200];
+        let mut expected = Vec::new();
+        for (first, last) in [(0, 64), (65, 129), (130, 194), (195, 199)] {
+            expected.push(last);
+            expected.extend(first..last);
+        }
+        assert_eq!(arrange(&mut Order::default(), &batch), expected);
+    }
+
+    #[test]
+    fn what_is_held_of_a_batch_of_strangers_is_bounded() {
+        let mut order = Order::default();
+        let many = 2 * MAX_CONNECTIONS as u64;
+        let batch: Vec<_> = (0..many).chain(0..many).map(small).collect();
+        let sequence = arrange(&mut order, &batch);
+        assert_eq!((order.runs.len(), order.by_connection.len()), (MAX_CONNECTIONS, MAX_CONNECTIONS));
+        assert_eq!(sequence[..2], [2 * MAX_CONNECTIONS, 0], "those known go ahead");
+        assert_eq!(sequence.last(), Some(&(batch.len() - 1)), "those unknown keep their place");
+        assert_eq!(sequence.len(), batch.len());
+        // Again: nothing grows.
+        let before = (order.places.capacity(), order.runs.capacity(), order.by_connection.capacity());
+        arrange(&mut order, &batch);
+        assert_eq!((order.places.capacity(), order.runs.capacity(), order.by_connection.capacity()), before);
+    }
+
+    /// By the rule's words, whatever that costs.
+    fn oracle(batch: &[Option<Arrival<u8>>]) -> Vec<usize> {
+        let mut taken = vec![false; batch.len()];
+        let mut ahead = vec![None; batch.len()];
+        for first in 0..batch.len() {
+            let Some(begin) = batch[first].filter(|arrival| !taken[first] && arrival.len <= SMALL) else { continue };
+            let mut run = vec![first];
+            for (index, arrival) in batch.iter().enumerate().skip(first + 1) {
+                let Some(arrival) = arrival.filter(|arrival| arrival.connection == begin.connection) else { continue };
+                if arrival.len > SMALL || arrival.path != begin.path || run.len() == MAX_AHEAD + 1 {
+                    break;
+                }
+                run.push(index);
+            }
+            run.iter().for_each(|&index| taken[index] = true);
+            ahead[first] = run.last().copied().filter(|&newest| newest != first);
+        }
+        let mut sequence = Vec::new();
+        for index in 0..batch.len() {
+            sequence.extend(ahead[index]);
+            if !ahead.contains(&Some(index)) {
+                sequence.push(index);
+            }
+        }
+        sequence
+    }
+
+    fn batch() -> impl Strategy<Value = Vec<Option<Arrival<u8>>>> {
+        let len = prop_oneof![12 => Just(60), 1 => Just(SMALL), 1 => Just(SMALL + 1), 1 => Just(1400)];
+        let path = prop_oneof![20 => Just(0u8), 1 => Just(1u8)];
+        let arrival = (0u64..3, path, len).prop_map(|(connection, path, len)| Arrival { connection, path, len });
+        vec(prop_oneof![20 => arrival.prop_map(Some), 1 => Just(None)], 0..400)
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_is_ordered_by_the_rule(batches in vec(batch(), 1..4)) {
+            let mut order = Order::default();
+            for batch in batches {
+                prop_assert_eq!(arrange(&mut order, &batch), oracle(&batch));
+            }
+        }
+
+        #[test]
+        fn each_datagram_is_handed_over_once_and_late_behind_no_more_than_is_allowed(batch in batch()) {
+            let sequence = arrange(&mut Order::default(), &batch);
+            let mut sorted = sequence.clone();
+            sorted.sort_unstable();
+            prop_assert!(sorted.into_iter().eq(0..batch.len()));
+            for (at, &index) in sequence.iter().enumerate() {
+                let Some(arrival) = batch[index] else { continue };
+                let overtaken: Vec<Arrival<u8>> = sequence[at + 1..]
+                    .iter()
+                    .filter(|&&later| later < index)
+                    .filter_map(|&later| batch[later])
+                    .filter(|other| other.connection == arrival.connection)
+                    .collect();
+                prop_assert!(overtaken.len() <= MAX_AHEAD);
+                prop_assert!(overtaken.iter().all(|other| other.len <= SMALL && other.path == arrival.path));
+                prop_assert!(overtaken.is_empty() || arrival.len <= SMALL);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What litequic wants to know of a decrypted 1-RTT packet, found in one walk over its frames: how much of it keeps
+//! litequic busy, what it says of streams, and where its acknowledgement is. Pure.
+
+use super::frame::{AckRanges, Frames, kind};
+use std::ops::Range;
+
+/// One packet's. To be used again for the next, so that the words' memory is.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// Frames that move no data. One acknowledgement is what a packet needs: further ones count as well.
+    pub(super) control: u32,
+    /// ACK frames.
+    pub(super) acks: u32,
+    /// What the frames say of streams, in their order.
+    pub(super) words: Vec<Word>,
+    /// The last ACK frame's place, and its body's.
+    ack: Range<usize>,
+    ack_body: Range<usize>,
+    /// Every frame was understood.
+    whole: bool,
+}
+
+/// What a client says of one of its streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// So many bytes may be sent on it in all.
+    MaxStreamData {
+        /// Its ID.
+        stream: u64,
+        /// Bytes.
+        limit: u64,
+    },
+    /// No more is to be sent on the stream of this ID.
+    StopSending(u64),
+}
+
+impl Contents {
+    /// Forgets what it knew, and walks `payload`.
+    pub(super) fn read(&mut self, payload: &[u8]) {
+        (self.control, self.acks) = (0, 0);
+        self.words.clear();
+        let mut frames = Frames::new(payload);
+        for frame in frames.by_ref() {
+            if matches!(frame.kind, kind::ACK | kind::ACK_ECN) {
+                self.control += u32::from(self.acks > 0);
+                self.acks += 1;
+                self.ack_body = frame.range.end - frame.body.len()..frame.range.end;
+                self.ack = frame.range;
+                continue;
+            }
+            self.control += u32::from(frame.is_control());
+            if let Some((stream, limit)) = frame.max_stream_data() {
+                self.words.push(Word::MaxStreamData { stream, limit });
+            } else if let Some(stream) = frame.stop_sending() {
+                self.words.push(Word::StopSending(stream));
+            }
+        }
+        self.whole = frames.is_done();
+    }
+
+    /// Where in `payload`, which was read, its ACK frame stands, and what that acknowledges. `None` if there is none, more
+    /// than one, or a frame that was not understood: then the packet is s2n-quic's to judge.
+    pub(super) fn sole_ack<'a>(&self, payload: &'a [u8]) -> Option<(Range<usize>, AckRanges<'a>)> {
+        if self.acks != 1 || !self.whole {
+            return None;
+        }
+        Some((self.ack.clone(), AckRanges::new(payload.get(self.ack_body.clone())?)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::frame::Numbers;
+
+    const ACK: [u8; 5] = [0x02, 9, 0, 0, 2];
+
+    fn read(payload: &[u8]) -> Contents {
+        let mut contents = Contents::default();
+        // What was known before is forgotten.
+        contents.read(&[&ACK[..], &ACK, &[0x05, 4, 1, 0xff]].concat());
+        contents.read(payload);
+        contents
+    }
+
+    #[test]
+    fn a_packet_needs_one_acknowledgement() {
+        let data = [&[0x0a, 0, 20], &[7; 20][..]].concat();
+        for (what, payload, control, acks) in [
+            ("a download's", ACK.to_vec(), 0, 1),
+            ("an upload's", [&ACK[..], &data].concat(), 0, 1),
+            ("acknowledged thrice", ACK.repeat(3), 2, 3),
+            ("a window raised", [&ACK[..], &[0x11, 0, 9], &data].concat(), 1, 1),
+            ("PING and PADDING", vec![1, 0, 0, 1, 0], 2, 0),
+            ("full of PING", vec![1; 1200], 1200, 0),
+            ("nothing", vec![], 0, 0),
+        ] {
+            let contents = read(&payload);
+            assert_eq!((contents.control, contents.acks), (control, acks), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_streams_is_found_in_its_order() {
+        let payload = [&[0x11, 4, 9][..], &ACK, &[0x05, 8, 1, 0x11, 4, 7]].concat();
+        let raised = |limit| Word::MaxStreamData { stream: 4, limit };
+        assert_eq!(read(&payload).words, [raised(9), Word::StopSending(8), raised(7)]);
+    }
+
+    #[test]
+    fn the_acknowledgement_is_found_where_it_stands_unless_there_is_more_than_one_or_something_unknown() {
+        let found = |payload: &[u8]| {
+            let contents = read(payload);
+            contents.sole_ack(payload).map(|(range, ranges)| (range, ranges.collect::<Vec<_>>()))
+        };
+        let expected = |range| Some((range, vec![Ok(Numbers { low: 7, high: 9 })]));
+        assert_eq!(found(&ACK), expected(0..5));
+        assert_eq!(found(&[&[0, 1][..], &ACK, &[0, 0]].concat()), expected(2..7));
+        assert_eq!(found(&[0x03, 9, 0, 0, 2, 1, 2, 3, 0x05, 4, 1]), expected(0..8));
+        for payload in [ACK.repeat(2), [&ACK[..], &[0x20]].concat(), [&ACK[..], &[0x04, 1]].concat(), vec![1], vec![]] {
+            assert_eq!(found(&payload), None, "{payload:?}");
+        }
+    }
+}

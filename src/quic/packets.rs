@@ -1,0 +1,95 @@
+//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `windows` what is in it, and
+//! writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods.
+
+use super::{
+    batches::Batches,
+    contents::Contents,
+    windows::{Verdict, Windows},
+};
+use crate::telemetry::WorkerMetrics;
+use s2n_codec::encoder::scatter;
+use s2n_quic_core::{
+    event::api::Subject,
+    inet::SocketAddress,
+    packet::{
+        interceptor::{DecoderBufferMut, Interceptor, Packet},
+        number::PacketNumberSpace,
+    },
+    path::{LocalAddress, RemoteAddress, Tuple},
+};
+use std::{sync::Arc, time::Instant};
+
+/// One endpoint's.
+#[derive(Debug)]
+pub(super) struct Packets {
+    windows: Windows,
+    batches: Batches,
+    /// Whether ACK frames without news are merged into the one that brought it.
+    merges: bool,
+    metrics: Arc<WorkerMetrics>,
+    /// Of the datagram at hand.
+    path: Tuple,
+    /// Of the packet at hand.
+    contents: Contents,
+}
+
+impl Packets {
+    /// Of connections that `windows` knows, received in `batches`.
+    pub(super) fn new(windows: Windows, batches: Batches, merges: bool, metrics: Arc<WorkerMetrics>) -> Self {
+        let path =
+            Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
+        Self { windows, batches, merges, metrics, path, contents: Contents::default() }
+    }
+
+    /// Reads a packet of `connection`, by s2n-quic's ID, and blanks what s2n-quic need not read.
+    fn receive(&mut self, connection: u64, payload: &mut [u8]) {
+        self.metrics.packets_received.increment();
+        self.contents.read(payload);
+        let batch = self.batches.number();
+        // I/O that has no batches has no newest in one.
+        let merges = self.merges && batch > 0;
+        let (place, ranges) = self.contents.sole_ack(payload).filter(|_| merges).unzip();
+        match self.windows.judge(connection, &self.contents, ranges, batch, &self.path, Instant::now) {
+            Verdict::Pass => {}
+            Verdict::Merge => {
+                if let Some(ack) = place.and_then(|place| payload.get_mut(place)) {
+                    ack.fill(0);
+                    self.metrics.ack_frames_merged.increment();
+                }
+            }
+            // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
+            Verdict::Flood => payload.fill(0),
+        }
+    }
+}
+
+impl Interceptor for Packets {
+    fn intercept_rx_remote_address(&mut self, _: &Subject, address: &mut RemoteAddress) {
+        self.path.remote_address = *address;
+    }
+
+    fn intercept_rx_local_address(&mut self, _: &Subject, address: &mut LocalAddress) {
+        self.path.local_address = *address;
+    }
+
+    fn intercept_rx_payload<'a>(
+        &mut self,
+        subject: &Subject,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        let Subject::Connection { id, .. } = subject else { return payload };
+        if packet.number.space() != PacketNumberSpace::ApplicationData {
+            return payload;
+        }
+        let payload = payload.into_less_safe_slice();
+        self.receive(*id, payload);
+        DecoderBufferMut::new(payload)
+    }
+
+    fn intercept_tx_payload(&mut self, _: &Subject, packet: &Packet, _: &mut scatter::Buffer<'_>) {
+        if packet.number.space() == PacketNumberSpace::ApplicationData {
+            self.metrics.packets_sent.increment();
+        }
+    }
+}

@@ -223,7 +223,7 @@ pub(super) fn ack_frequency() -> Kind<AckFrequency> {
     let packets = number::<u16>(AckFrequency::LEAST.into()..=AckFrequency::MOST.into());
     Kind {
         expected: format!("\"adaptive\", \"off\" or {}", packets.expected),
-        schema: json!({ "anyOf": [{ "enum": ["adaptive", "off"] }, packets.schema] }),
+        schema: json!({ "anyOf": [{ "type": "string", "enum": ["adaptive", "off"] }, packets.schema] }),
         read: Box::new(move |given| match given {
             Given::Text(text) => match &*text {
                 "adaptive" => Ok(AckFrequency::Adaptive),

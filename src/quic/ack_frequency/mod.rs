@@ -130,13 +130,15 @@ impl AckFrequencies {
         self.0.marked.store(true, Relaxed);
     }
 
-    /// Whose placeholder stands in the packet that was built.
-    fn take_mark(&self) -> Option<Arc<Peer>> {
-        if !self.0.marked.load(Relaxed) {
-            return None;
+    /// A packet was built: if a placeholder stands in its payload, the frame takes its place.
+    fn transmit(&self, packet: u64, payload: &mut [u8]) {
+        if self.0.marked.load(Relaxed) {
+            self.0.marked.store(false, Relaxed);
+            let peer = self.lock().marked.take();
+            if let Some(peer) = peer {
+                peer.fill(packet, payload);
+            }
         }
-        self.0.marked.store(false, Relaxed);
-        self.lock().marked.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, Peers> {
@@ -147,5 +149,122 @@ impl AckFrequencies {
 impl fmt::Debug for AckFrequencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AckFrequencies").field(&self.0.switch).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::frame::Frames;
+    use proptest::{collection::vec, prelude::*, sample::select};
+    use s2n_codec::EncoderValue;
+    use s2n_quic::provider::datagram::{ConnectionInfo, Endpoint, Packet, Sender, WriteError};
+    use s2n_quic_core::frame::Datagram;
+    use std::{task::Waker, time::Duration};
+
+    /// A packet as s2n-quic builds it, with room for so many octets.
+    struct Built {
+        payload: Vec<u8>,
+        capacity: usize,
+    }
+
+    impl Packet for Built {
+        fn remaining_capacity(&self) -> usize {
+            (self.capacity - self.payload.len()).saturating_sub(3)
+        }
+
+        fn write_datagram(&mut self, data: &[u8]) -> Result<(), WriteError> {
+            let rest = self.capacity - self.payload.len();
+            let frame = Datagram { is_last_frame: rest == 1 + data.len(), data };
+            if frame.encoding_size() > rest {
+                return Err(WriteError::ExceedsPacketCapacity);
+            }
+            self.payload.extend(frame.encode_to_vec());
+            Ok(())
+        }
+
+        fn write_datagram_vectored(&mut self, _: &[&[u8]]) -> Result<(), WriteError> {
+            Err(WriteError::ExceedsPacketCapacity)
+        }
+
+        fn has_pending_streams(&self) -> bool {
+            true
+        }
+
+        fn datagrams_prioritized(&self) -> bool {
+            false
+        }
+    }
+
+    fn frequencies(switch: AckFrequency) -> AckFrequencies {
+        AckFrequencies::new(switch, Batches::default(), Arc::default())
+    }
+
+    /// A connection's sender, after a handshake in which its client said `offer`.
+    fn sender(frequencies: &AckFrequencies, offer: Option<Offer>) -> impl Sender {
+        frequencies.offered(offer);
+        if let Some(peer) = frequencies.welcome(1) {
+            peer.begin();
+        }
+        let info = ConnectionInfo::new(0, Waker::noop().clone());
+        let (sender, _) = frequencies.datagrams().create_connection(&info);
+        frequencies.offered(None);
+        sender
+    }
+
+    fn offer() -> Option<Offer> {
+        Some(Offer { min_ack_delay: Duration::from_millis(1), max_ack_delay: Duration::from_millis(25) })
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_leaves_with_a_datagram_frame_and_the_question_is_asked_once(
+            before in vec(select(vec![vec![0x02, 9, 0, 0, 2], vec![0x1e], vec![0x11, 4, 9]]), 0..6),
+            behind in select(vec![vec![], vec![0x0a, 0, 2, 0x31, 0], vec![0x08, 0, 0x31, 0], vec![0, 0]]),
+            rooms in vec(0..40usize, 1..20),
+        ) {
+            let frequencies = frequencies(AckFrequency::Fixed(10));
+            let mut sender = sender(&frequencies, offer());
+            let mut asked = 0;
+            for (number, room) in rooms.iter().enumerate() {
+                let payload = before.concat();
+                let mut packet = Built { capacity: payload.len() + room, payload };
+                let wanted = sender.has_transmission_interest();
+                sender.on_transmit(&mut packet);
+                packet.payload.extend(&behind);
+                frequencies.transmit(number as u64, &mut packet.payload);
+                let kinds: Vec<u64> = Frames::new(&packet.payload).map(|frame| frame.kind).collect();
+                prop_assert!(!kinds.iter().any(|kind| matches!(kind, 0x30 | 0x31)), "{:x?}", packet.payload);
+                let asks = kinds.iter().filter(|&&kind| kind == 0xaf).count();
+                prop_assert!(asks == 0 || wanted);
+                asked += asks;
+            }
+            prop_assert_eq!(asked, usize::from(rooms.iter().any(|&room| room >= placeholder::LEN + 8 + 3)));
+            prop_assert_eq!(frequencies.0.metrics.ack_frequency_misplaced.get(), 0);
+        }
+    }
+
+    #[test]
+    fn only_who_has_offered_is_ever_asked_and_nobody_if_it_is_switched_off() {
+        for (switch, offer) in
+            [(AckFrequency::Fixed(10), None), (AckFrequency::Off, offer()), (AckFrequency::Adaptive, offer())]
+        {
+            let frequencies = frequencies(switch);
+            // Its offer is not the next one's.
+            drop(sender(&frequencies, offer));
+            let mut sender = sender(&frequencies, None);
+            let mut packet = Built { payload: Vec::new(), capacity: 1200 };
+            sender.on_transmit(&mut packet);
+            assert!(packet.payload.is_empty() && !sender.has_transmission_interest(), "{switch}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_is_forgotten() {
+        let frequencies = frequencies(AckFrequency::Adaptive);
+        drop(sender(&frequencies, offer()));
+        assert!(frequencies.peer(1).is_some());
+        frequencies.forget(1);
+        assert!(frequencies.peer(1).is_none());
     }
 }

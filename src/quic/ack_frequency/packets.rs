@@ -73,10 +73,9 @@ impl Interceptor for Packets {
 
     /// [`super::datagrams`] has written into this very packet, a moment ago.
     fn intercept_tx_payload(&mut self, _: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
-        let Some(peer) = self.frequencies.take_mark() else { return };
         // What a placeholder stands in; the end of a stream's data may be elsewhere yet.
         let (payload, _) = payload.inner_mut();
-        peer.fill(packet.number.as_u64(), payload.as_mut_slice());
+        self.frequencies.transmit(packet.number.as_u64(), payload.as_mut_slice());
     }
 }
 

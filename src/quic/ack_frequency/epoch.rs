@@ -33,14 +33,18 @@ impl Epochs {
     pub(super) fn over(&mut self, now: Duration, rtt: Duration, totals: Totals) -> Option<Epoch> {
         let (began, before) = *self.began.get_or_insert((now, totals));
         let batches = totals.batches.saturating_sub(before.batches);
-        if now.saturating_sub(began) < rtt.max(LEAST_TIME) || batches < LEAST_BATCHES {
+        let time = now.saturating_sub(began);
+        if time < rtt.max(LEAST_TIME) || batches < LEAST_BATCHES {
             return None;
         }
         self.began = Some((now, totals));
+        let packets = totals.largest.saturating_sub(before.largest);
+        let flight = u128::from(packets) * rtt.as_micros() / time.as_micros().max(1);
         Some(Epoch {
             acks: totals.acks.saturating_sub(before.acks),
             batches,
-            packets: totals.largest.saturating_sub(before.largest),
+            packets,
+            flight: u32::try_from(flight).unwrap_or(u32::MAX),
         })
     }
 
@@ -67,9 +71,9 @@ mod tests {
         let table = [
             ("the beginning", 0, totals(7, 1), None),
             ("batches, but no time", 9, totals(20, 6), None),
-            ("over", 10, totals(27, 7), Some(Epoch { acks: 20, batches: 6, packets: 40 })),
+            ("over", 10, totals(27, 7), Some(Epoch { acks: 20, batches: 6, packets: 40, flight: 40 })),
             ("time, but few batches", 25, totals(30, 10), None),
-            ("over as well", 26, totals(31, 11), Some(Epoch { acks: 4, batches: 4, packets: 8 })),
+            ("over as well", 26, totals(31, 11), Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 5 })),
         ];
         for (what, at, totals, expected) in table {
             assert_eq!(epochs.over(ms(at), RTT, totals), expected, "{what}");
@@ -78,7 +82,7 @@ mod tests {
         assert_eq!(epochs.over(ms(90), RTT, totals(90, 50)), None);
         assert_eq!(
             epochs.over(ms(100), RTT, totals(94, 54)),
-            Some(Epoch { acks: 4, batches: 4, packets: 8 }),
+            Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 8 }),
             "what was before the restart is left out"
         );
     }

@@ -232,16 +232,16 @@ mod tests {
         let peer = peer(AckFrequency::Adaptive);
         peer.begin();
         assert!(!peer.is_wanted());
-        peer.measured(Duration::from_millis(10), 1000 * FULL_PACKET);
+        peer.measured(Duration::from_millis(100), 1000 * FULL_PACKET);
         let busy = |n: u64| peer.count(Duration::from_millis(5 * n), n, 6, 12 * n);
-        (1..=5).for_each(busy);
+        (1..=21).for_each(busy);
         assert_eq!(sent(&peer, 100), 11);
-        (6..50).for_each(busy);
+        (22..50).for_each(busy);
         assert!(!peer.is_wanted(), "the client may not have it yet");
         peer.acknowledged();
-        (50..54).for_each(busy);
-        assert!(!peer.is_wanted(), "an epoch is four batches");
-        busy(54);
+        (50..70).for_each(busy);
+        assert!(!peer.is_wanted(), "an epoch is a round trip");
+        busy(70);
         assert_eq!((peer.is_wanted(), sent(&peer, 200)), (true, 31));
         assert_eq!(in_force(&peer), [0, 0, 0, 0, 1]);
     }

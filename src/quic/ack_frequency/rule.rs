@@ -13,8 +13,8 @@ pub(super) const LEAST: u32 = 2;
 /// Packets an ACK at most: 32 were measured to cost as little as 128 or 512, and what a client reports late litequic
 /// repairs late.
 pub(super) const MOST: u32 = 32;
-/// ACK frames a congestion window at least: a window that is acknowledged as a whole is sent in gusts, with pauses of a
-/// round trip between them.
+/// ACK frames a window at least: a window that is acknowledged as a whole is sent in gusts, with pauses of a round trip,
+/// or of the client's longest delay, between them.
 const ACKS_A_WINDOW: u32 = 4;
 /// Some clients acknowledge less often than every other packet by themselves: Chromium every tenth. So much of that is
 /// left to them once there is no need any more; what is beyond may be their own load.
@@ -36,6 +36,8 @@ pub(super) struct Epoch {
     pub(super) batches: u64,
     /// Packets that they acknowledged.
     pub(super) packets: u64,
+    /// Of these, on average, in a round trip: what was under way at once.
+    pub(super) flight: u32,
 }
 
 /// One connection's.
@@ -67,9 +69,10 @@ impl Rule {
     pub(super) fn judge(&mut self, epoch: &Epoch, window: u32) -> Option<u32> {
         let before = self.threshold;
         let least = self.rest.unwrap_or(LEAST);
-        let most = (window / ACKS_A_WINDOW).clamp(least, MOST);
+        // What keeps packets back may be another bound than congestion: a stream's buffer, the client's window, the origin.
+        let most = (window.min(epoch.flight) / ACKS_A_WINDOW).clamp(least, MOST);
         if self.threshold > 2 * most {
-            // At once: the window shrank, and not just by what a loss takes from it.
+            // At once: the window shrank, and by more than a loss takes from it.
             self.threshold = most;
             (self.calm, self.on_trial) = (0, false);
         } else if epoch.acks >= 2 * epoch.batches.max(1) {
@@ -84,16 +87,17 @@ impl Rule {
         self.calm = 0;
         // There is one ACK frame at least.
         let seen = u32::try_from(epoch.packets / epoch.acks.max(1)).unwrap_or(MOST);
-        let rest = *self.rest.get_or_insert(seen.clamp(LEAST, MOST_AT_REST));
-        self.threshold = self.threshold.max(rest);
-        if self.threshold >= most {
+        // A client that cannot keep up acknowledges less often than it means to: below that there is nothing to gain.
+        let base = self.threshold.max(seen);
+        if base >= most {
             return;
         }
+        self.rest.get_or_insert(seen.clamp(LEAST, MOST_AT_REST));
         if std::mem::take(&mut self.on_trial) {
             self.patience = (2 * self.patience).min(MOST_PATIENCE);
         }
         self.too_low = self.threshold;
-        let wanted = u64::from(self.threshold).saturating_mul(epoch.acks) / epoch.batches.max(1);
+        let wanted = u64::from(base).saturating_mul(epoch.acks) / epoch.batches.max(1);
         let wanted = u32::try_from(wanted).unwrap_or(MOST).min(most);
         // Less than a quarter is not worth a frame: a window that grows would have one sent each round trip.
         if wanted >= self.threshold + (self.threshold / 4).max(1) {
@@ -128,7 +132,7 @@ mod tests {
 
     /// An epoch of four batches with `acks` frames in all, from a client that acknowledges every other packet.
     fn epoch(acks: u64) -> Epoch {
-        Epoch { acks, batches: 4, packets: 2 * acks }
+        Epoch { acks, batches: 4, packets: 2 * acks, flight: u32::MAX }
     }
 
     #[test]
@@ -149,7 +153,10 @@ mod tests {
 
     #[test]
     fn nothing_and_nonsense_change_nothing() {
-        for epoch in [Epoch { acks: 0, batches: 0, packets: 0 }, Epoch { acks: 1, batches: 0, packets: u64::MAX }] {
+        for epoch in [
+            Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
+            Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
+        ] {
             assert_eq!(Rule::default().judge(&epoch, 0), None);
         }
     }
@@ -166,10 +173,18 @@ mod tests {
     fn a_client_that_acknowledges_rarely_by_itself_is_never_asked_for_more() {
         let mut rule = Rule::default();
         // Chromium's every tenth packet.
-        let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks };
+        let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
         assert_eq!(rule.judge(&tenth(8), WINDOW), Some(20));
         let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&tenth(4), WINDOW)).collect();
         assert_eq!(said, [10]);
+    }
+
+    #[test]
+    fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
+        let fortieth = Epoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
+        assert_eq!(Rule::default().judge(&fortieth, WINDOW), None);
+        let fifth = Epoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
+        assert_eq!(Rule::default().judge(&fifth, WINDOW), Some(15));
     }
 
     #[test]
@@ -179,6 +194,7 @@ mod tests {
         assert_eq!(rule.judge(&epoch(4 * 2), 90), None);
         assert_eq!(rule.judge(&epoch(4 * 2), 128), None);
         assert_eq!(rule.judge(&epoch(4 * 2), 20), Some(5));
+        assert_eq!(rule.judge(&Epoch { flight: 8, ..epoch(4 * 2) }, WINDOW), Some(2), "little is sent");
     }
 
     #[test]
@@ -255,12 +271,16 @@ mod tests {
         fn run(&mut self, rule: &mut Rule, epochs: usize) -> Vec<u32> {
             let mut thresholds = Vec::new();
             while thresholds.len() < epochs {
-                let mut epoch = Epoch { acks: 0, batches: 0, packets: 0 };
+                let mut epoch = Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX };
                 // A round trip is a window's worth.
                 while epoch.batches < 4 || epoch.packets < u64::from(self.window) {
                     let (acks, packets) = self.turn();
-                    epoch =
-                        Epoch { acks: epoch.acks + acks, batches: epoch.batches + 1, packets: epoch.packets + packets };
+                    epoch = Epoch {
+                        acks: epoch.acks + acks,
+                        batches: epoch.batches + 1,
+                        packets: epoch.packets + packets,
+                        flight: u32::MAX,
+                    };
                 }
                 if let Some(threshold) = rule.judge(&epoch, self.window) {
                     assert_ne!(threshold, self.threshold, "asked for what is in force");
@@ -321,7 +341,7 @@ mod tests {
         ) {
             let mut rule = Rule::default();
             for (acks, batches, packets, window) in epochs {
-                if let Some(threshold) = rule.judge(&Epoch { acks, batches, packets }, window) {
+                if let Some(threshold) = rule.judge(&Epoch { acks, batches, packets, flight: u32::MAX }, window) {
                     prop_assert!((LEAST..=MOST).contains(&threshold));
                     prop_assert!(threshold <= (window / ACKS_A_WINDOW).max(MOST_AT_REST) || acks < 2 * batches);
                 }

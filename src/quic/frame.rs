@@ -380,10 +380,11 @@ mod tests {
 
     #[test]
     fn the_ranges_of_an_ack_are_read_down_to_zero_and_no_further() {
-        let ranges = |body: &[u8]| AckRanges::new(body).map(|ranges| ranges.collect::<Vec<_>>());
+        let ranges = |body: &[u8]| AckRanges::new(body).map(Iterator::collect::<Vec<_>>);
         let range = |low, high| Ok(Numbers { low, high });
         let most = (1 << 62) - 1;
-        let table: &[(&str, &[u8], Option<Vec<Result<Numbers, BelowZero>>>)] = &[
+        type Ranges = Vec<Result<Numbers, BelowZero>>;
+        let table: &[(&str, &[u8], Option<Ranges>)] = &[
             ("one number", &[9, 0, 0, 0], Some(vec![range(9, 9)])),
             ("down to zero", &[9, 0, 0, 9], Some(vec![range(0, 9)])),
             ("below zero", &[9, 0, 0, 10], Some(vec![Err(BelowZero)])),

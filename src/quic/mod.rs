@@ -9,6 +9,7 @@ mod address_token;
 mod amplification;
 mod answers;
 mod batches;
+mod by_id;
 #[cfg(not(fuzzing))] // as `app` in lib.rs
 mod client;
 mod client_address;

@@ -17,6 +17,7 @@
 use super::{
     ack_merge::Told,
     batches::Tally,
+    by_id::ById,
     conduct::{Conduct, Excess},
     contents::{Contents, Word},
     frame::AckRanges,
@@ -48,8 +49,7 @@ pub struct Windows(Arc<Mutex<Connections>>);
 
 #[derive(Debug)]
 struct Connections {
-    /// By s2n-quic's internal ID, which is unique within its endpoint.
-    by_id: HashMap<u64, Connection>,
+    by_id: ById<Connection>,
     max_streams: usize,
     max_control_frames: u32,
     metrics: Arc<WorkerMetrics>,
@@ -93,7 +93,7 @@ impl Windows {
     /// For connections that are held to `limits`.
     pub(super) fn new(limits: &Limits, metrics: Arc<WorkerMetrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
-        let (by_id, max_streams) = (HashMap::new(), max_streams as usize);
+        let (by_id, max_streams) = (ById::default(), max_streams as usize);
         Self(Arc::new(Mutex::new(Connections { by_id, max_streams, max_control_frames, metrics })))
     }
 

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod ack_frequency;
+mod acknowledgements;
 mod aioquic;
 mod browser;
 mod cli;

@@ -24,14 +24,13 @@ mod tls;
 
 pub use parameters::Offer;
 
-use super::batches::Batches;
+use super::{batches::Batches, by_id::ById};
 use crate::{config::AckFrequency, telemetry::WorkerMetrics};
 use datagrams::Datagrams;
 use life::Life;
 use packets::Packets;
 use peer::Peer;
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -57,8 +56,8 @@ struct Shared {
 /// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
 #[derive(Default)]
 struct Peers {
-    /// Connections whose client has offered, by s2n-quic's internal ID.
-    by_id: HashMap<u64, Arc<Peer>>,
+    /// Connections whose client has offered.
+    by_id: ById<Arc<Peer>>,
     /// What the client offered whose 1-RTT keys are being handed over,
     offer: Option<Offer>,
     /// and its connection, between the event and its datagram sender's making.

@@ -1,5 +1,6 @@
-//! In which order a batch of datagrams is handed over: as they arrived, but that the last of a connection's small
-//! datagrams in a row goes before the others of that row.
+//! In which order a batch of datagrams is handed over: as they arrived, but that the last two of a connection's small
+//! datagrams in a row go before the others of that row, the newest first. Two, because which of them holds an
+//! acknowledgement is not known yet, and some clients send what else they have to say (MAX_STREAM_DATA) by itself.
 
 use std::collections::HashMap;
 
@@ -25,7 +26,7 @@ pub struct Arrival<P> {
     pub len: usize,
 }
 
-/// Orders batch after batch. Holds 16 octets for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
+/// Orders batch after batch. Holds 32 octets for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
 /// connections.
 #[derive(Debug)]
 pub struct Order<P> {
@@ -42,8 +43,8 @@ pub struct Order<P> {
 enum Place {
     /// Itself.
     Itself,
-    /// Another, then itself.
-    Behind(usize),
+    /// One or two others, then itself.
+    Behind(usize, Option<usize>),
     /// Nothing: it went ahead.
     Gone,
 }
@@ -53,6 +54,7 @@ enum Place {
 struct Run<P> {
     first: usize,
     last: usize,
+    before_last: usize,
     /// 0 as long as there is none.
     len: usize,
     path: P,
@@ -86,12 +88,12 @@ impl<P: Copy + PartialEq> Order<P> {
     /// The batch's order, as indices into it.
     pub fn sequence(&self) -> impl Iterator<Item = usize> {
         self.places.iter().enumerate().flat_map(|(index, place)| {
-            let both = match *place {
-                Place::Itself => [Some(index), None],
-                Place::Behind(newest) => [Some(newest), Some(index)],
-                Place::Gone => [None, None],
+            let all = match *place {
+                Place::Itself => [Some(index), None, None],
+                Place::Behind(newest, next) => [Some(newest), next, Some(index)],
+                Place::Gone => [None, None, None],
             };
-            both.into_iter().flatten()
+            all.into_iter().flatten()
         })
     }
 
@@ -107,7 +109,7 @@ impl<P: Copy + PartialEq> Order<P> {
         if run.len == 0 {
             (run.first, run.path) = (index, arrival.path);
         }
-        run.last = index;
+        run.before_last = std::mem::replace(&mut run.last, index);
         run.len += 1;
     }
 
@@ -123,7 +125,7 @@ impl<P: Copy + PartialEq> Order<P> {
         let run = known.or_else(|| {
             let run = self.runs.len();
             (run < MAX_CONNECTIONS).then(|| {
-                self.runs.push(Run { first: 0, last: 0, len: 0, path });
+                self.runs.push(Run { first: 0, last: 0, before_last: 0, len: 0, path });
                 self.by_connection.insert(connection, run);
                 run
             })
@@ -135,11 +137,15 @@ impl<P: Copy + PartialEq> Order<P> {
 
 impl<P> Run<P> {
     fn end(&mut self, places: &mut [Place]) {
-        if std::mem::take(&mut self.len) > 1 {
-            for (index, place) in [(self.first, Place::Behind(self.last)), (self.last, Place::Gone)] {
-                if let Some(at) = places.get_mut(index) {
-                    *at = place;
-                }
+        let len = std::mem::take(&mut self.len);
+        if len < 2 {
+            return;
+        }
+        let next = (len > 2).then_some(self.before_last);
+        let gone = [Some(self.last), next].into_iter().flatten().map(|index| (index, Place::Gone));
+        for (index, place) in gone.chain([(self.first, Place::Behind(self.last, next))]) {
+            if let Some(at) = places.get_mut(index) {
+                *at = place;
             }
         }
     }
@@ -150,31 +156,35 @@ mod tests {
     use super::*;
     use proptest::{collection::vec, prelude::*};
 
-    fn small(connection: u64) -> Option<Arrival<u8>> {
+    type Slot = Option<Arrival<u8>>;
+
+    fn small(connection: u64) -> Slot {
         Some(Arrival { connection, path: 0, len: 50 })
     }
 
-    fn large(connection: u64) -> Option<Arrival<u8>> {
+    fn large(connection: u64) -> Slot {
         Some(Arrival { connection, path: 0, len: SMALL + 1 })
     }
 
-    fn from(path: u8) -> Option<Arrival<u8>> {
+    fn from(path: u8) -> Slot {
         Some(Arrival { connection: 1, path, len: SMALL })
     }
 
-    fn arrange(order: &mut Order<u8>, batch: &[Option<Arrival<u8>>]) -> Vec<usize> {
+    fn arrange(order: &mut Order<u8>, batch: &[Slot]) -> Vec<usize> {
         order.arrange(batch.iter().copied());
         order.sequence().collect()
     }
 
     #[test]
-    fn the_newest_small_datagram_of_each_connection_goes_first() {
+    fn the_two_newest_small_datagrams_of_each_connection_go_first() {
         let mut order = Order::default();
-        let table: &[(&str, &[Option<Arrival<u8>>], &[usize])] = &[
+        let table: &[(&str, &[Slot], &[usize])] = &[
             ("none", &[], &[]),
             ("one", &[small(1)], &[0]),
-            ("three of one", &[small(1), small(1), small(1)], &[2, 0, 1]),
-            ("of two", &[small(1), small(2), small(1), small(2), small(1)], &[4, 0, 3, 1, 2]),
+            ("two of one", &[small(1), small(1)], &[1, 0]),
+            ("three of one", &[small(1), small(1), small(1)], &[2, 1, 0]),
+            ("four of one", &[small(1), small(1), small(1), small(1)], &[3, 2, 0, 1]),
+            ("of two", &[small(1), small(2), small(1), small(2), small(1)], &[4, 2, 0, 3, 1]),
             ("of nobody", &[None, None, None], &[0, 1, 2]),
             ("between them one of nobody", &[small(1), None, small(1)], &[2, 0, 1]),
             ("an upload", &[large(1), large(1), small(1)], &[0, 1, 2]),
@@ -193,8 +203,8 @@ mod tests {
         let batch = vec![small(1); 200];
         let mut expected = Vec::new();
         for (first, last) in [(0, 64), (65, 129), (130, 194), (195, 199)] {
-            expected.push(last);
-            expected.extend(first..last);
+            expected.extend([last, last - 1]);
+            expected.extend(first..last - 1);
         }
         assert_eq!(arrange(&mut Order::default(), &batch), expected);
     }
@@ -216,9 +226,9 @@ mod tests {
     }
 
     /// By the rule's words, whatever that costs.
-    fn oracle(batch: &[Option<Arrival<u8>>]) -> Vec<usize> {
+    fn oracle(batch: &[Slot]) -> Vec<usize> {
         let mut taken = vec![false; batch.len()];
-        let mut ahead = vec![None; batch.len()];
+        let mut ahead = vec![Vec::new(); batch.len()];
         for first in 0..batch.len() {
             let Some(begin) = batch[first].filter(|arrival| !taken[first] && arrival.len <= SMALL) else { continue };
             let mut run = vec![first];
@@ -230,19 +240,19 @@ mod tests {
                 run.push(index);
             }
             run.iter().for_each(|&index| taken[index] = true);
-            ahead[first] = run.last().copied().filter(|&newest| newest != first);
+            ahead[first] = run.into_iter().rev().take(2).take_while(|&newest| newest != first).collect();
         }
         let mut sequence = Vec::new();
         for index in 0..batch.len() {
-            sequence.extend(ahead[index]);
-            if !ahead.contains(&Some(index)) {
+            sequence.extend(&ahead[index]);
+            if !ahead.concat().contains(&index) {
                 sequence.push(index);
             }
         }
         sequence
     }
 
-    fn batch() -> impl Strategy<Value = Vec<Option<Arrival<u8>>>> {
+    fn batch() -> impl Strategy<Value = Vec<Slot>> {
         let len = prop_oneof![12 => Just(60), 1 => Just(SMALL), 1 => Just(SMALL + 1), 1 => Just(1400)];
         let path = prop_oneof![20 => Just(0u8), 1 => Just(1u8)];
         let arrival = (0u64..3, path, len).prop_map(|(connection, path, len)| Arrival { connection, path, len });

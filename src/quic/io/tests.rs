@@ -77,10 +77,10 @@ async fn handed_over(buffers: &[Vec<u8>], newest_first: bool) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_connections_newest_small_datagram_is_handed_over_first_unless_that_is_switched_off() {
+async fn a_connections_newest_small_datagrams_are_handed_over_first_unless_that_is_switched_off() {
     let short = |id: u8, len: usize, octet: u8| [&[0x41], &[id; 16][..], &vec![0; len], &[octet]].concat();
     let buffers = [short(1, 20, 0), short(2, 1200, 1), short(1, 20, 2), vec![0xc0; 3], short(1, 20, 4)];
-    assert_eq!(handed_over(&buffers, true).await, [4, 0, 1, 2, 0xc0]);
+    assert_eq!(handed_over(&buffers, true).await, [4, 2, 0, 1, 0xc0]);
     assert_eq!(handed_over(&buffers, false).await, [0, 1, 2, 0xc0, 4]);
 }
 

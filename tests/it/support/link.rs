@@ -23,6 +23,8 @@ use tokio::{
 
 /// Datagrams that wait in one direction of one client's way; a real router's queue is as short.
 const QUEUE: usize = 1024;
+/// Octets of a short header up to the end of litequic's connection IDs.
+const HEADER: usize = 17;
 /// Octets of the sockets' buffers, so that the kernel loses nothing that nobody counts.
 const SOCKET_BUFFER: usize = 2 * 1024 * 1024;
 /// A datagram that is held back goes at the latest after this, whether or not others have passed it.
@@ -48,6 +50,8 @@ pub(crate) struct Way {
     pub(crate) duplicate: Which,
     /// One bit is changed.
     pub(crate) corrupt: Which,
+    /// Another like it goes after it, with the same header and connection ID, that cannot be decrypted.
+    pub(crate) forge: Which,
     /// It goes after the next `hold_for`, or after some milliseconds.
     pub(crate) hold: Which,
     pub(crate) hold_for: u64,
@@ -65,6 +69,7 @@ impl Default for Way {
             lose: Which::None,
             duplicate: Which::None,
             corrupt: Which::None,
+            forge: Which::None,
             hold: Which::None,
             hold_for: 1,
             delay: Duration::ZERO,
@@ -101,6 +106,7 @@ pub(crate) struct Counts {
     pub(crate) lost: AtomicU64,
     pub(crate) duplicated: AtomicU64,
     pub(crate) corrupted: AtomicU64,
+    pub(crate) forged: AtomicU64,
     pub(crate) held: AtomicU64,
     /// Lost to a full queue.
     pub(crate) overflowed: AtomicU64,
@@ -319,8 +325,8 @@ impl Lane {
         self.number += 1;
         Counts::add(&counts.came);
         // All are drawn for each datagram, so that one fault's rate changes nothing of another's choice.
-        let Way { spare, lose, duplicate, corrupt, hold, hold_for, .. } = self.way.clone();
-        let [lost, double, corrupt, hold] = [lose, duplicate, corrupt, hold].map(|which| {
+        let Way { spare, lose, duplicate, corrupt, forge, hold, hold_for, .. } = self.way.clone();
+        let [lost, double, corrupt, forge, hold] = [lose, duplicate, corrupt, forge, hold].map(|which| {
             let drawn: f64 = self.random.random();
             match which {
                 Which::None => false,
@@ -340,11 +346,20 @@ impl Lane {
                 Counts::add(&counts.duplicated);
                 self.enqueue(now, datagram.clone(), counts);
             }
+            let forged = forge.then(|| {
+                let mut forged = datagram.clone();
+                forged.iter_mut().skip(HEADER).for_each(|octet| *octet ^= 0xff);
+                forged
+            });
             if hold {
                 Counts::add(&counts.held);
                 self.held.push((number + hold_for, now + HOLD_AT_MOST, datagram));
             } else {
                 self.enqueue(now, datagram, counts);
+            }
+            if let Some(forged) = forged {
+                Counts::add(&counts.forged);
+                self.enqueue(now, forged, counts);
             }
         }
         self.let_go(now, number, counts);
@@ -424,6 +439,7 @@ mod tests {
             (Way { hold: these(&[0]), ..Way::default() }, vec![1, 0, 2, 3]),
             (Way { hold: these(&[0]), hold_for: 2, ..Way::default() }, vec![1, 2, 0, 3]),
             (Way { hold: these(&[3]), ..Way::default() }, vec![0, 1, 2, 3]),
+            (Way { forge: these(&[1]), ..Way::default() }, vec![0, 1, 1, 2, 3]),
         ];
         for (way, expected) in table {
             assert_eq!(numbers(&pass(way.clone(), 4).0), expected, "{way:?}");

@@ -4,9 +4,10 @@
 use super::{
     DEADLINE,
     proxy::Litequic,
-    raw::{headers, pseudo},
+    raw::{headers, pseudo, varint},
     within,
 };
+use litequic::quic::frame::{Frames, kind};
 use quinn::rustls::{
     self, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
@@ -21,7 +22,7 @@ use s2n_quic::{
 use s2n_quic_core::{
     event::api::Subject,
     packet::{
-        interceptor::{Interceptor, Packet},
+        interceptor::{DecoderBufferMut, Interceptor, Packet},
         number::PacketNumberSpace,
     },
 };
@@ -40,20 +41,77 @@ pub(crate) struct Stuffed {
     _client: Client,
 }
 
-/// The frames of the moment, over and over.
+/// What is in the packets of the moment.
 #[derive(Debug, Clone, Default)]
-struct Stuffing(Arc<Mutex<Vec<u8>>>);
+struct Stuffing(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    filling: Filling,
+    /// Of the packets received.
+    largest: u64,
+}
+
+#[derive(Debug, Default)]
+enum Filling {
+    /// What s2n-quic wrote.
+    #[default]
+    Own,
+    /// And these frames over and over.
+    Frames(Vec<u8>),
+    /// This acknowledgement in place of s2n-quic's.
+    Ack(Vec<u8>),
+    /// The same, of every number up to the largest received.
+    OptimisticAck,
+}
 
 impl Interceptor for Stuffing {
+    fn intercept_rx_payload<'a>(
+        &mut self,
+        _: &Subject,
+        packet: &Packet,
+        payload: DecoderBufferMut<'a>,
+    ) -> DecoderBufferMut<'a> {
+        if packet.number.space() == PacketNumberSpace::ApplicationData {
+            let mut state = self.0.lock().unwrap();
+            state.largest = state.largest.max(packet.number.as_u64());
+        }
+        payload
+    }
+
     fn intercept_tx_payload(&mut self, _: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
-        let frames = self.0.lock().unwrap();
-        if packet.number.space() != PacketNumberSpace::ApplicationData || frames.is_empty() {
+        let state = self.0.lock().unwrap();
+        if packet.number.space() != PacketNumberSpace::ApplicationData {
             return;
         }
-        while payload.remaining_capacity() >= frames.len() {
-            payload.write_slice(&frames);
+        match &state.filling {
+            Filling::Own => {}
+            Filling::Frames(frames) => {
+                while payload.remaining_capacity() >= frames.len() {
+                    payload.write_slice(frames);
+                }
+            }
+            Filling::Ack(ack) => replace_ack(payload, ack),
+            Filling::OptimisticAck => {
+                let largest = varint(state.largest);
+                replace_ack(payload, &[&[0x02], &largest[..], &[0, 0], &largest[..]].concat());
+            }
         }
     }
+}
+
+/// PADDING over the packet's ACK frame, and `ack` at its end.
+fn replace_ack(payload: &mut scatter::Buffer<'_>, ack: &[u8]) {
+    let buffer = payload.flatten();
+    if buffer.remaining_capacity() < ack.len() {
+        return;
+    }
+    let written = buffer.as_mut_slice();
+    let copy = written.to_vec();
+    for frame in Frames::new(&copy).filter(|frame| matches!(frame.kind, kind::ACK | kind::ACK_ECN)) {
+        written[frame.range].fill(0);
+    }
+    buffer.write_slice(ack);
 }
 
 impl Stuffed {
@@ -93,13 +151,38 @@ impl Stuffed {
 
     /// Sends packets full of `frames` until litequic closes the connection, and returns how it says so.
     pub(crate) async fn flood(&mut self, frames: &[u8]) -> connection::Error {
-        *self.stuffing.0.lock().unwrap() = frames.to_vec();
+        self.fill(Filling::Frames(frames.to_vec())).await
+    }
+
+    /// The same with packets that have `ack` for their acknowledgement.
+    pub(crate) async fn acknowledge(&mut self, ack: &[u8]) -> connection::Error {
+        self.fill(Filling::Ack(ack.to_vec())).await
+    }
+
+    /// The same within a download, with packets that acknowledge all that litequic may have sent so far.
+    pub(crate) async fn acknowledge_unseen(&mut self) -> connection::Error {
+        let mut stream = self.connection.open_bidirectional_stream().await.unwrap();
+        stream.send(headers(&pseudo("GET", "/bytes/20M")).into()).await.unwrap();
+        stream.finish().unwrap();
+        self.stuffing.0.lock().unwrap().filling = Filling::OptimisticAck;
+        while let Ok(chunk) = within("a download's end", stream.receive()).await {
+            assert!(chunk.is_some(), "litequic believes it all");
+        }
+        self.end().await
+    }
+
+    async fn fill(&mut self, filling: Filling) -> connection::Error {
+        self.stuffing.0.lock().unwrap().filling = filling;
         let deadline = Instant::now() + DEADLINE;
         // A PING has a packet sent.
         while self.connection.ping().is_ok() {
             assert!(Instant::now() < deadline, "litequic takes it all");
             yield_now().await;
         }
+        self.end().await
+    }
+
+    async fn end(&mut self) -> connection::Error {
         match within("the connection's end", self.connection.accept()).await {
             Err(error) => error,
             Ok(_) => panic!("the connection ended in order"),

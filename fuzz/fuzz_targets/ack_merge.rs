@@ -1,0 +1,60 @@
+//! ACK frames one after the other: what each acknowledges is what s2n-quic reads, and one is merged only if each number
+//! of it was told before.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use litequic::quic::{
+    ack_merge::{MAX_RANGES, Told},
+    frame::{AckRanges, Frames, Numbers},
+};
+use s2n_codec::DecoderBufferMut;
+use s2n_quic_core::frame::{FrameMut, ack::AckRanges as _};
+
+/// Merges ranges until none overlap or touch, whatever that costs.
+fn union(mut all: Vec<Numbers>) -> Vec<Numbers> {
+    all.sort_by_key(|range| range.low);
+    let mut union: Vec<Numbers> = Vec::new();
+    for range in all {
+        match union.last_mut() {
+            Some(last) if range.low <= last.high.saturating_add(1) => last.high = last.high.max(range.high),
+            _ => union.push(range),
+        }
+    }
+    union
+}
+
+fuzz_target!(|payload: &[u8]| {
+    let mut told = Told::default();
+    let mut oracle: Vec<Numbers> = Vec::new();
+    let mut copy = payload.to_vec();
+    let mut rest = DecoderBufferMut::new(&mut copy);
+    let mut frames = Frames::new(payload);
+    while let Ok((frame, next)) = rest.decode::<FrameMut>() {
+        rest = next;
+        match frame {
+            FrameMut::Padding(_) => continue,
+            // litequic's s2n-quic closes the connection at these.
+            FrameMut::DcStatelessResetTokens(_) => return,
+            _ => {}
+        }
+        let found = frames.next().expect("a frame that s2n-quic reads");
+        let FrameMut::Ack(frame) = frame else { continue };
+        let ranges = AckRanges::new(found.body).expect("an ACK frame");
+        let read: Vec<Numbers> = ranges.clone().map(|range| range.expect("numbers")).collect();
+        let expected = frame
+            .ack_ranges()
+            .map(|range| Numbers { low: range.start().as_u64(), high: range.end().as_u64() });
+        assert!(read.iter().copied().eq(expected));
+
+        let known = read.iter().all(|range| oracle.iter().any(|told| told.low <= range.low && range.high <= told.high));
+        let news = told.is_news(ranges);
+        // What is forgotten is news again.
+        assert!(news || known);
+        oracle.extend(read);
+        oracle = union(oracle);
+        assert!(told.ranges().len() <= MAX_RANGES);
+        if oracle.len() <= MAX_RANGES / 2 {
+            assert_eq!(news, !known);
+        }
+    }
+});

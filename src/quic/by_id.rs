@@ -1,0 +1,64 @@
+//! Connections by the numbers that s2n-quic gives them, one after the other. No client chooses them, so that hashing them
+//! needs no key, and costs a multiplication a packet.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+/// By s2n-quic's internal ID, which is unique within its endpoint.
+pub(super) type ById<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// 2^64 divided by the golden ratio: spreads numbers in a row over all bits (Knuth's multiplicative hashing).
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Of one number.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(GOLDEN);
+    }
+
+    /// Any other key, which there is none of, works too.
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(GOLDEN);
+        }
+    }
+
+    /// hashbrown takes the place from the lowest bits, and compares the highest first: the best are in between.
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::HashSet, hash::Hash};
+
+    #[test]
+    fn numbers_in_a_row_are_spread_over_places_and_marks() {
+        let hashes: Vec<u64> = (0..1024u64)
+            .map(|id| {
+                let mut spread = Spread::default();
+                id.hash(&mut spread);
+                spread.finish()
+            })
+            .collect();
+        let places: HashSet<u64> = hashes.iter().map(|hash| hash & 1023).collect();
+        let marks: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
+        assert!(places.len() > 600, "{}", places.len());
+        assert_eq!(marks.len(), 128);
+    }
+
+    #[test]
+    fn what_is_kept_by_a_number_is_found_by_it() {
+        let mut kept = ById::default();
+        kept.extend((0..10_000).map(|id| (id, id)));
+        assert!((0..10_000).all(|id| kept.remove(&id) == Some(id)));
+        assert!(kept.is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! `litequic.ack_merge`: what clients acknowledge is heard as it would be without, whatever happens on the way and
+//! whoever sends it.
+
+use crate::support::{
+    DEADLINE,
+    client::{Client, Quic},
+    link::{Faults, Link, Way, Which},
+    origin,
+    proxy::Litequic,
+    raw::varint,
+    stuffed::Stuffed,
+    within,
+};
+use litequic::config::Io;
+use s2n_quic::connection::Error;
+use std::{sync::atomic::Ordering::Relaxed, time::Instant};
+
+const DOWNLOAD: usize = 2_000_000;
+
+async fn start(ack_merge: bool) -> Litequic {
+    Litequic::start(origin::demo().await, |config| {
+        config.litequic.io = Io::Epoll;
+        config.litequic.ack_merge = ack_merge;
+    })
+    .await
+}
+
+async fn download(client: &Client) {
+    let expected: Vec<u8> = (0..=250).cycle().take(DOWNLOAD).collect();
+    assert!(client.get("/bytes/2M").await.body == expected);
+}
+
+fn merged(litequic: &Litequic) -> u64 {
+    litequic.sum(|worker| worker.ack_frames_merged.get())
+}
+
+/// A client over a link that is `up` towards litequic.
+async fn over(litequic: &Litequic, up: Way) -> (Client, Link) {
+    let link = Link::between(litequic.address, Faults { up, ..Faults::default() });
+    let transport = quinn::TransportConfig::default();
+    let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
+    (Client::over(quic, "localhost").await, link)
+}
+
+#[tokio::test]
+async fn acknowledgements_that_were_overtaken_are_merged_only_if_asked_for_and_nothing_is_lost_by_it() {
+    for ack_merge in [true, false] {
+        let litequic = start(ack_merge).await;
+        let up = Way { spare: 20, hold: Which::Chance(0.2), hold_for: 3, lose: Which::Chance(0.02), ..Way::default() };
+        let (client, link) = over(&litequic, up).await;
+        within("a download", download(&client)).await;
+        assert!(link.up().held.load(Relaxed) > 0 && link.up().lost.load(Relaxed) > 0);
+        assert_eq!(merged(&litequic) > 0, ack_merge, "{}", merged(&litequic));
+        assert!(litequic.sum(|worker| worker.ack_frames_received.get()) > merged(&litequic));
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn acknowledgements_are_counted_and_leave_congestion_marks_valid() {
+    let litequic = start(true).await;
+    let client = Client::to(&litequic).await;
+    // Until some came together.
+    let deadline = Instant::now() + DEADLINE;
+    while merged(&litequic) == 0 {
+        assert!(Instant::now() < deadline, "no two acknowledgements came together");
+        download(&client).await;
+    }
+    let [sent, received, acks, batches, capable, failed] = [
+        litequic.sum(|worker| worker.packets_sent.get()),
+        litequic.sum(|worker| worker.packets_received.get()),
+        litequic.sum(|worker| worker.ack_frames_received.get()),
+        litequic.sum(|worker| worker.ack_batches.get()),
+        litequic.sum(|worker| worker.ecn_capable.get()),
+        litequic.sum(|worker| worker.ecn_failed.get()),
+    ];
+    assert!(sent >= DOWNLOAD as u64 / 1472 && sent <= litequic.sum(|worker| worker.datagrams_sent.get()), "{sent}");
+    assert!(received <= litequic.sum(|worker| worker.datagrams_received.get()), "{received}");
+    assert!(batches > 0 && acks > batches && received >= acks, "{batches} batches, {acks} of {received}");
+    assert!(batches <= litequic.sum(|worker| worker.receive_batches.get()), "{batches}");
+    assert_eq!((capable, failed), (1, 0));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn forgeries_behind_every_acknowledgement_hold_up_nothing() {
+    let litequic = start(true).await;
+    let (client, link) = over(&litequic, Way { spare: 20, forge: Which::Chance(1.0), ..Way::default() }).await;
+    let heard = || litequic.sum(|worker| worker.ack_frames_received.get());
+    while heard() < 200 {
+        within("a download", download(&client)).await;
+    }
+    // But for a few of the handshake, there is one behind each.
+    assert!(link.up().forged.load(Relaxed) + 20 >= heard());
+    // None was taken for the client's.
+    assert!(litequic.sum(|worker| worker.packets_received.get()) <= link.up().came.load(Relaxed));
+    assert_eq!(litequic.sum(|worker| worker.connection_errors.get()), 0);
+    litequic.stop().await;
+}
+
+/// How the connection of a client ends that acknowledges what it must not.
+async fn end(ack_merge: bool, ack: Option<&[u8]>) -> String {
+    let litequic = start(ack_merge).await;
+    let mut client = Stuffed::to(&litequic).await;
+    let error = match ack {
+        Some(ack) => client.acknowledge(ack).await,
+        None => client.acknowledge_unseen().await,
+    };
+    let Error::Transport { code, reason, .. } = error else { panic!("{error}") };
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+    format!("{code:?}: {reason}")
+}
+
+#[tokio::test]
+async fn who_acknowledges_what_was_never_sent_is_told_the_same_with_and_without_merging() {
+    const NEVER: u64 = 1 << 30;
+    let ack = |largest: u64, ranges: u64, body: &[u8]| {
+        [&[0x02], &varint(largest)[..], &[0], &varint(ranges)[..], body].concat()
+    };
+    let most = varint((1 << 62) - 1);
+    let table: &[(&str, Option<Vec<u8>>)] = &[
+        ("a number that was never sent", Some(ack(NEVER, 0, &[0]))),
+        ("every number up to one", Some(ack(NEVER, 0, &varint(NEVER)))),
+        ("the largest number", Some(ack((1 << 62) - 1, 0, &[0]))),
+        ("below zero", Some(ack(3, 0, &[9]))),
+        ("below zero in the second range", Some(ack(3, 1, &[0, 2, 9]))),
+        ("a gap that overflows", Some(ack(3, 1, &[&[0][..], &most, &[0]].concat()))),
+        ("as many ranges as a packet holds", Some(ack(NEVER, 500, &[1; 1001]))),
+        ("ten thousand ranges, of which there are five hundred", Some(ack(NEVER, 10_000, &[1; 1001]))),
+        ("the numbers that were left out on purpose", None),
+    ];
+    for (what, ack) in table {
+        let [without, with] = [end(false, ack.as_deref()).await, end(true, ack.as_deref()).await];
+        assert_eq!(without, with, "{what}");
+        assert!(without.contains("PROTOCOL_VIOLATION") || without.contains("FRAME_ENCODING"), "{what}: {without}");
+    }
+}

@@ -8,7 +8,7 @@ use litequic::quic::{
     frame::{AckRanges, Frames, Numbers},
 };
 use s2n_codec::DecoderBufferMut;
-use s2n_quic_core::frame::{FrameMut, ack::AckRanges as _};
+use s2n_quic_core::frame::FrameMut;
 
 /// Merges ranges until none overlap or touch, whatever that costs.
 fn union(mut all: Vec<Numbers>) -> Vec<Numbers> {

@@ -117,8 +117,9 @@ pub fn start<T: tls::Provider + Clone>(
     let windows = Windows::new(&config.limits, Arc::clone(&parts.metrics));
     let merges = config.litequic.ack_merge;
     let batches = Batches::default();
-    let packets = Packets::new(windows.clone(), batches.clone(), merges, Arc::clone(&parts.metrics));
-    let frequencies = AckFrequencies::new(config.litequic.ack_frequency, batches.clone(), Arc::clone(&parts.metrics));
+    let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
+    let metrics = Arc::clone(&parts.metrics);
+    let packets = Packets::new(windows.clone(), batches.clone(), merges, frequencies.clone(), metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone(), grants.clone());
@@ -139,7 +140,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
         .and_then(|builder| builder.with_event(subscriber))
         .and_then(|builder| builder.with_datagram(frequencies.datagrams()))
-        .and_then(|builder| builder.with_packet_interceptor((frequencies.packets(), (packets, small_datagrams))))
+        .and_then(|builder| builder.with_packet_interceptor((packets, small_datagrams)))
         .and_then(|builder| builder.with_connection_close_formatter(Alerts))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, windows })

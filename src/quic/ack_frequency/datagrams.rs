@@ -36,7 +36,7 @@ pub(in super::super) struct Places {
 }
 
 impl Sender for Places {
-    /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: [`super::packets`] replaces them
+    /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: `quic::packets` replaces them
     /// before this very packet is encrypted.
     fn on_transmit<P: Packet>(&mut self, packet: &mut P) {
         let Some(peer) = self.peer.as_ref().filter(|peer| peer.is_wanted()) else { return };

@@ -4,18 +4,16 @@
 //!
 //! - [`tls`] reads the offer out of the client's transport parameters.
 //! - [`life`] hears of a connection's beginning and end, of lost packets, and what s2n-quic knows of the path.
-//! - [`packets`] counts the ACK frames that come, and finds the acknowledgement of what was asked for.
-//! - [`rule`] says from that what to ask for, an [`epoch`] at a time.
-//! - [`datagrams`] makes room for the frame in a packet, [`packets`] puts it there: a [`placeholder`] between.
+//! - [`rule`] says from the ACK frames that came what to ask for, an [`epoch`] at a time.
+//! - [`datagrams`] makes room for the frame in a packet: a [`placeholder`], in whose place it is put.
 //! - [`delivery`] has it sent again until it arrives.
 //!
-//! [`peer`] is one connection, in which they meet.
+//! [`peer`] is one connection, in which they meet. `quic::packets` shows what comes, and what leaves.
 
 mod datagrams;
 mod delivery;
 mod epoch;
 mod life;
-mod packets;
 mod parameters;
 mod peer;
 mod placeholder;
@@ -24,12 +22,12 @@ mod tls;
 
 pub use parameters::Offer;
 
-use super::{batches::Batches, by_id::ById};
+use super::{by_id::ById, frame::AckRanges};
 use crate::{config::AckFrequency, telemetry::WorkerMetrics};
 use datagrams::Datagrams;
 use life::Life;
-use packets::Packets;
 use peer::Peer;
+use s2n_quic_core::time::Timestamp;
 use std::{
     fmt,
     sync::{
@@ -46,7 +44,6 @@ pub(super) struct AckFrequencies(Arc<Shared>);
 
 struct Shared {
     switch: AckFrequency,
-    batches: Batches,
     metrics: Arc<WorkerMetrics>,
     /// A placeholder stands in the packet that is being built. Read for each packet that leaves.
     marked: AtomicBool,
@@ -64,13 +61,15 @@ struct Peers {
     newcomer: Option<Arc<Peer>>,
     /// The connection whose packet is being built, if it is marked.
     marked: Option<Arc<Peer>>,
+    /// The first packet's time, from which others' is counted.
+    began: Option<Timestamp>,
 }
 
 impl AckFrequencies {
-    /// For an endpoint that asks as `switch` says, and is handed what it receives in `batches`.
-    pub(super) fn new(switch: AckFrequency, batches: Batches, metrics: Arc<WorkerMetrics>) -> Self {
+    /// For an endpoint that asks as `switch` says.
+    pub(super) fn new(switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
         let (marked, peers) = Default::default();
-        Self(Arc::new(Shared { switch, batches, metrics, marked, peers }))
+        Self(Arc::new(Shared { switch, metrics, marked, peers }))
     }
 
     /// `tls` that shows what clients offer.
@@ -81,11 +80,6 @@ impl AckFrequencies {
     /// What makes room for frames.
     pub(super) fn datagrams(&self) -> Datagrams {
         Datagrams(self.clone())
-    }
-
-    /// What sees packets.
-    pub(super) fn packets(&self) -> Packets {
-        Packets::new(self.clone())
     }
 
     /// What is told of connections.
@@ -119,18 +113,31 @@ impl AckFrequencies {
         self.lock().newcomer.take()
     }
 
-    fn peer(&self, connection: u64) -> Option<Arc<Peer>> {
-        self.lock().by_id.get(&connection).map(Arc::clone)
-    }
-
     /// A placeholder of `peer`'s is about to stand in the packet that is being built.
     fn mark(&self, peer: &Arc<Peer>) {
         self.lock().marked = Some(Arc::clone(peer));
         self.0.marked.store(true, Relaxed);
     }
 
-    /// A packet was built: if a placeholder stands in its payload, the frame takes its place.
-    fn transmit(&self, packet: u64, payload: &mut [u8]) {
+    /// A packet of `connection`, by s2n-quic's ID, has come `at` this time, in batch number `batch`, with `acks` ACK frames,
+    /// one at least; `ranges` are the acknowledged numbers of the only one.
+    pub(super) fn received(
+        &self,
+        connection: u64,
+        at: Timestamp,
+        batch: u64,
+        acks: u32,
+        ranges: Option<AckRanges<'_>>,
+    ) {
+        let mut peers = self.lock();
+        let began = *peers.began.get_or_insert(at);
+        if let Some(peer) = peers.by_id.get(&connection) {
+            peer.received(at.saturating_duration_since(began), batch, acks, ranges);
+        }
+    }
+
+    /// Packet number `packet` was built: if a placeholder stands in its unencrypted payload, the frame takes its place.
+    pub(super) fn transmit(&self, packet: u64, payload: &mut [u8]) {
         if self.0.marked.load(Relaxed) {
             self.0.marked.store(false, Relaxed);
             let peer = self.lock().marked.take();
@@ -196,7 +203,7 @@ mod tests {
     }
 
     fn frequencies(switch: AckFrequency) -> AckFrequencies {
-        AckFrequencies::new(switch, Batches::default(), Arc::default())
+        AckFrequencies::new(switch, Arc::default())
     }
 
     /// A connection's sender, after a handshake in which its client said `offer`.
@@ -262,8 +269,8 @@ mod tests {
     fn a_connection_that_is_gone_is_forgotten() {
         let frequencies = frequencies(AckFrequency::Adaptive);
         drop(sender(&frequencies, offer()));
-        assert!(frequencies.peer(1).is_some());
+        assert!(frequencies.lock().by_id.contains_key(&1));
         frequencies.forget(1);
-        assert!(frequencies.peer(1).is_none());
+        assert!(frequencies.lock().by_id.is_empty());
     }
 }

@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     config::AckFrequency,
-    quic::batches::Tally,
+    quic::{
+        batches::Tally,
+        frame::{AckRanges, Numbers},
+    },
     telemetry::{Gauge, WorkerMetrics},
 };
 use std::{
@@ -101,20 +104,6 @@ impl Peer {
         }
     }
 
-    /// The number of the packet whose acknowledgement is waited for.
-    pub(super) fn in_flight(&self) -> Option<u64> {
-        self.lock().delivery.in_flight()
-    }
-
-    /// The client has the frame of the packet that was [in flight](Self::in_flight).
-    pub(super) fn acknowledged(&self) {
-        let mut state = self.lock();
-        state.delivery.acknowledged();
-        // Acknowledgements from before count for nothing: they came at the old threshold.
-        state.epochs.restart();
-        self.metrics.ack_frequency_acknowledged.increment();
-    }
-
     /// s2n-quic takes packet number `packet` for lost.
     pub(super) fn lost(&self, packet: u64) {
         let mut state = self.lock();
@@ -130,10 +119,22 @@ impl Peer {
         self.congestion_window.store(congestion_window, Relaxed);
     }
 
-    /// A packet has come with `acks` ACK frames, at `now` and in batch number `batch`; `largest` is the largest packet
-    /// number that they acknowledge.
-    pub(super) fn count(&self, now: Duration, batch: u64, acks: u32, largest: u64) {
+    /// A packet has come with `acks` ACK frames, one at least, at `now` and in batch number `batch`; `ranges` are the numbers
+    /// that the only one acknowledges. With several it is not looked what they do: they repeat themselves.
+    pub(super) fn received(&self, now: Duration, batch: u64, acks: u32, mut ranges: Option<AckRanges<'_>>) {
         let mut state = self.lock();
+        if let (Some(awaited), Some(ranges)) = (state.delivery.in_flight(), &ranges) {
+            let holds = |range: Numbers| (range.low..=range.high).contains(&awaited);
+            // What is nonsense s2n-quic closes the connection for.
+            if ranges.clone().any(|range| range.is_ok_and(holds)) {
+                state.delivery.acknowledged();
+                // Acknowledgements from before count for nothing: they came at the old threshold.
+                state.epochs.restart();
+                self.metrics.ack_frequency_acknowledged.increment();
+            }
+        }
+        let first = ranges.as_mut().and_then(AckRanges::next);
+        let largest = first.and_then(Result::ok).map_or(0, |range| range.high);
         // Until the client has what it was asked for, what it does tells nothing.
         state.largest = state.largest.max(largest);
         if state.switch != AckFrequency::Adaptive || !state.tally.count(acks, batch) || !state.delivery.is_settled() {
@@ -183,12 +184,26 @@ fn gauge(metrics: &WorkerMetrics, threshold: u32) -> &Gauge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use s2n_codec::EncoderValue;
+    use s2n_quic_core::varint::VarInt;
 
     const PLACE: [u8; placeholder::LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
 
     fn peer(switch: AckFrequency) -> Peer {
         let ms = Duration::from_millis;
         Peer::new(Offer { min_ack_delay: ms(1), max_ack_delay: ms(25) }, switch, Arc::default())
+    }
+
+    fn in_flight(peer: &Peer) -> Option<u64> {
+        peer.lock().delivery.in_flight()
+    }
+
+    /// A batch with so many ACK frames, of which the last acknowledges all up to `largest`, and nothing below `lowest`.
+    fn batch(peer: &Peer, now: Duration, batch: u64, acks: u32, (lowest, largest): (u64, u64)) {
+        let body =
+            [largest, 0, 0, largest - lowest].map(|number| VarInt::new(number).unwrap().encode_to_vec()).concat();
+        (1..acks).for_each(|_| peer.received(now, batch, 1, None));
+        peer.received(now, batch, 1, AckRanges::new(&body));
     }
 
     /// The threshold in a payload's ACK_FREQUENCY frame, one less than what is asked for.
@@ -211,17 +226,17 @@ mod tests {
         assert!(!peer.is_wanted());
         peer.begin();
         assert!(peer.is_wanted());
-        assert_eq!((sent(&peer, 7), peer.is_wanted(), peer.in_flight()), (9, false, Some(7)));
+        assert_eq!((sent(&peer, 7), peer.is_wanted(), in_flight(&peer)), (9, false, Some(7)));
         peer.lost(6);
         assert!(!peer.is_wanted());
         peer.lost(7);
         assert!(peer.is_wanted());
         assert_eq!(sent(&peer, 9), 9);
-        peer.acknowledged();
+        batch(&peer, Duration::ZERO, 1, 1, (9, 9));
         peer.lost(9);
         // However busy the worker is.
-        (1..100).for_each(|n| peer.count(Duration::from_secs(n), n, 20, 40 * n));
-        assert_eq!((peer.is_wanted(), peer.in_flight()), (false, None));
+        (1..100).for_each(|n| batch(&peer, Duration::from_secs(n), n, 20, (40 * n, 40 * n)));
+        assert_eq!((peer.is_wanted(), in_flight(&peer)), (false, None));
         assert_eq!(in_force(&peer), [0, 0, 1, 0, 0]);
         let WorkerMetrics { ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost, .. } = &*peer.metrics;
         assert_eq!([ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost].map(|n| n.get()), [2, 1, 1]);
@@ -233,17 +248,38 @@ mod tests {
         peer.begin();
         assert!(!peer.is_wanted());
         peer.measured(Duration::from_millis(100), 1000 * FULL_PACKET);
-        let busy = |n: u64| peer.count(Duration::from_millis(5 * n), n, 6, 12 * n);
+        let busy = |n: u64| batch(&peer, Duration::from_millis(5 * n), n, 6, (12 * n, 12 * n));
         (1..=21).for_each(busy);
-        assert_eq!(sent(&peer, 100), 11);
+        assert_eq!(sent(&peer, 1), 11);
         (22..50).for_each(busy);
         assert!(!peer.is_wanted(), "the client may not have it yet");
-        peer.acknowledged();
-        (50..70).for_each(busy);
+        // With the last of the old threshold's.
+        batch(&peer, Duration::from_millis(248), 50, 6, (1, 600));
+        (51..71).for_each(busy);
         assert!(!peer.is_wanted(), "an epoch is a round trip");
-        busy(70);
+        busy(71);
         assert_eq!((peer.is_wanted(), sent(&peer, 200)), (true, 31));
         assert_eq!(in_force(&peer), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn the_acknowledgement_of_a_frame_is_found_in_any_range() {
+        let table: &[(&str, &[u8], bool)] = &[
+            ("the largest", &[20, 0, 0, 0], true),
+            ("one of the first range", &[30, 0, 0, 10], true),
+            ("below it", &[30, 0, 0, 9], false),
+            ("in the gap", &[30, 0, 1, 8, 1, 2], false),
+            ("in the second range", &[30, 0, 1, 5, 1, 3], true),
+            ("larger", &[19, 0, 0, 19], false),
+            ("below zero", &[30, 0, 0, 40], false),
+        ];
+        for (what, body, arrived) in table {
+            let peer = peer(AckFrequency::Fixed(10));
+            peer.begin();
+            sent(&peer, 20);
+            peer.received(Duration::ZERO, 1, 1, AckRanges::new(body));
+            assert_eq!(in_flight(&peer).is_none(), *arrived, "{what}");
+        }
     }
 
     #[test]

@@ -184,6 +184,19 @@ fn origin_serves_what_no_route_takes() {
 }
 
 #[test]
+fn without_litequics_own_batches_clients_are_asked_for_a_number_or_nothing() {
+    let base = "[[certificates]]\ncert = 'c'\nkey = 'k'\n[origin]\nurl = 'http://a'\n[litequic]\n";
+    for (keys, expected) in [
+        ("", AckFrequency::Adaptive),
+        ("ack_frequency = 'off'", AckFrequency::Off),
+        ("io = 's2n-quic'", AckFrequency::Off),
+        ("io = 's2n-quic'\nack_frequency = 32", AckFrequency::Fixed(32)),
+    ] {
+        assert_eq!(parse(&format!("{base}{keys}")).unwrap().litequic.ack_frequency, expected, "{keys}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_a_fault() {
     let directory = tempfile::tempdir().unwrap();
     let large = directory.path().join("large.toml");

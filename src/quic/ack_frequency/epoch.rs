@@ -23,21 +23,35 @@ pub(super) struct Totals {
 /// One connection's epoch.
 #[derive(Debug, Default)]
 pub(super) struct Epochs {
-    /// When it began, on the clock of whoever asks, and what there was then.
-    began: Option<(Duration, Totals)>,
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    /// What there was when it began.
+    before: Totals,
+    /// For how long it has been; a pause of any length counts as a round trip.
+    time: Duration,
+    /// When a batch was last heard of, on the clock of whoever asks.
+    last: Duration,
 }
 
 impl Epochs {
     /// What the epoch brought, if it is over: then the next begins. To be asked with the first ACK frame of a batch, at
     /// `now`, the smoothed round-trip time being `rtt`.
     pub(super) fn over(&mut self, now: Duration, rtt: Duration, totals: Totals) -> Option<Epoch> {
-        let (began, before) = *self.began.get_or_insert((now, totals));
+        let round = rtt.max(LEAST_TIME);
+        let current = self.current.get_or_insert(Current { before: totals, time: Duration::ZERO, last: now });
+        // After a round trip without a word nothing is under way: a client that was given nothing to acknowledge is not one
+        // that is given little.
+        current.time = current.time.saturating_add(now.saturating_sub(current.last).min(round));
+        current.last = now;
+        let Current { before, time, .. } = *current;
         let batches = totals.batches.saturating_sub(before.batches);
-        let time = now.saturating_sub(began);
-        if time < rtt.max(LEAST_TIME) || batches < LEAST_BATCHES {
+        if time < round || batches < LEAST_BATCHES {
             return None;
         }
-        self.began = Some((now, totals));
+        self.current = Some(Current { before: totals, time: Duration::ZERO, last: now });
         let packets = totals.largest.saturating_sub(before.largest);
         let flight = u128::from(packets) * rtt.as_micros() / time.as_micros().max(1);
         Some(Epoch {
@@ -50,7 +64,7 @@ impl Epochs {
 
     /// What there was so far counts for nothing: the next epoch begins with the next batch.
     pub(super) fn restart(&mut self) {
-        self.began = None;
+        self.current = None;
     }
 }
 
@@ -73,7 +87,7 @@ mod tests {
             ("batches, but no time", 9, totals(20, 6), None),
             ("over", 10, totals(27, 7), Some(Epoch { acks: 20, batches: 6, packets: 40, flight: 40 })),
             ("time, but few batches", 25, totals(30, 10), None),
-            ("over as well", 26, totals(31, 11), Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 5 })),
+            ("over as well", 26, totals(31, 11), Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 7 })),
         ];
         for (what, at, totals, expected) in table {
             assert_eq!(epochs.over(ms(at), RTT, totals), expected, "{what}");
@@ -85,6 +99,21 @@ mod tests {
             Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 8 }),
             "what was before the restart is left out"
         );
+    }
+
+    #[test]
+    fn a_pause_counts_as_a_round_trip_however_long_it_is() {
+        let flight = |pause: u64| {
+            let mut epochs = Epochs::default();
+            let over = |n: u64| {
+                let paused = if n > 5 { pause } else { 0 };
+                epochs.over(Duration::from_millis(2 * n + paused), RTT, totals(10 * n, n))
+            };
+            (0..20).filter_map(over).map(|epoch| epoch.flight).collect::<Vec<_>>()
+        };
+        assert_eq!(flight(0), [100, 100, 100]);
+        assert_eq!(flight(8), flight(60_000));
+        assert_eq!(flight(60_000)[..2], [100, 50]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::exit::fail_config;
 use crate::{
-    config::{self, Config, Io, LiteQuic},
+    config::{self, AckFrequency, Config, Io, LiteQuic},
     net::{self, Family, Feature, Finding},
 };
 use clap::Args;
@@ -54,12 +54,19 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
 }
 
 /// What is used: asked for, and there over some family.
-fn used(findings: &[Finding], LiteQuic { io, receive_batch, gso, gro, ack_merge }: LiteQuic) -> String {
+fn used(findings: &[Finding], litequic: LiteQuic) -> String {
+    let LiteQuic { io, receive_batch, gso, gro, ack_merge, ack_frequency } = litequic;
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
     let merge = match (io, ack_merge) {
         (Io::Auto | Io::Epoll, true) => "ACK merge",
         (Io::Auto | Io::Epoll, false) => "no ACK merge (switched off)",
         (Io::S2nQuic, _) => "no ACK merge",
+    };
+    let frequency = match (io, ack_frequency) {
+        (Io::S2nQuic, AckFrequency::Adaptive) => "no ACK frequency".into(),
+        (_, AckFrequency::Adaptive) => "adaptive ACK frequency".into(),
+        (_, AckFrequency::Off) => "no ACK frequency (switched off)".into(),
+        (_, AckFrequency::Fixed(packets)) => format!("an ACK every {packets} packets"),
     };
     let segments = match io {
         Io::Auto | Io::Epoll => "64 segments",
@@ -77,7 +84,7 @@ fn used(findings: &[Finding], LiteQuic { io, receive_batch, gso, gro, ack_merge 
     let gso = say(gso, Feature::Gso, format!("GSO of up to {segments}"), "no GSO");
     let gro = say(gro, Feature::Gro, "GRO".into(), "no GRO");
     let ecn = say(true, Feature::Ecn, "ECN".into(), "no ECN");
-    [&io, &gso, &gro, &ecn, merge].join(", ")
+    [&io, &gso, &gro, &ecn, merge, &frequency].join(", ")
 }
 
 #[cfg(test)]
@@ -94,17 +101,27 @@ mod tests {
         let none = [found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Gro, Err("ENOPROTOOPT"))];
         let defaults = LiteQuic::default();
         let table = [
-            (&all[..], defaults, "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge"),
-            (&none[..], defaults, "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge"),
+            (
+                &all[..],
+                defaults,
+                "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency",
+            ),
+            (&none[..], defaults, "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency"),
             (
                 &all[..],
                 LiteQuic { io: Io::S2nQuic, gso: true, gro: false, ..defaults },
-                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge",
+                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge, no ACK frequency",
             ),
             (
                 &all[..],
-                LiteQuic { gso: false, receive_batch: 7, ack_merge: false, ..defaults },
-                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off)",
+                LiteQuic {
+                    gso: false,
+                    receive_batch: 7,
+                    ack_merge: false,
+                    ack_frequency: AckFrequency::Fixed(10),
+                    ..defaults
+                },
+                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off), an ACK every 10 packets",
             ),
         ];
         for (findings, litequic, expected) in table {

@@ -2,8 +2,8 @@
 //! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
 
 use super::{
-    Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network,
-    Origin, Route, Timeouts, Verify, Workers, values::show_size,
+    AckFrequency, Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log,
+    LogFormat, Network, Origin, Route, Timeouts, Verify, Workers, values::show_size,
 };
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -18,6 +18,7 @@ pub const NEEDS_RESTART: &[&str] = &[
     "litequic.gso",
     "litequic.gro",
     "litequic.ack_merge",
+    "litequic.ack_frequency",
     "admin.listen",
     "admin.probes",
     "log.format",
@@ -228,6 +229,7 @@ impl Changes {
             gso: bool::to_string,
             gro: bool::to_string,
             ack_merge: bool::to_string,
+            ack_frequency: AckFrequency::to_string,
         });
     }
 
@@ -389,8 +391,15 @@ mod tests {
             ),
             (
                 |config| {
-                    config.litequic =
-                        LiteQuic { io: Io::S2nQuic, receive_batch: 7, gso: false, gro: false, ack_merge: false };
+                    let ack_frequency = AckFrequency::Fixed(10);
+                    config.litequic = LiteQuic {
+                        io: Io::S2nQuic,
+                        receive_batch: 7,
+                        gso: false,
+                        gro: false,
+                        ack_merge: false,
+                        ack_frequency,
+                    };
                 },
                 &[
                     "litequic.io: auto → s2n-quic (needs a restart)",
@@ -398,6 +407,7 @@ mod tests {
                     "litequic.gso: true → false (needs a restart)",
                     "litequic.gro: true → false (needs a restart)",
                     "litequic.ack_merge: true → false (needs a restart)",
+                    "litequic.ack_frequency: adaptive → 10 (needs a restart)",
                 ],
             ),
             (

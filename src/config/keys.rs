@@ -2,12 +2,12 @@
 //! and the search for a misspelt key know what is read here, so no key is listed twice. Long because it is the list.
 
 use super::{
-    Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Origin,
-    OriginAddress, Route, Timeouts, Verify, Workers,
+    AckFrequency, Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log,
+    LogFormat, Origin, OriginAddress, Route, Timeouts, Verify, Workers,
     fault::{nearest, quote},
     names::{address, authority, host_pattern, network, origin_address, path, path_prefix},
     section::Section,
-    values::{Kind, boolean, duration, number, one_of, or_none, show_size, size, text, workers},
+    values::{Kind, ack_frequency, boolean, duration, number, one_of, or_none, show_size, size, text, workers},
 };
 use std::{collections::BTreeSet, net::SocketAddr, ops::RangeInclusive, path::Path, time::Duration};
 
@@ -484,7 +484,7 @@ fn timeouts(section: &mut Section<'_>) -> Timeouts {
 
 fn litequic(section: &mut Section<'_>) -> LiteQuic {
     let defaults = LiteQuic::default();
-    LiteQuic {
+    let mut litequic = LiteQuic {
         io: section.value(
             "io",
             one_of(Io::NAMES),
@@ -515,7 +515,21 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             defaults.ack_merge,
             "Whether a client's newest acknowledgement spares QUIC its earlier ones; of epoll alone.",
         ),
+        ack_frequency: section.value(
+            "ack_frequency",
+            ack_frequency(),
+            defaults.ack_frequency,
+            "Packets that clients acknowledge at once if they let themselves be asked: adaptive asks while a worker is busy.",
+        ),
+    };
+    if litequic.io == Io::S2nQuic && litequic.ack_frequency == AckFrequency::Adaptive {
+        if section.is_right(&["ack_frequency"]) {
+            let problem = "goes by the batches of litequic's own I/O, which io = \"s2n-quic\" is not";
+            section.fault("ack_frequency", problem, Some("\"off\", a number, or another io"), None);
+        }
+        litequic.ack_frequency = AckFrequency::Off;
     }
+    litequic
 }
 
 fn admin(section: &mut Section<'_>) -> Admin {

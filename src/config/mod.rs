@@ -22,7 +22,7 @@ pub use file::{load, parse, schema};
 pub use limits::Limits;
 pub use origin::{Origin, OriginAddress, OriginAddressError};
 pub use timeouts::Timeouts;
-pub use transport::{Io, LiteQuic};
+pub use transport::{AckFrequency, Io, LiteQuic};
 
 use arc_swap::ArcSwap;
 use std::{

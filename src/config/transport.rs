@@ -1,5 +1,7 @@
 //! `[litequic]`: the transport. Every key works by itself, so that what each brings can be measured.
 
+use std::fmt;
+
 /// `[litequic]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiteQuic {
@@ -14,6 +16,8 @@ pub struct LiteQuic {
     /// Whether of the acknowledgements that a client sent since the last batch the newest is processed first, and those
     /// that it makes superfluous are not.
     pub ack_merge: bool,
+    /// What clients are asked for that let litequic say how often they acknowledge.
+    pub ack_frequency: AckFrequency,
 }
 
 impl LiteQuic {
@@ -26,7 +30,8 @@ impl LiteQuic {
 impl Default for LiteQuic {
     /// All that saves CPU time.
     fn default() -> Self {
-        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true, ack_merge: true }
+        let ack_frequency = AckFrequency::Adaptive;
+        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true, ack_merge: true, ack_frequency }
     }
 }
 
@@ -51,6 +56,34 @@ impl Io {
             Self::Auto => "auto",
             Self::Epoll => "epoll",
             Self::S2nQuic => "s2n-quic",
+        }
+    }
+}
+
+/// `ack_frequency`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckFrequency {
+    /// To acknowledge less often while the worker is busy. Takes batches: with [`Io::S2nQuic`] it asks for nothing.
+    Adaptive,
+    /// For nothing.
+    Off,
+    /// For one acknowledgement of so many packets, once, and however little there is to do.
+    Fixed(u16),
+}
+
+impl AckFrequency {
+    /// What RFC 9000 §13.2.2 recommends to clients anyway.
+    pub const LEAST: u16 = 2;
+    /// Beyond lies what no window of packets holds on most paths, and nobody has measured a gain.
+    pub const MOST: u16 = 512;
+}
+
+impl fmt::Display for AckFrequency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Adaptive => f.write_str("adaptive"),
+            Self::Off => f.write_str("off"),
+            Self::Fixed(packets) => packets.fmt(f),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a single value may be: numbers, sizes, durations, words. Each kind knows how to read itself, what to say it
 //! expected, and its JSON schema.
 
-use super::{Workers, fault::nearest};
+use super::{AckFrequency, Workers, fault::nearest};
 use bytesize::ByteSize;
 use serde_json::{Value as Json, json};
 use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
@@ -214,6 +214,27 @@ pub(super) fn workers(most: u16) -> Kind<Workers> {
         show: Box::new(|workers| match workers {
             Workers::Auto => json!("auto"),
             Workers::Count(count) => json!(count),
+        }),
+    }
+}
+
+/// `"adaptive"`, `"off"`, or packets an acknowledgement.
+pub(super) fn ack_frequency() -> Kind<AckFrequency> {
+    let packets = number::<u16>(AckFrequency::LEAST.into()..=AckFrequency::MOST.into());
+    Kind {
+        expected: format!("\"adaptive\", \"off\" or {}", packets.expected),
+        schema: json!({ "anyOf": [{ "type": "string", "enum": ["adaptive", "off"] }, packets.schema] }),
+        read: Box::new(move |given| match given {
+            Given::Text(text) => match &*text {
+                "adaptive" => Ok(AckFrequency::Adaptive),
+                "off" => Ok(AckFrequency::Off),
+                _ => Err("unknown value".into()),
+            },
+            given => (packets.read)(given).map(AckFrequency::Fixed),
+        }),
+        show: Box::new(|frequency| match frequency {
+            AckFrequency::Fixed(packets) => json!(packets),
+            word => json!(word.to_string()),
         }),
     }
 }

@@ -1,7 +1,9 @@
 //! One worker's QUIC endpoint on one listen address.
 
 use super::{
-    Secrets, WorkerIndex, address_token,
+    Secrets, WorkerIndex,
+    ack_frequency::AckFrequencies,
+    address_token,
     amplification::{OwnId, SmallDatagrams},
     answers::Gated,
     batches::Batches,
@@ -115,18 +117,21 @@ pub fn start<T: tls::Provider + Clone>(
     let windows = Windows::new(&config.limits, Arc::clone(&parts.metrics));
     let merges = config.litequic.ack_merge;
     let batches = Batches::default();
-    let packets = Packets::new(windows.clone(), batches.clone(), merges, Arc::clone(&parts.metrics));
+    let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
+    let metrics = Arc::clone(&parts.metrics);
+    let packets = Packets::new(windows.clone(), batches.clone(), merges, frequencies.clone(), metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (windows.subscriber(), grants));
+    let subscriber = (subscriber, frequencies.subscriber());
     let own_id = OwnId::default();
     let small_datagrams = SmallDatagrams::new(ids, own_id.clone());
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
-        .with_tls(Gated::new(parts.tls.clone(), Arc::clone(&parts.metrics)))
+        .with_tls(Gated::new(frequencies.looking(parts.tls.clone()), Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_connection_id(ids))
@@ -134,6 +139,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
         .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
         .and_then(|builder| builder.with_event(subscriber))
+        .and_then(|builder| builder.with_datagram(frequencies.datagrams()))
         .and_then(|builder| builder.with_packet_interceptor((packets, small_datagrams)))
         .and_then(|builder| builder.with_connection_close_formatter(Alerts))
         .map_err(configuration)?;

@@ -4,6 +4,7 @@
 pub mod ack_merge;
 pub mod frame;
 
+mod ack_frequency;
 mod address_token;
 mod amplification;
 mod answers;
@@ -26,6 +27,7 @@ mod secrets;
 mod stateless_reset;
 mod windows;
 
+pub use ack_frequency::Offer;
 #[cfg(not(fuzzing))]
 pub use client::{ConnectError, connect};
 pub use client_address::client_address;

@@ -1,7 +1,9 @@
-//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `windows` what is in it, and
-//! writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods.
+//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `ack_frequency` and `windows`
+//! what is in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Sees
+//! each that leaves before it is encrypted, for `ack_frequency` to put its frames in.
 
 use super::{
+    ack_frequency::AckFrequencies,
     batches::Batches,
     contents::Contents,
     windows::{Verdict, Windows},
@@ -16,6 +18,7 @@ use s2n_quic_core::{
         number::PacketNumberSpace,
     },
     path::{LocalAddress, RemoteAddress, Tuple},
+    time::Timestamp,
 };
 use std::{sync::Arc, time::Instant};
 
@@ -26,6 +29,7 @@ pub(super) struct Packets {
     batches: Batches,
     /// Whether ACK frames without news are merged into the one that brought it.
     merges: bool,
+    frequencies: AckFrequencies,
     metrics: Arc<WorkerMetrics>,
     /// Of the datagram at hand.
     path: Tuple,
@@ -35,20 +39,31 @@ pub(super) struct Packets {
 
 impl Packets {
     /// Of connections that `windows` knows, received in `batches`.
-    pub(super) fn new(windows: Windows, batches: Batches, merges: bool, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(
+        windows: Windows,
+        batches: Batches,
+        merges: bool,
+        frequencies: AckFrequencies,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        Self { windows, batches, merges, metrics, path, contents: Contents::default() }
+        Self { windows, batches, merges, frequencies, metrics, path, contents: Contents::default() }
     }
 
-    /// Reads a packet of `connection`, by s2n-quic's ID, and blanks what s2n-quic need not read.
-    fn receive(&mut self, connection: u64, payload: &mut [u8]) {
+    /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
+    fn receive(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
         self.metrics.packets_received.increment();
         self.contents.read(payload);
         let batch = self.batches.number();
         // I/O that has no batches has no newest in one.
         let merges = self.merges && batch > 0;
-        let (place, ranges) = self.contents.sole_ack(payload).filter(|_| merges).unzip();
+        let ack = self.contents.sole_ack(payload);
+        if self.contents.acks > 0 {
+            let ranges = ack.as_ref().map(|(_, ranges)| ranges.clone());
+            self.frequencies.received(connection, at, batch, self.contents.acks, ranges);
+        }
+        let (place, ranges) = ack.filter(|_| merges).unzip();
         match self.windows.judge(connection, &self.contents, ranges, batch, &self.path, Instant::now) {
             Verdict::Pass => {}
             Verdict::Merge => {
@@ -83,13 +98,16 @@ impl Interceptor for Packets {
             return payload;
         }
         let payload = payload.into_less_safe_slice();
-        self.receive(*id, payload);
+        self.receive(*id, packet.timestamp, payload);
         DecoderBufferMut::new(payload)
     }
 
-    fn intercept_tx_payload(&mut self, _: &Subject, packet: &Packet, _: &mut scatter::Buffer<'_>) {
+    fn intercept_tx_payload(&mut self, _: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
         if packet.number.space() == PacketNumberSpace::ApplicationData {
             self.metrics.packets_sent.increment();
+            // Without the end of a stream's data, which may be elsewhere yet.
+            let (payload, _) = payload.inner_mut();
+            self.frequencies.transmit(packet.number.as_u64(), payload.as_mut_slice());
         }
     }
 }

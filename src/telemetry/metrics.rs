@@ -90,6 +90,16 @@ metrics! {
     Counter ack_batches = "ack_batches" "Batches of a connection's datagrams that held ACK frames.";
     Counter ecn_capable = "ecn_validations" [result = "capable"] "Paths on which ECN was validated.";
     Counter ecn_failed = "ecn_validations" [result = "failed"] "Paths on which ECN was validated.";
+    Counter ack_frequency_offered = "ack_frequency_offers" "Connections whose client can be asked to acknowledge less often.";
+    Counter ack_frequency_sent = "ack_frequency_frames" [event = "sent"] "ACK_FREQUENCY frames by what became of them.";
+    Counter ack_frequency_acknowledged = "ack_frequency_frames" [event = "acknowledged"] "ACK_FREQUENCY frames by what became of them.";
+    Counter ack_frequency_lost = "ack_frequency_frames" [event = "lost"] "ACK_FREQUENCY frames by what became of them.";
+    Counter ack_frequency_misplaced = "ack_frequency_misplaced" "ACK_FREQUENCY frames that did not find their place in a packet: none should.";
+    Gauge ack_threshold_2 = "ack_threshold_connections" [packets = "2"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
+    Gauge ack_threshold_4 = "ack_threshold_connections" [packets = "4"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
+    Gauge ack_threshold_8 = "ack_threshold_connections" [packets = "8"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
+    Gauge ack_threshold_16 = "ack_threshold_connections" [packets = "16"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
+    Gauge ack_threshold_32 = "ack_threshold_connections" [packets = "32"] "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for.";
 
     // HTTP/3
     Counter requests = "requests" [protocol = "h3"] "Requests whose header was accepted.";

@@ -1,6 +1,11 @@
 //! A real browser loads a page through litequic: Chromium, headless, told to begin with HTTP/3.
 
-use crate::support::{needs, process::Process};
+use crate::support::{needs, origin, process::Process, proxy::Litequic};
+use litequic::{
+    config::{AckFrequency, Config, OriginAddress},
+    telemetry::WorkerMetrics,
+    tls::{self, CertificateStore},
+};
 use std::{process::Command, time::Duration};
 
 /// Starting a browser on a busy machine takes seconds.
@@ -13,21 +18,47 @@ const IMAGES: usize = 24;
 fn a_browser_gets_the_page_and_its_images_by_http3() {
     let Some(chromium) = needs::program("chromium") else { return };
     let (demo, port) = Process::demo(&[]);
+    see_the_page(Command::new(chromium), port, &demo.spki(), &[]);
+}
+
+/// Chromium's QUIC option for ACK frequency: it offers to be asked.
+#[tokio::test]
+async fn a_browser_that_offers_to_acknowledge_rarely_is_asked_to_and_gets_the_page() {
+    let Some(chromium) = needs::program("chromium") else { return };
+    let certificate = tls::self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+    let demo = origin::demo().await;
+    let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
+    let mut config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    config.litequic.ack_frequency = AckFrequency::Fixed(10);
+    let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
+    let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
+    let see = move || see_the_page(Command::new(chromium), port, &spki, &["--quic-client-connection-options=AFIA"]);
+    tokio::task::spawn_blocking(see).await.unwrap();
+    let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
+    assert!(sum(|worker| worker.ack_frequency_offered.get()) > 0);
+    assert!(sum(|worker| worker.ack_frequency_acknowledged.get()) > 0);
+    assert_eq!(sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+    litequic.stop().await;
+}
+
+/// Has the browser load the demo's page from localhost at `port`, whose key has the fingerprint `spki`.
+fn see_the_page(mut chromium: Command, port: u16, spki: &str, more: &[&str]) {
     let profile = tempfile::tempdir().unwrap();
-    let mut command = Command::new(chromium);
-    command
+    chromium
         // The sandbox does not work as root, nor in many containers; the page is our own.
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
         .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
         .arg("--enable-quic")
         .arg(format!("--origin-to-force-quic-on=localhost:{port}"))
-        .arg(format!("--ignore-certificate-errors-spki-list={}", demo.spki()))
+        .arg(format!("--ignore-certificate-errors-spki-list={spki}"))
         .arg("--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND")
         .arg(format!("--user-data-dir={}", profile.path().display()))
         // Timers run ahead while nothing loads: the page's script is done when the document is written out.
         .args(["--virtual-time-budget=10000", "--dump-dom"])
+        .args(more)
         .arg(format!("https://localhost:{port}/"));
-    let page = Process::spawn(command).end_within(DEADLINE).success();
+    let page = Process::spawn(chromium).end_within(DEADLINE).success();
 
     // The page asked `performance.getEntries()` for each `nextHopProtocol`, where `h3` is what the browser itself saw.
     assert!(page.contains("This page came by <strong>HTTP/3</strong>"), "{page}");

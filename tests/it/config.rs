@@ -2,7 +2,7 @@
 
 use litequic::{
     cli::check,
-    config::{self, ClientCertificates, Config, Io, Listen, LiteQuic, Route, Verify, Workers},
+    config::{self, AckFrequency, ClientCertificates, Config, Io, Listen, LiteQuic, Route, Verify, Workers},
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -160,7 +160,9 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     assert_eq!(config.limits.max_body_bytes, Some(1000));
     assert_eq!(config.limits.worker_send_buffer, 3 << 29);
     assert_eq!(config.timeouts.drain_grace.as_secs(), 90);
-    let litequic = LiteQuic { io: Io::S2nQuic, receive_batch: 64, gso: false, gro: false, ack_merge: false };
+    let ack_frequency = AckFrequency::Fixed(10);
+    let litequic =
+        LiteQuic { io: Io::S2nQuic, receive_batch: 64, gso: false, gro: false, ack_merge: false, ack_frequency };
     assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
 }
@@ -178,6 +180,19 @@ fn origin_serves_what_no_route_takes() {
         let config = parse(&format!("{base}{route}")).unwrap();
         let found: Vec<_> = config.routes.iter().map(|route| route.origin.as_str()).collect();
         assert_eq!(found, origins, "{route}");
+    }
+}
+
+#[test]
+fn without_litequics_own_batches_clients_are_asked_for_a_number_or_nothing() {
+    let base = "[[certificates]]\ncert = 'c'\nkey = 'k'\n[origin]\nurl = 'http://a'\n[litequic]\n";
+    for (keys, expected) in [
+        ("", AckFrequency::Adaptive),
+        ("ack_frequency = 'off'", AckFrequency::Off),
+        ("io = 's2n-quic'", AckFrequency::Off),
+        ("io = 's2n-quic'\nack_frequency = 32", AckFrequency::Fixed(32)),
+    ] {
+        assert_eq!(parse(&format!("{base}{keys}")).unwrap().litequic.ack_frequency, expected, "{keys}");
     }
 }
 

@@ -38,7 +38,7 @@ async fn every_combination_of_keys_serves_every_byte() {
         for (receive_batch, gso, gro, ack_merge) in
             [(128, true, true, true), (1, false, true, false), (1024, true, false, false), (3, false, false, true)]
         {
-            let litequic = start(LiteQuic { io, receive_batch, gso, gro, ack_merge }).await;
+            let litequic = start(LiteQuic { io, receive_batch, gso, gro, ack_merge, ..LiteQuic::default() }).await;
             serve(&litequic).await;
             litequic.stop().await;
         }
@@ -139,7 +139,10 @@ fn probe_says_what_the_kernel_has_and_what_would_be_used() {
         assert!(text.lines().any(|other| other == line), "{text}");
     }
     let used = text.lines().last().unwrap();
-    assert_eq!(used, "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge");
+    assert_eq!(
+        used,
+        "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency"
+    );
 
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config/invalid/five-faults.toml");
     assert_eq!(litequic(["probe", "--config", file]).code, Some(78));

@@ -58,6 +58,8 @@ pub(crate) struct Way {
     pub(crate) delay: Duration,
     /// Octets a second.
     pub(crate) rate: Option<u32>,
+    /// Nothing goes but at multiples of this time, and then all that waits: as over a radio link.
+    pub(crate) bunch: Option<Duration>,
 }
 
 impl Default for Way {
@@ -72,6 +74,7 @@ impl Default for Way {
             hold_for: 1,
             delay: Duration::ZERO,
             rate: None,
+            bunch: None,
         }
     }
 }
@@ -302,6 +305,8 @@ struct Lane {
     random: StdRng,
     /// The next datagram's.
     number: u64,
+    /// When the first datagram was taken.
+    began: Option<Instant>,
     /// Until when what was taken so far occupies the line.
     busy: Option<Instant>,
     queue: VecDeque<(Instant, Vec<u8>)>,
@@ -312,7 +317,7 @@ struct Lane {
 impl Lane {
     fn new(way: Way, seed: u64) -> Self {
         let random = StdRng::seed_from_u64(seed);
-        Self { way, random, number: 0, busy: None, queue: VecDeque::new(), held: Vec::new() }
+        Self { way, random, number: 0, began: None, busy: None, queue: VecDeque::new(), held: Vec::new() }
     }
 
     fn take(&mut self, now: Instant, mut datagram: Vec<u8>, counts: &Counts) {
@@ -380,7 +385,16 @@ impl Lane {
         };
         let sent = self.busy.unwrap_or(now).max(now) + transmission;
         self.busy = Some(sent);
-        self.queue.push_back((sent + self.way.delay, datagram));
+        let goes = self.bunched(sent + self.way.delay);
+        self.queue.push_back((goes, datagram));
+    }
+
+    /// When what is to go at `at` goes.
+    fn bunched(&mut self, at: Instant) -> Instant {
+        let began = *self.began.get_or_insert(at);
+        let Some(bunch) = self.way.bunch else { return at };
+        let bunches = at.duration_since(began).as_nanos().div_ceil(bunch.as_nanos());
+        began + bunch * u32::try_from(bunches).unwrap()
     }
 
     /// When something may have to go.

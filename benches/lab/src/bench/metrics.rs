@@ -1,5 +1,5 @@
 //! A contender's own word on what it did: counters that it tells over HTTP as Prometheus' or OpenMetrics' text, read
-//! before and after a load. Pure but for [`print`], which a process in the contender's namespace runs.
+//! before and after a load. Pure but for [`print()`], which a process in the contender's namespace runs.
 
 use super::template::{Unknown, Values};
 use anyhow::{Context as _, Result, bail};

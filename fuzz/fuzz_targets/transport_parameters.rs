@@ -1,0 +1,13 @@
+//! A client's transport parameters: what is taken for an offer can be asked for.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use litequic::quic::Offer;
+use std::time::Duration;
+
+fuzz_target!(|parameters: &[u8]| {
+    if let Some(offer) = Offer::read(parameters) {
+        assert!(offer.min_ack_delay <= offer.max_ack_delay);
+        assert!(offer.max_ack_delay < Duration::from_millis(1 << 14));
+    }
+});

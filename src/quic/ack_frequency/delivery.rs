@@ -1,0 +1,106 @@
+//! Whether a client has what it was asked for: an ACK_FREQUENCY frame from the wish to its acknowledgement. A frame
+//! that was lost is sent again, under a new sequence number, unless a newer wish has taken its place. Pure.
+
+use super::placeholder::Request;
+
+/// One connection's.
+#[derive(Debug, Default)]
+pub(super) struct Delivery {
+    /// To be sent with the next packet.
+    wanted: Option<Request>,
+    /// The newest frame that is neither acknowledged nor lost, and its packet's number.
+    in_flight: Option<(u64, Request)>,
+    /// The next frame's sequence number: every frame has a larger one than those before it.
+    sequence: u64,
+}
+
+impl Delivery {
+    /// The client is to be asked for `request`, and for nothing older any more.
+    pub(super) fn ask(&mut self, request: Request) {
+        self.wanted = Some(request);
+    }
+
+    /// Whether a frame is to be sent.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// Whether the client has, as far as is known, all that it was to be asked for.
+    pub(super) fn is_settled(&self) -> bool {
+        self.wanted.is_none() && self.in_flight.is_none()
+    }
+
+    /// The number of the packet whose acknowledgement matters.
+    pub(super) fn in_flight(&self) -> Option<u64> {
+        self.in_flight.map(|(packet, _)| packet)
+    }
+
+    /// What to send in packet number `packet`, with its sequence number.
+    pub(super) fn send(&mut self, packet: u64) -> Option<(u64, Request)> {
+        let request = self.wanted.take()?;
+        self.in_flight = Some((packet, request));
+        let sequence = self.sequence;
+        self.sequence += 1;
+        Some((sequence, request))
+    }
+
+    /// The packet of [`Self::in_flight`] was acknowledged.
+    pub(super) fn acknowledged(&mut self) {
+        self.in_flight = None;
+    }
+
+    /// Packet number `packet` is lost. True if a frame that mattered went with it.
+    pub(super) fn lost(&mut self, packet: u64) -> bool {
+        let Some((_, request)) = self.in_flight.take_if(|(sent, _)| *sent == packet) else { return false };
+        // A newer wish stands.
+        self.wanted.get_or_insert(request);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn request(threshold: u32) -> Request {
+        Request { threshold, max_ack_delay: Duration::from_millis(25) }
+    }
+
+    #[test]
+    fn a_frame_is_sent_once_if_it_arrives() {
+        let mut delivery = Delivery::default();
+        assert_eq!(delivery.send(1), None);
+        delivery.ask(request(10));
+        assert_eq!(delivery.send(2), Some((0, request(10))));
+        assert_eq!((delivery.send(3), delivery.in_flight(), delivery.is_settled()), (None, Some(2), false));
+        delivery.acknowledged();
+        assert!(!delivery.lost(2));
+        assert_eq!((delivery.send(4), delivery.in_flight(), delivery.is_settled()), (None, None, true));
+    }
+
+    #[test]
+    fn a_lost_frame_is_sent_again_under_a_new_number_until_it_arrives() {
+        let mut delivery = Delivery::default();
+        delivery.ask(request(10));
+        for (sequence, packet) in [(0, 5), (1, 9), (2, 30)] {
+            assert_eq!(delivery.send(packet), Some((sequence, request(10))));
+            assert!(!delivery.lost(packet + 1) && !delivery.is_wanted(), "another packet is lost");
+            assert!(delivery.lost(packet) && delivery.is_wanted());
+        }
+    }
+
+    #[test]
+    fn what_is_overtaken_is_never_sent_again() {
+        let mut delivery = Delivery::default();
+        delivery.ask(request(4));
+        delivery.send(1);
+        delivery.ask(request(8));
+        assert!(delivery.lost(1), "lost while a newer one waits");
+        assert_eq!(delivery.send(2), Some((1, request(8))));
+        delivery.ask(request(16));
+        assert_eq!(delivery.send(3), Some((2, request(16))));
+        assert!(!delivery.lost(2) && !delivery.is_wanted(), "an older frame's packet");
+        assert_eq!(delivery.in_flight(), Some(3));
+    }
+}

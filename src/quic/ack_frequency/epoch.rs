@@ -1,0 +1,126 @@
+//! Cuts what a connection's client acknowledges into epochs of a round trip, for [`super::rule`]. Pure.
+
+use super::rule::Epoch;
+use std::time::Duration;
+
+/// Batches that an epoch has at least: fewer are chance.
+const LEAST_BATCHES: u64 = 4;
+/// What an epoch lasts at least, however close the client is: a client a few microseconds away is asked a thousand times a
+/// second at most.
+const LEAST_TIME: Duration = Duration::from_millis(1);
+
+/// What a connection has seen since its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// ACK frames.
+    pub(super) acks: u64,
+    /// Receive batches that carried any of them.
+    pub(super) batches: u64,
+    /// The largest packet number acknowledged.
+    pub(super) largest: u64,
+}
+
+/// One connection's epoch.
+#[derive(Debug, Default)]
+pub(super) struct Epochs {
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    /// What there was when it began.
+    before: Totals,
+    /// For how long it has been; a pause of any length counts as a round trip.
+    time: Duration,
+    /// When a batch was last heard of, on the clock of whoever asks.
+    last: Duration,
+}
+
+impl Epochs {
+    /// What the epoch brought, if it is over: then the next begins. To be asked with the first ACK frame of a batch, at
+    /// `now`, the smoothed round-trip time being `rtt`.
+    pub(super) fn over(&mut self, now: Duration, rtt: Duration, totals: Totals) -> Option<Epoch> {
+        let round = rtt.max(LEAST_TIME);
+        let current = self.current.get_or_insert(Current { before: totals, time: Duration::ZERO, last: now });
+        // After a round trip without a word nothing is under way: a client that was given nothing to acknowledge is not one
+        // that is given little.
+        current.time = current.time.saturating_add(now.saturating_sub(current.last).min(round));
+        current.last = now;
+        let Current { before, time, .. } = *current;
+        let batches = totals.batches.saturating_sub(before.batches);
+        if time < round || batches < LEAST_BATCHES {
+            return None;
+        }
+        self.current = Some(Current { before: totals, time: Duration::ZERO, last: now });
+        let packets = totals.largest.saturating_sub(before.largest);
+        let flight = u128::from(packets) * rtt.as_micros() / time.as_micros().max(1);
+        Some(Epoch {
+            acks: totals.acks.saturating_sub(before.acks),
+            batches,
+            packets,
+            flight: u32::try_from(flight).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// What there was so far counts for nothing: the next epoch begins with the next batch.
+    pub(super) fn restart(&mut self) {
+        self.current = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(10);
+
+    fn totals(acks: u64, batches: u64) -> Totals {
+        Totals { acks, batches, largest: 2 * acks }
+    }
+
+    #[test]
+    fn an_epoch_lasts_a_round_trip_and_has_enough_batches() {
+        let mut epochs = Epochs::default();
+        let ms = Duration::from_millis;
+        let table = [
+            ("the beginning", 0, totals(7, 1), None),
+            ("batches, but no time", 9, totals(20, 6), None),
+            ("over", 10, totals(27, 7), Some(Epoch { acks: 20, batches: 6, packets: 40, flight: 40 })),
+            ("time, but few batches", 25, totals(30, 10), None),
+            ("over as well", 26, totals(31, 11), Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 7 })),
+        ];
+        for (what, at, totals, expected) in table {
+            assert_eq!(epochs.over(ms(at), RTT, totals), expected, "{what}");
+        }
+        epochs.restart();
+        assert_eq!(epochs.over(ms(90), RTT, totals(90, 50)), None);
+        assert_eq!(
+            epochs.over(ms(100), RTT, totals(94, 54)),
+            Some(Epoch { acks: 4, batches: 4, packets: 8, flight: 8 }),
+            "what was before the restart is left out"
+        );
+    }
+
+    #[test]
+    fn a_pause_counts_as_a_round_trip_however_long_it_is() {
+        let flight = |pause: u64| {
+            let mut epochs = Epochs::default();
+            let over = |n: u64| {
+                let paused = if n > 5 { pause } else { 0 };
+                epochs.over(Duration::from_millis(2 * n + paused), RTT, totals(10 * n, n))
+            };
+            (0..20).filter_map(over).map(|epoch| epoch.flight).collect::<Vec<_>>()
+        };
+        assert_eq!(flight(0), [100, 100, 100]);
+        assert_eq!(flight(8), flight(60_000));
+        assert_eq!(flight(60_000)[..2], [100, 50]);
+    }
+
+    #[test]
+    fn a_round_trip_of_nothing_is_bounded() {
+        let mut epochs = Epochs::default();
+        let over =
+            (0..10_000).filter(|&n| epochs.over(Duration::from_micros(n), Duration::ZERO, totals(n, n)).is_some());
+        assert_eq!(over.count(), 9);
+    }
+}

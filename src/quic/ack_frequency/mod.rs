@@ -1,0 +1,276 @@
+//! Adaptive ACK frequency: a client whose acknowledgements keep a worker busy is asked for fewer
+//! (draft-ietf-quic-ack-frequency-12), if it offers to listen. s2n-quic knows nothing of it
+//! (docs/adr/0013-adaptive-ack-frequency.md).
+//!
+//! - [`tls`] reads the offer out of the client's transport parameters.
+//! - [`life`] hears of a connection's beginning and end, of lost packets, and what s2n-quic knows of the path.
+//! - [`rule`] says from the ACK frames that came what to ask for, an [`epoch`] at a time.
+//! - [`datagrams`] makes room for the frame in a packet: a [`placeholder`], in whose place it is put.
+//! - [`delivery`] has it sent again until it arrives.
+//!
+//! [`peer`] is one connection, in which they meet. `quic::packets` shows what comes, and what leaves.
+
+mod datagrams;
+mod delivery;
+mod epoch;
+mod life;
+mod parameters;
+mod peer;
+mod placeholder;
+mod rule;
+mod tls;
+
+pub use parameters::Offer;
+
+use super::{by_id::ById, frame::AckRanges};
+use crate::{config::AckFrequency, telemetry::WorkerMetrics};
+use datagrams::Datagrams;
+use life::Life;
+use peer::Peer;
+use s2n_quic_core::time::Timestamp;
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+use tls::Looking;
+
+/// One endpoint's. Nobody is asked for anything whose client has not offered to listen, or if the configuration says
+/// so.
+#[derive(Clone)]
+pub(super) struct AckFrequencies(Arc<Shared>);
+
+struct Shared {
+    switch: AckFrequency,
+    metrics: Arc<WorkerMetrics>,
+    /// A placeholder stands in the packet that is being built. Read for each packet that leaves.
+    marked: AtomicBool,
+    peers: Mutex<Peers>,
+}
+
+/// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
+#[derive(Default)]
+struct Peers {
+    /// Connections whose client has offered.
+    by_id: ById<Arc<Peer>>,
+    /// What the client offered whose 1-RTT keys are being handed over,
+    offer: Option<Offer>,
+    /// and its connection, between the event and its datagram sender's making.
+    newcomer: Option<Arc<Peer>>,
+    /// The connection whose packet is being built, if it is marked.
+    marked: Option<Arc<Peer>>,
+    /// The first packet's time, from which others' is counted.
+    began: Option<Timestamp>,
+}
+
+impl AckFrequencies {
+    /// For an endpoint that asks as `switch` says.
+    pub(super) fn new(switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
+        let (marked, peers) = Default::default();
+        Self(Arc::new(Shared { switch, metrics, marked, peers }))
+    }
+
+    /// `tls` that shows what clients offer.
+    pub(super) fn looking<T>(&self, tls: T) -> Looking<T> {
+        Looking { tls, frequencies: self.clone() }
+    }
+
+    /// What makes room for frames.
+    pub(super) fn datagrams(&self) -> Datagrams {
+        Datagrams(self.clone())
+    }
+
+    /// What is told of connections.
+    pub(super) fn subscriber(&self) -> Life {
+        Life(self.clone())
+    }
+
+    /// What the client offered whose connection s2n-quic looks at from now on.
+    fn offered(&self, offer: Option<Offer>) {
+        let mut peers = self.lock();
+        peers.offer = offer.filter(|_| self.0.switch != AckFrequency::Off);
+        peers.newcomer = None;
+    }
+
+    /// The connection to which the offer at hand belongs.
+    fn welcome(&self, connection: u64) -> Option<Arc<Peer>> {
+        let mut peers = self.lock();
+        let offer = peers.offer.take()?;
+        let peer = Arc::new(Peer::new(offer, self.0.switch, Arc::clone(&self.0.metrics)));
+        peers.by_id.insert(connection, Arc::clone(&peer));
+        peers.newcomer = Some(Arc::clone(&peer));
+        Some(peer)
+    }
+
+    fn forget(&self, connection: u64) {
+        self.lock().by_id.remove(&connection);
+    }
+
+    /// The connection whose datagram sender is being made, if its client has offered.
+    fn newcomer(&self) -> Option<Arc<Peer>> {
+        self.lock().newcomer.take()
+    }
+
+    /// A placeholder of `peer`'s is about to stand in the packet that is being built.
+    fn mark(&self, peer: &Arc<Peer>) {
+        self.lock().marked = Some(Arc::clone(peer));
+        self.0.marked.store(true, Relaxed);
+    }
+
+    /// A packet of `connection`, by s2n-quic's ID, has come `at` this time, in batch number `batch`, with `acks` ACK frames,
+    /// one at least; `ranges` are the acknowledged numbers of the only one.
+    pub(super) fn received(
+        &self,
+        connection: u64,
+        at: Timestamp,
+        batch: u64,
+        acks: u32,
+        ranges: Option<AckRanges<'_>>,
+    ) {
+        let mut peers = self.lock();
+        let began = *peers.began.get_or_insert(at);
+        if let Some(peer) = peers.by_id.get(&connection) {
+            peer.received(at.saturating_duration_since(began), batch, acks, ranges);
+        }
+    }
+
+    /// Packet number `packet` was built: if a placeholder stands in its unencrypted payload, the frame takes its place.
+    pub(super) fn transmit(&self, packet: u64, payload: &mut [u8]) {
+        if self.0.marked.load(Relaxed) {
+            self.0.marked.store(false, Relaxed);
+            let peer = self.lock().marked.take();
+            if let Some(peer) = peer {
+                peer.fill(packet, payload);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Peers> {
+        self.0.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for AckFrequencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AckFrequencies").field(&self.0.switch).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::frame::Frames;
+    use proptest::{collection::vec, prelude::*, sample::select};
+    use s2n_codec::EncoderValue;
+    use s2n_quic::provider::datagram::{ConnectionInfo, Endpoint, Packet, Sender, WriteError};
+    use s2n_quic_core::frame::Datagram;
+    use std::{task::Waker, time::Duration};
+
+    /// A packet as s2n-quic builds it, with room for so many octets.
+    struct Built {
+        payload: Vec<u8>,
+        capacity: usize,
+    }
+
+    impl Packet for Built {
+        fn remaining_capacity(&self) -> usize {
+            (self.capacity - self.payload.len()).saturating_sub(3)
+        }
+
+        fn write_datagram(&mut self, data: &[u8]) -> Result<(), WriteError> {
+            let rest = self.capacity - self.payload.len();
+            let frame = Datagram { is_last_frame: rest == 1 + data.len(), data };
+            if frame.encoding_size() > rest {
+                return Err(WriteError::ExceedsPacketCapacity);
+            }
+            self.payload.extend(frame.encode_to_vec());
+            Ok(())
+        }
+
+        fn write_datagram_vectored(&mut self, _: &[&[u8]]) -> Result<(), WriteError> {
+            Err(WriteError::ExceedsPacketCapacity)
+        }
+
+        fn has_pending_streams(&self) -> bool {
+            true
+        }
+
+        fn datagrams_prioritized(&self) -> bool {
+            false
+        }
+    }
+
+    fn frequencies(switch: AckFrequency) -> AckFrequencies {
+        AckFrequencies::new(switch, Arc::default())
+    }
+
+    /// A connection's sender, after a handshake in which its client said `offer`.
+    fn sender(frequencies: &AckFrequencies, offer: Option<Offer>) -> impl Sender {
+        frequencies.offered(offer);
+        if let Some(peer) = frequencies.welcome(1) {
+            peer.begin();
+        }
+        let info = ConnectionInfo::new(0, Waker::noop().clone());
+        let (sender, _) = frequencies.datagrams().create_connection(&info);
+        frequencies.offered(None);
+        sender
+    }
+
+    fn offer() -> Option<Offer> {
+        Some(Offer { min_ack_delay: Duration::from_millis(1), max_ack_delay: Duration::from_millis(25) })
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_leaves_with_a_datagram_frame_and_the_question_is_asked_once(
+            before in vec(select(vec![vec![0x02, 9, 0, 0, 2], vec![0x1e], vec![0x11, 4, 9]]), 0..6),
+            behind in select(vec![vec![], vec![0x0a, 0, 2, 0x31, 0], vec![0x08, 0, 0x31, 0], vec![0, 0]]),
+            rooms in vec(0..40usize, 1..20),
+        ) {
+            let frequencies = frequencies(AckFrequency::Fixed(10));
+            let mut sender = sender(&frequencies, offer());
+            let mut asked = 0;
+            for (number, room) in rooms.iter().enumerate() {
+                let payload = before.concat();
+                let mut packet = Built { capacity: payload.len() + room, payload };
+                let wanted = sender.has_transmission_interest();
+                sender.on_transmit(&mut packet);
+                packet.payload.extend(&behind);
+                frequencies.transmit(number as u64, &mut packet.payload);
+                let kinds: Vec<u64> = Frames::new(&packet.payload).map(|frame| frame.kind).collect();
+                prop_assert!(!kinds.iter().any(|kind| matches!(kind, 0x30 | 0x31)), "{:x?}", packet.payload);
+                let asks = kinds.iter().filter(|&&kind| kind == 0xaf).count();
+                prop_assert!(asks == 0 || wanted);
+                asked += asks;
+            }
+            prop_assert_eq!(asked, usize::from(rooms.iter().any(|&room| room >= placeholder::LEN + 8 + 3)));
+            prop_assert_eq!(frequencies.0.metrics.ack_frequency_misplaced.get(), 0);
+        }
+    }
+
+    #[test]
+    fn only_who_has_offered_is_ever_asked_and_nobody_if_it_is_switched_off() {
+        for (switch, offer) in
+            [(AckFrequency::Fixed(10), None), (AckFrequency::Off, offer()), (AckFrequency::Adaptive, offer())]
+        {
+            let frequencies = frequencies(switch);
+            // Its offer is not the next one's.
+            drop(sender(&frequencies, offer));
+            let mut sender = sender(&frequencies, None);
+            let mut packet = Built { payload: Vec::new(), capacity: 1200 };
+            sender.on_transmit(&mut packet);
+            assert!(packet.payload.is_empty() && !sender.has_transmission_interest(), "{switch}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_is_forgotten() {
+        let frequencies = frequencies(AckFrequency::Adaptive);
+        drop(sender(&frequencies, offer()));
+        assert!(frequencies.lock().by_id.contains_key(&1));
+        frequencies.forget(1);
+        assert!(frequencies.lock().by_id.is_empty());
+    }
+}

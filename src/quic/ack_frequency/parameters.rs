@@ -1,0 +1,119 @@
+//! What a client's transport parameters (RFC 9000 §18) say about acknowledgements. s2n-quic skips `min_ack_delay`, which
+//! it does not know. Pure; the bytes are the client's.
+
+use s2n_codec::DecoderBuffer;
+use s2n_quic_core::varint::VarInt;
+use std::time::Duration;
+
+/// min_ack_delay of draft-ietf-quic-ack-frequency-12: microseconds.
+const MIN_ACK_DELAY: u64 = 0xff04_de1b;
+/// max_ack_delay (RFC 9000 §18.2): milliseconds.
+const MAX_ACK_DELAY: u64 = 0x0b;
+/// What a client that does not say means (RFC 9000 §18.2).
+const DEFAULT_MAX_ACK_DELAY: u64 = 25;
+/// RFC 9000 §18.2: from here on max_ack_delay is invalid.
+const INVALID_MAX_ACK_DELAY: u64 = 1 << 14;
+
+/// A client's word that it understands ACK_FREQUENCY frames. The minimum is not above the maximum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Less it cannot be asked for.
+    pub min_ack_delay: Duration,
+    /// For so long it delays an acknowledgement by itself.
+    pub max_ack_delay: Duration,
+}
+
+impl Offer {
+    /// The offer in encoded transport parameters; `None` where there is none, or none to be trusted: the parameters are
+    /// malformed, one of the two is there twice, or the minimum is above the maximum. The draft wants that last one's
+    /// connection closed. litequic serves it without the extension.
+    pub fn read(parameters: &[u8]) -> Option<Self> {
+        let (mut min, mut max) = (None, None);
+        let mut rest = DecoderBuffer::new(parameters);
+        while !rest.is_empty() {
+            let (id, after) = rest.decode::<VarInt>().ok()?;
+            let (length, after) = after.decode::<VarInt>().ok()?;
+            let (value, after) = after.decode_slice(usize::try_from(length.as_u64()).ok()?).ok()?;
+            rest = after;
+            let known = match id.as_u64() {
+                MIN_ACK_DELAY => &mut min,
+                MAX_ACK_DELAY => &mut max,
+                _ => continue,
+            };
+            let (number, nothing) = value.decode::<VarInt>().ok()?;
+            if !nothing.is_empty() || known.replace(number.as_u64()).is_some() {
+                return None;
+            }
+        }
+        let max = max.unwrap_or(DEFAULT_MAX_ACK_DELAY);
+        let offer = Self { min_ack_delay: Duration::from_micros(min?), max_ack_delay: Duration::from_millis(max) };
+        (max < INVALID_MAX_ACK_DELAY && offer.min_ack_delay <= offer.max_ack_delay).then_some(offer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+    use s2n_codec::EncoderValue;
+
+    fn number(value: u64) -> Vec<u8> {
+        VarInt::new(value).unwrap().encode_to_vec()
+    }
+
+    fn parameter(id: u64, value: &[u8]) -> Vec<u8> {
+        [&number(id), &number(value.len() as u64), value].concat()
+    }
+
+    fn offer(min_us: u64, max_ms: u64) -> Option<Offer> {
+        let (min_ack_delay, max_ack_delay) = (Duration::from_micros(min_us), Duration::from_millis(max_ms));
+        Some(Offer { min_ack_delay, max_ack_delay })
+    }
+
+    #[test]
+    fn an_offer_is_a_sound_min_ack_delay() {
+        let min = |us| parameter(MIN_ACK_DELAY, &number(us));
+        let max = |ms| parameter(MAX_ACK_DELAY, &number(ms));
+        let other = parameter(0x04, &number(1 << 20));
+        let grease = parameter(27 + 31 * 7, &[1, 2, 3]);
+        let table: &[(&str, Vec<u8>, Option<Offer>)] = &[
+            ("nothing", vec![], None),
+            ("max_ack_delay alone", max(25), None),
+            ("quinn's", [&grease[..], &min(1000), &other].concat(), offer(1000, 25)),
+            ("Chromium's", [&max(25)[..], &min(5000), &grease].concat(), offer(5000, 25)),
+            ("as long as the maximum", [min(25_000), max(25)].concat(), offer(25_000, 25)),
+            ("longer than the maximum", [min(25_001), max(25)].concat(), None),
+            ("longer than the maximum that is not named", min(25_001), None),
+            ("none at all", min(0), offer(0, 25)),
+            ("the longest", [min(1), max((1 << 14) - 1)].concat(), offer(1, (1 << 14) - 1)),
+            ("too long", [min(1), max(1 << 14)].concat(), None),
+            ("absurd", min((1 << 62) - 1), None),
+            ("twice", [min(1000), min(1000)].concat(), None),
+            ("empty", parameter(MIN_ACK_DELAY, &[]), None),
+            ("cut short", min(1000)[..9].to_vec(), None),
+            ("with something behind it", parameter(MIN_ACK_DELAY, &[1, 1]), None),
+            ("followed by half a parameter", [&min(1000)[..], &[0x04, 9, 1]].concat(), None),
+        ];
+        for (what, parameters, expected) in table {
+            assert_eq!(Offer::read(parameters), *expected, "{what}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_the_minimum_is_not_above_the_maximum(
+            noise in vec(any::<u8>(), 0..40),
+            min in 0..1u64 << 62,
+            max in 0..1u64 << 62,
+        ) {
+            let min = parameter(MIN_ACK_DELAY, &number(min >> (min % 60)));
+            let max = parameter(MAX_ACK_DELAY, &number(max >> (max % 60)));
+            for parameters in [[&min[..], &max].concat(), [&min[..], &max, &noise].concat(), noise] {
+                if let Some(offer) = Offer::read(&parameters) {
+                    prop_assert!(offer.min_ack_delay <= offer.max_ack_delay);
+                    prop_assert!(offer.max_ack_delay < Duration::from_millis(1 << 14));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! One connection whose client understands ACK_FREQUENCY frames: what it is asked for, and whether it knows. What
+//! s2n-quic's providers tell of the connection meets here.
+
+use super::{
+    delivery::Delivery,
+    epoch::{Epochs, Totals},
+    parameters::Offer,
+    placeholder::{self, Request},
+    rule::{self, Rule},
+};
+use crate::{
+    config::AckFrequency,
+    quic::{
+        batches::Tally,
+        frame::{AckRanges, Numbers},
+    },
+    telemetry::{Gauge, WorkerMetrics},
+};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// The longest delay that is asked for: RFC 9000's default (§18.2), which s2n-quic's probe timeout counts on with
+/// most clients. No less, because what a busy worker wants is few acknowledgements, however slowly its packets come;
+/// that a full window is acknowledged in time is the threshold's business.
+const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
+/// Octets of a full packet, to tell how many a window holds.
+const FULL_PACKET: u32 = 1452;
+
+/// Atomics and a lock, because s2n-quic wants its providers `Send`; one thread alone uses them.
+#[derive(Debug)]
+pub(super) struct Peer {
+    offer: Offer,
+    /// A frame is to be sent. Read for each packet that leaves.
+    wanted: AtomicBool,
+    /// Microseconds.
+    smoothed_rtt: AtomicU64,
+    /// Bytes.
+    congestion_window: AtomicU32,
+    state: Mutex<State>,
+    metrics: Arc<WorkerMetrics>,
+}
+
+#[derive(Debug)]
+struct State {
+    switch: AckFrequency,
+    delivery: Delivery,
+    rule: Rule,
+    tally: Tally,
+    /// The largest packet number that the client has acknowledged.
+    largest: u64,
+    epochs: Epochs,
+    /// Packets an ACK that the client was asked for last; what needs no asking, before.
+    asked: u32,
+}
+
+impl Peer {
+    /// Nothing is asked for yet.
+    pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
+        let (delivery, rule, tally, epochs) = Default::default();
+        metrics.ack_frequency_offered.increment();
+        gauge(&metrics, rule::LEAST).increment();
+        Self {
+            offer,
+            wanted: AtomicBool::new(false),
+            smoothed_rtt: AtomicU64::new(0),
+            congestion_window: AtomicU32::new(0),
+            state: Mutex::new(State { switch, delivery, rule, tally, largest: 0, epochs, asked: rule::LEAST }),
+            metrics,
+        }
+    }
+
+    /// The handshake is complete: what the client offered is its own word (RFC 9000 §7.4).
+    pub(super) fn begin(&self) {
+        let mut state = self.lock();
+        if let AckFrequency::Fixed(threshold) = state.switch {
+            self.ask(&mut state, threshold.into());
+        }
+    }
+
+    /// Whether a frame is to be sent.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
+    }
+
+    /// Puts the frame into packet number `packet`, in whose unencrypted `payload` a placeholder stands. However that
+    /// goes, no placeholder is left.
+    pub(super) fn fill(&self, packet: u64, payload: &mut [u8]) {
+        let mut state = self.lock();
+        let frame = state.delivery.send(packet).and_then(|(sequence, request)| request.encode(sequence));
+        self.wanted.store(false, Relaxed);
+        if placeholder::replace(payload, frame) {
+            self.metrics.ack_frequency_sent.increment();
+        } else {
+            // Not to be tried again: what went wrong once goes wrong each time.
+            state.delivery.acknowledged();
+            state.switch = AckFrequency::Off;
+            self.metrics.ack_frequency_misplaced.increment();
+            tracing::error!(packet, "an ACK_FREQUENCY frame's place in a packet was not found");
+        }
+    }
+
+    /// s2n-quic takes packet number `packet` for lost.
+    pub(super) fn lost(&self, packet: u64) {
+        let mut state = self.lock();
+        if state.delivery.lost(packet) {
+            self.wanted.store(state.delivery.is_wanted(), Relaxed);
+            self.metrics.ack_frequency_lost.increment();
+        }
+    }
+
+    /// What s2n-quic knows of the path.
+    pub(super) fn measured(&self, smoothed_rtt: Duration, congestion_window: u32) {
+        self.smoothed_rtt.store(u64::try_from(smoothed_rtt.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        self.congestion_window.store(congestion_window, Relaxed);
+    }
+
+    /// A packet has come with `acks` ACK frames, one at least, at `now` and in batch number `batch`; `ranges` are the numbers
+    /// that the only one acknowledges. With several it is not looked what they do: they repeat themselves.
+    pub(super) fn received(&self, now: Duration, batch: u64, acks: u32, mut ranges: Option<AckRanges<'_>>) {
+        let mut state = self.lock();
+        if let (Some(awaited), Some(ranges)) = (state.delivery.in_flight(), &ranges) {
+            let holds = |range: Numbers| (range.low..=range.high).contains(&awaited);
+            // What is nonsense s2n-quic closes the connection for.
+            if ranges.clone().any(|range| range.is_ok_and(holds)) {
+                state.delivery.acknowledged();
+                // Acknowledgements from before count for nothing: they came at the old threshold.
+                state.epochs.restart();
+                self.metrics.ack_frequency_acknowledged.increment();
+            }
+        }
+        let first = ranges.as_mut().and_then(AckRanges::next);
+        let largest = first.and_then(Result::ok).map_or(0, |range| range.high);
+        // Until the client has what it was asked for, what it does tells nothing.
+        state.largest = state.largest.max(largest);
+        if state.switch != AckFrequency::Adaptive || !state.tally.count(acks, batch) || !state.delivery.is_settled() {
+            return;
+        }
+        let rtt = Duration::from_micros(self.smoothed_rtt.load(Relaxed));
+        let totals = Totals { acks: state.tally.acks, batches: state.tally.ack_batches, largest: state.largest };
+        let Some(epoch) = state.epochs.over(now, rtt, totals) else { return };
+        let window = self.congestion_window.load(Relaxed) / FULL_PACKET;
+        if let Some(threshold) = state.rule.judge(&epoch, window) {
+            self.ask(&mut state, threshold);
+        }
+    }
+
+    fn ask(&self, state: &mut State, threshold: u32) {
+        let Offer { min_ack_delay, max_ack_delay } = self.offer;
+        // The minimum is not above the maximum.
+        let max_ack_delay = MAX_ACK_DELAY.min(max_ack_delay).max(min_ack_delay);
+        state.delivery.ask(Request { threshold, max_ack_delay });
+        self.wanted.store(true, Relaxed);
+        gauge(&self.metrics, std::mem::replace(&mut state.asked, threshold)).decrement();
+        gauge(&self.metrics, threshold).increment();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        gauge(&self.metrics, self.lock().asked).decrement();
+    }
+}
+
+/// Connections that were asked for about as much.
+fn gauge(metrics: &WorkerMetrics, threshold: u32) -> &Gauge {
+    match threshold {
+        0..4 => &metrics.ack_threshold_2,
+        4..8 => &metrics.ack_threshold_4,
+        8..16 => &metrics.ack_threshold_8,
+        16..32 => &metrics.ack_threshold_16,
+        _ => &metrics.ack_threshold_32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s2n_codec::EncoderValue;
+    use s2n_quic_core::varint::VarInt;
+
+    const PLACE: [u8; placeholder::LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
+
+    fn peer(switch: AckFrequency) -> Peer {
+        let ms = Duration::from_millis;
+        Peer::new(Offer { min_ack_delay: ms(1), max_ack_delay: ms(25) }, switch, Arc::default())
+    }
+
+    fn in_flight(peer: &Peer) -> Option<u64> {
+        peer.lock().delivery.in_flight()
+    }
+
+    /// A batch with so many ACK frames, of which the last acknowledges all up to `largest`, and nothing below `lowest`.
+    fn batch(peer: &Peer, now: Duration, batch: u64, acks: u32, (lowest, largest): (u64, u64)) {
+        let body =
+            [largest, 0, 0, largest - lowest].map(|number| VarInt::new(number).unwrap().encode_to_vec()).concat();
+        (1..acks).for_each(|_| peer.received(now, batch, 1, None));
+        peer.received(now, batch, 1, AckRanges::new(&body));
+    }
+
+    /// The threshold in a payload's ACK_FREQUENCY frame, one less than what is asked for.
+    fn sent(peer: &Peer, packet: u64) -> u8 {
+        let mut payload = PLACE;
+        peer.fill(packet, &mut payload);
+        assert!(payload.starts_with(&[0x40, 0xaf]), "{payload:x?}");
+        payload[3]
+    }
+
+    fn in_force(peer: &Peer) -> [u64; 5] {
+        let WorkerMetrics { ack_threshold_2, ack_threshold_4, ack_threshold_8, .. } = &*peer.metrics;
+        let WorkerMetrics { ack_threshold_16, ack_threshold_32, .. } = &*peer.metrics;
+        [ack_threshold_2, ack_threshold_4, ack_threshold_8, ack_threshold_16, ack_threshold_32].map(Gauge::get)
+    }
+
+    #[test]
+    fn a_fixed_threshold_is_asked_for_once_and_again_if_it_was_lost() {
+        let peer = peer(AckFrequency::Fixed(10));
+        assert!(!peer.is_wanted());
+        peer.begin();
+        assert!(peer.is_wanted());
+        assert_eq!((sent(&peer, 7), peer.is_wanted(), in_flight(&peer)), (9, false, Some(7)));
+        peer.lost(6);
+        assert!(!peer.is_wanted());
+        peer.lost(7);
+        assert!(peer.is_wanted());
+        assert_eq!(sent(&peer, 9), 9);
+        batch(&peer, Duration::ZERO, 1, 1, (9, 9));
+        peer.lost(9);
+        // However busy the worker is.
+        (1..100).for_each(|n| batch(&peer, Duration::from_secs(n), n, 20, (40 * n, 40 * n)));
+        assert_eq!((peer.is_wanted(), in_flight(&peer)), (false, None));
+        assert_eq!(in_force(&peer), [0, 0, 1, 0, 0]);
+        let WorkerMetrics { ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost, .. } = &*peer.metrics;
+        assert_eq!([ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost].map(|n| n.get()), [2, 1, 1]);
+    }
+
+    #[test]
+    fn a_busy_worker_asks_for_more_once_and_waits_for_the_answer() {
+        let peer = peer(AckFrequency::Adaptive);
+        peer.begin();
+        assert!(!peer.is_wanted());
+        peer.measured(Duration::from_millis(100), 1000 * FULL_PACKET);
+        let busy = |n: u64| batch(&peer, Duration::from_millis(5 * n), n, 6, (12 * n, 12 * n));
+        (1..=21).for_each(busy);
+        assert_eq!(sent(&peer, 1), 11);
+        (22..50).for_each(busy);
+        assert!(!peer.is_wanted(), "the client may not have it yet");
+        // With the last of the old threshold's.
+        batch(&peer, Duration::from_millis(248), 50, 6, (1, 600));
+        (51..71).for_each(busy);
+        assert!(!peer.is_wanted(), "an epoch is a round trip");
+        busy(71);
+        assert_eq!((peer.is_wanted(), sent(&peer, 200)), (true, 31));
+        assert_eq!(in_force(&peer), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn the_acknowledgement_of_a_frame_is_found_in_any_range() {
+        let table: &[(&str, &[u8], bool)] = &[
+            ("the largest", &[20, 0, 0, 0], true),
+            ("one of the first range", &[30, 0, 0, 10], true),
+            ("below it", &[30, 0, 0, 9], false),
+            ("in the gap", &[30, 0, 1, 8, 1, 2], false),
+            ("in the second range", &[30, 0, 1, 5, 1, 3], true),
+            ("larger", &[19, 0, 0, 19], false),
+            ("below zero", &[30, 0, 0, 40], false),
+        ];
+        for (what, body, arrived) in table {
+            let peer = peer(AckFrequency::Fixed(10));
+            peer.begin();
+            sent(&peer, 20);
+            peer.received(Duration::ZERO, 1, 1, AckRanges::new(body));
+            assert_eq!(in_flight(&peer).is_none(), *arrived, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_lies_between_the_clients_own_bounds() {
+        for (min, max, expected) in [(1, 25, 25), (1, 20, 20), (1, 400, 25), (100, 400, 100), (20, 20, 20)] {
+            let ms = Duration::from_millis;
+            let offer = Offer { min_ack_delay: ms(min), max_ack_delay: ms(max) };
+            let peer = Peer::new(offer, AckFrequency::Fixed(10), Arc::default());
+            peer.begin();
+            let asked = peer.lock().delivery.send(0).unwrap().1;
+            assert_eq!(asked.max_ack_delay, ms(expected), "{min} to {max} ms");
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_not_found_is_counted_and_ends_it() {
+        let peer = peer(AckFrequency::Fixed(10));
+        peer.begin();
+        let mut payload = [0x1e, 0x31, 0, 0x31, 0];
+        peer.fill(1, &mut payload);
+        assert_eq!(payload, [0x1e, 0, 0, 0, 0]);
+        peer.lost(1);
+        assert_eq!((peer.is_wanted(), peer.metrics.ack_frequency_misplaced.get()), (false, 1));
+        assert_eq!(peer.metrics.ack_frequency_sent.get(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_ends_is_not_counted_any_more() {
+        let peer = peer(AckFrequency::Fixed(10));
+        let metrics = Arc::clone(&peer.metrics);
+        peer.begin();
+        drop(peer);
+        assert_eq!(metrics.ack_threshold_8.get() + metrics.ack_threshold_2.get(), 0);
+        assert_eq!(metrics.ack_frequency_offered.get(), 1);
+    }
+}

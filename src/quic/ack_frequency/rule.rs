@@ -1,0 +1,351 @@
+//! How many packets a client is to acknowledge at once (docs/adr/0013-adaptive-ack-frequency.md). Pure: takes what a
+//! round trip brought, and says what to ask for next.
+//!
+//! A worker that is busy finds several acknowledgements of one connection in one batch, of which the newest alone says
+//! anything new: it asks for fewer. That rule is LiteQUIC's (Bi et al., ACM MM 2024, §4.2): with two ACK frames a
+//! batch or more, the threshold is multiplied by their number, and halved otherwise. Obeyed to the letter it swings:
+//! once it is high enough there is one ACK frame a batch, as on a worker that is idle. What half the threshold would
+//! bring is known only to who tries it. So a step down is a trial: it comes after a calm spell, is taken back if
+//! the acknowledgements pile up again, and is then not repeated for twice as long.
+
+/// Packets an ACK that need no asking (RFC 9000 §13.2.2).
+pub(super) const LEAST: u32 = 2;
+/// Packets an ACK at most: 32 were measured to cost as little as 128 or 512, and what a client reports late litequic
+/// repairs late.
+pub(super) const MOST: u32 = 32;
+/// ACK frames a window at least: a window that is acknowledged as a whole is sent in gusts, with pauses of a round trip,
+/// or of the client's longest delay, between them.
+const ACKS_A_WINDOW: u32 = 4;
+/// Some clients acknowledge less often than every other packet by themselves: Chromium every tenth. So much of that is
+/// left to them once there is no need any more; what is beyond may be their own load.
+const MOST_AT_REST: u32 = 10;
+/// Calm round trips in a row before the threshold is lowered, and after which a lower one is taken for enough.
+const CALM: u32 = 4;
+/// The same before a threshold is tried again that was too low. Doubles with each trial that fails.
+const PATIENCE: u32 = 8;
+/// And never exceeds this: after so many calm round trips, some seconds at most on most paths, an idle worker asks its
+/// clients to acknowledge more often again.
+const MOST_PATIENCE: u32 = 256;
+
+/// What some round trips brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Epoch {
+    /// ACK frames.
+    pub(super) acks: u64,
+    /// Receive batches that carried any of them.
+    pub(super) batches: u64,
+    /// Packets that they acknowledged.
+    pub(super) packets: u64,
+    /// Of these, on average, in a round trip: what was under way at once.
+    pub(super) flight: u32,
+}
+
+/// One connection's.
+#[derive(Debug)]
+pub(super) struct Rule {
+    /// Packets an ACK that the client was asked for last.
+    threshold: u32,
+    /// What the client does without being asked, as far as it was seen; never asked for less.
+    rest: Option<u32>,
+    /// Calm epochs in a row.
+    calm: u32,
+    /// The largest threshold that is known to be too low; 0 if none is.
+    too_low: u32,
+    /// Calm epochs before `too_low`, or less, is tried again.
+    patience: u32,
+    /// The threshold was lowered, and is not taken for enough yet.
+    on_trial: bool,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self { threshold: LEAST, rest: None, calm: 0, too_low: 0, patience: PATIENCE, on_trial: false }
+    }
+}
+
+impl Rule {
+    /// What to ask the client for after `epoch`, if that is anything new; `window` is the congestion window in packets.
+    /// Epochs that began before the last answer was in force must be left out.
+    pub(super) fn judge(&mut self, epoch: &Epoch, window: u32) -> Option<u32> {
+        let before = self.threshold;
+        let least = self.rest.unwrap_or(LEAST);
+        // What keeps packets back may be another bound than congestion: a stream's buffer, the client's window, the origin.
+        let most = (window.min(epoch.flight) / ACKS_A_WINDOW).clamp(least, MOST);
+        if self.threshold > 2 * most {
+            // At once: the window shrank, and by more than a loss takes from it.
+            self.threshold = most;
+            (self.calm, self.on_trial) = (0, false);
+        } else if epoch.acks >= 2 * epoch.batches.max(1) {
+            self.raise(epoch, most);
+        } else {
+            self.lower(least);
+        }
+        (self.threshold != before).then_some(self.threshold)
+    }
+
+    fn raise(&mut self, epoch: &Epoch, most: u32) {
+        self.calm = 0;
+        // There is one ACK frame at least.
+        let seen = u32::try_from(epoch.packets / epoch.acks.max(1)).unwrap_or(MOST);
+        // A client that cannot keep up acknowledges less often than it means to: below that there is nothing to gain.
+        let base = self.threshold.max(seen);
+        if base >= most {
+            return;
+        }
+        self.rest.get_or_insert(seen.clamp(LEAST, MOST_AT_REST));
+        if std::mem::take(&mut self.on_trial) {
+            self.patience = (2 * self.patience).min(MOST_PATIENCE);
+        }
+        self.too_low = self.threshold;
+        let wanted = u64::from(base).saturating_mul(epoch.acks) / epoch.batches.max(1);
+        let wanted = u32::try_from(wanted).unwrap_or(MOST).min(most);
+        // Less than a quarter is not worth a frame: a window that grows would have one sent each round trip.
+        if wanted >= self.threshold + (self.threshold / 4).max(1) {
+            self.threshold = wanted;
+        }
+    }
+
+    fn lower(&mut self, least: u32) {
+        self.calm = self.calm.saturating_add(1);
+        if self.on_trial && self.calm >= CALM {
+            self.on_trial = false;
+            self.patience = (self.patience / 2).max(PATIENCE);
+            if self.threshold <= self.too_low {
+                self.too_low = 0;
+            }
+        }
+        let next = (self.threshold / 2).max(least);
+        let patience = if next <= self.too_low { self.patience } else { CALM };
+        if next < self.threshold && self.calm >= patience {
+            self.threshold = next;
+            (self.calm, self.on_trial) = (0, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WINDOW: u32 = 1000;
+
+    /// An epoch of four batches with `acks` frames in all, from a client that acknowledges every other packet.
+    fn epoch(acks: u64) -> Epoch {
+        Epoch { acks, batches: 4, packets: 2 * acks, flight: u32::MAX }
+    }
+
+    #[test]
+    fn acknowledgements_that_pile_up_multiply_the_threshold_up_to_its_bounds() {
+        for (acks, window, expected) in [
+            (7, WINDOW, None),
+            (8, WINDOW, Some(4)),
+            (14, WINDOW, Some(7)),
+            (4 * 15, WINDOW, Some(30)),
+            (4 * 500, WINDOW, Some(MOST)),
+            (4 * 500, 40, Some(10)),
+            (4 * 500, 10, None),
+            (u64::MAX / 2, u32::MAX, Some(MOST)),
+        ] {
+            assert_eq!(Rule::default().judge(&epoch(acks), window), expected, "{acks} ACKs, a window of {window}");
+        }
+    }
+
+    #[test]
+    fn nothing_and_nonsense_change_nothing() {
+        for epoch in [
+            Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
+            Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
+        ] {
+            assert_eq!(Rule::default().judge(&epoch, 0), None);
+        }
+    }
+
+    #[test]
+    fn a_calm_spell_lowers_the_threshold_by_halves_to_what_needs_no_asking() {
+        let mut rule = Rule::default();
+        assert_eq!(rule.judge(&epoch(4 * 16), WINDOW), Some(32));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&epoch(4), WINDOW)).collect();
+        assert_eq!(said, [16, 8, 4, 2]);
+    }
+
+    #[test]
+    fn a_client_that_acknowledges_rarely_by_itself_is_never_asked_for_more() {
+        let mut rule = Rule::default();
+        // Chromium's every tenth packet.
+        let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
+        assert_eq!(rule.judge(&tenth(8), WINDOW), Some(20));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&tenth(4), WINDOW)).collect();
+        assert_eq!(said, [10]);
+    }
+
+    #[test]
+    fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
+        let fortieth = Epoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
+        assert_eq!(Rule::default().judge(&fortieth, WINDOW), None);
+        let fifth = Epoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
+        assert_eq!(Rule::default().judge(&fifth, WINDOW), Some(15));
+    }
+
+    #[test]
+    fn a_window_that_collapses_lowers_the_threshold_at_once_and_one_that_sways_does_not() {
+        let mut rule = Rule::default();
+        assert_eq!(rule.judge(&epoch(4 * 16), 128), Some(32));
+        assert_eq!(rule.judge(&epoch(4 * 2), 90), None);
+        assert_eq!(rule.judge(&epoch(4 * 2), 128), None);
+        assert_eq!(rule.judge(&epoch(4 * 2), 20), Some(5));
+        assert_eq!(rule.judge(&Epoch { flight: 8, ..epoch(4 * 2) }, WINDOW), Some(2), "little is sent");
+    }
+
+    #[test]
+    fn a_trial_that_fails_is_taken_back_and_repeated_ever_more_rarely() {
+        let mut rule = Rule::default();
+        // So many packets a batch: at 32 it has one ACK frame, at 16 two.
+        let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
+        let (mut threshold, mut trials) = (LEAST, Vec::new());
+        for n in 0..5000 {
+            if let Some(next) = rule.judge(&batch(threshold), WINDOW) {
+                if next < threshold {
+                    trials.push(n);
+                }
+                threshold = next;
+            }
+        }
+        let pauses: Vec<i32> = trials.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(pauses.is_sorted(), "{pauses:?}");
+        assert_eq!(pauses.last(), Some(&(i32::try_from(MOST_PATIENCE).unwrap() + 1)));
+    }
+
+    /// A client that acknowledges as it is told, with a server behind which takes `slowness` times as long for a packet
+    /// as the client does. Time is counted in the client's packets.
+    struct Transfer {
+        slowness: f64,
+        window: u32,
+        clock: f64,
+        /// When the client is done with what it has.
+        client: f64,
+        /// Acknowledgements on their way: when each arrives, and of how many packets.
+        acks: std::collections::VecDeque<(f64, u32)>,
+        /// Packets that the client has not acknowledged yet.
+        pending: u32,
+        threshold: u32,
+    }
+
+    impl Transfer {
+        fn new(slowness: f64, window: u32) -> Self {
+            let acks = (0..window / 2).map(|pair| (f64::from(2 * pair), 2)).collect();
+            Self { slowness, window, clock: 0.0, client: f64::from(window), acks, pending: 0, threshold: LEAST }
+        }
+
+        /// One turn of the server: takes all that has arrived, sends as much as was acknowledged. The ACK frames taken,
+        /// and the packets that they were for.
+        fn turn(&mut self) -> (u64, u64) {
+            let first = self.acks.front().expect("something is always under way").0;
+            self.clock = self.clock.max(first);
+            let (mut acks, mut packets) = (0, 0);
+            while let Some((_, count)) = self.acks.pop_front_if(|(at, _)| *at <= self.clock) {
+                acks += 1;
+                packets += count;
+            }
+            for _ in 0..packets {
+                self.clock += self.slowness;
+                self.client = self.client.max(self.clock) + 1.0;
+                self.pending += 1;
+                if self.pending >= self.threshold {
+                    self.acknowledge(0.0);
+                }
+            }
+            // The client's max_ack_delay, where nothing else is under way.
+            if self.acks.is_empty() {
+                self.acknowledge(50.0);
+            }
+            (acks, u64::from(packets))
+        }
+
+        fn acknowledge(&mut self, delay: f64) {
+            let count = std::mem::take(&mut self.pending);
+            self.acks.push_back((self.client + delay, count));
+        }
+
+        /// Runs `epochs` epochs under `rule`; the thresholds in force, one for each.
+        fn run(&mut self, rule: &mut Rule, epochs: usize) -> Vec<u32> {
+            let mut thresholds = Vec::new();
+            while thresholds.len() < epochs {
+                let mut epoch = Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX };
+                // A round trip is a window's worth.
+                while epoch.batches < 4 || epoch.packets < u64::from(self.window) {
+                    let (acks, packets) = self.turn();
+                    epoch = Epoch {
+                        acks: epoch.acks + acks,
+                        batches: epoch.batches + 1,
+                        packets: epoch.packets + packets,
+                        flight: u32::MAX,
+                    };
+                }
+                if let Some(threshold) = rule.judge(&epoch, self.window) {
+                    assert_ne!(threshold, self.threshold, "asked for what is in force");
+                    self.threshold = threshold;
+                    // What was on its way at the old threshold is left out.
+                    (0..4).for_each(|_| {
+                        self.turn();
+                    });
+                }
+                thresholds.push(self.threshold);
+            }
+            thresholds
+        }
+    }
+
+    fn changes(thresholds: &[u32]) -> usize {
+        thresholds.windows(2).filter(|pair| pair[0] != pair[1]).count()
+    }
+
+    proptest! {
+        // Each runs thousands of epochs.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn the_threshold_settles_however_slow_the_server_and_goes_when_the_load_goes(
+            slowness in 0.05..20.0f64,
+            window in 8..800u32,
+        ) {
+            let mut rule = Rule::default();
+            let mut transfer = Transfer::new(slowness, window);
+            let thresholds = transfer.run(&mut rule, 2000);
+            let most = (window / ACKS_A_WINDOW).clamp(LEAST, MOST);
+            prop_assert!(thresholds.iter().all(|threshold| (LEAST..=most).contains(threshold)));
+            // A trial and its end, once in so many epochs.
+            let settled = &thresholds[1200..];
+            prop_assert!(changes(settled) <= 2 * settled.len() / 100, "{} changes", changes(settled));
+            if slowness > 2.0 && window > 200 {
+                let high = settled.iter().filter(|&&threshold| threshold > most / 2).count();
+                prop_assert!(high * 10 > settled.len() * 9, "high in {high} of {} epochs", settled.len());
+            }
+            if slowness < 0.5 {
+                prop_assert_eq!(changes(settled), 0);
+                prop_assert_eq!(settled[0], LEAST);
+            }
+            // The load goes.
+            transfer.slowness = 0.01;
+            let thresholds = transfer.run(&mut rule, MOST_PATIENCE as usize + 10 * CALM as usize);
+            prop_assert_eq!(thresholds.last(), Some(&LEAST));
+            prop_assert!(changes(&thresholds) <= 6, "{} changes", changes(&thresholds));
+        }
+
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_client_does_what_it_is_asked_for_is_within_bounds(
+            epochs in prop::collection::vec((0..10_000u64, 0..100u64, any::<u64>(), any::<u32>()), 0..300),
+        ) {
+            let mut rule = Rule::default();
+            for (acks, batches, packets, window) in epochs {
+                if let Some(threshold) = rule.judge(&Epoch { acks, batches, packets, flight: u32::MAX }, window) {
+                    prop_assert!((LEAST..=MOST).contains(&threshold));
+                    prop_assert!(threshold <= (window / ACKS_A_WINDOW).max(MOST_AT_REST) || acks < 2 * batches);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! How often clients acknowledge: those that offer to listen (draft-ietf-quic-ack-frequency; quinn always does) are asked
+//! for as much as `litequic.ack_frequency` says, and the others never.
+
+use crate::support::{
+    client::{Client, Quic},
+    link::{Faults, Link, Way, Which},
+    needs, origin,
+    process::Process,
+    proxy::Litequic,
+    within,
+};
+use litequic::{
+    config::{AckFrequency, Io},
+    telemetry::{Gauge, WorkerMetrics},
+};
+use quinn::ConnectionStats;
+use std::{process::Command, time::Duration};
+
+/// Octets a second: slow enough that a client sees one packet after the other, 1.5 ms apart, and acknowledges as it
+/// means to rather than as it gets round to.
+const SLOW: u32 = 1_000_000;
+const DOWNLOAD: usize = 400_000;
+const PACKET: usize = 1452;
+
+async fn start(ack_frequency: AckFrequency) -> Litequic {
+    Litequic::start(origin::demo().await, |config| config.litequic.ack_frequency = ack_frequency).await
+}
+
+/// What reaches clients passes a link of this kind.
+fn down(way: Way) -> Faults {
+    Faults { down: way, ..Faults::default() }
+}
+
+async fn connect(litequic: &Litequic, link: &Link) -> Client {
+    let transport = quinn::TransportConfig::default();
+    Client::over(Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await, "localhost").await
+}
+
+fn stats(client: &Client) -> ConnectionStats {
+    client.quic.connection.stats()
+}
+
+/// Packets an ACK frame that the client sends during a slow download.
+async fn packets_an_ack(litequic: &Litequic) -> (f64, ConnectionStats) {
+    let link = Link::between(litequic.address, down(Way { rate: Some(SLOW), ..Way::default() }));
+    let client = connect(litequic, &link).await;
+    client.get("/bytes/1").await;
+    let before = stats(&client);
+    assert_eq!(client.get(&format!("/bytes/{DOWNLOAD}")).await.body.len(), DOWNLOAD);
+    let after = stats(&client);
+    let packets = after.udp_rx.datagrams - before.udp_rx.datagrams;
+    assert!(packets >= (DOWNLOAD / PACKET) as u64, "{packets} packets");
+    let acks = after.frame_tx.acks - before.frame_tx.acks;
+    (packets as f64 / acks as f64, after)
+}
+
+/// Waits until `count` frames were acknowledged; none may have failed to find its place.
+async fn arrived(litequic: &Litequic, count: u64) {
+    let acknowledged = |n| n >= count;
+    litequic.wait_until("frames acknowledged", |worker| worker.ack_frequency_acknowledged.get(), acknowledged).await;
+    assert_eq!(litequic.sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+}
+
+#[tokio::test]
+async fn a_client_acknowledges_as_rarely_as_it_is_asked_to() {
+    for io in [Io::Epoll, Io::S2nQuic] {
+        let litequic = Litequic::start(origin::demo().await, |config| {
+            config.litequic.io = io;
+            config.litequic.ack_frequency = AckFrequency::Fixed(10);
+        })
+        .await;
+        let (packets, stats) = packets_an_ack(&litequic).await;
+        assert!((7.0..=20.0).contains(&packets), "{packets} packets an ACK over {io:?}");
+        assert_eq!(stats.frame_rx.ack_frequency, 1, "over {io:?}");
+        arrived(&litequic, 1).await;
+        let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
+        assert_eq!(sum(|worker| worker.ack_frequency_offered.get()), 1);
+        assert_eq!(sum(|worker| worker.ack_frequency_sent.get()), 1);
+        assert_eq!(sum(|worker| worker.ack_frequency_lost.get()), 0);
+        assert_eq!((sum(|worker| worker.ack_threshold_8.get()), sum(|worker| worker.ack_threshold_2.get())), (1, 0));
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_asked_for_nothing_acknowledges_as_it_likes() {
+    // Nothing is busy: adaptive has nothing to ask for either.
+    for ack_frequency in [AckFrequency::Off, AckFrequency::Adaptive] {
+        let litequic = start(ack_frequency).await;
+        let (packets, stats) = packets_an_ack(&litequic).await;
+        assert!(packets < 6.0, "{packets} packets an ACK with {ack_frequency}");
+        assert_eq!(stats.frame_rx.ack_frequency, 0, "with {ack_frequency}");
+        let offered = u64::from(ack_frequency != AckFrequency::Off);
+        assert_eq!(litequic.sum(|worker| worker.ack_frequency_offered.get()), offered);
+        assert_eq!(litequic.sum(|worker| worker.ack_frequency_sent.get()), 0);
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_lost_the_question_is_asked_again() {
+    let litequic = start(AckFrequency::Fixed(10)).await;
+    // The handshake's datagrams and those behind it: the question is in one of them.
+    for lost in 0..6 {
+        let way = Way { lose: Which::These(vec![lost]), ..Way::default() };
+        let link = Link::between(litequic.address, down(way));
+        let client = connect(&litequic, &link).await;
+        let asked = async {
+            while stats(&client).frame_rx.ack_frequency == 0 {
+                assert_eq!(client.get("/bytes/20000").await.body.len(), 20_000);
+            }
+        };
+        within("the question", asked).await;
+        arrived(&litequic, lost + 1).await;
+    }
+    let lost = litequic.sum(|worker| worker.ack_frequency_lost.get());
+    assert!(lost > 0, "no question was lost");
+    assert_eq!(litequic.sum(|worker| worker.ack_frequency_sent.get()), 6 + lost);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn questions_get_through_a_link_that_loses_and_reorders() {
+    let litequic = start(AckFrequency::Fixed(30)).await;
+    for seed in 0..12 {
+        let way = Way { lose: Which::Chance(0.1), hold: Which::Chance(0.1), hold_for: 3, ..Way::default() };
+        let link = Link::between(litequic.address, Faults { seed, ..Faults::both(way) });
+        let client = connect(&litequic, &link).await;
+        assert_eq!(client.get("/bytes/50000").await.body.len(), 50_000);
+        let asked = async {
+            while stats(&client).frame_rx.ack_frequency == 0 {
+                client.get("/bytes/1000").await;
+            }
+        };
+        within("the question", asked).await;
+    }
+    assert!(litequic.sum(|worker| worker.ack_frequency_lost.get()) > 0, "no question was lost");
+    assert_eq!(litequic.sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_whose_acknowledgements_pile_up_is_asked_for_fewer_and_not_time_and_again() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.litequic.io = Io::Epoll).await;
+    // Fourteen come at once if one is for two packets: as on a worker that is behind.
+    let up = Way { bunch: Some(Duration::from_millis(10)), ..Way::default() };
+    let link = Link::between(litequic.address, Faults { up, ..down(Way { rate: Some(4_000_000), ..Way::default() }) });
+    let client = connect(&litequic, &link).await;
+    assert_eq!(client.get("/bytes/6000000").await.body.len(), 6_000_000);
+    arrived(&litequic, 1).await;
+    let sent = litequic.sum(|worker| worker.ack_frequency_sent.get());
+    assert!((1..10).contains(&sent), "{sent} questions");
+    // The link's queue overflows now and then.
+    let heard = stats(&client).frame_rx.ack_frequency;
+    assert!((1..=sent).contains(&heard), "{heard} of {sent} heard");
+    let high = litequic
+        .sum(|worker| worker.ack_threshold_8.get() + worker.ack_threshold_16.get() + worker.ack_threshold_32.get());
+    assert_eq!(high, 1);
+    // The connection's end takes it out of the gauges.
+    drop(client);
+    let open = |worker: &WorkerMetrics| {
+        let gauges = [&worker.ack_threshold_2, &worker.ack_threshold_4, &worker.ack_threshold_8];
+        let larger = [&worker.ack_threshold_16, &worker.ack_threshold_32];
+        gauges.into_iter().chain(larger).map(Gauge::get).sum()
+    };
+    litequic.wait_until("connections asked", open, |open| open == 0).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_offers_nothing_is_served_and_asked_for_nothing() {
+    let Some(python) = needs::python_module("aioquic.h3.connection") else { return };
+    let litequic = start(AckFrequency::Fixed(10)).await;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/aioquic.py");
+    let mut command = Command::new(python);
+    command.arg(script).arg(litequic.address.port().to_string());
+    let run = move || Process::spawn(command).end_within(Duration::from_secs(60)).success();
+    let said = tokio::task::spawn_blocking(run).await.unwrap();
+    assert_eq!(said.lines().filter(|line| line.starts_with("ok: ")).count(), 12, "{said}");
+    let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
+    assert!(sum(|worker| worker.connections.get()) > 0);
+    assert_eq!(sum(|worker| worker.ack_frequency_offered.get()), 0);
+    assert_eq!(sum(|worker| worker.ack_frequency_sent.get() + worker.ack_frequency_misplaced.get()), 0);
+    litequic.stop().await;
+}

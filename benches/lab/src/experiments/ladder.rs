@@ -18,7 +18,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "What does each of litequic's switches bring? Large bodies at 2, 10 and 100 packets an ACK, and (`auto`) at 2 until \
             the server asks for another number. The first step, *plain*, is the QUIC library's own I/O with a system call \
             for each datagram; *library-io* lets it use GSO and GRO; then comes litequic's own I/O, without either, with \
-            GSO, and with both: what a configuration without such keys gives.",
+            GSO, and with both; *ack-merge* processes the newest acknowledgement of a batch first; *litequic*, as it comes, \
+            also asks clients for fewer while it is busy, which those at `auto` obey.",
     reference: Some(FIRST),
     tasks,
     variants,

@@ -90,7 +90,7 @@ impl Lab {
         self.prove(&mut server, &proof.0, &proof.1)?;
 
         let arguments = task.load.command(&target, &self.own, self.h2load.as_deref())?;
-        *client = arguments.join(" ").replace(&self.own.display().to_string(), "litequic-lab");
+        *client = self.without_places(&arguments.join(" "));
         // A traced contender is another.
         let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
         let metrics = metrics.map(|metrics| metrics.expand(&values)).transpose()?;
@@ -116,6 +116,13 @@ impl Lab {
             bail!("it told no metrics: {}", finished.stderr);
         }
         Ok(counters)
+    }
+
+    /// A command line without the places of this machine and this run, for the report.
+    fn without_places(&self, line: &str) -> String {
+        let places = [(self.own.as_path(), "litequic-lab"), (self.folder.path(), "@LAB@")];
+        let places = places.into_iter().chain(self.h2load.as_deref().map(|path| (path, "h2load")));
+        places.fold(line.to_owned(), |line, (place, name)| line.replace(&place.display().to_string(), name))
     }
 
     /// What stands for placeholders in a contender's description and templates.

@@ -185,9 +185,9 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
     Task { case, load, workers: 1, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }
 }
 
-/// Large bodies: four connections with a download each.
+/// Large bodies: four connections, with a download each at least.
 fn large(options: &Options, requests: u64, generator: Generator) -> Load {
-    let (body, requests) = if options.quick { (8_000_000, 4) } else { (256_000_000, options.many(requests, 1)) };
+    let (body, requests) = if options.quick { (8_000_000, 4) } else { (256_000_000, options.many(requests, 1).max(4)) };
     Load {
         kind: load::Kind::Download,
         body,

@@ -322,7 +322,8 @@ fn find(contender: &Contender, options: &Options) -> Result<(PathBuf, String)> {
     {
         bail!("{} {}", program.display(), probe.otherwise);
     }
-    let version = ask(&contender.version)?;
+    // Some begin with the place from which they were started, which is this machine's business.
+    let version = ask(&contender.version)?.replace(&program.display().to_string(), &contender.binary);
     Ok((program, version.trim().lines().next().unwrap_or("unknown").trim().to_owned()))
 }
 

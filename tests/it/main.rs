@@ -29,6 +29,7 @@ mod requests;
 mod resumption;
 mod streams;
 mod support;
+mod tcp;
 mod timeouts;
 mod tls;
 mod workers;

@@ -1,0 +1,3 @@
+//! The companion over TCP: HTTP/1.1 and HTTP/2 before the same proxy, by clients as they are.
+
+mod first;

@@ -11,7 +11,7 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 const HANDSHAKE: u8 = 22;
 /// For who speaks plain HTTP to a TLS port: browsers show it.
 const PLAIN: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 42\r\n\r\n\
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 44\r\n\r\n\
     400 Bad Request\nthis port speaks https alone";
 /// How long the answer to plain HTTP may take to be taken.
 const PLAIN_WAIT: Duration = Duration::from_secs(1);

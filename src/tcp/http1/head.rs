@@ -27,7 +27,7 @@ pub(super) enum Framing {
 /// How large a head may be.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::tcp) struct Bounds {
-    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count.
+    /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count; and the target.
     pub(in crate::tcp) bytes: usize,
     pub(in crate::tcp) fields: usize,
 }
@@ -53,7 +53,10 @@ pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
     let request_line = next().unwrap_or(Ok(b""))?;
     let (method, target, minor) = request_line_parts(request_line)?;
     let mut fields = Fields::default();
-    let (mut count, mut bytes) = (0_usize, 0_usize);
+    if target.len() > bounds.bytes {
+        return Err(Refusal::uri_too_long());
+    }
+    let (mut count, mut bytes) = (0_usize, target.len());
     while let Some(line) = next() {
         let (name, value) = field(line?)?;
         count = count.saturating_add(1);
@@ -248,9 +251,9 @@ mod tests {
         };
         assert_eq!(status(&fields(4, 1)), 0);
         assert_eq!(status(&fields(5, 1)), 431);
-        // 37 for Host, 33 for the other's name.
-        assert_eq!(status(&fields(1, 930)), 0);
-        assert_eq!(status(&fields(1, 931)), 431);
+        // 1 for the target, 37 for Host, 33 for the other's name.
+        assert_eq!(status(&fields(1, 929)), 0);
+        assert_eq!(status(&fields(1, 930)), 431);
         assert_eq!(status(&format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(70_000))), 414);
     }
 

@@ -126,8 +126,12 @@ impl Requests {
             return Err(head::BARE_LF);
         }
         if whole.len() > self.most {
-            let in_first_line = !whole.contains(&b'\n');
-            return Err(if in_first_line { Refusal::uri_too_long() } else { Refusal::too_large(Limit::HeaderBytes) });
+            let first = whole.iter().position(|byte| *byte == b'\n').unwrap_or(whole.len());
+            return Err(if first > self.bounds.bytes {
+                Refusal::uri_too_long()
+            } else {
+                Refusal::too_large(Limit::HeaderBytes)
+            });
         }
         // Not text at all: TLS on a plain port, for example. Who speaks that waits for no end of a head.
         if whole.first().is_some_and(|byte| !byte.is_ascii_graphic()) {

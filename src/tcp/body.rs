@@ -75,7 +75,7 @@ impl RequestBody {
         };
         match &next {
             Some(Ok(frame)) => {
-                self.metrics.request_body_bytes.add(frame.data_ref().map_or(0, |data| data.len() as u64))
+                self.metrics.request_body_bytes.add(frame.data_ref().map_or(0, |data| data.len() as u64));
             }
             Some(Err(error)) => self.fault.set(Some(*error)),
             None => {}

@@ -5,7 +5,10 @@ use super::{
     head::{Bounds, REFUSED},
     requests::{Checked, Requests},
 };
-use crate::tcp::{io::Patience, refusal::Refusal};
+use crate::{
+    exchange::IdleTimer,
+    tcp::{io::Patience, refusal::Refusal},
+};
 use bytes::{Buf, Bytes, BytesMut};
 use std::{
     cell::Cell,
@@ -19,6 +22,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What hyper reads in place of a request that is refused.
 const STAND_IN: &[u8] = b"LITEQUIC-REFUSED / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
+
+/// How long a client may go on sending once it was answered and the connection closed: a few round trips.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// What the guard tells whoever serves the requests.
 #[derive(Debug, Default)]
@@ -46,6 +52,8 @@ pub(in crate::tcp) struct Guard<S> {
     /// For the rest of a head.
     patience: Patience,
     told: Rc<Told>,
+    /// Once our side is closed: how long the client may go on.
+    linger: Option<IdleTimer>,
 }
 
 impl<S> Guard<S> {
@@ -59,6 +67,7 @@ impl<S> Guard<S> {
             stand_in: Bytes::new(),
             patience: Patience::new(patience),
             told,
+            linger: None,
         }
     }
 
@@ -143,7 +152,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -164,7 +173,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
+    /// And reads what the client still sends: the kernel would answer it with a reset, that takes back what the client has
+    /// not read yet, a 413 above all (RFC 9112 §9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let this = &mut *self;
+        let linger = match &mut this.linger {
+            Some(linger) => linger,
+            None => {
+                ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+                this.linger.insert(IdleTimer::new(LINGER))
+            }
+        };
+        let mut buffer = [0; 4096];
+        while linger.poll_expired(cx).is_pending() {
+            let mut out = ReadBuf::new(&mut buffer);
+            match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut out)) {
+                Ok(()) if !out.filled().is_empty() => {}
+                Ok(()) | Err(_) => break,
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }

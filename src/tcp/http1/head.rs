@@ -78,9 +78,14 @@ pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
 
 pub(super) const BARE_LF: Refusal = Refusal::bad("a bare LF");
 
-/// Whether a line ends without CR. The first byte counts as a line's.
-pub(super) fn has_bare_lf(text: &[u8]) -> bool {
-    text.first() == Some(&b'\n') || text.windows(2).any(|two| two.ends_with(b"\n") && !two.starts_with(b"\r"))
+/// Whether a line ends without CR, or begins with its end.
+fn has_bare_lf(text: &[u8]) -> bool {
+    text.first() == Some(&b'\n') || has_bare_lf_within(text)
+}
+
+/// The same of a piece of text: what stands before its first byte is not known.
+pub(super) fn has_bare_lf_within(text: &[u8]) -> bool {
+    text.windows(2).any(|two| two.ends_with(b"\n") && !two.starts_with(b"\r"))
 }
 
 /// A line without its CR; none may stand within it.
@@ -165,7 +170,7 @@ fn check_coding(value: &[u8]) -> Result<(), Refusal> {
         return Ok(());
     }
     let mut codings = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    let last_is_chunked = codings.clone().last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+    let last_is_chunked = codings.clone().next_back().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
     let chunked = codings.by_ref().filter(|coding| coding.eq_ignore_ascii_case(b"chunked")).count();
     if last_is_chunked && chunked == 1 {
         return Err(Refusal::not_served("a transfer coding other than chunked"));

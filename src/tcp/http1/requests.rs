@@ -122,7 +122,7 @@ impl Requests {
         let fresh = rest.get(start..).unwrap_or_default();
         let end = fresh.windows(4).position(|four| four == b"\r\n\r\n").map(|end| start.saturating_add(end));
         let whole = end.map_or(rest, |end| rest.get(..end.saturating_add(4)).unwrap_or(rest));
-        if end.is_none() && head::has_bare_lf(fresh) {
+        if end.is_none() && head::has_bare_lf_within(fresh) {
             return Err(head::BARE_LF);
         }
         if whole.len() > self.most {

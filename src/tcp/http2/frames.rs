@@ -112,11 +112,11 @@ mod tests {
     fn each_kind_has_its_own_account() {
         for step in [1, 5, 10_000] {
             for kind in [2, 3, 4, 6, 8, 9, 77] {
-                assert_eq!(read(&vec![(kind, 8); 10], step), Ok(()), "kind {kind}");
-                assert_eq!(read(&vec![(kind, 8); 11], step), Err(Flood::Control), "kind {kind}");
+                assert_eq!(read(&[(kind, 8); 10], step), Ok(()), "kind {kind}");
+                assert_eq!(read(&[(kind, 8); 11], step), Err(Flood::Control), "kind {kind}");
             }
-            assert_eq!(read(&vec![(DATA, 63); 10], step), Ok(()));
-            assert_eq!(read(&vec![(DATA, 0); 11], step), Err(Flood::Small));
+            assert_eq!(read(&[(DATA, 63); 10], step), Ok(()));
+            assert_eq!(read(&[(DATA, 0); 11], step), Err(Flood::Small));
             assert_eq!(read(&vec![(DATA, 64); 100], step), Ok(()));
             assert_eq!(read(&vec![(HEADERS, 3); 100], step), Ok(()));
         }

@@ -219,6 +219,27 @@ async fn an_upload_that_stops_is_a_408_and_one_that_is_too_large_a_413() {
     litequic.stop().await;
 }
 
+/// The kernel would take the answer back with its reset if the rest were not read.
+#[tokio::test]
+async fn a_client_that_is_refused_in_the_middle_of_a_large_upload_reads_why() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_body_bytes = Some(10)).await;
+    for request in [
+        "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: elsewhere.test\r\nContent-Length: 20000000\r\n\r\n",
+    ] {
+        let mut client = Tls::http1(&litequic).await;
+        client.say(request).await;
+        let megabyte = vec![b'a'; 1 << 20];
+        for _ in 0..19 {
+            client.say(&megabyte).await;
+        }
+        let head = client.head().await;
+        let expected = if request.contains("elsewhere") { "http/1.1 421 " } else { "http/1.1 413 " };
+        assert!(head.starts_with(expected), "{head}");
+    }
+    litequic.stop().await;
+}
+
 #[tokio::test]
 async fn a_client_that_takes_nothing_is_reset_and_holds_back_its_origin() {
     let litequic = Litequic::start(origin::demo().await, |config| {

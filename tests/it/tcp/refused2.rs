@@ -239,6 +239,32 @@ async fn a_client_with_more_requests_at_once_than_allowed_has_those_beyond_refus
     litequic.stop().await;
 }
 
+/// As over QUIC, out of the same budget: a 64th of what is left of it, 64 KiB at least.
+#[tokio::test]
+async fn windows_are_granted_out_of_the_workers_budget_and_given_back() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.limits.connection_receive_buffer = 1 << 20;
+        config.limits.worker_receive_buffer = 16 << 20;
+    })
+    .await;
+    let mut first = None;
+    for (what, granted) in [("the first", 256 << 10), ("the second", 252 << 10)] {
+        let before = litequic.sum(|worker| worker.receive_granted.get());
+        let mut client = Http2::connect(&litequic, &[]).await;
+        let settings = client.find(&[SETTINGS]).await.unwrap();
+        let window = settings.payload.chunks(6).find(|setting| setting[..2] == [0, 4]).expect("a window");
+        assert_eq!(u64::from(u32::from_be_bytes(window[2..].try_into().unwrap())), granted, "{what}");
+        assert_eq!(litequic.sum(|worker| worker.receive_granted.get()), before + granted, "{what}");
+        // The second goes at once.
+        first.get_or_insert(client);
+    }
+    litequic.wait_until("given back", |worker| worker.receive_granted.get(), |granted| granted == 256 << 10).await;
+    assert_eq!(litequic.sum(|worker| worker.limit_receive_buffer.get()), 2);
+    drop(first);
+    litequic.stop().await;
+}
+
 #[tokio::test]
 async fn a_header_block_that_stops_and_a_connection_that_says_nothing_are_closed_after_the_idle_timeout() {
     let origin = Always::new("").await;

@@ -38,7 +38,7 @@ impl From<&StartError> for Exit {
     fn from(error: &StartError) -> Self {
         match error {
             StartError::Certificates(_) | StartError::Secret(_) => Self::Config,
-            StartError::Bind(_) | StartError::Admin { .. } => Self::Unavailable,
+            StartError::Bind(_) | StartError::Listen(_) | StartError::Admin { .. } => Self::Unavailable,
             StartError::Tls(_) | StartError::Random | StartError::Worker { .. } => Self::Software,
         }
     }

@@ -9,7 +9,7 @@ use super::{
     section::Section,
     values::{Kind, ack_frequency, boolean, duration, number, one_of, or_none, show_size, size, text, workers},
 };
-use std::{collections::BTreeSet, net::SocketAddr, ops::RangeInclusive, path::Path, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU16, ops::RangeInclusive, path::Path, time::Duration};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -35,6 +35,8 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 /// Less would ask a name server without pause.
 const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
+/// Port 0 is none that a client could reach.
+const PORT: RangeInclusive<u64> = 1..=u16::MAX as u64;
 const RECEIVE_BATCH: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u64;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Each is compared with a peer's address, one after the other.
@@ -140,6 +142,24 @@ fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
             section.fault_in_list("udp", *n, &format!("is taken by {other} already"));
         }
     }
+    let about = "TCP addresses for HTTP/1.1 and HTTP/2; those of udp unless given, none if empty.";
+    let tcp = section.list("tcp", address(), 0..=Listen::MAX_ADDRESSES, &[Listen::UDP], about);
+    let about = "TCP addresses for plain HTTP, from where clients are sent on to https.";
+    let redirect = section.list("redirect", address(), 0..=Listen::MAX_ADDRESSES, &[], about).unwrap_or_default();
+    for (key, list) in [("tcp", tcp.as_deref().unwrap_or_default()), ("redirect", &redirect)] {
+        for (n, address) in list {
+            let earlier = list.iter().take_while(|(m, _)| m < n);
+            let others = tcp.iter().flatten().filter(|_| key == "redirect");
+            if let Some((_, other)) = earlier.chain(others).find(|(_, other)| clash(address, other)) {
+                section.fault_in_list(key, *n, &format!("is taken by {other} already"));
+            }
+        }
+    }
+    let advertised_port = section.optional(
+        "advertised_port",
+        number(PORT),
+        "The port at which clients reach litequic, where it is another than the one it listens at.",
+    );
     let workers =
         section.value("workers", workers(Listen::MAX_WORKERS), Workers::Auto, "Worker threads; auto is one a core.");
     let secret_file = section.optional(
@@ -147,8 +167,12 @@ fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
         path("the path of a file of at least 32 random octets"),
         "What makes tokens good in the next process too; without it they die with theirs.",
     );
+    let addresses = |list: Vec<(usize, SocketAddr)>| list.into_iter().map(|(_, address)| address).collect();
     Listen {
-        udp: udp.into_iter().map(|(_, address)| address).collect(),
+        tcp: addresses(tcp.unwrap_or_else(|| udp.clone())),
+        udp: addresses(udp),
+        redirect: addresses(redirect),
+        advertised_port: advertised_port.and_then(NonZeroU16::new),
         workers,
         secret_file: secret_file.map(|path| directory.join(path)),
     }

@@ -3,12 +3,15 @@
 use super::{
     error::Code,
     frame::{MessageStream, Part},
-    idle::IdleTimer,
     message,
     qpack::{self, DecodeError, FieldLimits},
     send::application_error,
 };
-use crate::{exchange::BodyError, rate::Bucket, telemetry::WorkerMetrics};
+use crate::{
+    exchange::{BodyError, IdleTimer},
+    rate::Bucket,
+    telemetry::WorkerMetrics,
+};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};

@@ -4,7 +4,6 @@ use super::{
     error::Code,
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
     front::{Connection, Terms},
-    idle::IdleTimer,
     message::{self, Rejection},
     qpack::{self, DecodeError, Field},
     receive::{Fault, Receiver, RequestBody, Verdict},
@@ -12,7 +11,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    exchange::{Abort, Body, Exchange, Handler, Interim, Request, Response},
+    exchange::{Abort, Body, Exchange, Handler, IdleTimer, Interim, Request, Response},
     lifecycle::panic_if_asked,
     telemetry::WorkerMetrics,
 };

@@ -2,12 +2,14 @@
 
 mod epoll;
 mod feature;
+mod listener;
 mod probe;
 mod socket;
 mod steering;
 mod sys;
 
 pub use epoll::{Epoll, EpollOptions, Receiver, Sender};
+pub use listener::{ListenError, listen_group};
 pub use probe::{Family, Feature, Finding, probe};
 pub use socket::{BindError, bind_group};
 pub use steering::Steering;

@@ -114,6 +114,8 @@ metrics! {
 
     // HTTP/3
     Counter requests = "requests" [protocol = "h3"] "Requests whose header was accepted.";
+    Counter requests_h2 = "requests" [protocol = "h2"] "Requests whose header was accepted.";
+    Counter requests_h1 = "requests" [protocol = "h1"] "Requests whose header was accepted.";
     Gauge requests_open = "requests_open" "Requests that are being served now.";
     Counter responses_1xx = "responses" [class = "1xx"] "Responses by status class.";
     Counter responses_2xx = "responses" [class = "2xx"] "Responses by status class.";
@@ -121,12 +123,23 @@ metrics! {
     Counter responses_4xx = "responses" [class = "4xx"] "Responses by status class.";
     Counter responses_5xx = "responses" [class = "5xx"] "Responses by status class.";
     Counter request_body_bytes = "request_body_bytes" "Bytes of request bodies received from clients.";
-    Counter response_body_bytes = "response_body_bytes" "Bytes of response bodies handed to QUIC.";
+    Counter response_body_bytes = "response_body_bytes" "Bytes of response bodies handed to QUIC or TLS.";
     Counter malformed_requests = "malformed_requests" "Requests reset with H3_MESSAGE_ERROR.";
     Counter connection_errors = "http3_connection_errors" "Connections closed for breaking HTTP/3 or QPACK rules.";
     Counter streams_reset_by_client = "streams_reset" [by = "client"] "Request streams reset before their end.";
     Counter streams_reset_by_proxy = "streams_reset" [by = "litequic"] "Request streams reset before their end.";
     Gauge send_buffered = "send_buffered_bytes" "Unacknowledged response bytes that streams have reserved.";
+
+    // TCP
+    Counter tcp_connections_h2 = "tcp_connections" [protocol = "h2"] "Connections over TCP whose TLS handshake was completed.";
+    Counter tcp_connections_h1 = "tcp_connections" [protocol = "h1"] "Connections over TCP whose TLS handshake was completed.";
+    Gauge tcp_connections_open = "tcp_connections_open" "Connections over TCP that are open now, handshakes and plain ones too.";
+    Counter tcp_handshakes_plain = "tcp_handshakes_failed" [reason = "plain"] "TLS handshakes over TCP that failed.";
+    Counter tcp_handshakes_tls = "tcp_handshakes_failed" [reason = "tls"] "TLS handshakes over TCP that failed.";
+    Counter tcp_handshakes_closed = "tcp_handshakes_failed" [reason = "closed"] "TLS handshakes over TCP that failed.";
+    Counter tcp_refused_h2 = "tcp_refused_requests" [protocol = "h2"] "Requests over TCP that were refused before the proxy saw them.";
+    Counter tcp_refused_h1 = "tcp_refused_requests" [protocol = "h1"] "Requests over TCP that were refused before the proxy saw them.";
+    Counter tcp_redirects = "tcp_redirects" "Requests in plain HTTP that were sent on to https.";
 
     // Limits and timeouts
     Counter limit_header_bytes = "limit_reached" [limit = "max_header_bytes"] "Times a limit was reached.";

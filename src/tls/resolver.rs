@@ -81,6 +81,12 @@ impl CertificateStore {
         };
         asked_for || self.choose(sni).names().cover(host)
     }
+
+    /// Whether a client that asks for `host` gets a certificate that covers it. An IP address, which it cannot ask for,
+    /// passes.
+    pub fn has_name(&self, host: &str) -> bool {
+        parse_ip(host).is_some() || self.choose(Some(host)).names().cover(host)
+    }
 }
 
 /// Hands rustls the certificate, from a store that a reload replaces without touching any endpoint.
@@ -101,6 +107,11 @@ impl CertificateResolver {
     /// [`CertificateStore::covers`] of the store that is served now.
     pub fn covers(&self, sni: Option<&str>, host: &str) -> bool {
         self.0.load().covers(sni, host)
+    }
+
+    /// [`CertificateStore::has_name`] of the store that is served now.
+    pub fn has_name(&self, host: &str) -> bool {
+        self.0.load().has_name(host)
     }
 
     /// The store that is served now.

@@ -2,11 +2,12 @@
 
 use super::{
     Rejection,
-    authority::authority,
     field::{self, Name},
-    path::path,
 };
-use crate::http3::qpack::{Field, Pseudo};
+use crate::{
+    exchange::{authority, path},
+    http3::qpack::{Field, Pseudo},
+};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version, header,

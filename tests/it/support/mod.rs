@@ -1,10 +1,11 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`, `initial`, `stuffed`, `unasked`), one that must be served all the while (`bystander`), a `link` with faults between them,
-//! origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
+//! `raw`, `initial`, `stuffed`, `unasked`; `tls` and `http2` over TCP), one that must be served all the while (`bystander`),
+//! a `link` with faults between them, origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
 pub(crate) mod bystander;
 pub(crate) mod cable;
 pub(crate) mod client;
+pub(crate) mod http2;
 pub(crate) mod initial;
 pub(crate) mod link;
 pub(crate) mod needs;
@@ -15,6 +16,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod stuffed;
+pub(crate) mod tls;
 pub(crate) mod unasked;
 
 use litequic::config::{Io, LiteQuic};

@@ -92,17 +92,21 @@ pub(super) fn encoded_len(input: &[u8]) -> usize {
 /// Appends `input`, encoded.
 #[expect(clippy::cast_possible_truncation, reason = "whole bytes are cut off an accumulator on purpose")]
 pub(super) fn encode(input: &[u8], out: &mut BytesMut) {
-    // At most 7 bits stay over from word to word and a word has at most 30.
+    // At most 31 bits stay over from word to word and a word has at most 30.
     let (mut bits, mut count) = (0_u64, 0_u32);
     for byte in input {
         let symbol = usize::from(*byte);
         let (Some(word), Some(length)) = (WORDS.get(symbol), LENGTHS.get(symbol)) else { continue };
         bits = bits << length | u64::from(*word);
         count += u32::from(*length);
-        while count >= 8 {
-            count -= 8;
-            out.put_u8((bits >> count) as u8);
+        if count >= 32 {
+            count -= 32;
+            out.put_u32((bits >> count) as u32);
         }
+    }
+    while count >= 8 {
+        count -= 8;
+        out.put_u8((bits >> count) as u8);
     }
     if count > 0 {
         out.put_u8((bits << (8 - count)) as u8 | (0xff >> count));

@@ -3,7 +3,7 @@
 use super::{
     error::Code,
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
-    front::{Connection, Terms},
+    front::{Connection, Front, Terms},
     idle::IdleTimer,
     message::{self, Rejection},
     qpack::{self, DecodeError, Field},
@@ -12,7 +12,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    exchange::{Abort, Body, Exchange, Handler, Interim, Request, Response},
+    exchange::{Abort, Body, Client, Exchange, Handler, Interim, Request, Response},
     lifecycle::panic_if_asked,
     telemetry::WorkerMetrics,
 };
@@ -47,7 +47,8 @@ pub(super) async fn serve<H: Handler>(
     window: Box<dyn Window>,
     connection: Rc<Connection<H>>,
 ) {
-    let metrics = &connection.front.metrics;
+    let front = &*connection.front;
+    let metrics = &front.metrics;
     metrics.requests_open.increment();
     panic_if_asked("request");
     let _open = Open(&connection);
@@ -58,10 +59,11 @@ pub(super) async fn serve<H: Handler>(
     let receiver = Receiver::new(receive, message, Rc::clone(&verdict), Rc::clone(&connection.small_frames));
     let mut sender = connection.sender(send, window, &terms.timeouts);
 
-    let outcome = match accept(receiver, &connection, &terms).await {
+    let client = connection.client();
+    let outcome = match accept(receiver, &client, front, &terms).await {
         Ok(request) => {
             metrics.requests.increment();
-            exchange(request, &mut sender, &connection, &verdict).await
+            exchange(request, client, &mut sender, &connection, &verdict).await
         }
         Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict).await,
     };
@@ -118,12 +120,7 @@ enum Refusal {
 }
 
 /// Reads and checks the request's header.
-async fn accept<H: Handler>(
-    mut receiver: Receiver,
-    connection: &Connection<H>,
-    terms: &Terms,
-) -> Result<Request, Refusal> {
-    let front = &connection.front;
+async fn accept(mut receiver: Receiver, client: &Client, front: &Front, terms: &Terms) -> Result<Request, Refusal> {
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = timeout(terms.timeouts.request_header, header).await else {
         front.metrics.timeout_request_header.increment();
@@ -156,7 +153,7 @@ async fn accept<H: Handler>(
         Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
     if let Some(host) = head.uri.host()
-        && !(front.covers)(&connection.client(), host)
+        && !(front.covers)(client, host)
     {
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
@@ -268,13 +265,14 @@ fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
 /// Has the handler answer, and sends what it answers.
 async fn exchange<H: Handler>(
     request: Request,
+    client: Rc<Client>,
     sender: &mut Sender,
     connection: &Connection<H>,
     verdict: &Verdict,
 ) -> Result<(), Failure> {
     let method = request.method().clone();
     let (interim, queue) = Interim::channel();
-    let exchange = Exchange { request, client: connection.client(), interim };
+    let exchange = Exchange { request, client, interim };
     let mut answer = pin!(connection.handler.handle(exchange));
     let mut answered = None;
     let response = loop {

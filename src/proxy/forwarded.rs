@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn an_address_is_written_as_the_standard_library_writes_it() {
         let octets = (0..=255).map(|octet| [octet, 255 - octet, octet / 2, octet / 20]);
-        let v4 = octets.map(|octets| IpAddr::from(octets));
+        let v4 = octets.map(IpAddr::from);
         for address in v4.chain(["::1", "2001:db8::ff00:42:8329"].map(|text| text.parse().unwrap())) {
             let mut text = String::new();
             write_address(&mut text, address);

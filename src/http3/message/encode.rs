@@ -121,12 +121,13 @@ fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
     out.extend_from_slice(&[0x01, 0, 0]);
     qpack::encode_prefix(out);
     fields(out);
-    let length = out.len().saturating_sub(begin + SHORT_HEADER);
+    let end = begin.saturating_add(SHORT_HEADER);
+    let length = out.len().saturating_sub(end);
     let short = u16::try_from(length).ok().filter(|length| *length < 1 << 14);
-    if let (Some(length), Some(place)) = (short, out.get_mut(begin + 1..begin + SHORT_HEADER)) {
+    if let (Some(length), Some([_, place @ ..])) = (short, out.get_mut(begin..end)) {
         place.copy_from_slice(&(length | 1 << 14).to_be_bytes());
     } else {
-        let section = out.split_off(begin + SHORT_HEADER);
+        let section = out.split_off(end);
         out.truncate(begin);
         FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode(out);
         out.extend_from_slice(&section);

@@ -101,7 +101,7 @@ struct Collected {
 fn collect(fields: Vec<Field>) -> Result<Collected, Rejection> {
     let mut pseudo = PseudoHeaders::default();
     // With room for what the proxy adds: a map that grows hashes every name again.
-    let mut headers = field::map(fields.len() + ADDED)?;
+    let mut headers = field::map(fields.len().saturating_add(ADDED))?;
     let mut cookie = Cookie::default();
     let mut regular_seen = false;
     for Field { name, value } in fields {

@@ -252,8 +252,8 @@ async fn accept<H: Handler>(
     front: Rc<Front>,
     mut watch: Watch,
 ) -> Result<(), EndpointDied> {
-    let quic::Endpoint { mut server, windows } = endpoint;
-    let windows: Rc<dyn http3::Windows> = Rc::new(windows);
+    let quic::Endpoint { mut server, connections } = endpoint;
+    let windows: Rc<dyn http3::Windows> = Rc::new(connections);
     let mut connections = JoinSet::new();
     let mut draining = false;
     loop {
@@ -276,7 +276,7 @@ async fn accept<H: Handler>(
     Ok(())
 }
 
-impl http3::Windows for quic::Windows {
+impl http3::Windows for quic::Connections {
     fn open(&self, connection: u64, stream: u64) -> Box<dyn http3::Window> {
         Box::new(self.open(connection, stream))
     }

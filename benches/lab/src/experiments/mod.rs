@@ -198,7 +198,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         drawn: Vec::new(),
         x: None,
     };
-    Task { case, load, workers: 1, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }
+    Task { case, load, workers: 1, crowd: 0, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }
 }
 
 /// Large bodies: four connections, with a download each at least.

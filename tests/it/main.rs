@@ -24,6 +24,7 @@ mod load;
 mod migration;
 mod nginx;
 mod panics;
+mod recovery;
 mod reload;
 mod requests;
 mod resumption;

@@ -1,6 +1,6 @@
-//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` what is
-//! in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Sees
-//! each that leaves before it is encrypted, for `ack_frequency` to put its frames in.
+//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` and `recovery`
+//! what is in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Sees each
+//! that leaves before it is encrypted, for `ack_frequency` to put its frames in.
 
 use super::{
     ack_frequency::AckFrequencies,

@@ -17,7 +17,11 @@ use std::{
     io::Write as _,
     net::{SocketAddr, UdpSocket},
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Wake},
     time::Duration,
 };
 use tokio::time::timeout;
@@ -140,6 +144,54 @@ async fn a_short_batch_is_not_followed_by_a_call_that_finds_nothing() {
             assert!(poll!(pin!(poll_fn(|cx| other.open.receiver.poll_batch(cx)))).is_pending());
             assert_eq!(other.calls(), round);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_socket_that_waits_is_woken_by_each_datagram_however_long_it_took() {
+    for options in backends() {
+        let mut other = socket(options);
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for n in 0..200 {
+            // Every other time something is sent meanwhile, which the kernel may take as an occasion to receive.
+            if n % 2 == 0 {
+                other.send(client.local_addr().unwrap(), 1, 9);
+            }
+            let (address, client) = (other.address, client.try_clone().unwrap());
+            let batch = other.batch();
+            let mut batch = pin!(batch);
+            assert!(poll!(&mut batch).is_pending());
+            tokio::task::yield_now().await;
+            tokio::task::spawn_blocking(move || client.send_to(&[n; 10], address)).await.unwrap().unwrap();
+            assert_eq!(batch.await.into_iter().map(|datagram| datagram.3).collect::<Vec<_>>(), [n]);
+        }
+    }
+}
+
+/// Whether it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_send_that_comes_upon_datagrams_wakes_who_waits_for_them() {
+    for options in backends().into_iter().filter(|options| options.backend == Backend::IoUring) {
+        let mut other = socket(options);
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let woken = Arc::<Woken>::default();
+        let waker = Arc::clone(&woken).into();
+        assert!(other.open.receiver.poll_batch(&mut Context::from_waker(&waker)).is_pending());
+        other.send(client.local_addr().unwrap(), 1, 9);
+        assert!(!woken.0.load(Relaxed), "nothing came");
+        client.send_to(&[7; 10], other.address).unwrap();
+        other.send(client.local_addr().unwrap(), 1, 9);
+        assert!(woken.0.load(Relaxed));
+        assert_eq!(other.batch().await.len(), 1);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::support::{
     has_io_uring,
     needs::program,
     origin,
-    process::{Process, command, litequic},
+    process::{Process, command, free_udp_port, litequic},
     proxy::Litequic,
 };
 use http::Method;
@@ -181,8 +181,9 @@ async fn where_io_uring_is_forbidden_epoll_serves_and_the_log_says_so_once() {
     std::fs::write(&certificate, &signed.cert_pem).unwrap();
     std::fs::write(&key, &signed.key_pem).unwrap();
     let origin = origin::demo().await;
+    let port = free_udp_port();
     let text = format!(
-        "[listen]\nudp = ['127.0.0.1:0']\nworkers = 2\n[origin]\nurl = 'http://{origin}'\n\
+        "[listen]\nudp = ['127.0.0.1:{port}']\nworkers = 2\n[origin]\nurl = 'http://{origin}'\n\
          [litequic]\nio = 'io-uring'\n[[certificates]]\ncert = '{}'\nkey = '{}'\n",
         certificate.display(),
         key.display()

@@ -4,7 +4,7 @@
 mod check;
 mod receive;
 
-pub use receive::Receiver;
+pub(super) use receive::Receiver;
 
 pub(super) use check::check;
 

@@ -2,7 +2,7 @@
 
 use super::super::{
     cut::{Cut, Datagram},
-    sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Refusal, Ring, RingFd},
+    sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Refusal, Ring},
 };
 use crate::{
     datagram::{Receive, Received},
@@ -11,6 +11,7 @@ use crate::{
 use std::{
     fmt, io,
     net::SocketAddr,
+    os::fd::OwnedFd,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -21,8 +22,8 @@ const MAX_ERRORS: u32 = 1000;
 
 /// The receiving half of a socket.
 pub struct Receiver {
-    /// Before the batch: epoll is to forget the ring first.
-    ring: AsyncFd<RingFd>,
+    /// Readable when the kernel has received something, if the batch listens.
+    event: AsyncFd<OwnedFd>,
     local: SocketAddr,
     batch: MultishotReceive,
     cut: Cut,
@@ -40,7 +41,7 @@ impl Receiver {
     ) -> Result<Self, Refusal> {
         let messages = usize::from(receive_batch.max(1));
         Ok(Self {
-            ring: ring.register().map_err(Refusal::Register)?,
+            event: ring.register().map_err(Refusal::Register)?,
             local,
             batch: MultishotReceive::new(ring, messages, if gro { GRO_MESSAGE } else { PLAIN_MESSAGE })?,
             cut: Cut::new(local, messages, Arc::clone(&metrics)),
@@ -81,11 +82,14 @@ impl Receive for Receiver {
             match self.take() {
                 Ok(Some(datagrams)) => {
                     self.errors = 0;
+                    self.batch.rest();
                     return Poll::Ready(Ok(datagrams));
                 }
+                // Once more, for what came before it listened.
+                Ok(None) if self.batch.listen(cx.waker()) => {}
                 // What comes from now on is an event of its own (edge-triggered, epoll(7)), of which the runtime learns
                 // when it asks: not between the look above and here.
-                Ok(None) => ready!(self.ring.poll_read_ready(cx))?.clear_ready(),
+                Ok(None) => ready!(self.event.poll_read_ready(cx))?.clear_ready(),
                 Err(error) => {
                     self.errors += 1;
                     if self.errors >= MAX_ERRORS {

@@ -63,10 +63,6 @@ impl Buffers {
         }
     }
 
-    pub(super) fn count(&self) -> u16 {
-        self.count
-    }
-
     /// Tells the kernel of them, and provides all.
     ///
     /// # Errors

@@ -30,8 +30,12 @@ use std::{
     collections::VecDeque,
     io,
     net::{SocketAddr, UdpSocket},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{Ordering::SeqCst, fence},
+    },
+    task::Waker,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -41,18 +45,18 @@ const SUBMISSIONS: u32 = 128;
 const SOCKET: Fixed = Fixed(0);
 /// Of the only group of buffers.
 const GROUP: u16 = 0;
+/// Whether the kernel may be told to say nothing of what it has while the worker is awake. It looks whether it may speak
+/// after it has noted that there is something; only where its note is seen before it looks (an atomic operation on x86 is
+/// a barrier) can the worker rely on the note when it has just allowed it to speak.
+const MAY_BE_QUIET: bool = cfg!(target_arch = "x86_64");
 /// `user_data` of the receive; a send's is its number.
 const RECEIVE: u64 = u64::MAX;
 
 /// The ring of one socket, for both of its halves.
-#[derive(Clone)]
-pub(in crate::net) struct Ring(Arc<Shared>);
-
+///
 /// The mutex is there because s2n-quic's providers must be `Send`; one thread alone takes it.
-struct Shared {
-    inner: Mutex<Inner>,
-    fd: RawFd,
-}
+#[derive(Clone)]
+pub(in crate::net) struct Ring(Arc<Mutex<Inner>>);
 
 /// The ring goes before what it points to.
 struct Inner {
@@ -74,6 +78,10 @@ struct Inner {
     armed: bool,
     /// Why it ended the last time.
     ended: Option<i32>,
+    /// Whether the kernel says so when it has something, by the eventfd.
+    listening: bool,
+    /// Who waits for that.
+    waker: Option<Waker>,
 }
 
 // SAFETY: io_uring(7): the receive's header points to nothing; the rest is Send.
@@ -85,22 +93,6 @@ struct Filled {
     buffer: u16,
     /// Octets that the kernel wrote.
     len: usize,
-}
-
-/// For the runtime's epoll.
-pub(in crate::net) struct RingFd(Ring);
-
-impl AsRawFd for RingFd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.0.fd
-    }
-}
-
-impl AsFd for RingFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: close(2): the ring, which owns it, lives as long as this, and never closes it before it is dropped.
-        unsafe { BorrowedFd::borrow_raw(self.0.0.fd) }
-    }
 }
 
 impl Ring {
@@ -131,8 +123,7 @@ impl Ring {
             }
         }
         ring.submitter().register_files(&[socket.as_raw_fd()]).map_err(Refusal::Socket)?;
-        let fd = ring.as_raw_fd();
-        let inner = Inner {
+        let mut inner = Inner {
             ring,
             batch: SendBatch::new(local),
             receive_header: Box::new(receive::header()),
@@ -143,19 +134,32 @@ impl Ring {
             received: VecDeque::new(),
             armed: false,
             ended: None,
+            listening: true,
+            waker: None,
         };
-        Ok(Self(Arc::new(Shared { inner: Mutex::new(inner), fd })))
+        inner.listen(false);
+        Ok(Self(Arc::new(Mutex::new(inner))))
     }
 
-    /// Registers it with the runtime of the calling thread: it is readable when the kernel has something for it.
+    /// Has the kernel tell the runtime of the calling thread when it has something for a ring that
+    /// [listens](MultishotReceive::listen), by an eventfd(2): work that it puts off until the next call makes the ring's own
+    /// descriptor readable, but wakes nobody who waits for that.
     ///
     /// # Errors
     ///
-    /// No runtime with I/O, or those of epoll_ctl(2).
-    pub(in crate::net) fn register(&self) -> io::Result<AsyncFd<RingFd>> {
+    /// No runtime with I/O, or those of eventfd(2), io_uring_register(2), epoll_ctl(2).
+    pub(in crate::net) fn register(&self) -> io::Result<AsyncFd<OwnedFd>> {
+        // SAFETY: eventfd(2): takes no pointer.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: eventfd(2): a new descriptor, which nobody else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        self.lock().ring.submitter().register_eventfd(fd.as_raw_fd())?;
         // SAFETY: epoll(7): a descriptor must stay open, and the same, until it is taken out of the epoll instance. The
-        // RingFd keeps its ring open and is owned by the AsyncFd, which takes it out before it drops it.
-        unsafe { AsyncFd::register_with_interest(RingFd(self.clone()), Interest::READABLE) }.map_err(io::Error::from)
+        // OwnedFd owns it and is owned by the AsyncFd, which takes it out before it drops it.
+        unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
     }
 
     /// Sends the first of `messages`, whose octets `payload` finds, without waiting. Puts into `outcomes` what became of
@@ -169,6 +173,11 @@ impl Ring {
     ) -> u64 {
         let mut inner = self.lock();
         let calls = inner.send(messages, payload);
+        if inner.has_news()
+            && let Some(waker) = inner.waker.take()
+        {
+            waker.wake();
+        }
         outcomes.extend(inner.sends.iter().map(|result| match result {
             Some(result) if *result >= 0 => Ok(()),
             Some(errno) => Err(-errno),
@@ -179,7 +188,7 @@ impl Ring {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -243,14 +252,34 @@ impl Inner {
         calls
     }
 
+    /// Whether the kernel is to say so when it has something. What it has when this returns may go without saying.
+    fn listen(&mut self, listen: bool) {
+        if self.listening != listen && MAY_BE_QUIET {
+            let completions = self.ring.completion();
+            if listen {
+                completions.enable_eventfd();
+            } else {
+                completions.disable_eventfd();
+            }
+            drop(completions);
+            // Whoever looks whether there is something looks after this.
+            fence(SeqCst);
+        }
+        self.listening = listen;
+    }
+
     /// Submits what is queued, has the kernel do what it has to do for this ring, and waits until there are `wanted`
     /// completions.
     fn enter(&mut self, wanted: u32) -> io::Result<()> {
         let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        // What this very call completes is news to nobody.
+        let listening = self.listening;
+        self.listen(false);
         // SAFETY: io_uring_enter(2): no argument goes with these flags; whoever queued an entry vouches for it.
         let entered = unsafe {
             self.ring.submitter().enter::<libc::sigset_t>(queued, wanted, EnterFlags::GETEVENTS.bits(), None)
         };
+        self.listen(listening);
         match entered {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
@@ -289,6 +318,11 @@ impl Inner {
         // SAFETY: io_uring_enter(2): the receive's header is this struct's, boxed, never written, and dropped after the
         // ring. Its buffers are those of the group, which see to themselves.
         unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+
+    /// Whether there is something for the receiving half.
+    fn has_news(&mut self) -> bool {
+        !self.received.is_empty() || self.ended.is_some() || self.is_worth_a_call()
     }
 
     /// Whether a call would bring something, or is owed.

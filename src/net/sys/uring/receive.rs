@@ -14,6 +14,7 @@ use std::{
     io,
     mem::{size_of, zeroed},
     ops::Range,
+    task::Waker,
 };
 
 /// What begins a buffer (struct io_uring_recvmsg_out): the lengths of address, control messages and payload, and flags.
@@ -100,6 +101,24 @@ impl MultishotReceive {
         let messages = inner.received.len().min(self.room);
         self.batch.extend(inner.received.drain(..messages));
         Ok(Taken { messages, calls, ended: inner.ended.take().map(|result| result.min(0).saturating_neg()) })
+    }
+
+    /// Has the kernel wake the runtime from now on when it has received something, and `waker` be woken when a send comes
+    /// upon it. True if it did not before: then there may be something already.
+    pub(in crate::net) fn listen(&mut self, waker: &Waker) -> bool {
+        let mut inner = self.ring.lock();
+        match &mut inner.waker {
+            Some(old) => old.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        let before = inner.listening;
+        inner.listen(true);
+        !before
+    }
+
+    /// The kernel need not wake anybody: who calls this comes back by itself.
+    pub(in crate::net) fn rest(&mut self) {
+        self.ring.lock().listen(false);
     }
 
     /// What the kernel says of message `index` of the batch.

@@ -5,7 +5,7 @@
 
 mod outgoing;
 
-pub use outgoing::{Fate, GATHERED, Message, Outgoing};
+pub use outgoing::{Fate, Message, Outgoing};
 
 use s2n_quic_core::inet::datagram::Header;
 use std::{
@@ -40,11 +40,6 @@ pub trait Receive: Send + 'static {
 pub trait Transmit: Send + 'static {
     /// How many datagrams a message may hold now. It may sink to 1 while the socket is in use.
     fn max_segments(&self) -> usize;
-
-    /// Full messages that are to gather before they are sent.
-    fn gathers(&self) -> usize {
-        GATHERED
-    }
 
     /// Sends what `outgoing` holds. What stays in it could not leave yet: nothing is to be added before
     /// [`Transmit::poll_writable`] has said that the socket takes more. A datagram that can never be sent is lost, as on

@@ -5,9 +5,9 @@ use super::{MAX_MESSAGE, MAX_SEGMENTS};
 use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
 use std::ops::Range;
 
-/// Full messages that gather before they are sent, unless a backend says otherwise. The kernel reads them while they still
-/// are in the core's cache: four cost more, and one made two calls of many small batches.
-pub const GATHERED: usize = 2;
+/// Octets that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
+/// cache: four cost more, and one made two calls of many small batches.
+const BUFFER: usize = 2 * MAX_MESSAGE;
 /// Messages that gather before they are sent: small answers to many connections.
 const MAX_MESSAGES: usize = 64;
 
@@ -69,15 +69,10 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// For datagrams of at most `max_datagram` octets, and [`GATHERED`] messages.
+    /// For datagrams of at most `max_datagram` octets.
     pub fn new(max_datagram: usize) -> Self {
-        Self::with_room(max_datagram, GATHERED)
-    }
-
-    /// For datagrams of at most `max_datagram` octets, and so many full messages.
-    pub fn with_room(max_datagram: usize, messages: usize) -> Self {
         Self {
-            buffer: vec![0; messages.max(1) * MAX_MESSAGE].into_boxed_slice(),
+            buffer: vec![0; BUFFER].into_boxed_slice(),
             end: 0,
             messages: Vec::with_capacity(MAX_MESSAGES),
             open: false,

@@ -5,7 +5,7 @@ use super::{
     sys::register,
 };
 use crate::{
-    datagram::{GATHERED, MAX_SEGMENTS, Outgoing, Transmit},
+    datagram::{MAX_SEGMENTS, Outgoing, Transmit},
     telemetry::WorkerMetrics,
 };
 use std::{
@@ -26,11 +26,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// How a backend hands messages to the kernel.
 pub(super) trait Call: Send + 'static {
-    /// Full messages that are to gather for a call.
-    fn gathers(&self) -> usize {
-        GATHERED
-    }
-
     /// Has the kernel try the first messages of `outgoing`, one at least, without waiting, and puts into `outcomes`,
     /// which is empty, what became of each. The kernel keeps no pointer to any. Counts its system calls.
     fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &WorkerMetrics);
@@ -70,10 +65,6 @@ impl Sender {
 impl Transmit for Sender {
     fn max_segments(&self) -> usize {
         if self.flush.gso() == Gso::Off { 1 } else { MAX_SEGMENTS }
-    }
-
-    fn gathers(&self) -> usize {
-        self.system.call.gathers()
     }
 
     fn transmit(&mut self, outgoing: &mut Outgoing) {

@@ -14,11 +14,6 @@ use std::net::UdpSocket;
 
 /// io_uring_enter(2), which tries every message, whatever became of those before.
 impl Call for Ring {
-    /// All that an endpoint says in a turn: what a call more costs here is what io_uring is there to save.
-    fn gathers(&self) -> usize {
-        4
-    }
-
     fn send(&mut self, _: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &WorkerMetrics) {
         let calls = Ring::send(self, outgoing.messages(), |message| outgoing.payload(message), outcomes);
         metrics.syscalls_io_uring_enter.add(calls);

@@ -50,7 +50,7 @@ pub(super) struct Gathering<T> {
 
 impl<T: Transmit> Outlet<T> {
     pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
-        let outgoing = Outgoing::with_room(max_datagram, transmit.gathers());
+        let outgoing = Outgoing::new(max_datagram);
         let queue = Gathering { transmit, outgoing, blocked: false, octets: 0, max_datagram, joins: true };
         Self { queue, state: State::Open }
     }

@@ -167,6 +167,7 @@ fn buffer_count(messages: usize) -> usize {
 }
 
 /// What the receive is told.
+#[expect(clippy::cast_possible_truncation, reason = "32 octets")]
 pub(super) fn header() -> msghdr {
     // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
     let mut header: msghdr = unsafe { zeroed() };

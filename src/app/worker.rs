@@ -6,7 +6,7 @@ use crate::{
     exchange::{Client, Handler},
     http3::{self, Front},
     lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
-    net::{Epoll, EpollOptions},
+    net::{Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
     tcp,
@@ -223,15 +223,16 @@ fn open(
     parts: &EndpointParts<ServerTls>,
 ) -> Result<quic::Endpoint, quic::StartError> {
     let LiteQuic { io, receive_batch, gso, gro, .. } = *litequic;
-    match io {
-        Io::S2nQuic => quic::start(quic::library_io(socket, gso, gro)?, worker, parts),
-        Io::Auto | Io::Epoll => {
-            let local = socket.local_addr()?;
-            let options = EpollOptions { receive_batch, gso, gro };
-            let Epoll { receiver, sender, may_probe_mtu } = Epoll::new(socket, options, Arc::clone(&parts.metrics))?;
-            quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, worker, parts)
-        }
-    }
+    let backend = match io {
+        Io::S2nQuic => return quic::start(quic::library_io(socket, gso, gro)?, worker, parts),
+        Io::Auto | Io::Epoll => Backend::Epoll,
+        Io::IoUring => Backend::IoUring,
+    };
+    let local = socket.local_addr()?;
+    let options = SocketOptions { backend, receive_batch, gso, gro };
+    let OpenSocket { receiver, sender, may_probe_mtu, .. } =
+        OpenSocket::new(socket, options, Arc::clone(&parts.metrics))?;
+    quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, worker, parts)
 }
 
 /// Counts the runtime's waits in epoll_wait(2) since there were `before`; returns how many there are now.

@@ -513,13 +513,13 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             "io",
             one_of(Io::NAMES),
             defaults.io,
-            "Who moves datagrams: auto is epoll, litequic's own; s2n-quic is the library's, to compare with.",
+            "Who moves datagrams: litequic over epoll (auto) or io-uring; s2n-quic is the library's, to compare with.",
         ),
         receive_batch: section.value(
             "receive_batch",
             number(RECEIVE_BATCH),
             defaults.receive_batch,
-            "Messages received at once, at most; of epoll alone.",
+            "Messages received at once, at most; not of s2n-quic.",
         ),
         gso: section.value(
             "gso",
@@ -537,7 +537,7 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             "ack_merge",
             boolean(),
             defaults.ack_merge,
-            "Whether a client's newest acknowledgement spares QUIC its earlier ones; of epoll alone.",
+            "Whether a client's newest acknowledgement spares QUIC its earlier ones; not of s2n-quic.",
         ),
         ack_frequency: section.value(
             "ack_frequency",

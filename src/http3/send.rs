@@ -117,7 +117,8 @@ impl Sender {
             let outstanding = self.outstanding().await?;
             let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
             if permitted > 0 {
-                return Ok(usize::try_from(permitted).unwrap_or(ready));
+                // Of a lease that is larger than the client's window, once all before was acknowledged, it is more.
+                return Ok(usize::try_from(permitted).unwrap_or(ready).min(ready));
             }
             if before == u64::MAX && self.lease.is_denied() {
                 self.metrics.limit_send_buffer.increment();

@@ -1,6 +1,6 @@
 //! What a UDP socket can do on this kernel: switched on where it can, done without where it cannot.
 
-use super::{epoll::EpollOptions, sys::Number};
+use super::{backend::SocketOptions, sys::Number};
 use crate::telemetry::WorkerMetrics;
 use std::{
     io,
@@ -20,7 +20,7 @@ pub(super) struct Features {
 pub(super) fn enable(
     socket: &UdpSocket,
     local: SocketAddr,
-    options: EpollOptions,
+    options: SocketOptions,
     metrics: &WorkerMetrics,
 ) -> Features {
     let missing = |feature, result: io::Result<()>| match result {

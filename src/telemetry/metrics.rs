@@ -192,7 +192,10 @@ metrics! {
     Counter gso_segments = "gso_segments" "Datagrams sent in such messages.";
     Counter syscalls_recvmmsg = "io_syscalls" [call = "recvmmsg"] "System calls for datagrams, and waits for anything at all.";
     Counter syscalls_sendmmsg = "io_syscalls" [call = "sendmmsg"] "System calls for datagrams, and waits for anything at all.";
+    Counter syscalls_io_uring_enter = "io_syscalls" [call = "io_uring_enter"] "System calls for datagrams, and waits for anything at all.";
     Counter syscalls_epoll_wait = "io_syscalls" [call = "epoll_wait"] "System calls for datagrams, and waits for anything at all.";
+    Counter receive_rearmed_buffers = "receive_rearmed" [reason = "buffers"] "Times a receive of many messages ended and was begun anew.";
+    Counter receive_rearmed_other = "receive_rearmed" [reason = "other"] "Times a receive of many messages ended and was begun anew.";
     Counter send_blocked_buffer = "send_blocked" [by = "buffer"] "Times datagrams had to wait before the kernel took them.";
     Counter send_blocked_below = "send_blocked" [by = "queue"] "Times datagrams had to wait before the kernel took them.";
     Counter datagrams_dropped_truncated = "datagrams_dropped" [reason = "truncated"] "Datagrams that could not be received or sent.";
@@ -201,6 +204,10 @@ metrics! {
     Counter io_degraded_gso_missing = "io_degraded" [feature = "gso", reason = "missing"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_gso_eio = "io_degraded" [feature = "gso", reason = "EIO"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_gso_einval = "io_degraded" [feature = "gso", reason = "EINVAL"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_io_uring_forbidden = "io_degraded" [feature = "io_uring", reason = "forbidden"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_io_uring_missing = "io_degraded" [feature = "io_uring", reason = "missing"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_io_uring_memory = "io_degraded" [feature = "io_uring", reason = "memory"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_io_uring_broken = "io_degraded" [feature = "io_uring", reason = "broken"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_gro = "io_degraded" [feature = "gro", reason = "missing"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_ecn = "io_degraded" [feature = "ecn", reason = "missing"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_pktinfo = "io_degraded" [feature = "pktinfo", reason = "missing"] "Sockets that do without a feature that was asked for.";

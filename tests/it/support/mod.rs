@@ -38,6 +38,17 @@ pub(crate) fn io_key() -> String {
     format!("litequic.io = \"{}\"\n", io().name())
 }
 
+/// Whether this machine allows io_uring. Says that a test is skipped, or fails it, where not.
+pub(crate) fn has_io_uring() -> bool {
+    let probe = process::litequic(["probe"]).success();
+    let line = probe.lines().find(|line| line.starts_with("io_uring ")).unwrap();
+    let has = line.ends_with(" yes");
+    if !has {
+        needs::skip(line);
+    }
+    has
+}
+
 /// Waits for `event`; fails with `what` if it does not come.
 pub(crate) async fn within<T>(what: &str, event: impl Future<Output = T>) -> T {
     match timeout(DEADLINE, event).await {

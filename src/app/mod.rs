@@ -2,18 +2,22 @@
 
 pub mod reload;
 
+mod access;
 mod watch;
 mod worker;
 
 use crate::{
     admin,
-    config::{self, Config, Timeouts, Workers},
+    config::{self, AccessTarget, Config, Timeouts, Workers},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
     net::{self, BindError, Steering},
     proxy::{self, Proxy},
     quic::{EndpointParts, Layout, MAX_WORKERS, SecretError, Secrets, ServerId, WorkerIndex},
-    telemetry::{Heartbeat, Metrics},
+    telemetry::{
+        Heartbeat, Metrics,
+        access::{AccessLog, Reopener},
+    },
     tls::{self, Asking, Authorities, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
 };
 use reload::InForce;
@@ -54,6 +58,14 @@ pub enum StartError {
     /// The operator's file as well.
     #[error(transparent)]
     Secret(#[from] SecretError),
+    /// The file that the configuration names as well.
+    #[error("cannot write access_log.path = \"{path}\": {source}")]
+    AccessLog {
+        /// Where lines were to go.
+        path: AccessTarget,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A UDP address is taken, or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -106,6 +118,9 @@ pub struct Running {
     pub lifecycle: Lifecycle,
     /// For a [`reload::Reloader`].
     pub in_force: InForce,
+    /// To have the access log's file opened anew, where there is one.
+    pub access_log: Option<Reopener>,
+    lines: Option<AccessLog>,
     workers: Vec<Worker>,
     /// Every worker's sockets once more, read by nobody: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.
@@ -178,6 +193,7 @@ pub async fn start<H: Handler>(
 
     let (addresses, mut sockets) = bind(config, count, &layout)?;
     let (admin, probes) = (bind_admin(config).await)?;
+    let lines = access_log(config, &metrics)?;
 
     let lifecycle = Lifecycle::default();
     let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
@@ -191,7 +207,9 @@ pub async fn start<H: Handler>(
             let reason = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
             groups.push(socket.try_clone().map_err(reason)?);
         }
+        let access = lines.as_ref().map(|log| access::Factory::new(&config.access_log, log, Arc::clone(counters)));
         let plan = worker::Plan {
+            access,
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets,
             endpoint: EndpointParts {
@@ -235,6 +253,8 @@ pub async fn start<H: Handler>(
         metrics,
         lifecycle,
         in_force,
+        access_log: lines.as_ref().map(AccessLog::reopener),
+        lines,
         workers,
         _groups: groups,
         ended,
@@ -282,6 +302,15 @@ async fn bind_admin(config: &Config) -> Result<(Option<admin::Server>, Option<ad
         bind("admin.listen", config.admin.listen, admin::Surface::Operator).await?,
         bind("admin.probes", config.admin.probes, admin::Surface::Probes).await?,
     ))
+}
+
+/// Opens the access log, if the configuration has one.
+fn access_log(config: &Config, metrics: &Metrics) -> Result<Option<AccessLog>, StartError> {
+    let Some(path) = &config.access_log.path else { return Ok(None) };
+    match AccessLog::start(access::target(path), Arc::clone(metrics.control())) {
+        Ok(log) => Ok(Some(log)),
+        Err(source) => Err(StartError::AccessLog { path: path.clone(), source }),
+    }
 }
 
 /// Ready when any origin can be reached, or nobody asks for one.
@@ -350,6 +379,9 @@ impl Running {
         };
         self.lifecycle.advance(Phase::Stopping);
         while self.tasks.join_next().await.is_some() {}
+        if let Some(lines) = self.lines {
+            lines.finish().await;
+        }
         outcome
     }
 

@@ -1,6 +1,6 @@
 //! One worker: a thread with a runtime of its own, on which a request is born, served and ended.
 
-use super::StartError;
+use super::{StartError, access};
 use crate::{
     config::{Io, LiteQuic},
     exchange::{Client, Handler},
@@ -34,6 +34,7 @@ const LINGER: Duration = Duration::from_millis(50);
 
 /// What a worker is made of.
 pub(super) struct Plan {
+    pub(super) access: Option<access::Factory>,
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
@@ -130,7 +131,9 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         });
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
         let counters = Arc::clone(&metrics);
-        let front = Rc::new(Front::new(config, metrics, covers, quic::client_address, plan.watch.clone()));
+        let (records, lines) = access::Factory::records(plan.access);
+        let front = Front::new(config, metrics, covers, quic::client_address, plan.watch.clone()).recording(records);
+        let front = Rc::new(front);
         let _ = started.send(Ok(()));
 
         let mut endpoints = JoinSet::new();
@@ -143,6 +146,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 plan.heartbeat.tick();
                 panic_if_asked("worker");
                 front.observe();
+                lines.flush();
                 waits = count_waits(waits, &counters);
                 sleep(Heartbeat::INTERVAL).await;
             }

@@ -37,7 +37,7 @@ impl From<Exit> for ExitCode {
 impl From<&StartError> for Exit {
     fn from(error: &StartError) -> Self {
         match error {
-            StartError::Certificates(_) | StartError::Secret(_) => Self::Config,
+            StartError::Certificates(_) | StartError::Secret(_) | StartError::AccessLog { .. } => Self::Config,
             StartError::Bind(_) | StartError::Admin { .. } => Self::Unavailable,
             StartError::Tls(_) | StartError::Random | StartError::Worker { .. } => Self::Software,
         }

@@ -2,8 +2,9 @@
 //! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
 
 use super::{
-    AckFrequency, Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log,
-    LogFormat, Network, Origin, Route, Timeouts, Verify, Workers, values::show_size,
+    AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
+    Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network, Origin, Route, Share, Timeouts, Verify,
+    Workers, values::show_size,
 };
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -22,6 +23,10 @@ pub const NEEDS_RESTART: &[&str] = &[
     "admin.listen",
     "admin.probes",
     "log.format",
+    "access_log.path",
+    "access_log.format",
+    "access_log.fields",
+    "access_log.sample",
 ];
 
 /// One change. Its `Display` is one line: `KEY: OLD → NEW`.
@@ -62,6 +67,7 @@ impl Config {
             litequic,
             admin,
             log,
+            access_log,
             trusted_proxies,
         } = self;
         changes.listen(listen, &next.listen);
@@ -84,6 +90,7 @@ impl Config {
         changes.litequic(litequic, &next.litequic);
         changes.admin(admin, &next.admin);
         changes.log(log, &next.log);
+        changes.access_log(access_log, &next.access_log);
         changes.0
     }
 
@@ -94,6 +101,7 @@ impl Config {
             litequic: self.litequic,
             admin: Admin { listen: self.admin.listen, probes: self.admin.probes, ..next.admin },
             log: Log { format: self.log.format, ..next.log },
+            access_log: self.access_log.clone(),
             ..next
         }
     }
@@ -255,6 +263,18 @@ impl Changes {
                 LogFormat::Human => "human".into(),
                 LogFormat::Json => "json".into(),
             },
+        });
+    }
+
+    fn access_log(&mut self, old: &AccessLog, new: &AccessLog) {
+        compare!(self, "access_log", AccessLog, old, new, {
+            path: |path| option(path, "none", AccessTarget::to_string),
+            format: |format| match format {
+                AccessFormat::Json => "json".into(),
+                AccessFormat::Logfmt => "logfmt".into(),
+            },
+            fields: |fields| list(fields, |field: &AccessField| field.name().into()),
+            sample: |sample: &Share| format!("{} %", f64::from(sample.0) / 10_000.0),
         });
     }
 }
@@ -420,6 +440,22 @@ mod tests {
             (
                 |config| config.log = Log { level: Level::Debug, format: LogFormat::Json },
                 &["log.level: info → debug", "log.format: auto → json (needs a restart)"],
+            ),
+            (
+                |config| {
+                    config.access_log = AccessLog {
+                        path: Some(AccessTarget::File("/var/log/a".into())),
+                        format: AccessFormat::Logfmt,
+                        fields: vec![AccessField::Time, AccessField::Status],
+                        sample: Share(12_500),
+                    };
+                },
+                &[
+                    "access_log.path: none → /var/log/a (needs a restart)",
+                    "access_log.format: json → logfmt (needs a restart)",
+                    "access_log.fields: time, request_id, client, protocol, and 13 more → time, status (needs a restart)",
+                    "access_log.sample: 100 % → 1.25 % (needs a restart)",
+                ],
             ),
         ];
         for (edit, expected) in table {

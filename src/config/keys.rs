@@ -2,12 +2,13 @@
 //! and the search for a misspelt key know what is read here, so no key is listed twice. Long because it is the list.
 
 use super::{
-    AckFrequency, Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log,
-    LogFormat, Origin, OriginAddress, Route, Timeouts, Verify, Workers,
+    AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
+    Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, Route, Timeouts, Verify,
+    Workers,
     fault::{nearest, quote},
     names::{address, authority, host_pattern, network, origin_address, path, path_prefix},
     section::Section,
-    values::{Kind, ack_frequency, boolean, duration, number, one_of, or_none, show_size, size, text, workers},
+    values::{Kind, ack_frequency, boolean, duration, number, one_of, or_none, share, show_size, size, text, workers},
 };
 use std::{collections::BTreeSet, net::SocketAddr, ops::RangeInclusive, path::Path, time::Duration};
 
@@ -108,6 +109,8 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     let litequic = root.table("litequic", "How datagrams are received and sent.", litequic);
     let admin = root.table("admin", "Where the operator reaches litequic.", admin);
     let log = root.table("log", "What is logged and how.", log);
+    let access_log =
+        root.table("access_log", "What is written of each request.", |section| access_log(section, directory));
     let trusted_proxies = root.list(
         "trusted_proxies",
         network(),
@@ -126,6 +129,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
         litequic,
         admin,
         log,
+        access_log,
         trusted_proxies: trusted_proxies.unwrap_or_default().into_iter().map(|(_, network)| network).collect(),
     })
 }
@@ -554,4 +558,34 @@ fn log(section: &mut Section<'_>) -> Log {
             "auto is human on a terminal and json otherwise.",
         ),
     }
+}
+
+fn access_log(section: &mut Section<'_>, directory: &Path) -> AccessLog {
+    let defaults = AccessLog::default();
+    let path = section.optional("path", access_target(), "Where lines go; without it there are none.");
+    let format = section.value("format", one_of(AccessFormat::NAMES), defaults.format, "How a line is written.");
+    let all = AccessField::NAMES.len();
+    let fields =
+        section.list("fields", one_of(AccessField::NAMES), 1..=all, AccessLog::FIELDS, "What is in a line, in order.");
+    let fields = fields.unwrap_or_else(|| defaults.fields.into_iter().enumerate().collect());
+    for (n, field) in &fields {
+        if fields.iter().any(|(m, other)| m < n && other == field) {
+            section.fault_in_list("fields", *n, "stands there twice");
+        }
+    }
+    let sample = section.value("sample", share(), defaults.sample, "The share of requests that get a line.");
+    let path = path.map(|target| match target {
+        AccessTarget::File(path) => AccessTarget::File(directory.join(path)),
+        AccessTarget::Stderr => AccessTarget::Stderr,
+    });
+    AccessLog { path, format, fields: fields.into_iter().map(|(_, field)| field).collect(), sample }
+}
+
+fn access_target() -> Kind<AccessTarget> {
+    let parse = |text: String| match &*text {
+        "" => Err("empty".into()),
+        "stderr" => Ok(AccessTarget::Stderr),
+        _ => Ok(AccessTarget::File(text.into())),
+    };
+    text("\"stderr\" or the path of a file", parse, ToString::to_string)
 }

@@ -4,10 +4,12 @@
 mod body;
 mod identity;
 mod interim;
+mod record;
 
 pub use body::{Body, BodyError};
 pub use identity::{Certificate, CertificateRequest, Identity};
 pub use interim::{Interim, InterimQueue};
+pub use record::{End, Facts, Listener, Record, Recording, Records};
 
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
 
@@ -26,6 +28,8 @@ pub struct Exchange {
     pub client: Rc<Client>,
     /// Where interim (1xx) responses go.
     pub interim: Interim,
+    /// Where what becomes of it is written down.
+    pub record: Record,
 }
 
 /// The peer of a front door's connection.
@@ -55,6 +59,13 @@ impl Protocol {
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::Http3 => "https",
+        }
+    }
+
+    /// As access logs say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http3 => "HTTP/3",
         }
     }
 }

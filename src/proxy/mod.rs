@@ -21,7 +21,7 @@ mod tests;
 
 use crate::{
     config::{self, Config, Network, Timeouts},
-    exchange::{Abort, CertificateRequest, Client, Exchange, Handler, Interim, Request, Response},
+    exchange::{Abort, CertificateRequest, Client, Exchange, Handler, Interim, Record, Request, Response},
     telemetry::WorkerMetrics,
 };
 use arc_swap::ArcSwap;
@@ -130,6 +130,7 @@ impl Proxy {
         next
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what one request is served by")]
     async fn serve(
         &self,
         local: &Local,
@@ -138,9 +139,13 @@ impl Proxy {
         interim: &Interim,
         id: &HeaderValue,
         trusted: bool,
+        record: &Record,
     ) -> Result<Response, Outcome> {
         let (mut head, body) = request.into_parts();
         let route = local.routing.route(&head).ok_or(Error::NoRoute)?;
+        record.note(|facts| {
+            (facts.route, facts.origin) = (Some(Arc::clone(&route.name)), Some(route.origin.as_str().into()))
+        });
         if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
             return Err(Error::NoCertificate.into());
         }
@@ -162,7 +167,8 @@ impl Proxy {
         let timeouts = &local.routing.timeouts;
         let deadline = timeouts.request.map(|limit| Instant::now() + limit);
         let max_body_bytes = route.max_body_bytes;
-        origin.send(Sending { head, framing, body, max_body_bytes, interim, timeouts, deadline }).await
+        let sending = Sending { head, framing, body, max_body_bytes, interim, timeouts, deadline };
+        record.time_origin(origin.send(sending)).await
     }
 }
 
@@ -187,14 +193,16 @@ impl Local {
 
 impl Handler for Proxy {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
-        let Exchange { request, client, interim } = exchange;
+        let Exchange { request, client, interim, record } = exchange;
         let local = self.local();
         let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
         let id = forwarded::request_id(request.headers(), trusted);
-        match self.serve(&local, request, &client, &interim, &id, trusted).await {
+        record.note(|facts| facts.request_id = id.as_bytes().to_vec().into());
+        match self.serve(&local, request, &client, &interim, &id, trusted, &record).await {
             Ok(response) => Ok(response),
             Err(Outcome::Answer(error)) => {
                 tracing::info!(request = id.to_str().unwrap_or_default(), %error, "answered in the origin's place");
+                record.error(error.table().1);
                 Ok(error.response(&id))
             }
             Err(Outcome::Abort(abort)) => Err(abort),

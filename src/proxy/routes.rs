@@ -8,7 +8,7 @@ use crate::{
     exchange::CertificateRequest,
 };
 use http::HeaderValue;
-use std::{borrow::Cow, collections::HashMap, net::Ipv4Addr};
+use std::{borrow::Cow, collections::HashMap, net::Ipv4Addr, sync::Arc};
 
 /// Every route, ready to be asked.
 #[derive(Debug, Default)]
@@ -33,6 +33,8 @@ struct Host {
 /// What a request that matches is treated by.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
+    /// For the operator: the host's pattern and the prefix.
+    pub(super) name: Arc<str>,
     /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty.
     prefix: String,
     /// The origin's name.
@@ -57,6 +59,7 @@ impl Routes {
         let mut this = Self::default();
         for route in routes {
             let compiled = Route {
+                name: route.name().into(),
                 prefix: route.path_prefix.trim_end_matches('/').to_owned(),
                 origin: route.origin.clone(),
                 // A checked configuration has no value here that a field could not hold.

@@ -8,13 +8,15 @@ use prometheus_client::{
 };
 use std::{fmt, sync::Arc};
 
-/// Written by the control thread alone.
+/// Written by the control thread, but where it says otherwise.
 #[derive(Debug, Default)]
 pub struct ControlMetrics {
     /// Reloads that were taken on.
     pub reloads: Counter,
     /// Reloads that were refused for a fault; what was in force stayed.
     pub reloads_refused: Counter,
+    /// Lines of the access log that could not be written. Its writer alone counts here.
+    pub access_log_lost: Counter,
     /// When the configuration in force was read, in seconds since the Unix epoch.
     pub configured_at: Gauge,
     /// When the first of the certificates expires, in seconds since the Unix epoch.
@@ -33,6 +35,10 @@ impl Collector for Control {
             let none = None::<&Exemplar<NoLabelSet, u64>>;
             reloads.encode_family(&[("result", result)])?.encode_counter(&counter.get(), none)?;
         }
+        let help = "Lines of the access log that could not be written.";
+        encoder
+            .encode_descriptor("access_log_lost_lines", help, None, MetricType::Counter)?
+            .encode_counter(&self.0.access_log_lost.get(), None::<&Exemplar<NoLabelSet, u64>>)?;
         let gauges = [
             (
                 "config_timestamp_seconds",

@@ -117,6 +117,10 @@ metrics! {
     Counter streams_reset_by_proxy = "streams_reset" [by = "litequic"] "Request streams reset before their end.";
     Gauge send_buffered = "send_buffered_bytes" "Unacknowledged response bytes that streams have reserved.";
 
+    // Access log
+    Counter access_log_lines = "access_log_lines" [result = "queued"] "Lines of the access log by what became of them.";
+    Counter access_log_dropped = "access_log_lines" [result = "dropped"] "Lines of the access log by what became of them.";
+
     // Limits and timeouts
     Counter limit_header_bytes = "limit_reached" [limit = "max_header_bytes"] "Times a limit was reached.";
     Counter limit_headers = "limit_reached" [limit = "max_headers"] "Times a limit was reached.";

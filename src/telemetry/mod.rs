@@ -1,5 +1,6 @@
-//! Counters of each worker, summed when scraped, the worker's sign of life, and the log.
+//! Counters of each worker, summed when scraped, the worker's sign of life, the log, and the access log.
 
+pub mod access;
 mod control;
 mod counter;
 mod export;

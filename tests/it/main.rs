@@ -1,6 +1,7 @@
 //! The integration tests: one binary, a module a subject.
 #![cfg(test)]
 
+mod access_log;
 mod ack_frequency;
 mod acknowledgements;
 mod aioquic;

@@ -15,6 +15,7 @@ use super::{
     occupancy::Occupancy,
     packets::Packets,
     receive_budget::Grants,
+    recovery::Recovery,
     stateless_reset,
     windows::Windows,
 };
@@ -118,14 +119,16 @@ pub fn start<T: tls::Provider + Clone>(
     let merges = config.litequic.ack_merge;
     let batches = Batches::default();
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
+    let recovery = Recovery::new(Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
-    let packets = Packets::new(windows.clone(), batches.clone(), merges, frequencies.clone(), metrics);
+    let packets =
+        Packets::new(windows.clone(), batches.clone(), merges, frequencies.clone(), recovery.clone(), metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (windows.subscriber(), grants));
-    let subscriber = (subscriber, frequencies.subscriber());
+    let subscriber = (subscriber, (frequencies.subscriber(), recovery));
     let own_id = OwnId::default();
     let small_datagrams = SmallDatagrams::new(ids, own_id.clone());
     let secrets = || Arc::clone(&parts.secrets);

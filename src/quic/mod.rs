@@ -23,6 +23,7 @@ mod limiter;
 mod occupancy;
 mod packets;
 mod receive_budget;
+mod recovery;
 mod secrets;
 mod stateless_reset;
 mod windows;

@@ -6,6 +6,7 @@ use super::{
     ack_frequency::AckFrequencies,
     batches::Batches,
     contents::Contents,
+    recovery::Recovery,
     windows::{Verdict, Windows},
 };
 use crate::telemetry::WorkerMetrics;
@@ -30,6 +31,7 @@ pub(super) struct Packets {
     /// Whether ACK frames without news are merged into the one that brought it.
     merges: bool,
     frequencies: AckFrequencies,
+    recovery: Recovery,
     metrics: Arc<WorkerMetrics>,
     /// Of the datagram at hand.
     path: Tuple,
@@ -44,11 +46,12 @@ impl Packets {
         batches: Batches,
         merges: bool,
         frequencies: AckFrequencies,
+        recovery: Recovery,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        Self { windows, batches, merges, frequencies, metrics, path, contents: Contents::default() }
+        Self { windows, batches, merges, frequencies, recovery, metrics, path, contents: Contents::default() }
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
@@ -62,6 +65,9 @@ impl Packets {
         if self.contents.acks > 0 {
             let ranges = ack.as_ref().map(|(_, ranges)| ranges.clone());
             self.frequencies.received(connection, at, batch, self.contents.acks, ranges);
+        }
+        if let Some((_, ranges)) = &ack {
+            self.recovery.acknowledged(connection, ranges.clone());
         }
         let (place, ranges) = ack.filter(|_| merges).unzip();
         match self.windows.judge(connection, &self.contents, ranges, batch, &self.path, Instant::now) {

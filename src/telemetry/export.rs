@@ -3,7 +3,8 @@
 
 use super::{
     control::Control,
-    metrics::{DESCRIPTIONS, Description, Kind, Metrics, WorkerMetrics},
+    counter::BOUNDS,
+    metrics::{DESCRIPTIONS, Description, Kind, Metrics, SMOOTHED_RTT, WorkerMetrics},
     process::Process,
 };
 use prometheus_client::{
@@ -58,7 +59,30 @@ impl Collector for Workers {
                 }
             }
         }
-        Ok(())
+        self.encode_smoothed_rtt(encoder)
+    }
+}
+
+impl Workers {
+    fn encode_smoothed_rtt(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let seconds = |micros: u64| micros as f64 / 1e6;
+        // What the format calls infinity.
+        let bounds = BOUNDS.map(seconds).into_iter().chain([f64::MAX]);
+        let mut buckets: Vec<(f64, u64)> = bounds.map(|bound| (bound, 0)).collect();
+        let mut sum = 0;
+        for worker in &self.0 {
+            let (counts, micros) = worker.smoothed_rtt.get();
+            buckets.iter_mut().zip(counts).for_each(|((_, total), count)| *total += count);
+            sum += micros;
+        }
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let (name, help) = SMOOTHED_RTT;
+        encoder.encode_descriptor(name, help, None, MetricType::Histogram)?.encode_histogram::<NoLabelSet>(
+            seconds(sum),
+            count,
+            &buckets,
+            None,
+        )
     }
 }
 
@@ -106,7 +130,7 @@ impl Collector for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
+    use std::{collections::HashSet, time::Duration};
 
     const PROCESS: Process =
         Process { cpu_seconds: Some(1.5), resident_bytes: Some(4096), start_time: Some(1.7e9), open_fds: None };
@@ -182,15 +206,36 @@ mod tests {
                 let name = key.split('{').next().unwrap();
                 assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'));
                 let suffix = name.strip_prefix(family.0).unwrap_or_else(|| panic!("{name} stands under {}", family.0));
-                let expected = match family.1 {
-                    "counter" => "_total",
-                    "info" => "_info",
-                    _ => "",
+                let expected: &[&str] = match family.1 {
+                    "counter" => &["_total"],
+                    "info" => &["_info"],
+                    "histogram" => &["_sum", "_count", "_bucket"],
+                    _ => &[""],
                 };
-                assert_eq!(suffix, expected, "{line}");
+                assert!(expected.contains(&suffix), "{line}");
             }
         }
         assert!(families.len() > 20);
+    }
+
+    #[test]
+    fn round_trip_times_of_all_workers_stand_in_one_histogram() {
+        let metrics = Metrics::new(2);
+        for (worker, millis) in metrics.workers().iter().zip([3, 40]) {
+            worker.smoothed_rtt.observe(Duration::from_millis(millis));
+        }
+        let text = metrics.render_with(PROCESS);
+        for line in [
+            "# TYPE litequic_smoothed_rtt_seconds histogram",
+            "litequic_smoothed_rtt_seconds_sum 0.043",
+            "litequic_smoothed_rtt_seconds_count 2",
+            "litequic_smoothed_rtt_seconds_bucket{le=\"0.002\"} 0",
+            "litequic_smoothed_rtt_seconds_bucket{le=\"0.003\"} 1",
+            "litequic_smoothed_rtt_seconds_bucket{le=\"0.05\"} 2",
+            "litequic_smoothed_rtt_seconds_bucket{le=\"+Inf\"} 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
     }
 
     #[test]

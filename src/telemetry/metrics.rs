@@ -2,7 +2,7 @@
 
 use super::{
     control::ControlMetrics,
-    counter::{Counter, Gauge},
+    counter::{Counter, Gauge, Histogram},
 };
 use std::sync::Arc;
 
@@ -52,6 +52,12 @@ pub(super) struct Description {
     pub(super) read: fn(&WorkerMetrics) -> u64,
 }
 
+/// Name and help of the one histogram, which the table below has no room for.
+pub(super) const SMOOTHED_RTT: (&str, &str) = (
+    "smoothed_rtt_seconds",
+    "Smoothed round-trip times of connections on which packets go, taken 20 times a second at most.",
+);
+
 macro_rules! metrics {
     ($($kind:ident $field:ident = $name:literal $([$($label:ident = $value:literal),+])? $help:literal;)+) => {
         /// What one worker counts. It alone writes; aligned so that two workers never share a cache line.
@@ -59,6 +65,8 @@ macro_rules! metrics {
         #[repr(align(128))]
         pub struct WorkerMetrics {
             $(#[doc = $help] pub $field: $kind,)+
+            #[doc = "See [`SMOOTHED_RTT`]."]
+            pub smoothed_rtt: Histogram,
         }
 
         /// Lines with one name stand together.
@@ -85,6 +93,9 @@ metrics! {
     Counter retries = "retries_sent" "Retry packets asked for to validate an address.";
     Counter packets_received = "packets_received" "1-RTT packets received.";
     Counter packets_sent = "packets_sent" "1-RTT packets sent.";
+    Counter packets_lost = "packets_lost" "1-RTT packets declared lost, probes of the path's MTU apart.";
+    Counter spurious_losses = "spurious_losses" "Packets declared lost that their client acknowledged later.";
+    Counter mtu_probes_lost = "mtu_probes_lost" "Probes of the path's MTU that were lost: the path is no wider.";
     Counter ack_frames_received = "ack_frames_received" "ACK frames received in 1-RTT packets.";
     Counter ack_frames_merged = "ack_frames_merged" "ACK frames that brought no news and that QUIC did not have to process.";
     Counter ack_batches = "ack_batches" "Batches of a connection's datagrams that held ACK frames.";

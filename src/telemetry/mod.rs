@@ -10,7 +10,7 @@ mod metrics;
 mod process;
 
 pub use control::ControlMetrics;
-pub use counter::{Counter, Gauge};
+pub use counter::{Counter, Gauge, Histogram};
 pub use export::CONTENT_TYPE;
 pub use heartbeat::Heartbeat;
 pub use metrics::{Metrics, WorkerMetrics};

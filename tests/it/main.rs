@@ -25,6 +25,7 @@ mod load;
 mod migration;
 mod nginx;
 mod panics;
+mod recovery;
 mod reload;
 mod requests;
 mod resumption;

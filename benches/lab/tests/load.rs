@@ -340,6 +340,21 @@ fn every_byte_of_many_streams_is_checked_with_and_without_gro() {
 }
 
 #[test]
+fn a_path_with_faults_loses_and_reorders_by_a_seed_and_every_byte_arrives() {
+    let server = Server::start();
+    let load = "download --path /right/8000000 --bytes 8000000 --warmup 0 --ack-threshold 2 --ack-gaps";
+    let clean = server.load("h3", load);
+    assert_stands(&clean, 1);
+    assert_eq!((number(&clean, "/quic/lost_on_purpose"), number(&clean, "/quic/reordered_on_purpose")), (0.0, 0.0));
+    let report = server.load("h3", &format!("{load} --lose 5000 --hold 5000 --seed 3"));
+    assert_stands(&report, 1);
+    let lost = number(&report, "/quic/lost_on_purpose");
+    assert!(lost > 0.0 && number(&report, "/quic/reordered_on_purpose") > 0.0, "{report:#}");
+    assert!(number(&report, "/quic/packets_missing") >= lost, "{report:#}");
+    assert!(number(&report, "/quic/rtt_us") > 0.0, "{report:#}");
+}
+
+#[test]
 fn lies_of_the_server_void_the_report() {
     for protocol in ["h3", "h1"] {
         for (path, why) in [("/truncated/5000", ""), ("/wrong/5000", "CRC-32"), ("/missing/5000", "404")] {

@@ -1,5 +1,5 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`, `initial`, `stuffed`), one that must be served all the while (`bystander`), a `link` with faults between them,
+//! `raw`, `initial`, `stuffed`, `unasked`), one that must be served all the while (`bystander`), a `link` with faults between them,
 //! origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
 pub(crate) mod bystander;
@@ -15,6 +15,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod stuffed;
+pub(crate) mod unasked;
 
 use litequic::config::{Io, LiteQuic};
 use std::{env, time::Duration};

@@ -5,7 +5,7 @@ use super::{
     contender::{self, Contender},
     floor, sink,
 };
-use crate::load::{Kind, LoadReport, TOLERANCE};
+use crate::load::{Faults, Kind, LoadReport, TOLERANCE};
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeMap, path::Path};
 
@@ -24,6 +24,8 @@ pub(crate) enum Generator {
         ack_threshold: String,
         /// UDP receive offload.
         gro: bool,
+        /// What goes wrong with the server's packets on their way.
+        faults: Faults,
     },
     /// nghttp2's, with ACKs as it likes: every 60th to 105th packet.
     H2load,
@@ -32,7 +34,12 @@ pub(crate) enum Generator {
 impl Generator {
     /// The own one at a threshold.
     pub(crate) fn own(ack_threshold: &str) -> Self {
-        Self::Own { ack_threshold: ack_threshold.to_owned(), gro: true }
+        Self::over(ack_threshold, Faults::default())
+    }
+
+    /// The same, over a path with faults.
+    pub(crate) fn over(ack_threshold: &str, faults: Faults) -> Self {
+        Self::Own { ack_threshold: ack_threshold.to_owned(), gro: true, faults }
     }
 }
 
@@ -122,8 +129,14 @@ impl Load {
             Kind::Idle => format!("{connections} idle, {amount}"),
         };
         match &self.generator {
-            Generator::Own { ack_threshold, gro } => {
-                format!("{what}; {ack_threshold} packets an ACK{}", if *gro { "" } else { ", no GRO" })
+            Generator::Own { ack_threshold, gro, faults } => {
+                let mut text = format!("{what}; {ack_threshold} packets an ACK{}", if *gro { "" } else { ", no GRO" });
+                for (count, what) in [(faults.lose, "lost"), (faults.hold, "overtaken")] {
+                    if count > 0 {
+                        text += &format!("; {count} datagrams of a million {what}");
+                    }
+                }
+                text
             }
             Generator::H2load => format!("{what}; h2load"),
         }
@@ -133,7 +146,9 @@ impl Load {
     pub(crate) fn command(&self, target: &Target, own: &Path, h2load: Option<&Path>) -> Result<Vec<String>> {
         match &self.generator {
             _ if target.kind == contender::Kind::Floor => self.floor_command(target, own),
-            Generator::Own { ack_threshold, gro } => Ok(self.own_command(target, own, ack_threshold, *gro)),
+            Generator::Own { ack_threshold, gro, faults } => {
+                Ok(self.own_command(target, own, ack_threshold, *gro, *faults))
+            }
             Generator::H2load => self.h2load_command(target, h2load.context("h2load is not installed")?),
         }
     }
@@ -148,7 +163,7 @@ impl Load {
         Ok(command.map(str::to_owned).to_vec())
     }
 
-    fn own_command(&self, target: &Target, own: &Path, ack_threshold: &str, gro: bool) -> Vec<String> {
+    fn own_command(&self, target: &Target, own: &Path, ack_threshold: &str, gro: bool, faults: Faults) -> Vec<String> {
         let h1 = target.kind == contender::Kind::H1;
         let kind = match self.kind {
             Kind::Download => "download",
@@ -182,6 +197,12 @@ impl Load {
         if !h1 {
             put("--ack-threshold", ack_threshold.to_owned());
             put("--gro", if gro { "on" } else { "off" }.to_owned());
+        }
+        if !h1 && !faults.is_none() {
+            put("--lose", faults.lose.to_string());
+            put("--hold", faults.hold.to_string());
+            // What is missing is missing: clients say so at once (RFC 9000 §13.2.1).
+            command.push("--ack-gaps".to_owned());
         }
         // CPU is read around the whole process: what it warmed up with would be counted and not told. Tickets need it.
         if self.resume {
@@ -267,6 +288,12 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
         put("packets_per_ack", quic.packets_per_ack);
         put("ack_frequency", quic.ack_frequency_frames as f64);
         put("missing", quic.packets_missing as f64);
+        put("client_rtt_us", quic.rtt_us as f64);
+        if quic.packets_received > 0 {
+            let of_a_million = 1e6 / (quic.packets_received + quic.lost_on_purpose) as f64;
+            put("lost_on_the_way", quic.lost_on_purpose as f64 * of_a_million);
+            put("overtaken", quic.reordered_on_purpose as f64 * of_a_million);
+        }
     }
     let done = if report.kind == Kind::Handshakes { report.handshakes } else { report.requests_ok } as f64;
     let bytes = (report.body_bytes_received + report.body_bytes_sent) as f64;
@@ -466,6 +493,9 @@ UDP datagram: 5000 sent, 300000 received
              --streams 1 --requests 4 --path /b100000000 --bytes 100000000 --expect-hash 000000ff --ack-threshold 10 \
              --gro on --warmup 0 --json"
         );
+        let faults = Faults { lose: 1000, hold: 0 };
+        let over = load(Generator::over("auto", faults)).command(&target, Path::new("/lab"), None).unwrap().join(" ");
+        assert!(over.contains("--lose 1000 --hold 0 --ack-gaps"), "{over}");
         let h1 = load(Generator::own("10"))
             .command(&Target { kind: contender::Kind::H1, ..target }, Path::new("/lab"), None)
             .unwrap();

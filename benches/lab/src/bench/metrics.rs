@@ -29,9 +29,25 @@ pub(crate) struct Metrics {
     /// did not grow, there is no figure.
     #[serde(default)]
     pub(crate) ratios: BTreeMap<String, [String; 2]>,
+    /// The same, for a million of the other; of seconds in all by their count, microseconds of one.
+    #[serde(default)]
+    pub(crate) per_million: BTreeMap<String, [String; 2]>,
+    /// Figures by name: quantiles of histograms of seconds, in microseconds.
+    #[serde(default)]
+    pub(crate) quantiles: BTreeMap<String, Quantile>,
     /// Figures by name: by how much counters grew together for each MB of bodies. Where none did there is no figure.
     #[serde(default)]
     pub(crate) per_megabyte: BTreeMap<String, Vec<String>>,
+}
+
+/// What so many of the times in a histogram did not exceed.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Quantile {
+    /// The histogram's name.
+    histogram: String,
+    /// Of 1.
+    at: f64,
 }
 
 /// Counters by name with labels, and by name alone: the sum over all labels.
@@ -45,22 +61,53 @@ impl Metrics {
 
     /// The names of all figures.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.ratios.keys().chain(self.per_megabyte.keys()).map(String::as_str)
+        let quotients = self.ratios.keys().chain(self.per_million.keys()).chain(self.per_megabyte.keys());
+        quotients.chain(self.quantiles.keys()).map(String::as_str)
     }
 
     /// What counters say of a load of so many bytes.
     pub(crate) fn figures(&self, before: &Counters, after: &Counters, bytes: f64) -> BTreeMap<String, f64> {
         let grown = |counter: &String| Some(after.get(counter)? - before.get(counter).copied().unwrap_or(0.0));
-        let ratios = self.ratios.iter().filter_map(|(name, [counted, each])| {
-            let (counted, each) = (grown(counted)?, grown(each)?);
-            (each > 0.0).then(|| (name.clone(), counted / each))
+        let quotient = |factor: f64| {
+            move |(name, [counted, each]): (&String, &[String; 2])| {
+                let (counted, each) = (grown(counted)?, grown(each)?);
+                (each > 0.0).then(|| (name.clone(), counted / each * factor))
+            }
+        };
+        let ratios = self.ratios.iter().filter_map(quotient(1.0));
+        let per_million = self.per_million.iter().filter_map(quotient(1e6));
+        let quantiles = self.quantiles.iter().filter_map(|(name, quantile)| {
+            let buckets = after.range(format!("{}_bucket{{", quantile.histogram)..);
+            let buckets = buckets.map_while(|(bucket, _)| {
+                let bound = bucket.strip_prefix(&quantile.histogram)?.strip_prefix("_bucket{le=\"")?;
+                Some((bound.strip_suffix("\"}")?.parse::<f64>().ok()?, grown(bucket)?))
+            });
+            Some((name.clone(), quantile_of(buckets.collect(), quantile.at)? * 1e6))
         });
         let per_megabyte = self.per_megabyte.iter().filter_map(|(name, counters)| {
             let grown: f64 = counters.iter().filter_map(grown).sum();
             (grown > 0.0 && bytes > 0.0).then(|| (name.clone(), grown / bytes * 1e6))
         });
-        ratios.chain(per_megabyte).collect()
+        ratios.chain(per_million).chain(quantiles).chain(per_megabyte).collect()
     }
+}
+
+/// What a share `at` of what a histogram counted does not exceed, taken for evenly spread within a bucket. `buckets` have
+/// their upper bound and how many do not exceed it.
+fn quantile_of(mut buckets: Vec<(f64, f64)>, at: f64) -> Option<f64> {
+    buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let all = buckets.last().map(|(_, count)| *count).filter(|all| *all > 0.0)?;
+    let rank = all * at;
+    let mut below = (0.0, 0.0);
+    for (bound, count) in buckets {
+        if count >= rank && count > below.1 {
+            // Above the last bound nothing more is known.
+            let within = (rank - below.1) / (count - below.1);
+            return Some(if bound.is_finite() { below.0 + (bound - below.0) * within } else { below.0 });
+        }
+        below = (bound, count);
+    }
+    None
 }
 
 /// Reads the text of metrics.
@@ -179,6 +226,31 @@ broken{
         let figures = metrics.figures(&before, &after, 4e6);
         let expected = [("frames_a_batch", 3.0), ("calls", 2.0)].map(|(name, figure)| (name.to_owned(), figure));
         assert_eq!(figures, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_histogram_has_quantiles_of_what_was_added_to_it() {
+        let metrics: Metrics = toml::from_str(
+            r#"
+            url = "http://127.0.0.1:1/metrics"
+            per_million.mean = ["t_sum", "t_count"]
+            quantiles.median = { histogram = "t", at = 0.5 }
+            quantiles.p99 = { histogram = "t", at = 0.99 }
+            quantiles.unknown = { histogram = "none_such", at = 0.5 }
+            "#,
+        )
+        .unwrap();
+        let before = counters("t_sum 7\nt_count 100\nt_bucket{le=\"0.001\"} 100\nt_bucket{le=\"+Inf\"} 100\n");
+        let after = counters(
+            "t_sum 8.5\nt_count 200\nt_bucket{le=\"0.001\"} 100\nt_bucket{le=\"0.002\"} 180\nt_bucket{le=\"0.01\"} 190\n\
+             t_bucket{le=\"+Inf\"} 200\n",
+        );
+        let figures = metrics.figures(&before, &after, 1.0);
+        assert_eq!(figures.len(), 3, "{figures:?}");
+        for (figure, expected) in [("mean", 15_000.0), ("median", 1625.0), ("p99", 10_000.0)] {
+            assert!((figures[figure] - expected).abs() < 0.01, "{figures:?}");
+        }
+        assert!(metrics.figures(&after, &after, 1.0).is_empty(), "nothing was added");
     }
 
     /// Answers one request; the URL.

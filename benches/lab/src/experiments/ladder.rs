@@ -1,13 +1,12 @@
 //! What each of litequic's switches brings: variants of its configuration, from contenders/ladder.toml, at exact ACK
 //! thresholds. The first step is the one that others are compared with.
 
-use super::{Experiment, acks, large, task};
+use super::{Experiment, acks, large, steps, task};
 use crate::{
     bench::{Task, Variant, contender::Kind, load::Generator, options::Options},
     report::Per,
 };
-use anyhow::{Context as _, Result};
-use serde::Deserialize;
+use anyhow::Result;
 
 const STEPS: &str = include_str!("../../contenders/ladder.toml");
 /// The step that others are compared with.
@@ -25,15 +24,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     variants,
 };
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Steps {
-    step: Vec<Variant>,
-}
-
 fn variants() -> Result<Vec<Variant>> {
-    let steps: Steps = toml::from_str(STEPS).context("ladder.toml")?;
-    Ok(steps.step)
+    steps(STEPS)
 }
 
 fn tasks(options: &Options) -> Vec<Task> {

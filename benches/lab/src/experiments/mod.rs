@@ -8,6 +8,7 @@ mod idle;
 mod ladder;
 mod peers;
 mod profile;
+mod recovery;
 mod scale;
 mod syscalls;
 mod ttlb;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Batch(Options),
     /// Where CPU time goes, by part (perf).
     Profile(Options),
+    /// Packets wrongly declared lost, and round-trip times, with litequic's mechanisms on and off.
+    Recovery(Options),
     /// One and two workers; from 1 connection to 10,000.
     Scale(Options),
     /// System calls a MB, by name (strace).
@@ -77,11 +80,12 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 10] = [
+const EXPERIMENTS: [&Experiment; 11] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
     &profile::EXPERIMENT,
+    &recovery::EXPERIMENT,
     &scale::EXPERIMENT,
     &syscalls::EXPERIMENT,
     &ttlb::EXPERIMENT,
@@ -97,6 +101,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Ladder(options) => (options, &[&ladder::EXPERIMENT]),
         Command::Batch(options) => (options, &[&batch::EXPERIMENT]),
         Command::Profile(options) => (options, &[&profile::EXPERIMENT]),
+        Command::Recovery(options) => (options, &[&recovery::EXPERIMENT]),
         Command::Scale(options) => (options, &[&scale::EXPERIMENT]),
         Command::Syscalls(options) => (options, &[&syscalls::EXPERIMENT]),
         Command::Ttlb(options) => (options, &[&ttlb::EXPERIMENT]),
@@ -164,6 +169,17 @@ fn worked(results: &Results) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A file of variants.
+fn steps(text: &str) -> Result<Vec<Variant>> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Steps {
+        step: Vec<Variant>,
+    }
+    let steps: Steps = toml::from_str(text).context("a file of steps")?;
+    Ok(steps.step)
 }
 
 fn no_variants() -> Result<Vec<Variant>> {

@@ -91,6 +91,15 @@ pub(crate) struct Arguments {
     /// With an exact threshold: acknowledge at once all the same when a packet number is missing (RFC 9000 §13.2.1).
     #[arg(long)]
     pub(super) ack_gaps: bool,
+    /// Lose so many of a million datagrams that come, by --seed, before they are looked at.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..1_000_000))]
+    pub(super) lose: u32,
+    /// Hold so many of a million back until the next eight have overtaken them.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..1_000_000))]
+    pub(super) hold: u32,
+    /// Which these are.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
     /// Let the kernel hand over several datagrams as one.
     #[arg(long, value_enum, default_value = "on")]
     pub(super) gro: Switch,

@@ -17,6 +17,7 @@ mod wire;
 
 use arguments::Protocol;
 pub(crate) use arguments::{Arguments, Kind};
+pub(crate) use h3::Faults;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 pub(crate) use report::{LoadReport, TOLERANCE};
 use std::process::ExitCode;

@@ -103,6 +103,13 @@ pub(crate) struct Quic {
     pub(crate) ack_frequency_frames: u64,
     /// 1-RTT packet numbers of the server that never came: lost on the way, or skipped on purpose.
     pub(crate) packets_missing: u64,
+    /// Datagrams that were lost on purpose (--lose): none of these packets was ever acknowledged.
+    pub(crate) lost_on_purpose: u64,
+    /// Datagrams that others were let overtake (--hold).
+    pub(crate) reordered_on_purpose: u64,
+    /// The longest of the connections' smoothed round-trip times at the end, in microseconds, as the client sees it: in a
+    /// download by its few packets that ask for an acknowledgement.
+    pub(crate) rtt_us: u64,
     /// Packets sent.
     pub(crate) packets_sent: u64,
     /// Of them declared lost.

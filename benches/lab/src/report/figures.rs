@@ -47,7 +47,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 23] = [
+pub(super) const SHOWN: [&str; 31] = [
     "cpu",
     "user",
     "system",
@@ -68,6 +68,14 @@ pub(super) const SHOWN: [&str; 23] = [
     "io_calls",
     "ack_frequency",
     "missing",
+    "lost_on_the_way",
+    "overtaken",
+    "declared_lost",
+    "spurious",
+    "rtt_mean_us",
+    "rtt_p50_us",
+    "rtt_p99_us",
+    "client_rtt_us",
     "resumed",
     "drops",
     "origin_cpu",
@@ -99,6 +107,14 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "io_calls" => "I/O calls a MB".to_owned(),
         "ack_frequency" => "ACK_FREQUENCY frames".to_owned(),
         "missing" => "packets missing".to_owned(),
+        "lost_on_the_way" => "lost of a million".to_owned(),
+        "overtaken" => "overtaken of a million".to_owned(),
+        "declared_lost" => "declared lost of a million".to_owned(),
+        "spurious" => "of them wrongly".to_owned(),
+        "rtt_mean_us" => "server's smoothed RTT, mean µs".to_owned(),
+        "rtt_p50_us" => "median".to_owned(),
+        "rtt_p99_us" => "p99".to_owned(),
+        "client_rtt_us" => "client's RTT µs".to_owned(),
         "origin_cpu" => "origin's CPU".to_owned(),
         other => match other.strip_prefix("share/") {
             Some(part) => format!("{part}, % of samples"),

@@ -3,6 +3,7 @@
 mod connection;
 mod fields;
 mod frames;
+mod path;
 mod socket;
 mod threshold;
 mod varint;
@@ -15,10 +16,13 @@ use super::{
     tls::Tls,
     wire::{Counts, Happening, Wire},
 };
+use bytes::BytesMut;
 use connection::{Common, Connection};
+pub(crate) use path::Faults;
+use path::Path;
 use quinn_proto::{
-    ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, EndpointEvent, TransportConfig, VarInt,
-    crypto::rustls::QuicClientConfig,
+    ClientConfig, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, EndpointEvent,
+    TransportConfig, VarInt, crypto::rustls::QuicClientConfig,
 };
 use socket::{Buffers, Socket};
 use std::{
@@ -48,6 +52,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Unidirectional streams a server may open; three are usual.
 const UNIDIRECTIONAL: u32 = 16;
 
+/// A datagram that has come.
+struct Datagram {
+    from: SocketAddr,
+    ecn: Option<EcnCodepoint>,
+    bytes: BytesMut,
+}
+
 pub(super) struct Client {
     remote: SocketAddr,
     name: String,
@@ -58,6 +69,12 @@ pub(super) struct Client {
     tls: Tls,
     endpoint: Endpoint,
     sockets: Vec<Socket>,
+    /// The way in, a socket.
+    paths: Vec<Path<Datagram>>,
+    /// Whether anything goes wrong on them.
+    impaired: bool,
+    /// What has come through and was not looked at yet.
+    arrived: Vec<Datagram>,
     connections: Vec<Option<Connection>>,
     slots: HashMap<ConnectionHandle, usize>,
     common: Common,
@@ -93,11 +110,13 @@ impl Client {
         }
         let count = arguments.sockets.unwrap_or(arguments.connections.min(SOCKETS));
         let poller = Poller::new()?;
-        let mut sockets = Vec::new();
+        let faults = Faults { lose: arguments.lose, hold: arguments.hold };
+        let (mut sockets, mut paths) = (Vec::new(), Vec::new());
         for index in 0..count as usize {
             let socket = Socket::bind(arguments.address, arguments.gro == Switch::On)?;
             poller.add(&socket, index, false)?;
             sockets.push(socket);
+            paths.push(Path::new(faults, arguments.seed.wrapping_mul(1000).wrapping_add(index as u64)));
         }
         let authority = match arguments.address.port() {
             443 => arguments.name.clone(),
@@ -115,6 +134,9 @@ impl Client {
             tls,
             endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None),
             sockets,
+            paths,
+            impaired: !faults.is_none(),
+            arrived: Vec::new(),
             connections: (0..arguments.connections).map(|_| None).collect(),
             slots: HashMap::new(),
             common: Common {
@@ -182,31 +204,51 @@ impl Client {
         let Some(socket) = self.sockets.get_mut(index) else { return Ok(()) };
         let count = socket.receive(&mut self.buffers)?;
         let now = Instant::now();
-        for (meta, message) in self.buffers.messages(count) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for number in 0..count {
+            let Some((meta, message)) = self.buffers.messages(count).nth(number) else { break };
+            let Some(path) = self.paths.get_mut(index) else { break };
             self.past.gro_batches += 1;
-            let mut message = bytes::BytesMut::from(message);
+            let mut message = BytesMut::from(message);
             while !message.is_empty() {
-                let datagram = message.split_to(meta.stride.clamp(1, message.len()));
+                let bytes = message.split_to(meta.stride.clamp(1, message.len()));
                 self.datagrams_received += 1;
-                let ecn = meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8));
-                self.common.out.clear();
-                // Whatever the endpoint would answer to a stray datagram is of no concern to the load.
-                let Some(DatagramEvent::ConnectionEvent(handle, event)) =
-                    self.endpoint.handle(now, meta.addr, None, ecn, datagram, &mut self.common.out)
-                else {
-                    continue;
-                };
-                let Some(slot) = self.slots.get(&handle).copied() else { continue };
-                let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { continue };
-                if let Some(socket) = self.sockets.get_mut(connection.socket) {
-                    connection.receive(event, now, socket, &mut self.common);
-                }
-                if self.dirty.last() != Some(&slot) {
-                    self.dirty.push(slot);
-                }
+                let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+                path.take(now, Datagram { from: meta.addr, ecn, bytes }, &mut arrived);
             }
+            arrived.drain(..).for_each(|datagram| self.hand_over(now, datagram));
         }
+        self.arrived = arrived;
         Ok(())
+    }
+
+    /// Takes what was held back on the way and is no longer.
+    fn release(&mut self) {
+        let now = Instant::now();
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.paths.iter_mut().for_each(|path| path.release(now, &mut arrived));
+        arrived.drain(..).for_each(|datagram| self.hand_over(now, datagram));
+        self.arrived = arrived;
+    }
+
+    /// Gives quinn a datagram, and its connection the chance to answer before the next.
+    fn hand_over(&mut self, now: Instant, datagram: Datagram) {
+        let Datagram { from, ecn, bytes } = datagram;
+        self.common.out.clear();
+        // Whatever the endpoint would answer to a stray datagram is of no concern to the load.
+        let Some(DatagramEvent::ConnectionEvent(handle, event)) =
+            self.endpoint.handle(now, from, None, ecn, bytes, &mut self.common.out)
+        else {
+            return;
+        };
+        let Some(slot) = self.slots.get(&handle).copied() else { return };
+        let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
+        if let Some(socket) = self.sockets.get_mut(connection.socket) {
+            connection.receive(event, now, socket, &mut self.common);
+        }
+        if self.dirty.last() != Some(&slot) {
+            self.dirty.push(slot);
+        }
     }
 
     /// Keeps a connection's counters and forgets the rest.
@@ -238,6 +280,7 @@ fn add(total: &mut Quic, connection: &Connection) {
     total.packets_sent += stats.path.sent_packets;
     total.packets_lost += stats.path.lost_packets;
     total.datagrams_sent += stats.udp_tx.datagrams;
+    total.rtt_us = total.rtt_us.max(u64::try_from(stats.path.rtt.as_micros()).unwrap_or(u64::MAX));
     total.mtu = total.mtu.min(stats.path.current_mtu);
 }
 
@@ -278,15 +321,20 @@ impl Wire for Client {
         self.drive(happened);
         self.run_timers();
         let now = Instant::now();
+        let held = if self.impaired { self.paths.iter().filter_map(Path::next).min() } else { None };
         let until = match self.timers.peek() {
             _ if !self.dirty.is_empty() || !happened.is_empty() => now,
             Some(Reverse((timeout, _))) => until.min(*timeout),
             None => until,
         };
+        let until = held.map_or(until, |held| until.min(held));
         let ready: Vec<usize> =
             self.poller.wait(until)?.filter(|ready| ready.readable).map(|ready| ready.socket).collect();
         for socket in ready {
             self.receive(socket)?;
+        }
+        if self.impaired {
+            self.release();
         }
         self.run_timers();
         self.drive(happened);
@@ -305,6 +353,8 @@ impl Wire for Client {
         quic.datagrams_received = self.datagrams_received;
         quic.receive_calls = self.sockets.iter().map(|socket| socket.receive_calls).sum();
         quic.send_calls = self.sockets.iter().map(|socket| socket.sends).sum();
+        quic.lost_on_purpose = self.paths.iter().map(|path| path.lost).sum();
+        quic.reordered_on_purpose = self.paths.iter().map(|path| path.reordered).sum();
         quic.sends_dropped = self.sockets.iter().map(|socket| socket.sends_dropped).sum();
         quic.receive_buffer = self.sockets.iter().map(Socket::receive_buffer).min().unwrap_or(0);
         let handshakes = self.common.handshakes;

@@ -1,0 +1,126 @@
+//! A path that loses datagrams and lets others overtake them, by a seed: what reaches a socket is lost or held back
+//! before quinn sees it. Knows no socket; generic over what a datagram is.
+
+use std::time::{Duration, Instant};
+
+/// Datagrams spared at the beginning of each socket's: handshakes are not what is measured.
+const SPARED: u64 = 40;
+/// A datagram that is held back goes after so many others: more than the three by which a sender tells a loss (RFC 9002
+/// §6.1.1).
+const OVERTAKERS: u64 = 8;
+/// Or after this, if no others come.
+const HELD_AT_MOST: Duration = Duration::from_millis(5);
+
+/// How much goes wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    /// Of a million datagrams so many are lost,
+    pub(crate) lose: u32,
+    /// and so many come after the next eight.
+    pub(crate) hold: u32,
+}
+
+impl Faults {
+    /// Nothing goes wrong.
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// One socket's way in.
+pub(super) struct Path<T> {
+    faults: Faults,
+    random: u64,
+    came: u64,
+    /// With the number after which it goes and when at the latest.
+    held: Vec<(u64, Instant, T)>,
+    pub(super) lost: u64,
+    pub(super) reordered: u64,
+}
+
+impl<T> Path<T> {
+    pub(super) fn new(faults: Faults, seed: u64) -> Self {
+        Self { faults, random: seed, came: 0, held: Vec::new(), lost: 0, reordered: 0 }
+    }
+
+    /// Takes what has come; appends to `out` what arrives.
+    pub(super) fn take(&mut self, now: Instant, datagram: T, out: &mut Vec<T>) {
+        if self.faults.is_none() {
+            out.push(datagram);
+            return;
+        }
+        self.came += 1;
+        // Both are drawn for each, so that one fault's rate changes nothing of the other's choice.
+        let (lost, held) = (self.draw() < self.faults.lose, self.draw() < self.faults.hold);
+        if lost && self.came > SPARED {
+            self.lost += 1;
+        } else if held && self.came > SPARED {
+            self.reordered += 1;
+            self.held.push((self.came + OVERTAKERS, now + HELD_AT_MOST, datagram));
+        } else {
+            out.push(datagram);
+        }
+        self.release(now, out);
+    }
+
+    /// Appends to `out` what is held back no longer.
+    pub(super) fn release(&mut self, now: Instant, out: &mut Vec<T>) {
+        let came = self.came;
+        out.extend(self.held.extract_if(.., |(after, at, _)| *after <= came || *at <= now).map(|held| held.2));
+    }
+
+    /// When something is held back no longer, if nothing comes.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.held.iter().map(|held| held.1).min()
+    }
+
+    /// Less than a million, as good as evenly (SplitMix64).
+    fn draw(&mut self) -> u32 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        u32::try_from((mixed ^ (mixed >> 31)) % 1_000_000).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(faults: Faults, seed: u64, count: u64) -> (Vec<u64>, Path<u64>) {
+        let (mut path, mut out) = (Path::new(faults, seed), Vec::new());
+        let now = Instant::now();
+        (0..count).for_each(|number| path.take(now, number, &mut out));
+        (out, path)
+    }
+
+    #[test]
+    fn a_path_without_faults_changes_nothing() {
+        let (out, path) = pass(Faults::default(), 1, 1000);
+        assert!(out.iter().copied().eq(0..1000));
+        assert_eq!((path.lost, path.reordered, path.next()), (0, 0, None));
+    }
+
+    #[test]
+    fn so_many_are_lost_by_a_seed_and_none_of_a_handshake() {
+        let faults = Faults { lose: 10_000, hold: 0 };
+        let (out, path) = pass(faults, 7, 100_000);
+        assert!((900..1100).contains(&path.lost), "{}", path.lost);
+        assert_eq!(out.len() as u64, 100_000 - path.lost);
+        assert!(out.iter().copied().take(40).eq(0..40) && out.is_sorted());
+        assert_eq!(pass(faults, 7, 100_000).0, out);
+        assert_ne!(pass(faults, 8, 100_000).0, out);
+    }
+
+    #[test]
+    fn who_is_held_back_comes_after_the_next_eight_or_after_a_while() {
+        let faults = Faults { lose: 0, hold: 1_000_000 };
+        let (out, mut path) = pass(faults, 1, SPARED + 9);
+        assert_eq!(out.last(), Some(&SPARED));
+        assert_eq!(out.len() as u64, SPARED + 1);
+        let mut late = Vec::new();
+        path.release(path.next().unwrap(), &mut late);
+        assert_eq!((late.len(), path.next(), path.reordered), (8, None, 9));
+    }
+}

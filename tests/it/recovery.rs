@@ -1,0 +1,247 @@
+//! Loss recovery: large transfers over a link that loses, doubles, reorders and changes the client's address stay what
+//! they are with everything on that litequic does about acknowledgements, and what is counted of losses and round-trip
+//! times is what happened.
+
+use crate::support::{
+    client::{self, Client, Quic},
+    link::{Faults, Link, Way, Which},
+    origin,
+    proxy::Litequic,
+    unasked, within,
+};
+use bytes::{Buf, Bytes};
+use http::Method;
+use litequic::config::{AckFrequency, Io};
+use sha2::{Digest, Sha256};
+use std::{
+    env,
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
+use tokio::time::timeout;
+
+/// The environment variable that says how many octets a large transfer has.
+const TRANSFER: &str = "LITEQUIC_TEST_TRANSFER";
+/// Without it: some ten thousand datagrams.
+const MODEST: usize = 16_000_000;
+/// Octets a second that a large transfer has at least, on whatever machine, over this link, in a debug build.
+const SLOWEST: usize = 200_000;
+/// Whole periods of what `/bytes/N` answers.
+const PERIODS: usize = 1024;
+/// Datagrams each way within which a handshake is done.
+const HANDSHAKE: u64 = 20;
+/// So many the next ones pass that overtake a datagram: three tell s2n-quic that it is lost (RFC 9002 §6.1.1).
+const OVERTAKERS: u64 = 6;
+
+/// Octets under way where every loss is counted.
+const IN_FLIGHT: u32 = 48 * 1024;
+
+fn amount() -> usize {
+    env::var(TRANSFER).map_or(MODEST, |octets| octets.parse().expect(TRANSFER))
+}
+
+/// The body of every transfer.
+struct Pattern(Bytes);
+
+impl Pattern {
+    fn new() -> Self {
+        Self((0..=250).cycle().take(251 * PERIODS).collect())
+    }
+
+    /// What stands from `at` on: up to `most` octets.
+    fn from(&self, at: usize, most: usize) -> Bytes {
+        let start = at % 251;
+        self.0.slice(start..self.0.len().min(start + most))
+    }
+
+    fn matches(&self, at: usize, bytes: &[u8]) -> bool {
+        let pieces = bytes.chunks(251 * (PERIODS - 1));
+        pieces.enumerate().all(|(nth, piece)| self.from(at + nth * 251 * (PERIODS - 1), piece.len()) == piece)
+    }
+}
+
+/// Downloads, compares every octet, and changes the port of a client that moves when half of it has come.
+async fn download(client: &Client, moves: Option<&Link>, octets: usize) {
+    let pattern = Pattern::new();
+    let mut stream = client.open(client.request(Method::GET, &format!("/bytes/{octets}"))).await;
+    within("the request's end", stream.finish()).await.unwrap();
+    assert_eq!(client::header(&mut stream).await.status(), 200);
+    let mut came = 0;
+    while let Some(mut piece) = within("the body", stream.recv_data()).await.unwrap() {
+        while piece.has_remaining() {
+            let chunk = piece.chunk();
+            assert!(pattern.matches(came, chunk), "octets from {came} on");
+            if let Some(link) = moves.filter(|_| came < octets / 2 && came + chunk.len() >= octets / 2) {
+                link.rebind();
+            }
+            came += chunk.len();
+            piece.advance(chunk.len());
+        }
+    }
+    assert_eq!(came, octets);
+}
+
+/// Uploads, compares the digest of what the origin got, and changes the client's port when half of it has gone.
+async fn upload(client: &Client, link: &Link, octets: usize) {
+    let (pattern, mut digest) = (Pattern::new(), Sha256::new());
+    let mut stream = client.open(client.request(Method::POST, "/sink")).await;
+    let mut sent = 0;
+    while sent < octets {
+        let piece = pattern.from(sent, (octets - sent).min(64 * 1024));
+        digest.update(&piece);
+        if sent < octets / 2 && sent + piece.len() >= octets / 2 {
+            link.rebind();
+        }
+        sent += piece.len();
+        within("flow control", stream.send_data(piece)).await.unwrap();
+    }
+    within("the upload's end", stream.finish()).await.unwrap();
+    assert_eq!(client::answer(&mut stream).await.text(), format!("{octets} {:x}\n", digest.finalize()));
+}
+
+/// Everything that litequic has for acknowledgements, whatever the suite's `litequic.io`.
+async fn everything_on() -> Litequic {
+    Litequic::start(origin::demo().await, |config| {
+        config.litequic.io = Io::Epoll;
+        config.limits.max_body_bytes = None;
+        let now = &config.litequic;
+        assert!(now.gso && now.gro && now.ack_merge && now.ack_frequency == AckFrequency::Adaptive);
+    })
+    .await
+}
+
+/// A client that lets itself be asked for fewer acknowledgements, if it `offers` to. It says something now and then, so
+/// that it is found again behind a NAT that forgot.
+async fn connect(litequic: &Litequic, link: &Link, offers: bool) -> Client {
+    connect_with(litequic, link, offers, quinn::TransportConfig::default()).await
+}
+
+async fn connect_with(litequic: &Litequic, link: &Link, offers: bool, mut transport: quinn::TransportConfig) -> Client {
+    transport.keep_alive_interval(Some(Duration::from_millis(100)));
+    let quic = if offers {
+        Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await
+    } else {
+        let config = unasked::config(&litequic.cert_pem, transport);
+        Quic::with_config(link.address, "localhost", config).await.unwrap()
+    };
+    Client::over(quic, "localhost").await
+}
+
+/// A large download and a large upload with everything on, over a link that does everything.
+async fn large_transfers(offers: bool) {
+    let octets = amount();
+    let litequic = everything_on().await;
+    let way = Way {
+        spare: HANDSHAKE,
+        lose: Which::Chance(0.0004),
+        duplicate: Which::Chance(0.002),
+        hold: Which::Chance(0.0004),
+        hold_for: OVERTAKERS,
+        ..Way::default()
+    };
+    // Acknowledgements come in bunches, as to a worker that is behind.
+    let up = Way { bunch: Some(Duration::from_millis(2)), ..way.clone() };
+    let link = Link::between(litequic.address, Faults { up, down: way, seed: 11 });
+    let client = connect(&litequic, &link, offers).await;
+    let patience = Duration::from_secs(45) + Duration::from_secs((octets / SLOWEST) as u64);
+    let started = Instant::now();
+    timeout(patience, download(&client, Some(&link), octets)).await.expect("a download over a bad link");
+    let downloaded = started.elapsed();
+    timeout(patience, upload(&client, &link, octets)).await.expect("an upload over a bad link");
+    let uploaded = started.elapsed() - downloaded;
+
+    let sum = |read: fn(&litequic::telemetry::WorkerMetrics) -> u64| litequic.sum(read);
+    println!(
+        "{octets} octets down in {downloaded:.1?}, up in {uploaded:.1?}, {} moves\n  up: {:?}\n  down: {:?}\n  litequic: {} \
+         packets sent, {} declared lost, {} of them wrongly, {} ACK frames, {} merged, {} ACK_FREQUENCY frames",
+        link.moves(),
+        link.up(),
+        link.down(),
+        sum(|worker| worker.packets_sent.get()),
+        sum(|worker| worker.packets_lost.get()),
+        sum(|worker| worker.spurious_losses.get()),
+        sum(|worker| worker.ack_frames_received.get()),
+        sum(|worker| worker.ack_frames_merged.get()),
+        sum(|worker| worker.ack_frequency_sent.get()),
+    );
+    for counts in [link.up(), link.down()] {
+        assert!([&counts.lost, &counts.duplicated, &counts.held].iter().all(|count| count.load(Relaxed) > 0));
+    }
+    assert_eq!(link.moves(), 2);
+    assert_eq!(sum(|worker| worker.connections.get()), 1);
+    assert_eq!(sum(|worker| worker.connection_errors.get()), 0);
+    assert!(sum(|worker| worker.ack_frames_merged.get()) > 0, "nothing was merged");
+    assert_eq!(sum(|worker| worker.ack_frequency_offered.get()) > 0, offers);
+    assert_eq!(sum(|worker| worker.ack_frequency_sent.get()) > 0, offers);
+    assert_eq!(sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn large_transfers_over_a_bad_link_stay_what_they_are_with_a_client_that_can_be_asked_for_fewer_acknowledgements()
+{
+    large_transfers(true).await;
+}
+
+#[tokio::test]
+async fn large_transfers_over_a_bad_link_stay_what_they_are_with_a_client_that_cannot_be_asked() {
+    large_transfers(false).await;
+}
+
+/// A download over a link that does this to the server's datagrams; packets that litequic declared lost, and those of
+/// them that were not.
+async fn losses_over(down: Way) -> (Litequic, Client, Link) {
+    let litequic = everything_on().await;
+    let link = Link::between(litequic.address, Faults { down, seed: 3, ..Faults::default() });
+    // So little is under way that no socket's buffer overflows: nothing is lost but by the link.
+    let mut transport = quinn::TransportConfig::default();
+    transport.stream_receive_window(IN_FLIGHT.into());
+    let client = connect_with(&litequic, &link, true, transport).await;
+    timeout(Duration::from_secs(45), download(&client, None, 4_000_000)).await.expect("a download over a bad link");
+    (litequic, client, link)
+}
+
+#[tokio::test]
+async fn packets_that_are_lost_are_counted_and_none_of_them_as_lost_wrongly() {
+    let way = Way { spare: HANDSHAKE, lose: Which::Chance(0.005), ..Way::default() };
+    let (litequic, _client, link) = losses_over(way).await;
+    assert!(link.down().lost.load(Relaxed) > 0);
+    assert!(litequic.sum(|worker| worker.packets_lost.get()) > 0);
+    assert_eq!(litequic.sum(|worker| worker.spurious_losses.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn packets_that_were_overtaken_are_counted_as_lost_wrongly() {
+    let way = Way { spare: HANDSHAKE, hold: Which::Chance(0.005), hold_for: OVERTAKERS, ..Way::default() };
+    let (litequic, _client, link) = losses_over(way).await;
+    assert!(link.down().held.load(Relaxed) > 0);
+    litequic.wait_until("wrong losses", |worker| worker.spurious_losses.get(), |wrong| wrong > 0).await;
+    let right = |worker: &litequic::telemetry::WorkerMetrics| worker.packets_lost.get() - worker.spurious_losses.get();
+    litequic.wait_until("losses that were none", right, |right| right == 0).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn round_trip_times_are_those_of_the_path() {
+    let litequic = everything_on().await;
+    let way = Way { delay: Duration::from_millis(20), ..Way::default() };
+    let link = Link::between(litequic.address, Faults::both(way));
+    let client = connect(&litequic, &link, true).await;
+    let scraped = |sample: &str| {
+        let text = litequic.metrics.render();
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("litequic_smoothed_rtt_seconds_")?.strip_prefix(sample));
+        line.unwrap_or_else(|| panic!("{sample} in {text}")).trim().parse::<f64>().unwrap()
+    };
+    within("round-trip times", async {
+        while scraped("count") < 5.0 {
+            client.get("/bytes/10000").await;
+        }
+    })
+    .await;
+    assert_eq!(scraped("bucket{le=\"0.03\"}"), 0.0, "quicker than the path");
+    let mean = scraped("sum") / scraped("count");
+    assert!((0.04..0.2).contains(&mean), "{mean} s");
+    litequic.stop().await;
+}

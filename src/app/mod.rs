@@ -3,6 +3,7 @@
 pub mod reload;
 
 mod access;
+mod inside;
 mod watch;
 mod worker;
 
@@ -66,6 +67,9 @@ pub enum StartError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The token that the configuration names.
+    #[error(transparent)]
+    Token(#[from] admin::TokenError),
     /// A UDP address is taken, or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -166,6 +170,19 @@ pub fn secrets(config: &Config) -> Result<Secrets, StartError> {
     }
 }
 
+/// What whoever asks `[admin] listen` has to show: of the file or the variable that the configuration names, if it does.
+///
+/// # Errors
+///
+/// [`StartError::Token`]
+pub fn token(config: &Config) -> Result<Option<admin::Token>, StartError> {
+    match (&config.admin.token_file, &config.admin.token_env) {
+        (Some(path), _) => Ok(Some(admin::Token::read(path)?)),
+        (None, Some(name)) => Ok(Some(admin::Token::from_env(name)?)),
+        (None, None) => Ok(None),
+    }
+}
+
 /// Starts litequic: binds every address, then starts the workers, then the admin listeners. Returns when clients may
 /// come. To be called on a tokio runtime, which the admin listeners use; workers have threads and runtimes of their own.
 ///
@@ -192,6 +209,7 @@ pub async fn start<H: Handler>(
     let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?).asking(asking);
 
     let (addresses, mut sockets) = bind(config, count, &layout)?;
+    let token = token(config)?;
     let (admin, probes) = (bind_admin(config).await)?;
     let lines = access_log(config, &metrics)?;
 
@@ -236,6 +254,8 @@ pub async fn start<H: Handler>(
         heartbeats,
         readiness: admin::Readiness::new(Some(origin_probe(Arc::clone(&in_force.config)))),
         reload: options.reload,
+        token,
+        inside: Some(inside::inside(&in_force, &addresses)),
     });
     let local = |server: &Option<admin::Server>| server.as_ref().and_then(|server| server.local_address().ok());
     let (admin_address, probes_address) = (local(&admin), local(&probes));

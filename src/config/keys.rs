@@ -107,7 +107,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     let limits = root.table("limits", "What a client may do at most.", limits);
     let timeouts = root.table("timeouts", "How long litequic waits.", timeouts);
     let litequic = root.table("litequic", "How datagrams are received and sent.", litequic);
-    let admin = root.table("admin", "Where the operator reaches litequic.", admin);
+    let admin = root.table("admin", "Where the operator reaches litequic.", |section| admin(section, directory));
     let log = root.table("log", "What is logged and how.", log);
     let access_log =
         root.table("access_log", "What is written of each request.", |section| access_log(section, directory));
@@ -536,7 +536,7 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
     litequic
 }
 
-fn admin(section: &mut Section<'_>) -> Admin {
+fn admin(section: &mut Section<'_>, directory: &Path) -> Admin {
     let listen = section.optional("listen", address(), "Everything that the operator may see and do; TCP.");
     let probes = section.optional("probes", address(), "/healthz, /readyz and /metrics alone; TCP.");
     if listen.is_some() && listen == probes {
@@ -544,7 +544,26 @@ fn admin(section: &mut Section<'_>) -> Admin {
     }
     let ready_needs_origin =
         section.value("ready_needs_origin", boolean(), false, "Whether /readyz also asks that an origin be reachable.");
-    Admin { listen, probes, ready_needs_origin }
+    let token_file = section.optional(
+        "token_file",
+        path("the path of a file with a token"),
+        "What requests to admin.listen have to show as Authorization: Bearer.",
+    );
+    let token_env = section.optional(
+        "token_env",
+        text("the name of an environment variable", Ok, Clone::clone),
+        "The environment variable with that, instead of a file.",
+    );
+    if token_file.is_some() && token_env.is_some() {
+        section.fault("token_env", "there is admin.token_file already", None, None);
+    }
+    // A token that is there but wrong has its own fault.
+    let has_token = section.has("token_file") || section.has("token_env");
+    if !has_token && listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
+        let expected = "a loopback address, or admin.token_file as well";
+        section.fault("listen", "is open to other machines, and there is no token", Some(expected), None);
+    }
+    Admin { listen, probes, ready_needs_origin, token_file: token_file.map(|path| directory.join(path)), token_env }
 }
 
 fn log(section: &mut Section<'_>) -> Log {

@@ -205,6 +205,10 @@ pub struct Admin {
     pub probes: Option<SocketAddr>,
     /// Whether `/readyz` also asks that an origin be reachable.
     pub ready_needs_origin: bool,
+    /// The file with what whoever asks `listen` has to show.
+    pub token_file: Option<PathBuf>,
+    /// The environment variable with that, instead.
+    pub token_env: Option<String>,
 }
 
 /// `[log]`

@@ -29,6 +29,15 @@ impl Metrics {
         &self.workers
     }
 
+    /// Every metric of the table below with its labels, as `name{label="value"}`, summed over all workers.
+    pub fn samples(&self) -> impl Iterator<Item = (String, u64)> {
+        DESCRIPTIONS.iter().map(|line| {
+            let labels: Vec<String> = line.labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            (format!("{}{labels}", line.name), self.sum(line.read))
+        })
+    }
+
     /// The sum over all workers of what `read` finds in each.
     pub fn sum(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
         self.workers.iter().map(|worker| read(worker)).sum()

@@ -4,6 +4,7 @@
 mod access_log;
 mod ack_frequency;
 mod acknowledgements;
+mod admin;
 mod aioquic;
 mod browser;
 mod cli;

@@ -7,7 +7,6 @@ use http::StatusCode;
 use std::{
     cell::RefCell,
     fmt,
-    future::Future,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -153,18 +152,6 @@ impl Record {
             facts.status = Some(status);
             facts.first_byte = Some(facts.started.elapsed());
         });
-    }
-
-    /// Awaits what the origin does with the request, and how long that takes.
-    ///
-    /// # Cancel safety
-    ///
-    /// That of `answer`; the time is then not known.
-    pub async fn time_origin<T>(&self, answer: impl Future<Output = T>) -> T {
-        let began = self.is_on().then(Instant::now);
-        let answer = answer.await;
-        self.note(|facts| facts.origin_time = began.map(|began| began.elapsed()));
-        answer
     }
 }
 

@@ -26,7 +26,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::time::timeout;
 
@@ -45,7 +45,7 @@ pub(super) async fn serve<H: Handler>(
     let metrics = &connection.front.metrics;
     metrics.requests_open.increment();
     panic_if_asked("request");
-    let _open = Open(&connection);
+    let _open = Open(&connection, Instant::now());
     let recording = connection.front.records.begin(|| connection.client());
     let record = recording.record();
     let (receive, send) = stream.split();
@@ -99,12 +99,13 @@ fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
     }
 }
 
-/// Counts a request as open as long as it lives.
-struct Open<'a, H: Handler>(&'a Connection<H>);
+/// Counts a request as open as long as it lives, and how long that was.
+struct Open<'a, H: Handler>(&'a Connection<H>, Instant);
 
 impl<H: Handler> Drop for Open<'_, H> {
     fn drop(&mut self) {
         self.0.front.metrics.requests_open.decrement();
+        self.0.front.metrics.request_duration.observe(self.1.elapsed());
     }
 }
 

@@ -35,6 +35,8 @@ struct Host {
 pub(super) struct Route {
     /// For the operator: the host's pattern and the prefix.
     pub(super) name: Arc<str>,
+    /// Its place in the configuration.
+    pub(super) number: usize,
     /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty.
     prefix: String,
     /// The origin's name.
@@ -57,9 +59,10 @@ impl Routes {
         certificates: &ClientCertificates,
     ) -> Self {
         let mut this = Self::default();
-        for route in routes {
+        for (number, route) in routes.iter().enumerate() {
             let compiled = Route {
                 name: route.name().into(),
+                number,
                 prefix: route.path_prefix.trim_end_matches('/').to_owned(),
                 origin: route.origin.clone(),
                 // A checked configuration has no value here that a field could not hold.

@@ -6,7 +6,10 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, NoLabelSet},
     metrics::{MetricType, exemplar::Exemplar},
 };
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// Written by the control thread, but where it says otherwise.
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub struct ControlMetrics {
     pub configured_at: Gauge,
     /// When the first of the certificates expires, in seconds since the Unix epoch.
     pub certificates_expire_at: Gauge,
+    /// When each of them does, in their order. Taken by reloads and scrapes alone.
+    pub certificates: Mutex<Vec<u64>>,
 }
 
 /// For a scrape.
@@ -53,6 +58,12 @@ impl Collector for Control {
         ];
         for (name, help, gauge) in gauges {
             encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&gauge.get())?;
+        }
+        let help = "When each certificate expires, in seconds since the Unix epoch.";
+        let mut family =
+            encoder.encode_descriptor("certificates_expiry_timestamp_seconds", help, None, MetricType::Gauge)?;
+        for (n, expiry) in self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner).iter().enumerate() {
+            family.encode_family(&[("certificate", format!("certificates[{n}]"))])?.encode_gauge(expiry)?;
         }
         Ok(())
     }

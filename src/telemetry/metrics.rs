@@ -3,6 +3,7 @@
 use super::{
     control::ControlMetrics,
     counter::{Counter, Gauge, Histogram},
+    routes::RouteTable,
 };
 use std::sync::Arc;
 
@@ -61,11 +62,31 @@ pub(super) struct Description {
     pub(super) read: fn(&WorkerMetrics) -> u64,
 }
 
-/// Name and help of the one histogram, which the table below has no room for.
-pub(super) const SMOOTHED_RTT: (&str, &str) = (
-    "smoothed_rtt_seconds",
-    "Smoothed round-trip times of connections on which packets go, taken 20 times a second at most.",
-);
+/// A histogram, which the table below has no room for.
+pub(super) struct Times {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) read: fn(&WorkerMetrics) -> &Histogram,
+}
+
+/// All of them.
+pub(super) const HISTOGRAMS: &[Times] = &[
+    Times {
+        name: "smoothed_rtt_seconds",
+        help: "Smoothed round-trip times of connections on which packets go, taken 20 times a second at most.",
+        read: |worker| &worker.smoothed_rtt,
+    },
+    Times {
+        name: "request_duration_seconds",
+        help: "Requests, from their stream's beginning to the last acknowledgement, or whatever ended them.",
+        read: |worker| &worker.request_duration,
+    },
+    Times {
+        name: "origin_duration_seconds",
+        help: "Waits for an origin: from the wait for a connection to the response's header, or the failure.",
+        read: |worker| &worker.origin_duration,
+    },
+];
 
 macro_rules! metrics {
     ($($kind:ident $field:ident = $name:literal $([$($label:ident = $value:literal),+])? $help:literal;)+) => {
@@ -74,8 +95,14 @@ macro_rules! metrics {
         #[repr(align(128))]
         pub struct WorkerMetrics {
             $(#[doc = $help] pub $field: $kind,)+
-            #[doc = "See [`SMOOTHED_RTT`]."]
+            #[doc = "See the table of histograms."]
             pub smoothed_rtt: Histogram,
+            #[doc = "See the table of histograms."]
+            pub request_duration: Histogram,
+            #[doc = "See the table of histograms."]
+            pub origin_duration: Histogram,
+            #[doc = "Responses by route."]
+            pub routes: RouteTable,
         }
 
         /// Lines with one name stand together.

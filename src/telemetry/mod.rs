@@ -8,9 +8,11 @@ mod heartbeat;
 pub mod log;
 mod metrics;
 mod process;
+mod routes;
 
 pub use control::ControlMetrics;
 pub use counter::{Counter, Gauge, Histogram};
 pub use export::CONTENT_TYPE;
 pub use heartbeat::Heartbeat;
 pub use metrics::{Metrics, WorkerMetrics};
+pub use routes::{RouteMetrics, RouteTable};

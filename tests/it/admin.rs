@@ -1,12 +1,17 @@
 //! The operator's side: the status page in a real browser, `litequic ctl`, the token, what is told and to whom.
 
 use crate::support::{
+    client::Client,
     io_key, needs,
     origin::{self, Always},
     process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic},
+    proxy::Litequic,
     within,
 };
-use litequic::{config, tls::self_signed};
+use litequic::{
+    config::{self, Config, Route},
+    tls::self_signed,
+};
 use serde_json::Value as Json;
 use std::{
     fs,
@@ -259,4 +264,32 @@ async fn head(url: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+#[tokio::test]
+async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        let api = Route { path_prefix: "/status".into(), ..Route::catch_all(Config::ORIGIN) };
+        let nobody = Route { host: Some("a.test".into()), ..api.clone() };
+        config.routes.splice(0..0, [api, nobody]);
+    })
+    .await;
+    let client = Client::to(&litequic).await;
+    for (path, status) in [("/bytes/1", 200), ("/status/503", 503), ("/status/404", 404), ("/status/404", 404)] {
+        assert_eq!(client.get(path).await.status.as_u16(), status);
+    }
+    litequic.wait_until_idle().await;
+    let scrape = litequic.metrics.render();
+    for line in [
+        "litequic_route_responses_total{route=\"*/\",class=\"2xx\"} 1",
+        "litequic_route_responses_total{route=\"*/status\",class=\"4xx\"} 2",
+        "litequic_route_responses_total{route=\"*/status\",class=\"5xx\"} 1",
+        "litequic_route_responses_total{route=\"a.test/status\",class=\"2xx\"} 0",
+        "litequic_request_duration_seconds_count 4",
+        "litequic_origin_duration_seconds_count 4",
+    ] {
+        assert!(scrape.lines().any(|found| found == line), "{line} in {scrape}");
+    }
+    assert!(scrape.contains("litequic_certificates_expiry_timestamp_seconds{certificate=\"certificates[0]\"} 1"));
+    litequic.stop().await;
 }

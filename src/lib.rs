@@ -1,8 +1,8 @@
 //! litequic terminates HTTP/3 and forwards plaintext HTTP/1.1 to an origin that was never changed.
 //!
 //! The way of a request: [`net`] receives datagrams, [`quic`] makes connections of them, [`http3`] makes
-//! requests, [`exchange`] is what the front doors and the proxy agree on, [`proxy`] sends the request to the
-//! origin. [`app`] wires them; [`cli`] starts it. `docs/architecture.md` has the picture.
+//! requests, [`tcp`] those of clients without HTTP/3; [`exchange`] is what the front doors and the proxy agree on,
+//! [`proxy`] sends the request to the origin. [`app`] wires them; [`cli`] starts it. `docs/architecture.md` has the picture.
 // It panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 
@@ -21,5 +21,6 @@ pub mod net;
 pub mod proxy;
 pub mod quic;
 pub mod rate;
+pub mod tcp;
 pub mod telemetry;
 pub mod tls;

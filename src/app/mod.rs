@@ -12,20 +12,24 @@ use crate::{
     config::{self, AccessTarget, Config, Timeouts, Workers},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
-    net::{self, BindError, Steering},
+    net::{self, BindError, ListenError, Steering},
     proxy::{self, Proxy},
     quic::{EndpointParts, Layout, MAX_WORKERS, SecretError, Secrets, ServerId, WorkerIndex},
     telemetry::{
         Heartbeat, Metrics,
         access::{AccessLog, Reopener},
     },
-    tls::{self, Asking, Authorities, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls},
+    tls::{
+        self, Asking, Authorities, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls,
+        TcpTls,
+    },
 };
+use http::HeaderValue;
 use reload::InForce;
 use std::{
     io,
-    net::{SocketAddr, UdpSocket},
-    num::NonZeroUsize,
+    net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
+    num::{NonZeroU16, NonZeroUsize},
     sync::Arc,
     thread,
     time::Duration,
@@ -73,6 +77,9 @@ pub enum StartError {
     /// A UDP address is taken, or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// A TCP address is taken, or not ours.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// An admin address is taken, or not ours.
     #[error("cannot bind {key} = \"{address}\": {source}")]
     Admin {
@@ -112,6 +119,10 @@ pub struct WorkerDied(usize);
 pub struct Running {
     /// Where clients reach it, in the order of `[listen] udp`.
     pub addresses: Vec<SocketAddr>,
+    /// The same over TCP, in the order of `[listen] tcp`.
+    pub tcp: Vec<SocketAddr>,
+    /// And in plain HTTP, in the order of `[listen] redirect`.
+    pub redirects: Vec<SocketAddr>,
     /// `[admin] listen`
     pub admin: Option<SocketAddr>,
     /// `[admin] probes`
@@ -205,10 +216,15 @@ pub async fn start<H: Handler>(
     let in_force = InForce::new(config, Arc::clone(&resolver), Arc::clone(&metrics));
     let routing = Arc::clone(&in_force.routing);
     let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
+    let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, policy.clone())?;
     let asking = Asking::new(Arc::clone(&resolver), options.key_log, policy)?;
     let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?).asking(asking);
 
-    let (addresses, mut sockets) = bind(config, count, &layout)?;
+    let Bound { addresses, mut sockets, mut tcp, mut redirects } = bind(config, count, &layout)?;
+    let (tcp_addresses, redirect_addresses) = (tcp.addresses(), redirects.addresses());
+    // The https that a redirect leads to.
+    let https = tcp_addresses.first().or(addresses.first()).map_or(0, SocketAddr::port);
+    let https = config.listen.advertised_port.map_or(https, NonZeroU16::get);
     let token = token(config)?;
     let (admin, probes) = (bind_admin(config).await)?;
     let lines = access_log(config, &metrics)?;
@@ -226,6 +242,12 @@ pub async fn start<H: Handler>(
             groups.push(socket.try_clone().map_err(reason)?);
         }
         let access = lines.as_ref().map(|log| access::Factory::new(&config.access_log, log, Arc::clone(counters)));
+        let companion = worker::Companion {
+            listeners: tcp.take(index, |address| alt_svc(config, &addresses, address)),
+            tls: tcp_tls.clone(),
+            redirects: redirects.take(index, |_| ()).into_iter().map(|(listener, ())| listener).collect(),
+            https,
+        };
         let plan = worker::Plan {
             access,
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
@@ -239,6 +261,7 @@ pub async fn start<H: Handler>(
                 workers: count,
                 metrics: Arc::clone(counters),
             },
+            companion,
             resolver: Arc::clone(&resolver),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
@@ -266,8 +289,16 @@ pub async fn start<H: Handler>(
     for address in &addresses {
         tracing::info!(%address, workers = count, "listening for HTTP/3");
     }
+    for address in &tcp_addresses {
+        tracing::info!(%address, workers = count, "listening for HTTP/1.1 and HTTP/2");
+    }
+    for address in &redirect_addresses {
+        tracing::info!(%address, https, "listening for plain HTTP, to send clients on to https");
+    }
     Ok(Running {
         addresses,
+        tcp: tcp_addresses,
+        redirects: redirect_addresses,
         admin: admin_address,
         probes: probes_address,
         metrics,
@@ -294,7 +325,39 @@ fn worker_count(workers: Workers) -> usize {
 /// For each address: one socket a worker, in the order of the workers, which is how the kernel's program counts them.
 type SocketGroups = Vec<std::vec::IntoIter<UdpSocket>>;
 
-fn bind(config: &Config, workers: usize, layout: &Layout) -> Result<(Vec<SocketAddr>, SocketGroups), StartError> {
+/// Everything that clients reach.
+struct Bound {
+    addresses: Vec<SocketAddr>,
+    sockets: SocketGroups,
+    tcp: Listeners,
+    redirects: Listeners,
+}
+
+/// How often a port that the kernel chose for UDP may turn out to be another's in TCP.
+const MAX_TRIES: usize = 32;
+
+fn bind(config: &Config, workers: usize, layout: &Layout) -> Result<Bound, StartError> {
+    let mut tries = 0;
+    loop {
+        let (addresses, sockets) = bind_udp(config, workers, layout)?;
+        tries += 1;
+        let tcp = match Listeners::bind(&config.listen.tcp, workers, |ip| port_of(&addresses, ip)) {
+            Ok(tcp) => tcp,
+            // A number that nobody asked for: the next may be free for both.
+            Err(error) if error.is_taken() && tries < MAX_TRIES && has_free_choice(config) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let redirects = Listeners::bind(&config.listen.redirect, workers, |_| 0)?;
+        return Ok(Bound { addresses, sockets, tcp, redirects });
+    }
+}
+
+/// Whether the kernel chooses a port for UDP that TCP is to have as well.
+fn has_free_choice(config: &Config) -> bool {
+    config.listen.udp.iter().any(|udp| udp.port() == 0 && config.listen.tcp.contains(udp))
+}
+
+fn bind_udp(config: &Config, workers: usize, layout: &Layout) -> Result<(Vec<SocketAddr>, SocketGroups), StartError> {
     let steering = Steering {
         id_len: u8::try_from(layout.id_len()).unwrap_or(u8::MAX),
         worker_offset: u8::try_from(layout.worker_offset()).unwrap_or(u8::MAX),
@@ -308,6 +371,51 @@ fn bind(config: &Config, workers: usize, layout: &Layout) -> Result<(Vec<SocketA
         groups.push(sockets.into_iter());
     }
     Ok((addresses, groups))
+}
+
+/// The port that UDP got at `ip`, or 0.
+fn port_of(addresses: &[SocketAddr], ip: IpAddr) -> u16 {
+    addresses.iter().find(|address| address.ip() == ip).map_or(0, SocketAddr::port)
+}
+
+/// TCP listeners: for each address one a worker.
+struct Listeners(Vec<(SocketAddr, Vec<Option<TcpListener>>)>);
+
+impl Listeners {
+    /// Binds all of `addresses`; one with port 0 gets that of `port`.
+    fn bind(addresses: &[SocketAddr], workers: usize, port: impl Fn(IpAddr) -> u16) -> Result<Self, ListenError> {
+        let group = |address: &SocketAddr| {
+            let chosen = if address.port() == 0 { port(address.ip()) } else { address.port() };
+            let address = SocketAddr::new(address.ip(), chosen);
+            let listeners = net::listen_group(address, workers)?;
+            let bound = listeners.first().and_then(|listener| listener.local_addr().ok()).unwrap_or(address);
+            Ok((bound, listeners.into_iter().map(Some).collect()))
+        };
+        addresses.iter().map(group).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.iter().map(|(address, _)| *address).collect()
+    }
+
+    /// Those of one worker, each with what `with` says of its address.
+    fn take<T>(&mut self, worker: usize, with: impl Fn(SocketAddr) -> T) -> Vec<(TcpListener, T)> {
+        let taken =
+            self.0.iter_mut().filter_map(|(address, group)| Some((group.get_mut(worker)?.take()?, with(*address))));
+        taken.collect()
+    }
+}
+
+/// A day: a client that has heard of HTTP/3 remembers it for as long.
+const ALT_SVC_AGE: Duration = Duration::from_secs(86_400);
+
+/// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is the
+/// same for both unless the configuration says another.
+fn alt_svc(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> Option<HeaderValue> {
+    let same = udp.iter().find(|udp| udp.port() == address.port()).or(udp.first());
+    let port = config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get);
+    // A number between quotation marks is a value.
+    HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", ALT_SVC_AGE.as_secs())).ok()
 }
 
 async fn bind_admin(config: &Config) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {

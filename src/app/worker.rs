@@ -2,19 +2,21 @@
 
 use super::{StartError, access};
 use crate::{
-    config::{Io, LiteQuic},
+    config::{Io, LiteQuic, Live},
     exchange::{Client, Handler},
     http3::{self, Front},
     lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
-    net::{Epoll, EpollOptions},
+    net::{Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
+    tcp,
     telemetry::{Heartbeat, WorkerMetrics},
-    tls::{CertificateResolver, ServerTls},
+    tls::{CertificateResolver, ServerTls, TcpTls},
 };
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 use std::{
-    net::UdpSocket,
+    net::{TcpListener, UdpSocket},
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -39,10 +41,21 @@ pub(super) struct Plan {
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) endpoint: EndpointParts<ServerTls>,
+    pub(super) companion: Companion,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) watch: Watch,
+}
+
+/// What a worker listens at over TCP.
+pub(super) struct Companion {
+    /// One a listen address, with the `Alt-Svc` of its answers.
+    pub(super) listeners: Vec<(TcpListener, Option<HeaderValue>)>,
+    pub(super) tls: TcpTls,
+    /// Plain ones, and the port of https.
+    pub(super) redirects: Vec<TcpListener>,
+    pub(super) https: u16,
 }
 
 /// An endpoint that ended by itself: its socket failed, or s2n-quic did.
@@ -126,17 +139,20 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let EndpointParts { config, metrics, .. } = plan.endpoint;
         let resolver = plan.resolver;
         let routing = Arc::clone(&plan.routing);
-        let covers = Box::new(move |client: &Client, host: &str| {
+        let certificates = Arc::clone(&resolver);
+        let covers = move |client: &Client, host: &str| {
             resolver.covers(client.server_name.as_deref(), host) && routing.load().admits(client, host)
-        });
+        };
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
         let counters = Arc::clone(&metrics);
         let (records, lines) = access::Factory::records(plan.access);
-        let front = Front::new(config, metrics, covers, quic::client_address, plan.watch.clone()).recording(records);
-        let front = Rc::new(front);
+        let mut endpoints = JoinSet::new();
+        let doors = Doors { config: &config, metrics: &metrics, watch: &plan.watch, tasks: &mut endpoints };
+        doors.open(plan.companion, &handler, covers.clone(), certificates);
+        let front = Front::new(config, metrics, Box::new(covers), quic::client_address, plan.watch.clone());
+        let front = Rc::new(front.recording(records));
         let _ = started.send(Ok(()));
 
-        let mut endpoints = JoinSet::new();
         for endpoint in listening {
             endpoints.spawn_local(accept(endpoint, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
         }
@@ -154,10 +170,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let serve = async {
             while let Some(ended) = endpoints.join_next().await {
                 if let Ok(Err(EndpointDied)) = ended {
-                    tracing::error!(
-                        worker = plan.index.0,
-                        "a QUIC endpoint ended by itself: its socket or QUIC failed"
-                    );
+                    tracing::error!(worker = plan.index.0, "an endpoint ended by itself: its socket or QUIC failed");
                     return false;
                 }
                 pass_panic_on(ended.map(|_| ()));
@@ -171,6 +184,41 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
     })
 }
 
+/// What the listeners of a worker take part in.
+struct Doors<'a> {
+    config: &'a Live,
+    metrics: &'a Arc<WorkerMetrics>,
+    watch: &'a Watch,
+    tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
+}
+
+impl Doors<'_> {
+    /// Serves `companion` beside HTTP/3, by the same `handler`.
+    fn open<H: Handler>(
+        self,
+        companion: Companion,
+        handler: &Rc<H>,
+        covers: impl Fn(&Client, &str) -> bool + 'static,
+        certificates: Arc<CertificateResolver>,
+    ) {
+        let Companion { listeners, tls, redirects, https } = companion;
+        let tls: Rc<tcp::ChooseTls> = Rc::new(move |name| tls.choose(name));
+        let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
+        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), Box::new(covers), self.watch.clone());
+        for (listener, alt_svc) in listeners {
+            let serving = tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), alt_svc);
+            self.tasks.spawn_local(async move { serving.await.map_err(|_| EndpointDied) });
+        }
+        let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
+        let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
+        let front = tcp::Front::new(config(), metrics(), redirect, known, self.watch.clone());
+        for listener in redirects {
+            let serving = tcp::serve_plain(listener, Rc::clone(&front));
+            self.tasks.spawn_local(async move { serving.await.map_err(|_| EndpointDied) });
+        }
+    }
+}
+
 /// Starts an endpoint on `socket`, over the I/O that the configuration names.
 fn open(
     socket: UdpSocket,
@@ -179,15 +227,16 @@ fn open(
     parts: &EndpointParts<ServerTls>,
 ) -> Result<quic::Endpoint, quic::StartError> {
     let LiteQuic { io, receive_batch, gso, gro, .. } = *litequic;
-    match io {
-        Io::S2nQuic => quic::start(quic::library_io(socket, gso, gro)?, worker, parts),
-        Io::Auto | Io::Epoll => {
-            let local = socket.local_addr()?;
-            let options = EpollOptions { receive_batch, gso, gro };
-            let Epoll { receiver, sender, may_probe_mtu } = Epoll::new(socket, options, Arc::clone(&parts.metrics))?;
-            quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, worker, parts)
-        }
-    }
+    let backend = match io {
+        Io::S2nQuic => return quic::start(quic::library_io(socket, gso, gro)?, worker, parts),
+        Io::Auto | Io::Epoll => Backend::Epoll,
+        Io::IoUring => Backend::IoUring,
+    };
+    let local = socket.local_addr()?;
+    let options = SocketOptions { backend, receive_batch, gso, gro };
+    let OpenSocket { receiver, sender, may_probe_mtu, .. } =
+        OpenSocket::new(socket, options, Arc::clone(&parts.metrics))?;
+    quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, worker, parts)
 }
 
 /// Counts the runtime's waits in epoll_wait(2) since there were `before`; returns how many there are now.
@@ -208,8 +257,8 @@ async fn accept<H: Handler>(
     front: Rc<Front>,
     mut watch: Watch,
 ) -> Result<(), EndpointDied> {
-    let quic::Endpoint { mut server, windows } = endpoint;
-    let windows: Rc<dyn http3::Windows> = Rc::new(windows);
+    let quic::Endpoint { mut server, connections } = endpoint;
+    let windows: Rc<dyn http3::Windows> = Rc::new(connections);
     let mut connections = JoinSet::new();
     let mut draining = false;
     loop {
@@ -232,7 +281,7 @@ async fn accept<H: Handler>(
     Ok(())
 }
 
-impl http3::Windows for quic::Windows {
+impl http3::Windows for quic::Connections {
     fn open(&self, connection: u64, stream: u64) -> Box<dyn http3::Window> {
         Box::new(self.open(connection, stream))
     }

@@ -41,7 +41,7 @@ impl From<&StartError> for Exit {
             | StartError::Secret(_)
             | StartError::AccessLog { .. }
             | StartError::Token(_) => Self::Config,
-            StartError::Bind(_) | StartError::Admin { .. } => Self::Unavailable,
+            StartError::Bind(_) | StartError::Listen(_) | StartError::Admin { .. } => Self::Unavailable,
             StartError::Tls(_) | StartError::Random | StartError::Worker { .. } => Self::Software,
         }
     }

@@ -58,9 +58,9 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
     let LiteQuic { io, receive_batch, gso, gro, ack_merge, ack_frequency } = litequic;
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
     let merge = match (io, ack_merge) {
-        (Io::Auto | Io::Epoll, true) => "ACK merge",
-        (Io::Auto | Io::Epoll, false) => "no ACK merge (switched off)",
         (Io::S2nQuic, _) => "no ACK merge",
+        (_, true) => "ACK merge",
+        (_, false) => "no ACK merge (switched off)",
     };
     let frequency = match (io, ack_frequency) {
         (Io::S2nQuic, AckFrequency::Adaptive) => "no ACK frequency".into(),
@@ -69,8 +69,8 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
         (_, AckFrequency::Fixed(packets)) => format!("an ACK every {packets} packets"),
     };
     let segments = match io {
-        Io::Auto | Io::Epoll => "64 segments",
         Io::S2nQuic => "10 segments",
+        _ => "64 segments",
     };
     let say = |asked: bool, feature, yes: String, no: &str| match (asked, works(feature)) {
         (true, true) => yes,
@@ -78,6 +78,8 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
         (false, _) => format!("{no} (switched off)"),
     };
     let io = match io {
+        Io::IoUring if works(Feature::IoUring) => format!("io_uring, batches of {receive_batch}"),
+        Io::IoUring => format!("epoll for lack of io_uring, batches of {receive_batch}"),
         Io::Auto | Io::Epoll => format!("epoll, batches of {receive_batch}"),
         Io::S2nQuic => "s2n-quic's own I/O".into(),
     };
@@ -99,6 +101,7 @@ mod tests {
     fn what_would_be_used_follows_from_the_kernel_and_the_configuration() {
         let all = [Feature::Gso, Feature::Gro, Feature::Ecn].map(|feature| found(feature, Ok("yes")));
         let none = [found(Feature::Gso, Err("ENOPROTOOPT")), found(Feature::Gro, Err("ENOPROTOOPT"))];
+        let ring = [Feature::IoUring, Feature::Gso].map(|feature| found(feature, Ok("yes")));
         let defaults = LiteQuic::default();
         let table = [
             (
@@ -107,6 +110,16 @@ mod tests {
                 "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency",
             ),
             (&none[..], defaults, "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency"),
+            (
+                &none[..],
+                LiteQuic { io: Io::IoUring, ..defaults },
+                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency",
+            ),
+            (
+                &ring[..],
+                LiteQuic { io: Io::IoUring, ..defaults },
+                "io_uring, batches of 128, GSO of up to 64 segments, no GRO, no ECN, ACK merge, adaptive ACK frequency",
+            ),
             (
                 &all[..],
                 LiteQuic { io: Io::S2nQuic, gso: true, gro: false, ..defaults },

@@ -20,7 +20,7 @@ pub struct Arguments {
     /// The configuration.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "origin", "cert", "key"])]
     config: Option<PathBuf>,
-    /// Without a configuration: the UDP address for HTTP/3, such as [::]:8443.
+    /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as [::]:8443.
     #[arg(long, value_name = "ADDR", required_unless_present = "config")]
     listen: Option<SocketAddr>,
     /// Without a configuration: http://HOST[:PORT], HOST:PORT or unix:/PATH.

@@ -6,12 +6,15 @@ use super::{
     Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network, Origin, Route, Share, Timeouts, Verify,
     Workers, values::show_size,
 };
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZeroU16, time::Duration};
 
 /// The keys whose change waits for a restart: sockets, threads and token keys are made once, and the log's form is what collectors
 /// have been told.
 pub const NEEDS_RESTART: &[&str] = &[
     "listen.udp",
+    "listen.tcp",
+    "listen.redirect",
+    "listen.advertised_port",
     "listen.workers",
     "listen.secret_file",
     "litequic.io",
@@ -162,6 +165,9 @@ impl Changes {
     fn listen(&mut self, old: &Listen, new: &Listen) {
         compare!(self, "listen", Listen, old, new, {
             udp: |all| list(all, SocketAddr::to_string),
+            tcp: |all| list(all, SocketAddr::to_string),
+            redirect: |all| list(all, SocketAddr::to_string),
+            advertised_port: |port| option(port, "that of listen.udp", NonZeroU16::to_string),
             workers: |workers| match workers {
                 Workers::Auto => "auto".into(),
                 Workers::Count(count) => count.to_string(),

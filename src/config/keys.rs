@@ -10,7 +10,7 @@ use super::{
     section::Section,
     values::{Kind, ack_frequency, boolean, duration, number, one_of, or_none, share, show_size, size, text, workers},
 };
-use std::{collections::BTreeSet, net::SocketAddr, ops::RangeInclusive, path::Path, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU16, ops::RangeInclusive, path::Path, time::Duration};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -36,6 +36,8 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 /// Less would ask a name server without pause.
 const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
+/// Port 0 is none that a client could reach.
+const PORT: RangeInclusive<u64> = 1..=u16::MAX as u64;
 const RECEIVE_BATCH: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u64;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Each is compared with a peer's address, one after the other.
@@ -144,6 +146,24 @@ fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
             section.fault_in_list("udp", *n, &format!("is taken by {other} already"));
         }
     }
+    let about = "TCP addresses for HTTP/1.1 and HTTP/2; those of udp unless given, none if empty.";
+    let tcp = section.list("tcp", address(), 0..=Listen::MAX_ADDRESSES, &[Listen::UDP], about);
+    let about = "TCP addresses for plain HTTP, from where clients are sent on to https.";
+    let redirect = section.list("redirect", address(), 0..=Listen::MAX_ADDRESSES, &[], about).unwrap_or_default();
+    for (key, list) in [("tcp", tcp.as_deref().unwrap_or_default()), ("redirect", &redirect)] {
+        for (n, address) in list {
+            let earlier = list.iter().take_while(|(m, _)| m < n);
+            let others = tcp.iter().flatten().filter(|_| key == "redirect");
+            if let Some((_, other)) = earlier.chain(others).find(|(_, other)| clash(address, other)) {
+                section.fault_in_list(key, *n, &format!("is taken by {other} already"));
+            }
+        }
+    }
+    let advertised_port = section.optional(
+        "advertised_port",
+        number(PORT),
+        "The port at which clients reach litequic, where it is another than the one it listens at.",
+    );
     let workers =
         section.value("workers", workers(Listen::MAX_WORKERS), Workers::Auto, "Worker threads; auto is one a core.");
     let secret_file = section.optional(
@@ -151,8 +171,12 @@ fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
         path("the path of a file of at least 32 random octets"),
         "What makes tokens good in the next process too; without it they die with theirs.",
     );
+    let addresses = |list: Vec<(usize, SocketAddr)>| list.into_iter().map(|(_, address)| address).collect();
     Listen {
-        udp: udp.into_iter().map(|(_, address)| address).collect(),
+        tcp: addresses(tcp.unwrap_or_else(|| udp.clone())),
+        udp: addresses(udp),
+        redirect: addresses(redirect),
+        advertised_port: advertised_port.and_then(NonZeroU16::new),
         workers,
         secret_file: secret_file.map(|path| directory.join(path)),
     }
@@ -493,13 +517,13 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             "io",
             one_of(Io::NAMES),
             defaults.io,
-            "Who moves datagrams: auto is epoll, litequic's own; s2n-quic is the library's, to compare with.",
+            "Who moves datagrams: litequic over epoll (auto) or io-uring; s2n-quic is the library's, to compare with.",
         ),
         receive_batch: section.value(
             "receive_batch",
             number(RECEIVE_BATCH),
             defaults.receive_batch,
-            "Messages received at once, at most; of epoll alone.",
+            "Messages received at once, at most; not of s2n-quic.",
         ),
         gso: section.value(
             "gso",
@@ -517,7 +541,7 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             "ack_merge",
             boolean(),
             defaults.ack_merge,
-            "Whether a client's newest acknowledgement spares QUIC its earlier ones; of epoll alone.",
+            "Whether a client's newest acknowledgement spares QUIC its earlier ones; not of s2n-quic.",
         ),
         ack_frequency: section.value(
             "ack_frequency",

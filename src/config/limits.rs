@@ -85,6 +85,21 @@ impl Limits {
     pub const WORKER_SEND_BUFFER: u64 = 32 * MIB as u64;
 }
 
+impl Limits {
+    /// What a connection may send ahead however much the others have, beyond the budget if need be: a request's header and
+    /// some 25 Mbit/s at 20 ms.
+    pub const RECEIVE_FLOOR: u64 = 64 * 1024;
+    /// A connection gets at most what is left divided by this: the first get their full window, and some 300 more than
+    /// the floor.
+    const RECEIVE_SHARE: u64 = 64;
+
+    /// Bytes that the client of a new connection may send ahead, when `granted` of the worker's budget is out already.
+    pub fn receive_window(&self, granted: u64) -> u64 {
+        let left = self.worker_receive_buffer.saturating_sub(granted);
+        (left / Self::RECEIVE_SHARE).max(Self::RECEIVE_FLOOR).min(self.connection_receive_buffer.into())
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -80,7 +80,7 @@ impl Config {
     /// One origin, one certificate, and every default: what needs no file.
     pub fn simple(listen: SocketAddr, origin: OriginAddress, cert: PathBuf, key: PathBuf) -> Self {
         Self {
-            listen: Listen { udp: vec![listen], workers: Workers::Auto, secret_file: None },
+            listen: Listen::at(listen),
             certificates: vec![CertificateFiles { cert, key }],
             client_certificates: ClientCertificates::default(),
             routes: vec![Route::catch_all(Self::ORIGIN)],
@@ -101,6 +101,12 @@ impl Config {
 pub struct Listen {
     /// UDP addresses for HTTP/3, at least one. `[::]:PORT` takes IPv4 as well.
     pub udp: Vec<SocketAddr>,
+    /// TCP addresses for HTTP/1.1 and HTTP/2. Port 0 becomes the number that UDP got at the same IP address.
+    pub tcp: Vec<SocketAddr>,
+    /// TCP addresses for plain HTTP, where every request is sent on to https.
+    pub redirect: Vec<SocketAddr>,
+    /// The port at which clients reach litequic, where it is another than the one it listens at.
+    pub advertised_port: Option<NonZeroU16>,
     /// How many worker threads.
     pub workers: Workers,
     /// What tokens are made with, so that those of one process are good in another; without it they die with theirs.
@@ -108,6 +114,18 @@ pub struct Listen {
 }
 
 impl Listen {
+    /// All of HTTP at one address, by as many workers as there are cores.
+    pub fn at(address: SocketAddr) -> Self {
+        Self {
+            udp: vec![address],
+            tcp: vec![address],
+            redirect: Vec::new(),
+            advertised_port: None,
+            workers: Workers::Auto,
+            secret_file: None,
+        }
+    }
+
     /// No privileged port is needed, and a port above 1024 is what a Service or a balancer maps 443 to.
     pub const UDP: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
     /// Each address is a socket a worker.

@@ -42,19 +42,23 @@ pub enum Io {
     Auto,
     /// litequic's own, over epoll.
     Epoll,
+    /// litequic's own, over io_uring; over epoll where the kernel refuses that.
+    IoUring,
     /// That of the QUIC library: what litequic's own is measured by.
     S2nQuic,
 }
 
 impl Io {
     /// By the names of the file.
-    pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("epoll", Self::Epoll), ("s2n-quic", Self::S2nQuic)];
+    pub const NAMES: &[(&str, Self)] =
+        &[("auto", Self::Auto), ("epoll", Self::Epoll), ("io-uring", Self::IoUring), ("s2n-quic", Self::S2nQuic)];
 
     /// Its name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Epoll => "epoll",
+            Self::IoUring => "io-uring",
             Self::S2nQuic => "s2n-quic",
         }
     }

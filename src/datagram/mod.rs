@@ -5,7 +5,7 @@
 
 mod outgoing;
 
-pub use outgoing::{Message, Outgoing};
+pub use outgoing::{Fate, Message, Outgoing};
 
 use s2n_quic_core::inet::datagram::Header;
 use std::{

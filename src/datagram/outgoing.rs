@@ -43,6 +43,19 @@ impl Message {
     }
 }
 
+/// What becomes of a message that the kernel was handed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It has left, or never will.
+    Gone,
+    /// It waits, where it is.
+    Stays,
+    /// Each of its datagrams becomes a message of its own, where it is.
+    Apart,
+    /// The same, before all others: one message of those that are decided about at once, at most.
+    ApartFirst,
+}
+
 /// Messages that wait to be sent, in order.
 #[derive(Debug)]
 pub struct Outgoing {
@@ -163,6 +176,26 @@ impl Outgoing {
         if self.messages.is_empty() {
             self.end = 0;
             self.open = false;
+        }
+    }
+
+    /// Has `fate` decide about each of the first `count` messages, which it is given with their index.
+    pub fn settle(&mut self, count: usize, mut fate: impl FnMut(usize, &Message) -> Fate) {
+        let (mut first, mut others) = (Vec::new(), Vec::new());
+        let count = count.min(self.messages.len());
+        for (index, message) in self.messages.iter().take(count).enumerate() {
+            match fate(index, message) {
+                Fate::Gone => {}
+                Fate::Stays => others.push(*message),
+                Fate::Apart => others.extend(message.singles()),
+                Fate::ApartFirst => first.extend(message.singles()),
+            }
+        }
+        self.messages.splice(..count, first.into_iter().chain(others));
+        // The last message may be another, or in parts.
+        self.open = false;
+        if self.messages.is_empty() {
+            self.end = 0;
         }
     }
 
@@ -305,6 +338,29 @@ mod tests {
         assert_eq!(first, [1, 2, 3, 4]);
         outgoing.split(9);
         assert_eq!(outgoing.messages().len(), 5);
+    }
+
+    #[test]
+    fn each_message_has_its_fate_and_what_stays_keeps_its_order() {
+        let mut outgoing = Outgoing::new(1472);
+        for first in [1, 3, 5, 7] {
+            begin(&mut outgoing, first, 100);
+            join(&mut outgoing, first + 1, 100);
+            outgoing.close();
+        }
+        let fates = [Fate::Stays, Fate::Gone, Fate::ApartFirst];
+        outgoing.settle(3, |index, message| {
+            assert_eq!(message.count, 2);
+            fates[index]
+        });
+        let first = |outgoing: &Outgoing| -> Vec<(u8, usize)> {
+            outgoing.messages().iter().map(|message| (outgoing.payload(message)[0], message.count)).collect()
+        };
+        assert_eq!(first(&outgoing), [(5, 1), (6, 1), (1, 2), (7, 2)]);
+        outgoing.settle(9, |index, _| if index < 2 { Fate::Gone } else { Fate::Apart });
+        assert_eq!(first(&outgoing), [(1, 1), (2, 1), (7, 1), (8, 1)]);
+        outgoing.settle(4, |_, _| Fate::Gone);
+        assert!(outgoing.is_empty() && !outgoing.is_full());
     }
 
     proptest! {

@@ -58,7 +58,10 @@ impl InterimQueue {
         match state.waiting.pop_front() {
             Some(interim) => Poll::Ready(interim),
             None => {
-                state.waker = Some(cx.waker().clone());
+                match &mut state.waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
                 Poll::Pending
             }
         }

@@ -1,14 +1,20 @@
-//! What the front doors (HTTP/3, later TCP) and the proxy agree on: one request, one response, streamed.
-//! Knows neither side.
+//! What the front doors (HTTP/3, TCP) and the proxy agree on: one request, one response, streamed; which authorities and
+//! paths pass. Knows neither side.
 
+mod authority;
 mod body;
 mod identity;
+mod idle;
 mod interim;
+mod path;
 mod record;
 
+pub use authority::authority;
 pub use body::{Body, BodyError};
 pub use identity::{Certificate, CertificateRequest, Identity};
+pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
+pub use path::path;
 pub use record::{End, Facts, Listener, Record, Recording, Records};
 
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
@@ -21,8 +27,8 @@ pub type Response = http::Response<Body>;
 /// One request on its way through litequic.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The request as checked by the front door: its URI is in absolute form for an HTTP/3 request
-    /// (scheme, authority, path), fields that are connection-specific are gone or were refused.
+    /// The request as checked by the front door: its URI is in absolute form (scheme, authority, path), fields that are
+    /// connection-specific are gone or were refused.
     pub request: Request,
     /// Who asks.
     pub client: Rc<Client>,
@@ -50,6 +56,10 @@ pub struct Client {
 /// The protocol that a client spoke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
+    /// RFC 9112 over TLS; HTTP/1.0 as well.
+    Http1,
+    /// RFC 9113 over TLS.
+    Http2,
     /// RFC 9114 over QUIC.
     Http3,
 }
@@ -58,13 +68,15 @@ impl Protocol {
     /// `https` or `http`: what `X-Forwarded-Proto` says.
     pub const fn scheme(self) -> &'static str {
         match self {
-            Self::Http3 => "https",
+            Self::Http1 | Self::Http2 | Self::Http3 => "https",
         }
     }
 
     /// As access logs say it.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
             Self::Http3 => "HTTP/3",
         }
     }

@@ -10,7 +10,7 @@
 use std::{cell::Cell, rc::Rc};
 
 /// What a stream may hold however much the others hold: one packet train.
-const TRAIN: u64 = 16 * 1024;
+pub(super) const TRAIN: u64 = 16 * 1024;
 /// What a stream may have unacknowledged even where the budgets have nothing left: a packet's worth, so that no number of
 /// clients that do not read keeps another from being served. It is on top of the budgets.
 const PACKET: u64 = 1_200;

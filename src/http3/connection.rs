@@ -17,7 +17,14 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use s2n_quic::stream::{PeerStream, SendStream};
-use std::{cell::Cell, future::poll_fn, pin::pin, rc::Rc, time::Duration};
+use std::{
+    cell::Cell,
+    future::{Future, poll_fn},
+    pin::pin,
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
 use tokio::{select, sync::Notify, task::JoinSet, time::timeout};
 
 /// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is told to go elsewhere
@@ -55,10 +62,11 @@ pub async fn serve<H: Handler>(
     let mut goaway = pin!(goaway(&connection, &exhausted, &next_id, &refused_from));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
-    let code = loop {
-        select! {
-            stream = poll_fn(|cx| acceptor.poll_accept(cx)) => match stream {
-                Ok(Some(PeerStream::Bidirectional(mut stream))) => {
+    // All that is ready in one turn: a connection that is busy has several requests begin and end in each.
+    let code = poll_fn(|cx| {
+        loop {
+            match acceptor.poll_accept(cx) {
+                Poll::Ready(Ok(Some(PeerStream::Bidirectional(mut stream)))) => {
                     let id = stream.id();
                     let window = windows.open(connection.handle.id(), id);
                     if refused_from.get().is_some_and(|first| id >= first) {
@@ -71,33 +79,48 @@ pub async fn serve<H: Handler>(
                         front.metrics.limit_requests.increment();
                         exhausted.notify_one();
                     }
-                    requests.spawn_local(request::serve(stream, window, Rc::clone(&connection)));
+                    let connection = Rc::clone(&connection);
+                    // Boxed on its first poll: what is spawned is moved several times, and this would be kilobytes.
+                    requests.spawn_local(async move { Box::pin(request::serve(stream, window, connection)).await });
                 }
-                Ok(Some(PeerStream::Receive(stream))) => {
+                Poll::Ready(Ok(Some(PeerStream::Receive(stream)))) => {
                     unidirectional.spawn_local(control::serve(stream, Rc::clone(&connection)));
                 }
-                Ok(None) | Err(_) => break None, // the connection is gone
-            },
-            Some(ended) = requests.join_next() => pass_panic_on(ended),
-            Some(ended) = unidirectional.join_next() => pass_panic_on(ended),
-            stream = &mut goaway, if control_after_goaway.is_none() => control_after_goaway = Some(stream),
-            notice = poll_fn(|cx| excess.poll(cx)) => match notice {
+                Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(None), // the connection is gone
+                Poll::Pending => break,
+            }
+        }
+        for tasks in [&mut requests, &mut unidirectional] {
+            while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
+                pass_panic_on(ended);
+            }
+        }
+        while let Poll::Ready(notice) = excess.poll(cx) {
+            match notice {
                 Notice::Flood => {
                     front.metrics.limit_control_frames.increment();
                     connection.fail(Code::ExcessiveLoad);
-                    break None;
+                    return Poll::Ready(None);
                 }
                 Notice::LastAddress => {
                     front.metrics.limit_addresses.increment();
                     exhausted.notify_one();
                 }
-            },
-            () = &mut stopping => break Some(Code::NoError),
+            }
         }
-        if control_after_goaway.is_some() && requests.is_empty() {
-            break Some(Code::NoError);
+        // After whatever may have exhausted the connection.
+        if control_after_goaway.is_none()
+            && let Poll::Ready(stream) = goaway.as_mut().poll(cx)
+        {
+            control_after_goaway = Some(stream);
         }
-    };
+        let drained = control_after_goaway.is_some() && requests.is_empty();
+        if drained || stopping.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Code::NoError));
+        }
+        Poll::Pending
+    })
+    .await;
     if let Some(code) = code {
         connection.handle.close(application_error(code));
     }

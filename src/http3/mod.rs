@@ -19,7 +19,6 @@ mod budget;
 mod connection;
 mod control;
 mod front;
-mod idle;
 mod receive;
 mod request;
 mod send;

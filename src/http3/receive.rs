@@ -3,13 +3,12 @@
 use super::{
     error::Code,
     frame::{MessageStream, Part},
-    idle::IdleTimer,
     message,
     qpack::{self, DecodeError, FieldLimits},
     send::application_error,
 };
 use crate::{
-    exchange::{BodyError, Record},
+    exchange::{BodyError, IdleTimer, Record},
     rate::Bucket,
     telemetry::WorkerMetrics,
 };

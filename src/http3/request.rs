@@ -3,8 +3,7 @@
 use super::{
     error::Code,
     frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
-    front::{Connection, Terms},
-    idle::IdleTimer,
+    front::{Connection, Front, Terms},
     message::{self, Rejection},
     qpack::{self, DecodeError, Field},
     receive::{Fault, Receiver, RequestBody, Verdict},
@@ -12,7 +11,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    exchange::{Abort, Body, End, Exchange, Handler, Interim, Record, Request, Response},
+    exchange::{Abort, Body, Client, End, Exchange, Handler, IdleTimer, Interim, Record, Request, Response},
     lifecycle::panic_if_asked,
     telemetry::WorkerMetrics,
 };
@@ -35,6 +34,11 @@ use tokio::time::timeout;
 const FIN_WAIT: Duration = Duration::from_millis(20);
 /// Body chunks shorter than this travel in one piece with their DATA frame's header.
 const SHORT: usize = 1024;
+/// Whole bodies up to this are copied behind their header: a copy costs less than another piece in QUIC's buffer, and than
+/// another buffer of 8 KiB for the origin's next response while the client has not acknowledged this one.
+const COPIED: usize = 4096;
+/// Bytes that the HEADERS frame of most responses does not exceed, and the DATA frame's header behind it.
+const USUAL_HEADER: usize = 512;
 
 /// Serves the request on `stream`.
 pub(super) async fn serve<H: Handler>(
@@ -42,7 +46,8 @@ pub(super) async fn serve<H: Handler>(
     window: Box<dyn Window>,
     connection: Rc<Connection<H>>,
 ) {
-    let metrics = &connection.front.metrics;
+    let front = &*connection.front;
+    let metrics = &front.metrics;
     metrics.requests_open.increment();
     panic_if_asked("request");
     let _open = Open(&connection, Instant::now());
@@ -55,10 +60,11 @@ pub(super) async fn serve<H: Handler>(
     let receiver = Receiver::new(receive, message, Rc::clone(&verdict), Rc::clone(&connection.small_frames));
     let mut sender = connection.sender(send, window, &terms.timeouts);
 
-    let outcome = match accept(receiver, &connection, &terms, record).await {
+    let client = connection.client();
+    let outcome = match accept(receiver, &client, front, &terms, record).await {
         Ok(request) => {
             metrics.requests.increment();
-            exchange(request, &mut sender, &connection, &verdict, record).await
+            exchange(request, client, &mut sender, &connection, &verdict, record).await
         }
         Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict, record).await,
     };
@@ -128,13 +134,13 @@ enum Refusal {
 }
 
 /// Reads and checks the request's header.
-async fn accept<H: Handler>(
+async fn accept(
     mut receiver: Receiver,
-    connection: &Connection<H>,
+    client: &Client,
+    front: &Front,
     terms: &Terms,
     record: &Record,
 ) -> Result<Request, Refusal> {
-    let front = &connection.front;
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = timeout(terms.timeouts.request_header, header).await else {
         front.metrics.timeout_request_header.increment();
@@ -168,7 +174,7 @@ async fn accept<H: Handler>(
         Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
     if let Some(host) = head.uri.host()
-        && !(front.covers)(&connection.client(), host)
+        && !(front.covers)(client, host)
     {
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
@@ -284,6 +290,7 @@ fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
 /// Has the handler answer, and sends what it answers.
 async fn exchange<H: Handler>(
     request: Request,
+    client: Rc<Client>,
     sender: &mut Sender,
     connection: &Connection<H>,
     verdict: &Verdict,
@@ -291,7 +298,7 @@ async fn exchange<H: Handler>(
 ) -> Result<(), Failure> {
     let method = request.method().clone();
     let (interim, queue) = Interim::channel();
-    let exchange = Exchange { request, client: connection.client(), interim, record: record.clone() };
+    let exchange = Exchange { request, client, interim, record: record.clone() };
     let mut answer = pin!(connection.handler.handle(exchange));
     let mut answered = None;
     let response = loop {
@@ -315,7 +322,7 @@ async fn exchange<H: Handler>(
             Answer::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
             Answer::Interim(status, fields) => {
                 connection.front.count_response(status);
-                sender.send(header(status, &fields)?.freeze()).await.map_err(Failure::Send)?;
+                sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
             }
             Answer::Final(response) => break response.map_err(|_| Failure::Aborted)?,
             Answer::Stopped => {
@@ -386,28 +393,47 @@ async fn send_response<H: Handler>(
     if !without_body && let Some(length) = length {
         parts.headers.entry(name::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
-    let mut start = header(parts.status, &parts.headers)?;
     if without_body {
-        return sender.send(start.freeze()).await.map_err(Failure::Send);
+        return sender.send(header(parts.status, &parts.headers, 0)?.freeze()).await.map_err(Failure::Send);
     }
+    // What is there of the body already: if that is all of a short one it travels in one piece with its header, and lets go
+    // of the buffer that it was read into.
+    let mut ahead = poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
+    let short = match &mut ahead {
+        Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| is_short_and_whole(data, length)),
+        _ => None,
+    };
+    let mut sent: u64 = 0;
+    let mut start = header(parts.status, &parts.headers, short.as_ref().map_or(0, |data| data.len()))?;
     if let Some(length) = length {
         FrameHeader { kind: FrameType::Data, length }.encode(&mut start);
     }
+    if let Some(data) = short {
+        start.extend_from_slice(data);
+        sent = data.len() as u64;
+        metrics.response_body_bytes.add(sent);
+        ahead = Poll::Pending;
+    }
     sender.send(start.freeze()).await.map_err(Failure::Send)?;
+    if length == Some(sent) && body.is_end_stream() {
+        return Ok(());
+    }
 
     let mut idle = IdleTimer::new(sender.pause());
-    let mut sent: u64 = 0;
     loop {
-        let next = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
+        let next = poll_fn(|cx| match std::mem::replace(&mut ahead, Poll::Pending) {
             Poll::Ready(next) => Poll::Ready(Ok(next)),
-            Poll::Pending => {
-                // An event stream holds nothing between two events.
-                while sender.holds() && idle.poll_expired(cx).is_ready() {
-                    sender.rest(cx);
-                    idle.touch();
+            Poll::Pending => match body.as_mut().poll_frame(cx) {
+                Poll::Ready(next) => Poll::Ready(Ok(next)),
+                Poll::Pending => {
+                    // An event stream holds nothing between two events.
+                    while sender.holds() && idle.poll_expired(cx).is_ready() {
+                        sender.rest(cx);
+                        idle.touch();
+                    }
+                    sender.poll_stopped(cx).map(Err)
                 }
-                sender.poll_stopped(cx).map(Err)
-            }
+            },
         });
         let frame = match next.await {
             Err(()) => return Err(Failure::Send(SendError::Stopped)),
@@ -482,9 +508,14 @@ fn code(failure: Failure) -> Code {
     }
 }
 
-/// A response's HEADERS frame.
-fn header(status: StatusCode, fields: &HeaderMap) -> Result<BytesMut, Failure> {
-    let mut out = BytesMut::new();
+/// Whether `data` is all of a body of `length` bytes, and short.
+fn is_short_and_whole(data: &Bytes, length: Option<u64>) -> bool {
+    data.len() <= COPIED && length == Some(data.len() as u64)
+}
+
+/// A response's HEADERS frame, and room for `room` bytes of a body behind it.
+fn header(status: StatusCode, fields: &HeaderMap, room: usize) -> Result<BytesMut, Failure> {
+    let mut out = BytesMut::with_capacity(USUAL_HEADER + room);
     // 101 alone cannot be said, and the handler is told not to.
     message::encode_response(status, fields, &mut out).map_err(|_| Failure::Response)?;
     Ok(out)

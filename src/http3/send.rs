@@ -2,7 +2,7 @@
 //! looking whole when it is not.
 
 use super::{
-    budget::Lease,
+    budget::{Lease, TRAIN},
     error::Code,
     window::{Pauses, Window},
 };
@@ -75,12 +75,31 @@ impl Sender {
     /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe:
     /// part of it may be sent.
     pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
+        poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
         while !chunk.is_empty() {
             let permitted = self.permitted(chunk.len()).await?;
             let mut piece = chunk.split_to(permitted.min(PIECE).min(chunk.len()));
             self.sent += piece.len() as u64;
             let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
             timeout(self.patience, accepted).await.map_err(|_| SendError::TimedOut)?.map_err(|_| SendError::Stopped)?;
+        }
+        Ok(())
+    }
+
+    /// Hands over a chunk that fits into the stream's first train with all that was sent before: then it does not matter
+    /// what of that was acknowledged, and nobody need be asked.
+    fn send_at_once(&mut self, chunk: &mut Bytes, cx: &mut Context<'_>) -> Result<(), SendError> {
+        let length = chunk.len() as u64;
+        let end = self.sent.saturating_add(length);
+        if end > TRAIN.min(self.buffer).min(self.window.limit())
+            || self.lease.permit(self.sent, self.sent, length) < length
+        {
+            return Ok(());
+        }
+        // Pending: there is no room, which cannot be; what comes next would wait for it.
+        if let Poll::Ready(accepted) = self.stream.poll_send(chunk, cx) {
+            accepted.map_err(|_| SendError::Stopped)?;
+            self.sent = end;
         }
         Ok(())
     }
@@ -98,7 +117,8 @@ impl Sender {
             let outstanding = self.outstanding().await?;
             let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
             if permitted > 0 {
-                return Ok(usize::try_from(permitted).unwrap_or(ready));
+                // Of a lease that is larger than the client's window, once all before was acknowledged, it is more.
+                return Ok(usize::try_from(permitted).unwrap_or(ready).min(ready));
             }
             if before == u64::MAX && self.lease.is_denied() {
                 self.metrics.limit_send_buffer.increment();
@@ -153,14 +173,20 @@ impl Sender {
 
     /// Bytes that QUIC holds and that are not acknowledged.
     async fn outstanding(&mut self) -> Result<u64, SendError> {
-        let available = timeout(self.patience, poll_fn(|cx| self.stream.poll_send_ready(cx)))
+        let available = timeout(self.patience, poll_fn(|cx| self.poll_available(cx)))
             .await
             .map_err(|_| SendError::TimedOut)?
             .map_err(|_| SendError::Stopped)?;
-        if self.sent == 0 {
-            self.buffer = available as u64;
-        }
         Ok(self.buffer.saturating_sub(available as u64))
+    }
+
+    /// Bytes that QUIC's buffer has room for.
+    fn poll_available(&mut self, cx: &mut Context<'_>) -> Poll<stream::Result<usize>> {
+        let available = self.stream.poll_send_ready(cx);
+        if let (0, Poll::Ready(Ok(available))) = (self.sent, &available) {
+            self.buffer = *available as u64;
+        }
+        available
     }
 
     /// Ready once the client wants no more. s2n-quic tells that only when asked as long as nothing is being sent; the
@@ -171,7 +197,7 @@ impl Sender {
     }
 
     fn is_stopped(&mut self, cx: &mut Context<'_>) -> bool {
-        matches!(self.stream.poll_send_ready(cx), Poll::Ready(Err(_)))
+        matches!(self.poll_available(cx), Poll::Ready(Err(_)))
     }
 
     /// How long nothing happens before it counts as a pause.
@@ -195,7 +221,6 @@ impl Sender {
     /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
     /// held. A client that has not by `timeouts.send` and what [`SLOWEST`] allows is cut off.
     pub(super) async fn finish(mut self) -> Result<(), SendError> {
-        self.stream.finish().map_err(|_| SendError::Stopped)?;
         let patience = last_wait(self.patience, self.lease.held());
         let acknowledged = timeout(patience, poll_fn(|cx| self.stream.poll_close(cx))).await;
         if acknowledged.is_ok() {

@@ -1,6 +1,6 @@
 //! What a UDP socket can do on this kernel: switched on where it can, done without where it cannot.
 
-use super::{epoll::EpollOptions, sys::Number};
+use super::{backend::SocketOptions, sys::Number};
 use crate::telemetry::WorkerMetrics;
 use std::{
     io,
@@ -20,7 +20,7 @@ pub(super) struct Features {
 pub(super) fn enable(
     socket: &UdpSocket,
     local: SocketAddr,
-    options: EpollOptions,
+    options: SocketOptions,
     metrics: &WorkerMetrics,
 ) -> Features {
     let missing = |feature, result: io::Result<()>| match result {
@@ -41,7 +41,8 @@ pub(super) fn enable(
     if !missing("ECN", ecn(socket, local)) {
         metrics.io_degraded_ecn.increment();
     }
-    if !missing("local addresses", local_address(socket, local)) {
+    // A socket of one address knows where its datagrams came to, and the kernel looks up a route for each that it says so of.
+    if local.ip().is_unspecified() && !missing("local addresses", local_address(socket, local)) {
         metrics.io_degraded_pktinfo.increment();
     }
     let may_probe_mtu = missing("path MTU probing", mtu_probing(socket, local));

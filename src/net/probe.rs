@@ -4,6 +4,7 @@ use super::{
     Steering, feature,
     socket::{RECEIVE_BUFFER, SEND_BUFFER, buffers},
     sys::{self, Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch},
+    uring,
 };
 use crate::datagram::Outgoing;
 use s2n_quic_core::{
@@ -41,6 +42,8 @@ pub struct Finding {
 pub enum Feature {
     /// recvmmsg(2) and sendmmsg(2).
     Batches,
+    /// io_uring with a multishot receive.
+    IoUring,
     /// UDP_SEGMENT.
     Gso,
     /// UDP_GRO.
@@ -64,6 +67,7 @@ impl Feature {
     pub fn name(self) -> &'static str {
         match self {
             Self::Batches => "recvmmsg, sendmmsg",
+            Self::IoUring => "io_uring",
             Self::Gso => "GSO (UDP_SEGMENT)",
             Self::Gro => "GRO (UDP_GRO)",
             Self::Ecn => "ECN",
@@ -95,6 +99,7 @@ pub fn probe() -> Vec<Finding> {
         }
     }
     let of = |feature, outcome| Finding { feature, family: None, outcome };
+    findings.push(of(Feature::IoUring, uring::check().map(|()| "yes".into()).map_err(|refusal| refusal.to_string())));
     findings.push(of(Feature::Steering, steering().map(|()| "yes".into()).map_err(|error| error.to_string())));
     match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| buffers(&Socket::from(socket))) {
         Ok((receive, send)) => {

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::{
     fmt::Write,
     net::{IpAddr, SocketAddr},
+    ops::Range,
 };
 
 /// The field that carries the request's ID.
@@ -52,6 +53,9 @@ fn contains(network: &Network, address: IpAddr) -> bool {
 /// Whether a client may not say `name` itself. `_` counts as `-`.
 pub(super) fn is_ours(name: &HeaderName) -> bool {
     let name = name.as_str().as_bytes();
+    if !matches!(name.first(), Some(b'x' | b'f' | b'c')) {
+        return false; // as all of ours begin
+    }
     let starts = |ours: &str| {
         let ours = ours.as_bytes();
         name.len() >= ours.len()
@@ -67,7 +71,7 @@ pub(super) fn request_id(fields: &HeaderMap, trusted: bool) -> HeaderValue {
             && id.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=:".contains(byte))
     };
     let given = fields.get(&REQUEST_ID).filter(|_| trusted).filter(sane);
-    given.cloned().unwrap_or_else(|| value(format!("{:032x}", rand::random::<u128>())))
+    given.cloned().unwrap_or_else(|| value(hexadecimal(rand::random()).into()))
 }
 
 /// Removes what the peer may not say, and says who asks.
@@ -79,16 +83,20 @@ pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: 
         fields.remove(name);
     }
 
-    let address = client.address.ip();
     let proto = client.protocol.scheme();
-    append(fields, X_FORWARDED_FOR, address.to_string());
-    append(fields, header::FORWARDED, forwarded(client.address, authority, proto));
+    // The others' values are slices of it.
+    let Element { text, address, host } = forwarded(client.address, authority, proto);
+    // Of one who is not trusted nothing is left to append to.
+    let say = if trusted { append } else { insert };
+    say(fields, X_FORWARDED_FOR, text.slice(address));
+    say(fields, header::FORWARDED, text.clone());
     // A trusted peer knows better than we what the client spoke, and to which name.
-    if !fields.contains_key(&X_FORWARDED_PROTO) {
+    if !trusted || !fields.contains_key(&X_FORWARDED_PROTO) {
         fields.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
     }
-    if !fields.contains_key(&X_FORWARDED_HOST) {
-        fields.insert(X_FORWARDED_HOST, value(authority.to_owned()));
+    if !trusted || !fields.contains_key(&X_FORWARDED_HOST) {
+        let host = host.map_or_else(|| Bytes::copy_from_slice(authority.as_bytes()), |host| text.slice(host));
+        fields.insert(X_FORWARDED_HOST, value(host));
     }
     fields.insert(REQUEST_ID, id.clone());
 }
@@ -103,26 +111,73 @@ pub(super) fn set_certificate(fields: &mut HeaderMap, certificate: &Certificate,
     }
 }
 
+/// A `forwarded-element`, and where in it the client's address stands, and the host if it needs no quotes.
+struct Element {
+    text: Bytes,
+    address: Range<usize>,
+    host: Option<Range<usize>>,
+}
+
 /// One `forwarded-element` (RFC 7239 §4). An IPv6 address is bracketed and therefore quoted; a host with a port too.
-fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> String {
-    let mut element = String::with_capacity(64);
-    // Writing to a String cannot fail.
-    let _ = match client.ip() {
-        IpAddr::V4(address) => write!(element, "for={address}"),
-        IpAddr::V6(address) => write!(element, "for=\"[{address}]\""),
-    };
+fn forwarded(client: SocketAddr, authority: &str, proto: &str) -> Element {
+    let mut text = String::with_capacity(96 + authority.len());
+    let (before, behind) = if client.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
+    text.push_str(before);
+    write_address(&mut text, client.ip());
+    let address = before.len()..text.len();
+    text.push_str(behind);
     let is_token = authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
-    let _ = if is_token && !authority.is_empty() {
-        write!(element, ";host={authority}")
+    let host = if is_token && !authority.is_empty() {
+        text.push_str(";host=");
+        let begin = text.len();
+        text.push_str(authority);
+        Some(begin..text.len())
     } else {
-        write!(element, ";host=\"{}\"", authority.replace('\\', "\\\\").replace('"', "\\\""))
+        text.push_str(";host=\"");
+        if authority.bytes().any(|byte| matches!(byte, b'\\' | b'"')) {
+            text.push_str(&authority.replace('\\', "\\\\").replace('"', "\\\""));
+        } else {
+            text.push_str(authority);
+        }
+        text.push('"');
+        None
     };
-    let _ = write!(element, ";proto={proto}");
-    element
+    text.push_str(";proto=");
+    text.push_str(proto);
+    Element { text: Bytes::from(text), address, host }
+}
+
+/// Appends `address`. IPv4 by hand: the standard library's formatting costs as much as all the rest of the element.
+fn write_address(text: &mut String, address: IpAddr) {
+    let IpAddr::V4(address) = address else {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{address}");
+        return;
+    };
+    for (place, octet) in address.octets().into_iter().enumerate() {
+        if place > 0 {
+            text.push('.');
+        }
+        for (unit, above) in [(100, 100), (10, 10), (1, 0)] {
+            if octet >= above {
+                text.push(char::from(b'0' + octet / unit % 10));
+            }
+        }
+    }
+}
+
+/// 128 bits in 32 digits.
+fn hexadecimal(bits: [u8; 16]) -> Vec<u8> {
+    let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + (nibble - 10) };
+    bits.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0x0f)]).collect()
+}
+
+fn insert(fields: &mut HeaderMap, name: HeaderName, item: Bytes) {
+    fields.insert(name, value(item));
 }
 
 /// Adds `item` to the end of the list that `name` holds, as one field line.
-fn append(fields: &mut HeaderMap, name: HeaderName, item: String) {
+fn append(fields: &mut HeaderMap, name: HeaderName, item: Bytes) {
     let mut lines = fields.get_all(&name).iter().peekable();
     if lines.peek().is_none() {
         fields.insert(name, value(item));
@@ -133,15 +188,15 @@ fn append(fields: &mut HeaderMap, name: HeaderName, item: String) {
         list.extend_from_slice(line.as_bytes());
         list.extend_from_slice(b", ");
     }
-    list.extend_from_slice(item.as_bytes());
+    list.extend_from_slice(&item);
     if let Ok(list) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
         fields.insert(name, list);
     }
 }
 
 /// Addresses, hex digits and authorities are all visible ASCII: the fallback never serves.
-fn value(text: String) -> HeaderValue {
-    HeaderValue::from_maybe_shared(Bytes::from(text)).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+fn value(text: Bytes) -> HeaderValue {
+    HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
 #[cfg(test)]
@@ -289,6 +344,18 @@ mod tests {
             assert_eq!(all(&map, "client-cert"), [":bGVhZg==:"]);
             assert_eq!(all(&map, "client-cert-chain"), expected, "{chain:?} {wanted}");
         }
+    }
+
+    #[test]
+    fn an_address_is_written_as_the_standard_library_writes_it() {
+        let octets = (0..=255).map(|octet| [octet, 255 - octet, octet / 2, octet / 20]);
+        let v4 = octets.map(IpAddr::from);
+        for address in v4.chain(["::1", "2001:db8::ff00:42:8329"].map(|text| text.parse().unwrap())) {
+            let mut text = String::new();
+            write_address(&mut text, address);
+            assert_eq!(text, address.to_string());
+        }
+        assert_eq!(hexadecimal(0x00ff_0102_9fa0_u128.to_be_bytes()), b"0000000000000000000000ff01029fa0");
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(super) fn translate(
         None => fields.get(header::HOST).cloned().ok_or(Error::NoAuthority)?,
     };
     let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
+    // Most requests have none of what goes: a walk over the names costs less than a look-up for each that might be there.
+    let special = fields.keys().any(is_special);
     forwarded::set(fields, client, authority, id, trusted);
     if route.certificate != CertificateRequest::None
         && let Some(certificate) = &client.identity.certificate
@@ -69,6 +71,39 @@ pub(super) fn translate(
     }
     fields.insert(header::HOST, route.rewrite_host.clone().unwrap_or(host));
 
+    if special {
+        remove_special(fields, framing);
+    }
+    frame(fields, &parts.method, framing);
+
+    // Origin form, byte for byte as the client wrote it. `Early-Data` passes: no intermediary may remove it
+    // (RFC 8470 §5.1), and as litequic takes no 0-RTT it never has to add one.
+    parts.uri = uri.path_and_query.map_or_else(|| Uri::from_static("/"), Uri::from);
+    parts.version = Version::HTTP_11;
+    parts.extensions.clear();
+    Ok(())
+}
+
+/// Whether [`remove_special`] does anything about a field of that name.
+fn is_special(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    let named = matches!(
+        name,
+        "proxy"
+            | "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "upgrade"
+            | "te"
+            | "content-length"
+            | "transfer-encoding"
+            | "trailer"
+    );
+    named || name.as_bytes().contains(&b'_')
+}
+
+/// Removes what is not the client's to say to the origin, and what says how the body ends.
+fn remove_special(fields: &mut HeaderMap, framing: Framing) {
     // What a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
     fields.remove(PROXY);
     remove_twins(fields);
@@ -82,14 +117,12 @@ pub(super) fn translate(
         fields.insert(header::TE, HeaderValue::from_static("trailers"));
         fields.insert(header::CONNECTION, HeaderValue::from_static("TE"));
     }
-    frame(fields, &parts.method, framing);
-
-    // Origin form, byte for byte as the client wrote it. `Early-Data` passes: no intermediary may remove it
-    // (RFC 8470 §5.1), and as litequic takes no 0-RTT it never has to add one.
-    parts.uri = uri.path_and_query.map_or_else(|| Uri::from_static("/"), Uri::from);
-    parts.version = Version::HTTP_11;
-    parts.extensions.clear();
-    Ok(())
+    fields.remove(header::CONTENT_LENGTH);
+    fields.remove(header::TRANSFER_ENCODING);
+    if framing != Framing::Chunked {
+        // HTTP/1.1 has trailers only after chunks.
+        fields.remove(header::TRAILER);
+    }
 }
 
 /// Removes the fields that, written with `-` for `_`, would frame the request or belong to its connection: CGI-like
@@ -126,10 +159,8 @@ pub(super) fn may_go_on(method: &Method, fields: &mut HeaderMap) -> bool {
     true
 }
 
-/// Says how the body ends, and nothing else that could be read as saying it.
+/// Says how the body ends, where nothing else says it any more.
 fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
-    fields.remove(header::CONTENT_LENGTH);
-    fields.remove(header::TRANSFER_ENCODING);
     match framing {
         // RFC 9110 §8.6: a method whose body has a meaning says that there is none.
         Framing::None if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
@@ -142,10 +173,6 @@ fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
         Framing::Chunked => {
             fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-    }
-    if framing != Framing::Chunked {
-        // HTTP/1.1 has trailers only after chunks.
-        fields.remove(header::TRAILER);
     }
 }
 
@@ -197,6 +224,21 @@ mod tests {
     };
     use bytes::Bytes;
     use http_body_util::{BodyExt, StreamBody};
+
+    #[test]
+    fn whatever_is_removed_is_seen_in_the_walk_that_says_whether_anything_is() {
+        let names = ["proxy", "connection", "keep-alive", "proxy-connection", "upgrade", "te", "content-length"];
+        let twins = ["transfer-encoding", "trailer", "content_length", "transfer_encoding", "keep_alive"];
+        for name in names.into_iter().chain(twins).chain(["proxy_connection", "accept", "x-a"]) {
+            for framing in [Framing::None, Framing::Chunked] {
+                let before = HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static("1"))]);
+                let mut after = before.clone();
+                remove_special(&mut after, framing);
+                assert!(after == before || before.keys().any(is_special), "{name}");
+            }
+        }
+        assert!(!is_special(&header::ACCEPT));
+    }
 
     fn translated(request: request::Builder, framing: Framing, rewrite: Option<&str>) -> request::Parts {
         let route = config::Route {

@@ -20,11 +20,12 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
         return Err(Error::Upgrade);
     }
     let fields = &mut parts.headers;
+    let present = Present::of(fields);
     let bodiless = *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
 
-    let mut codings = fields.get_all(header::TRANSFER_ENCODING).iter();
+    let coded = present.has(Present::TRANSFER_ENCODING);
+    let mut codings = coded.then(|| fields.get_all(header::TRANSFER_ENCODING).iter()).into_iter().flatten();
     let coding = (codings.next(), codings.next());
-    let coded = coding.0.is_some();
     match coding {
         (None, _) => {}
         (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => {}
@@ -36,18 +37,21 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
     let length = match () {
         () if coded || parts.status == StatusCode::NO_CONTENT => None,
         () if bodiless => declared_length(fields)?,
-        () => length.filter(|_| fields.contains_key(header::CONTENT_LENGTH)),
+        () => length.filter(|_| present.has(Present::CONTENT_LENGTH)),
     };
     match length {
+        None if !present.has(Present::CONTENT_LENGTH) => {}
         None => drop(fields.remove(header::CONTENT_LENGTH)),
         // Several lines, or one with a list.
         Some(length) if !is_plain(fields) => drop(fields.insert(header::CONTENT_LENGTH, HeaderValue::from(length))),
         Some(_) => {}
     }
 
-    remove_hop_by_hop(fields);
-    // It names the origin's own ports.
-    fields.remove(header::ALT_SVC);
+    remove_present(fields, present);
+    if present.has(Present::ALT_SVC) {
+        // It names the origin's own ports.
+        fields.remove(header::ALT_SVC);
+    }
     // hyper's reason phrase: HTTP/3 has none.
     parts.extensions.clear();
     Ok(())
@@ -81,6 +85,13 @@ fn is_plain(fields: &HeaderMap) -> bool {
 /// Removes what belongs to one connection (RFC 9110 §7.6.1): `Connection`, the fields it names, and those that
 /// always are such.
 pub(super) fn remove_hop_by_hop(fields: &mut HeaderMap) {
+    remove_present(fields, Present::of(fields));
+}
+
+fn remove_present(fields: &mut HeaderMap, present: Present) {
+    if !present.has(Present::HOP_BY_HOP) {
+        return;
+    }
     // Collecting nothing allocates nothing; most origins send `keep-alive`, `close` or no Connection at all.
     let named: Vec<HeaderName> = fields
         .get_all(header::CONNECTION)
@@ -93,10 +104,55 @@ pub(super) fn remove_hop_by_hop(fields: &mut HeaderMap) {
     for name in named {
         fields.remove(name);
     }
-    for name in
-        [header::CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TE]
-    {
-        fields.remove(name);
+    for (one, name) in [
+        (Present::CONNECTION, header::CONNECTION),
+        (Present::KEEP_ALIVE, KEEP_ALIVE),
+        (Present::PROXY_CONNECTION, PROXY_CONNECTION),
+        (Present::TRANSFER_ENCODING, header::TRANSFER_ENCODING),
+        (Present::UPGRADE, header::UPGRADE),
+        (Present::TE, header::TE),
+    ] {
+        if present.has(one) {
+            fields.remove(name);
+        }
+    }
+}
+
+/// Which of the fields that matter here a header has: found in one walk over its names, which costs less than a look-up
+/// for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Present(u8);
+
+impl Present {
+    const CONNECTION: Self = Self(1);
+    const KEEP_ALIVE: Self = Self(1 << 1);
+    const PROXY_CONNECTION: Self = Self(1 << 2);
+    const TRANSFER_ENCODING: Self = Self(1 << 3);
+    const UPGRADE: Self = Self(1 << 4);
+    const TE: Self = Self(1 << 5);
+    const CONTENT_LENGTH: Self = Self(1 << 6);
+    const ALT_SVC: Self = Self(1 << 7);
+    const HOP_BY_HOP: Self = Self((1 << 6) - 1);
+
+    fn of(fields: &HeaderMap) -> Self {
+        Self(fields.keys().fold(0, |all, name| {
+            all | match name.as_str() {
+                "connection" => Self::CONNECTION.0,
+                "keep-alive" => Self::KEEP_ALIVE.0,
+                "proxy-connection" => Self::PROXY_CONNECTION.0,
+                "transfer-encoding" => Self::TRANSFER_ENCODING.0,
+                "upgrade" => Self::UPGRADE.0,
+                "te" => Self::TE.0,
+                "content-length" => Self::CONTENT_LENGTH.0,
+                "alt-svc" => Self::ALT_SVC.0,
+                _ => 0,
+            }
+        }))
+    }
+
+    /// Whether any of `these` is there.
+    const fn has(self, these: Self) -> bool {
+        self.0 & these.0 != 0
     }
 }
 

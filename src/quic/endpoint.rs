@@ -10,6 +10,7 @@ use super::{
     client_address::Addresses,
     close::Alerts,
     connection_id::{self, Layout},
+    connections::Connections,
     io::{Io, MAX_MTU, Wiring},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
@@ -17,7 +18,6 @@ use super::{
     receive_budget::Grants,
     recovery::Recovery,
     stateless_reset,
-    windows::Windows,
 };
 use crate::{
     config::{Limits, Live, Timeouts},
@@ -79,8 +79,8 @@ pub enum StartError {
 pub struct Endpoint {
     /// Its connections, to be accepted.
     pub server: Server,
-    /// How far their clients let litequic send.
-    pub windows: Windows,
+    /// What is known of them by their packets.
+    pub connections: Connections,
 }
 
 /// s2n-quic's own I/O on `socket`: four tasks with queues between them. What litequic's own is measured by.
@@ -115,20 +115,20 @@ pub fn start<T: tls::Provider + Clone>(
     let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
     let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
     let config = parts.config.load();
-    let windows = Windows::new(&config.limits, Arc::clone(&parts.metrics));
+    let connections = Connections::new(&config.limits, Arc::clone(&parts.metrics));
     let merges = config.litequic.ack_merge;
     let batches = Batches::default();
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
     let recovery = Recovery::new(Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
     let packets =
-        Packets::new(windows.clone(), batches.clone(), merges, frequencies.clone(), recovery.clone(), metrics);
+        Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), recovery.clone(), metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
-    let limits = TransportLimits::new(Arc::clone(&parts.config), windows.clone(), grants.clone());
+    let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
-    let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (windows.subscriber(), grants));
-    let subscriber = (subscriber, (frequencies.subscriber(), recovery));
+    let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (connections.subscriber(), grants));
+    let subscriber = (subscriber, (frequencies.subscriber(connections.clone()), recovery));
     let own_id = OwnId::default();
     let small_datagrams = SmallDatagrams::new(ids, own_id.clone());
     let secrets = || Arc::clone(&parts.secrets);
@@ -146,23 +146,23 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_packet_interceptor((packets, small_datagrams)))
         .and_then(|builder| builder.with_connection_close_formatter(Alerts))
         .map_err(configuration)?;
-    Ok(Endpoint { server: server.start()?, windows })
+    Ok(Endpoint { server: server.start()?, connections })
 }
 
 /// Gives each connection the transport parameters of now.
 struct TransportLimits {
     config: Live,
-    windows: Windows,
+    connections: Connections,
     grants: Grants,
     /// What the last connection got.
     last: connection::Limits,
 }
 
 impl TransportLimits {
-    fn new(config: Live, windows: Windows, grants: Grants) -> Result<Self, ValidationError> {
+    fn new(config: Live, connections: Connections, grants: Grants) -> Result<Self, ValidationError> {
         let now = config.load();
         let last = transport_limits(&now.limits, &now.timeouts, now.limits.connection_receive_buffer.into())?;
-        Ok(Self { config, windows, grants, last })
+        Ok(Self { config, connections, grants, last })
     }
 }
 
@@ -173,7 +173,7 @@ impl connection::Limiter for TransportLimits {
         let window = self.grants.begin(&now.limits);
         if let Ok(limits) = transport_limits(&now.limits, &now.timeouts, window) {
             self.last = limits;
-            self.windows.allow(&now.limits);
+            self.connections.allow(&now.limits);
         }
         self.last
     }

@@ -16,6 +16,7 @@ mod client_address;
 mod close;
 mod conduct;
 mod connection_id;
+mod connections;
 mod contents;
 mod endpoint;
 mod io;
@@ -26,7 +27,6 @@ mod receive_budget;
 mod recovery;
 mod secrets;
 mod stateless_reset;
-mod windows;
 
 pub use ack_frequency::Offer;
 #[cfg(not(fuzzing))]
@@ -34,7 +34,7 @@ pub use client::{ConnectError, connect};
 pub use client_address::client_address;
 pub use conduct::{Excess, Notice};
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};
+pub use connections::{Connections, Window};
 pub use endpoint::{Endpoint, EndpointParts, StartError, library_io, start};
 pub use io::{Io, SocketIo};
 pub use secrets::{SecretError, Secrets};
-pub use windows::{Window, Windows};

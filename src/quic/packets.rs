@@ -1,13 +1,13 @@
-//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `ack_frequency` and `windows`
-//! what is in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Sees
-//! each that leaves before it is encrypted, for `ack_frequency` to put its frames in.
+//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` and `recovery`
+//! what is in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Sees each
+//! that leaves before it is encrypted, for `ack_frequency` to put its frames in.
 
 use super::{
     ack_frequency::AckFrequencies,
     batches::Batches,
+    connections::{Connections, Received, Verdict},
     contents::Contents,
     recovery::Recovery,
-    windows::{Verdict, Windows},
 };
 use crate::telemetry::WorkerMetrics;
 use s2n_codec::encoder::scatter;
@@ -26,7 +26,7 @@ use std::{sync::Arc, time::Instant};
 /// One endpoint's.
 #[derive(Debug)]
 pub(super) struct Packets {
-    windows: Windows,
+    connections: Connections,
     batches: Batches,
     /// Whether ACK frames without news are merged into the one that brought it.
     merges: bool,
@@ -40,9 +40,9 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Of connections that `windows` knows, received in `batches`.
+    /// Of connections that `connections` knows, received in `batches`.
     pub(super) fn new(
-        windows: Windows,
+        connections: Connections,
         batches: Batches,
         merges: bool,
         frequencies: AckFrequencies,
@@ -51,7 +51,7 @@ impl Packets {
     ) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        Self { windows, batches, merges, frequencies, recovery, metrics, path, contents: Contents::default() }
+        Self { connections, batches, merges, frequencies, recovery, metrics, path, contents: Contents::default() }
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
@@ -61,16 +61,12 @@ impl Packets {
         let batch = self.batches.number();
         // I/O that has no batches has no newest in one.
         let merges = self.merges && batch > 0;
-        let ack = self.contents.sole_ack(payload);
-        if self.contents.acks > 0 {
-            let ranges = ack.as_ref().map(|(_, ranges)| ranges.clone());
-            self.frequencies.received(connection, at, batch, self.contents.acks, ranges);
-        }
-        if let Some((_, ranges)) = &ack {
+        let (place, ack) = self.contents.sole_ack(payload).unzip();
+        if let Some(ranges) = &ack {
             self.recovery.acknowledged(connection, ranges.clone());
         }
-        let (place, ranges) = ack.filter(|_| merges).unzip();
-        match self.windows.judge(connection, &self.contents, ranges, batch, &self.path, Instant::now) {
+        let packet = Received { contents: &self.contents, ack, merges, batch, path: &self.path, at };
+        match self.connections.judge(connection, packet, Instant::now) {
             Verdict::Pass => {}
             Verdict::Merge => {
                 if let Some(ack) = place.and_then(|place| payload.get_mut(place)) {

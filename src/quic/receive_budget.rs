@@ -5,20 +5,8 @@ use crate::{config::Limits, telemetry::WorkerMetrics};
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a connection gets however much the others have, beyond the budget if need be: a request's header and some 25
-/// Mbit/s at 20 ms.
-const FLOOR: u64 = 64 * 1024;
-/// A connection gets at most what is left divided by this: the first get their full window, and some 300 more than the
-/// floor.
-const SHARE: u64 = 64;
-
-/// Bytes that a new connection's client may send ahead, when `granted` of the budget is out already.
-fn window(limits: &Limits, granted: u64) -> u64 {
-    let left = limits.worker_receive_buffer.saturating_sub(granted);
-    (left / SHARE).max(FLOOR).min(limits.connection_receive_buffer.into())
-}
-
-/// Grants windows of one worker's budget. What is out stands in the worker's gauge, which all its endpoints share.
+/// Grants windows of one worker's budget. What is out stands in the worker's gauge, which all its
+/// endpoints and TCP listeners share.
 ///
 /// s2n-quic asks for a connection's limits and makes its context one after the other: what was granted waits between.
 #[derive(Debug, Clone)]
@@ -36,7 +24,7 @@ impl Grants {
     pub(super) fn begin(&self, limits: &Limits) -> u64 {
         // One that did not become a connection is given back first.
         drop(self.take());
-        let bytes = window(limits, self.metrics.receive_granted.get());
+        let bytes = limits.receive_window(self.metrics.receive_granted.get());
         if bytes < limits.connection_receive_buffer.into() {
             self.metrics.limit_receive_buffer.increment();
         }
@@ -77,6 +65,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const FLOOR: u64 = Limits::RECEIVE_FLOOR;
     const MIB: u64 = 1024 * 1024;
 
     fn limits(connection: u64, worker: u64) -> Limits {
@@ -99,7 +88,7 @@ mod tests {
             ("a connection may have less than the floor", 16 * 1024, 256 * MIB, 300 * MIB, 16 * 1024),
         ];
         for (what, connection, worker, granted, expected) in table {
-            assert_eq!(window(&limits(connection, worker), granted), expected, "{what}");
+            assert_eq!(limits(connection, worker).receive_window(granted), expected, "{what}");
         }
     }
 
@@ -124,7 +113,7 @@ mod tests {
             connection in 16 * 1024..64 * MIB, worker in 16 * 1024..1024 * MIB, count in 0u64..2000,
         ) {
             let limits = limits(connection, worker);
-            let granted = (0..count).fold(0, |granted, _| granted + window(&limits, granted));
+            let granted = (0..count).fold(0, |granted, _| granted + limits.receive_window(granted));
             prop_assert!(granted <= worker + count * FLOOR);
         }
     }

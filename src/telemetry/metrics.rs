@@ -78,7 +78,7 @@ pub(super) const HISTOGRAMS: &[Times] = &[
     },
     Times {
         name: "request_duration_seconds",
-        help: "Requests, from their stream's beginning to the last acknowledgement, or whatever ended them.",
+        help: "Requests over HTTP/3, from their stream's beginning to the last acknowledgement, or whatever ended them.",
         read: |worker| &worker.request_duration,
     },
     Times {
@@ -150,6 +150,8 @@ metrics! {
 
     // HTTP/3
     Counter requests = "requests" [protocol = "h3"] "Requests whose header was accepted.";
+    Counter requests_h2 = "requests" [protocol = "h2"] "Requests whose header was accepted.";
+    Counter requests_h1 = "requests" [protocol = "h1"] "Requests whose header was accepted.";
     Gauge requests_open = "requests_open" "Requests that are being served now.";
     Counter responses_1xx = "responses" [class = "1xx"] "Responses by status class.";
     Counter responses_2xx = "responses" [class = "2xx"] "Responses by status class.";
@@ -157,7 +159,7 @@ metrics! {
     Counter responses_4xx = "responses" [class = "4xx"] "Responses by status class.";
     Counter responses_5xx = "responses" [class = "5xx"] "Responses by status class.";
     Counter request_body_bytes = "request_body_bytes" "Bytes of request bodies received from clients.";
-    Counter response_body_bytes = "response_body_bytes" "Bytes of response bodies handed to QUIC.";
+    Counter response_body_bytes = "response_body_bytes" "Bytes of response bodies handed to QUIC or TLS.";
     Counter malformed_requests = "malformed_requests" "Requests reset with H3_MESSAGE_ERROR.";
     Counter connection_errors = "http3_connection_errors" "Connections closed for breaking HTTP/3 or QPACK rules.";
     Counter streams_reset_by_client = "streams_reset" [by = "client"] "Request streams reset before their end.";
@@ -167,6 +169,17 @@ metrics! {
     // Access log
     Counter access_log_lines = "access_log_lines" [result = "queued"] "Lines of the access log by what became of them.";
     Counter access_log_dropped = "access_log_lines" [result = "dropped"] "Lines of the access log by what became of them.";
+
+    // TCP
+    Counter tcp_connections_h2 = "tcp_connections" [protocol = "h2"] "Connections over TCP whose TLS handshake was completed.";
+    Counter tcp_connections_h1 = "tcp_connections" [protocol = "h1"] "Connections over TCP whose TLS handshake was completed.";
+    Gauge tcp_connections_open = "tcp_connections_open" "Connections over TCP that are open now, handshakes and plain ones too.";
+    Counter tcp_handshakes_plain = "tcp_handshakes_failed" [reason = "plain"] "TLS handshakes over TCP that failed.";
+    Counter tcp_handshakes_tls = "tcp_handshakes_failed" [reason = "tls"] "TLS handshakes over TCP that failed.";
+    Counter tcp_handshakes_closed = "tcp_handshakes_failed" [reason = "closed"] "TLS handshakes over TCP that failed.";
+    Counter tcp_refused_h2 = "tcp_refused_requests" [protocol = "h2"] "Requests over TCP that were refused before the proxy saw them.";
+    Counter tcp_refused_h1 = "tcp_refused_requests" [protocol = "h1"] "Requests over TCP that were refused before the proxy saw them.";
+    Counter tcp_redirects = "tcp_redirects" "Requests in plain HTTP that were sent on to https.";
 
     // Limits and timeouts
     Counter limit_header_bytes = "limit_reached" [limit = "max_header_bytes"] "Times a limit was reached.";
@@ -219,7 +232,10 @@ metrics! {
     Counter gso_segments = "gso_segments" "Datagrams sent in such messages.";
     Counter syscalls_recvmmsg = "io_syscalls" [call = "recvmmsg"] "System calls for datagrams, and waits for anything at all.";
     Counter syscalls_sendmmsg = "io_syscalls" [call = "sendmmsg"] "System calls for datagrams, and waits for anything at all.";
+    Counter syscalls_io_uring_enter = "io_syscalls" [call = "io_uring_enter"] "System calls for datagrams, and waits for anything at all.";
     Counter syscalls_epoll_wait = "io_syscalls" [call = "epoll_wait"] "System calls for datagrams, and waits for anything at all.";
+    Counter receive_rearmed_buffers = "receive_rearmed" [reason = "buffers"] "Times a receive of many messages ended and was begun anew.";
+    Counter receive_rearmed_other = "receive_rearmed" [reason = "other"] "Times a receive of many messages ended and was begun anew.";
     Counter send_blocked_buffer = "send_blocked" [by = "buffer"] "Times datagrams had to wait before the kernel took them.";
     Counter send_blocked_below = "send_blocked" [by = "queue"] "Times datagrams had to wait before the kernel took them.";
     Counter datagrams_dropped_truncated = "datagrams_dropped" [reason = "truncated"] "Datagrams that could not be received or sent.";
@@ -228,6 +244,10 @@ metrics! {
     Counter io_degraded_gso_missing = "io_degraded" [feature = "gso", reason = "missing"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_gso_eio = "io_degraded" [feature = "gso", reason = "EIO"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_gso_einval = "io_degraded" [feature = "gso", reason = "EINVAL"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_io_uring_forbidden = "io_degraded" [feature = "io_uring", reason = "forbidden"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_io_uring_missing = "io_degraded" [feature = "io_uring", reason = "missing"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_io_uring_memory = "io_degraded" [feature = "io_uring", reason = "memory"] "Sockets that do without a feature that was asked for.";
+    Counter io_degraded_io_uring_broken = "io_degraded" [feature = "io_uring", reason = "broken"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_gro = "io_degraded" [feature = "gro", reason = "missing"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_ecn = "io_degraded" [feature = "ecn", reason = "missing"] "Sockets that do without a feature that was asked for.";
     Counter io_degraded_pktinfo = "io_degraded" [feature = "pktinfo", reason = "missing"] "Sockets that do without a feature that was asked for.";

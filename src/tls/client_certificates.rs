@@ -3,7 +3,7 @@
 //! A verifier goes by what is in force when a certificate comes, so that a reload needs no new configuration of rustls.
 //! Nothing is remembered from one handshake to the next (docs/adr/0010-client-certificates.md).
 
-use super::{CertificateError, CertificateResolver, provider, server};
+use super::{ALPN_H3, CertificateError, CertificateResolver, provider, server};
 use crate::{config::ClientCertificates, exchange::CertificateRequest};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
@@ -108,10 +108,20 @@ impl Asking {
         key_log: bool,
         policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
     ) -> Result<Self, Error> {
+        Self::over(&[ALPN_H3], resolver, key_log, policy)
+    }
+
+    /// The same for handshakes that agree on one of `protocols`.
+    pub(super) fn over(
+        protocols: &[&[u8]],
+        resolver: Arc<CertificateResolver>,
+        key_log: bool,
+        policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
         let config = |mandatory| {
             let algorithms = provider().signature_verification_algorithms;
             let verifier = Verifier { resolver: Arc::clone(&resolver), mandatory, algorithms };
-            server::asking_config(Arc::clone(&resolver), Arc::new(verifier), key_log)
+            server::asking_config(Arc::clone(&resolver), Arc::new(verifier), key_log, protocols)
         };
         Ok(Self { optional: config(false)?, required: config(true)?, policy: Box::new(policy), resolver })
     }

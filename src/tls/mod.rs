@@ -1,5 +1,5 @@
 //! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, clients' own certificates, the server's
-//! sessions with their tickets, and the client's side for `litequic get`.
+//! sessions with their tickets, and the client's side for `litequic get`; and the configurations of TLS over TCP.
 
 mod certificate;
 mod client;
@@ -11,6 +11,7 @@ mod resolver;
 mod self_signed;
 mod server;
 mod session;
+mod tcp;
 
 pub use certificate::{Certificate, CertificateError, Names};
 pub use client::{Trust, TrustError, client_config, client_config_as};
@@ -19,9 +20,12 @@ pub use provider::{ServerTls, ServersOnly};
 pub use resolver::{CertificateResolver, CertificateStore};
 pub use self_signed::{SelfSigned, self_signed};
 pub use server::server_config;
+pub use tcp::TcpTls;
 
 /// What HTTP/3 is called in the TLS handshake (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
+/// What is served over TCP (RFC 9113 §3.2, RFC 7301 §6). Who speaks both gets HTTP/2.
+const ALPN_TCP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// rustls with aws-lc-rs and the three cipher suites of TLS 1.3, AES-128-GCM first: with AES in hardware it costs
 /// the least, and RFC 9001 §5.2 needs it for Initial packets anyway.

@@ -76,10 +76,17 @@ impl CertificateStore {
     ///   reached litequic by address, and accepted what it got: a sidecar's self-signed certificate, say.
     pub fn covers(&self, sni: Option<&str>, host: &str) -> bool {
         let asked_for = match sni {
-            Some(sni) => normalize(sni) == normalize(host),
+            // Mostly letter by letter: no copy is made to find that out.
+            Some(sni) => sni == host || normalize(sni) == normalize(host),
             None => parse_ip(host).is_some(),
         };
         asked_for || self.choose(sni).names().cover(host)
+    }
+
+    /// Whether a client that asks for `host` gets a certificate that covers it. An IP address, which it cannot ask for,
+    /// passes.
+    pub fn has_name(&self, host: &str) -> bool {
+        parse_ip(host).is_some() || self.choose(Some(host)).names().cover(host)
     }
 }
 
@@ -101,6 +108,11 @@ impl CertificateResolver {
     /// [`CertificateStore::covers`] of the store that is served now.
     pub fn covers(&self, sni: Option<&str>, host: &str) -> bool {
         self.0.load().covers(sni, host)
+    }
+
+    /// [`CertificateStore::has_name`] of the store that is served now.
+    pub fn has_name(&self, host: &str) -> bool {
+        self.0.load().has_name(host)
     }
 
     /// The store that is served now.

@@ -1,6 +1,6 @@
 //! The server's side of TLS: configurations that all workers share.
 
-use super::{ALPN_H3, CertificateResolver, provider};
+use super::{ALPN_H3, ALPN_TCP, CertificateResolver, provider};
 use rustls::{
     KeyLogFile, ServerConfig,
     crypto::aws_lc_rs::Ticketer,
@@ -25,7 +25,28 @@ const TICKETS: usize = 2;
 ///
 /// When rustls finds the cipher suites unfit, which no input causes, or the system has no randomness.
 pub fn server_config(resolver: Arc<CertificateResolver>, key_log: bool) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut config = config(resolver, WebPkiClientVerifier::no_client_auth(), key_log)?;
+    plain_config(resolver, key_log, &[ALPN_H3])
+}
+
+/// The same for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of one does not go on in the
+/// other.
+///
+/// # Errors
+///
+/// Those of [`server_config`].
+pub(super) fn tcp_config(
+    resolver: Arc<CertificateResolver>,
+    key_log: bool,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    plain_config(resolver, key_log, ALPN_TCP)
+}
+
+fn plain_config(
+    resolver: Arc<CertificateResolver>,
+    key_log: bool,
+    protocols: &[&[u8]],
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut config = config(resolver, WebPkiClientVerifier::no_client_auth(), key_log, protocols)?;
     config.ticketer = Ticketer::new()?;
     config.send_tls13_tickets = TICKETS;
     config.max_tls13_tickets = TICKETS; // a client that asks for fewer (RFC 9149) gets fewer
@@ -43,8 +64,9 @@ pub(super) fn asking_config(
     resolver: Arc<CertificateResolver>,
     verifier: Arc<dyn ClientCertVerifier>,
     key_log: bool,
+    protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut config = config(resolver, verifier, key_log)?;
+    let mut config = config(resolver, verifier, key_log, protocols)?;
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
@@ -53,12 +75,13 @@ fn config(
     resolver: Arc<CertificateResolver>,
     verifier: Arc<dyn ClientCertVerifier>,
     key_log: bool,
+    protocols: &[&[u8]],
 ) -> Result<ServerConfig, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(resolver);
-    config.alpn_protocols = vec![ALPN_H3.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     // With AES in hardware AES-128-GCM is the cheapest for us; without, a client that lacks it too knows best.

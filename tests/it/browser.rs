@@ -6,7 +6,7 @@ use litequic::{
     telemetry::WorkerMetrics,
     tls::{self, CertificateStore},
 };
-use std::{process::Command, time::Duration};
+use std::{path::Path, process::Command, time::Duration};
 
 /// Starting a browser on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -42,23 +42,46 @@ async fn a_browser_that_offers_to_acknowledge_rarely_is_asked_to_and_gets_the_pa
     litequic.stop().await;
 }
 
+/// A page that asks for more until the browser has come by HTTP/3, and says by what it came.
+const BY_AND_BY: &str = r"<!doctype html><p id=o>waiting</p><script>
+    (async () => {
+        const seen = [performance.getEntriesByType('navigation')[0].nextHopProtocol];
+        for (let i = 0; i < 40 && !seen.includes('h3'); i++) {
+            await (await fetch('/more?' + i, { cache: 'no-store' })).text();
+            seen.push(performance.getEntriesByName(location.origin + '/more?' + i)[0].nextHopProtocol);
+            await new Promise(next => setTimeout(next, 100));
+        }
+        document.getElementById('o').textContent = 'by ' + [...new Set(seen)].join(', then ') + '.';
+    })();
+</script>";
+
+/// Nothing but `Alt-Svc` tells it: QUIC is forced for another port, without which Chromium takes no certificate over
+/// QUIC that no public authority has signed.
+#[tokio::test]
+async fn a_browser_comes_by_http2_and_goes_on_by_http3() {
+    let Some(chromium) = needs::program("chromium") else { return };
+    let certificate = tls::self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+    let page =
+        format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n{BY_AND_BY}", BY_AND_BY.len());
+    let origin = origin::Always::new(page).await;
+    let url = OriginAddress::Tcp { host: origin.address.ip().to_string(), port: origin.address.port() };
+    let config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
+    let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
+    let see = move || {
+        let profile = tempfile::tempdir().unwrap();
+        load(Command::new(chromium), profile.path(), port, 1, &spki, &[])
+    };
+    let page = tokio::task::spawn_blocking(see).await.unwrap();
+    assert!(page.contains("by h2, then h3."), "{page}");
+    litequic.stop().await;
+}
+
 /// Has the browser load the demo's page from localhost at `port`, whose key has the fingerprint `spki`.
-fn see_the_page(mut chromium: Command, port: u16, spki: &str, more: &[&str]) {
+fn see_the_page(chromium: Command, port: u16, spki: &str, more: &[&str]) {
     let profile = tempfile::tempdir().unwrap();
-    chromium
-        // The sandbox does not work as root, nor in many containers; the page is our own.
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-        .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
-        .arg("--enable-quic")
-        .arg(format!("--origin-to-force-quic-on=localhost:{port}"))
-        .arg(format!("--ignore-certificate-errors-spki-list={spki}"))
-        .arg("--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND")
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        // Timers run ahead while nothing loads: the page's script is done when the document is written out.
-        .args(["--virtual-time-budget=10000", "--dump-dom"])
-        .args(more)
-        .arg(format!("https://localhost:{port}/"));
-    let page = Process::spawn(chromium).end_within(DEADLINE).success();
+    let page = load(chromium, profile.path(), port, port, spki, more);
 
     // The page asked `performance.getEntries()` for each `nextHopProtocol`, where `h3` is what the browser itself saw.
     assert!(page.contains("This page came by <strong>HTTP/3</strong>"), "{page}");
@@ -66,4 +89,22 @@ fn see_the_page(mut chromium: Command, port: u16, spki: &str, more: &[&str]) {
     for image in 0..IMAGES {
         assert!(page.contains(&format!("<td>/image/{image}.svg</td><td>HTTP/3</td>")), "image {image}: {page}");
     }
+}
+
+/// The page at `port` as the browser has it when its script is done. QUIC is forced for localhost at `quic_port`.
+fn load(mut chromium: Command, profile: &Path, port: u16, quic_port: u16, spki: &str, more: &[&str]) -> String {
+    chromium
+        // The sandbox does not work as root, nor in many containers; the page is our own.
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
+        .arg("--enable-quic")
+        .arg(format!("--origin-to-force-quic-on=localhost:{quic_port}"))
+        .arg(format!("--ignore-certificate-errors-spki-list={spki}"))
+        .arg("--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND")
+        .arg(format!("--user-data-dir={}", profile.display()))
+        // Timers run ahead while nothing loads: the page's script is done when the document is written out.
+        .args(["--virtual-time-budget=10000", "--dump-dom"])
+        .args(more)
+        .arg(format!("https://localhost:{port}/"));
+    Process::spawn(chromium).end_within(DEADLINE).success()
 }

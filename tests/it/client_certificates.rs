@@ -20,7 +20,7 @@ use litequic::{
     config::{Config, Route, Verify},
     tls::{SelfSigned, self_signed},
 };
-use person::{Authority, DAY, Person, Shown};
+use person::{Authority, DAY, Person, Shown, by_tcp};
 use quinn::ConnectionError;
 use rcgen::{CertificateParams, CustomExtension, ExtendedKeyUsagePurpose};
 use std::{
@@ -488,4 +488,30 @@ async fn litequic_get_shows_a_certificate_and_says_why_it_is_refused() {
     }
     assert_eq!(get(&shown("missing")).await.code, Some(78));
     assert_eq!(get(&shown("client")[..2]).await.code, Some(64));
+}
+
+/// The same policy, authorities and field, by another door.
+#[tokio::test]
+async fn over_tcp_clients_are_asked_and_told_of_in_the_same_way() {
+    let (authority, origin) = (Authority::new("root"), empty().await);
+    let routes = [route(None, "/", Verify::Required), route(Some("a.test"), "/", Verify::None)];
+    let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
+    let shown = authority.client();
+    // These clients believe the handshake done when they have sent their part.
+    let stranger = Authority::new("root").client();
+    for nobody in [None, Some(&stranger)] {
+        assert_eq!(by_tcp(&litequic, "localhost", nobody).await.rest().await, (String::new(), false));
+    }
+    litequic.wait_until("missing", |worker| worker.client_certificates_missing.get(), |count| count == 1).await;
+    litequic.wait_until("invalid", |worker| worker.client_certificates_invalid.get(), |count| count == 1).await;
+    let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\nClient-Cert: :AA==:\r\n\r\n");
+    for (name, certificate, other) in [("localhost", Some(&shown), "a.test"), ("a.test", None, "localhost")] {
+        let mut client = by_tcp(&litequic, name, certificate).await;
+        client.say(get(name)).await;
+        assert!(client.head().await.starts_with("http/1.1 200 "), "{name}");
+        client.say(get(other)).await;
+        assert!(client.head().await.starts_with("http/1.1 421 "), "{other} as {name}");
+    }
+    assert_eq!(seen(&origin.seen(), "client-cert"), [shown.field(0)]);
+    litequic.stop().await;
 }

@@ -2,8 +2,10 @@
 
 use crate::support::{
     client::{Client, Quic},
+    has_io_uring,
+    needs::program,
     origin,
-    process::litequic,
+    process::{Process, command, free_udp_port, litequic},
     proxy::Litequic,
 };
 use http::Method;
@@ -11,7 +13,10 @@ use litequic::{
     config::{Io, LiteQuic},
     telemetry::WorkerMetrics,
 };
-use std::net::{Ipv6Addr, SocketAddr};
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    process::Command,
+};
 
 const DOWNLOAD: usize = 3_000_000;
 const UPLOAD: usize = 1_000_000;
@@ -32,9 +37,15 @@ fn own() -> LiteQuic {
     LiteQuic { io: Io::Epoll, ..LiteQuic::default() }
 }
 
+/// Each that there is here.
+fn every_io() -> Vec<Io> {
+    let io_uring = has_io_uring().then_some(Io::IoUring);
+    [Io::Epoll, Io::S2nQuic].into_iter().chain(io_uring).collect()
+}
+
 #[tokio::test]
 async fn every_combination_of_keys_serves_every_byte() {
-    for io in [Io::Epoll, Io::S2nQuic] {
+    for io in every_io() {
         for (receive_batch, gso, gro, ack_merge) in
             [(128, true, true, true), (1, false, true, false), (1024, true, false, false), (3, false, false, true)]
         {
@@ -113,7 +124,7 @@ async fn the_librarys_own_io_leaves_ours_alone() {
 
 #[tokio::test]
 async fn a_dual_stack_address_serves_both_families_from_the_address_that_was_asked() {
-    for io in [Io::Epoll, Io::S2nQuic] {
+    for io in every_io() {
         let litequic = Litequic::start(origin::demo().await, |config| {
             config.listen.udp = vec![(Ipv6Addr::UNSPECIFIED, 0).into()];
             config.litequic.io = io;
@@ -130,6 +141,69 @@ async fn a_dual_stack_address_serves_both_families_from_the_address_that_was_ask
         }
         litequic.stop().await;
     }
+}
+
+#[tokio::test]
+async fn io_uring_needs_fewer_calls_and_no_other() {
+    if !has_io_uring() {
+        return;
+    }
+    let litequic = start(LiteQuic { io: Io::IoUring, ..LiteQuic::default() }).await;
+    serve(&litequic).await;
+    let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
+    assert_eq!(sum(|worker| worker.syscalls_recvmmsg.get() + worker.syscalls_sendmmsg.get()), 0);
+    let (sent, received) = (sum(|worker| worker.datagrams_sent.get()), sum(|worker| worker.datagrams_received.get()));
+    assert!(sent >= (DOWNLOAD as u64 + UPLOAD as u64) / 1472 && received >= UPLOAD as u64 / 1472, "{sent}, {received}");
+    let calls = sum(|worker| worker.syscalls_io_uring_enter.get());
+    assert!(calls > 0 && calls * 5 < sent + received, "{calls} calls for {sent} and {received} datagrams");
+    let (messages, segments) = (sum(|worker| worker.gso_messages.get()), sum(|worker| worker.gso_segments.get()));
+    assert!(segments >= 10 * messages, "{segments} segments in {messages} messages");
+    assert_eq!(sum(|worker| worker.receive_rearmed_other.get()), 0);
+    assert_eq!(sum(|worker| worker.io_degraded_io_uring_broken.get()), 0);
+    litequic.stop().await;
+}
+
+/// `litequic` with `arguments`, whose io_uring_setup(2) is answered by EPERM, as containers do.
+fn without_io_uring(arguments: &[&str]) -> Option<Process> {
+    let litequic = command(arguments);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/without_io_uring.py");
+    let mut python = Command::new(program("python3")?);
+    python.arg(script).arg(litequic.get_program()).args(litequic.get_args()).env_remove("RUST_LOG");
+    Some(Process::spawn(python))
+}
+
+#[tokio::test]
+async fn where_io_uring_is_forbidden_epoll_serves_and_the_log_says_so_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, certificate) = (folder.path().join("litequic.toml"), folder.path().join("cert.pem"));
+    let key = folder.path().join("key.pem");
+    let signed = litequic::tls::self_signed(["localhost"]).unwrap();
+    std::fs::write(&certificate, &signed.cert_pem).unwrap();
+    std::fs::write(&key, &signed.key_pem).unwrap();
+    let origin = origin::demo().await;
+    let port = free_udp_port();
+    let text = format!(
+        "[listen]\nudp = ['127.0.0.1:{port}']\nworkers = 2\n[origin]\nurl = 'http://{origin}'\n\
+         [litequic]\nio = 'io-uring'\n[[certificates]]\ncert = '{}'\nkey = '{}'\n",
+        certificate.display(),
+        key.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let Some(process) = without_io_uring(&["run", "--config", config.to_str().unwrap()]) else { return };
+    let address = process.address();
+    let quic = Quic::connect(address, "localhost", &signed.cert_pem, quinn::TransportConfig::default()).await;
+    let client = Client::over(quic, "localhost").await;
+    assert_eq!(client.get("/bytes/100000").await.body.len(), 100_000);
+    let log = process.stderr();
+    let said: Vec<&str> = log.lines().filter(|line| line.contains("io_uring")).collect();
+    assert_eq!(said.len(), 1, "{log}");
+    assert!(said[0].contains("Operation not permitted") && said[0].contains("epoll serves"), "{log}");
+
+    let Some(probe) = without_io_uring(&["probe", "--config", config.to_str().unwrap()]) else { return };
+    let text = probe.end().success();
+    let line = "io_uring                         no: io_uring_setup: Operation not permitted (os error 1)";
+    assert!(text.lines().any(|other| other == line), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("litequic would use: epoll for lack of io_uring"), "{text}");
 }
 
 #[test]

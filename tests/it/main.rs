@@ -32,6 +32,7 @@ mod requests;
 mod resumption;
 mod streams;
 mod support;
+mod tcp;
 mod timeouts;
 mod tls;
 mod workers;

@@ -27,7 +27,7 @@ use std::{
 /// What `litequic demo` is told.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where to listen, UDP; port 0 takes a free one.
+    /// Where to listen, UDP and TCP; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
     listen: SocketAddr,
     /// Stand before this origin instead of a small one of its own: http://HOST[:PORT], HOST:PORT or unix:/PATH.
@@ -98,9 +98,10 @@ fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certific
     let url = format!("https://{}/", SocketAddr::new(reached, port));
     let litequic = std::env::current_exe().map_or_else(|_| "litequic".into(), |path| path.display().to_string());
     let mut text = format!(
-        "litequic serves HTTP/3 at {url}\nbefore {} at {origin}\n\n\
+        "litequic serves HTTP/3, HTTP/2 and HTTP/1.1 at {url}\nbefore {} at {origin}\n\n\
          litequic's own client:\n  {litequic} get --insecure {url}\n\n\
-         curl, where it was built with HTTP/3:\n  curl --http3-only --insecure {url}\n\n\
+         curl, where it was built with HTTP/3, and any other, by TCP:\n  curl --http3-only --insecure {url}\n  \
+         curl --insecure {url}\n\n\
          Chromium, told to trust this certificate and to begin with HTTP/3:\n  \
          chromium --user-data-dir=\"$(mktemp -d)\" --enable-quic --origin-to-force-quic-on=localhost:{port} \
          --ignore-certificate-errors-spki-list={} --host-resolver-rules=\"MAP localhost {reached}\" \

@@ -94,9 +94,9 @@ pub fn encode_trailers(trailers: &HeaderMap, out: &mut BytesMut) {
 
 /// The fields that do not concern an HTTP/1.1 connection.
 fn passing(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    let named = headers.get_all(header::CONNECTION);
+    let named = headers.contains_key(header::CONNECTION).then(|| headers.get_all(header::CONNECTION));
     let is_named = move |name: &HeaderName| {
-        named.iter().any(|options| {
+        named.iter().flatten().any(|options| {
             let mut options = options.as_bytes().split(|byte| *byte == b',');
             options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
         })
@@ -105,23 +105,38 @@ fn passing(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderVal
 }
 
 fn field(name: &HeaderName, value: &HeaderValue, out: &mut BytesMut) {
-    let secret = [header::COOKIE, header::SET_COOKIE, header::AUTHORIZATION, header::PROXY_AUTHORIZATION];
-    let sensitive = value.is_sensitive() || secret.contains(name);
+    let name = name.as_str();
+    let secret = matches!(name, "cookie" | "set-cookie" | "authorization" | "proxy-authorization");
+    let sensitive = value.is_sensitive() || secret;
     // A HeaderValue may begin or end with a blank, a field value may not.
-    qpack::encode_field(name.as_str(), value.as_bytes().trim_ascii(), sensitive, out);
+    qpack::encode_field(name, value.as_bytes().trim_ascii(), sensitive, out);
 }
 
 /// Appends a HEADERS frame with the field section that `fields` appends.
 fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
-    let mut section = BytesMut::with_capacity(USUAL_SECTION);
-    qpack::encode_prefix(&mut section);
-    fields(&mut section);
-    out.reserve(section.len().saturating_add(FrameHeader::MAX_LEN));
-    FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode(out);
-    out.extend_from_slice(&section);
+    let begin = out.len();
+    out.reserve(USUAL_SECTION);
+    // The type, and room for a length of two octets: any that is not larger may be written so (RFC 9000 §16), and hardly
+    // a section is.
+    out.extend_from_slice(&[0x01, 0, 0]);
+    qpack::encode_prefix(out);
+    fields(out);
+    let end = begin.saturating_add(SHORT_HEADER);
+    let length = out.len().saturating_sub(end);
+    let short = u16::try_from(length).ok().filter(|length| *length < 1 << 14);
+    if let (Some(length), Some([_, place @ ..])) = (short, out.get_mut(begin..end)) {
+        place.copy_from_slice(&(length | 1 << 14).to_be_bytes());
+    } else {
+        let section = out.split_off(end);
+        out.truncate(begin);
+        FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode(out);
+        out.extend_from_slice(&section);
+    }
 }
 
-/// Bytes that most field sections do not exceed.
+/// Octets of a HEADERS frame's type and of a length in two octets.
+const SHORT_HEADER: usize = 3;
+/// Bytes that most HEADERS frames do not exceed.
 const USUAL_SECTION: usize = 512;
 
 #[cfg(test)]
@@ -181,6 +196,20 @@ mod tests {
         let headers = map(&[("content-length", "5")]);
         for (status, expected) in [(103, None), (204, None), (200, Some(5)), (206, Some(5)), (304, Some(5))] {
             assert_eq!(response_back(status, &headers).unwrap().content_length, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_field_section_of_any_length_stands_in_one_frame_behind_what_was_there() {
+        for length in [0, 50, 60, 70, 16_370, 16_380, 16_390, 70_000] {
+            // A letter whose Huffman word is longer than a byte, so that it is sent as it is.
+            let value = HeaderValue::from_bytes(&vec![b'!'; length]).unwrap();
+            let headers = HeaderMap::from_iter([(HeaderName::from_static("x-a"), value.clone())]);
+            let mut out = BytesMut::from(&b"before"[..]);
+            encode_response(StatusCode::OK, &headers, &mut out).unwrap();
+            assert_eq!(out.split_to(6), "before");
+            let fields = fields(out);
+            assert_eq!((fields.len(), &fields[1].value[..]), (2, value.as_bytes()), "{length}");
         }
     }
 

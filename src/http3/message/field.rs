@@ -54,7 +54,7 @@ pub(super) fn value(value: Bytes) -> Result<HeaderValue, Rejection> {
 
 /// True if a [`HeaderName`] is a token: it may hold a quotation mark besides.
 pub(super) fn is_token(name: &HeaderName) -> bool {
-    !name.as_str().contains('"')
+    !name.as_str().as_bytes().contains(&b'"')
 }
 
 /// True for the fields that speak of an HTTP/1.1 connection (RFC 9114 §4.2).

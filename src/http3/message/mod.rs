@@ -5,10 +5,8 @@
 // Its numbers are the client's: none may wrap, and none panic where builds check.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
-mod authority;
 mod encode;
 mod field;
-mod path;
 mod request;
 mod response;
 mod trailers;

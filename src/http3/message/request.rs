@@ -2,11 +2,12 @@
 
 use super::{
     Rejection,
-    authority::authority,
     field::{self, Name},
-    path::path,
 };
-use crate::http3::qpack::{Field, Pseudo};
+use crate::{
+    exchange::{authority, path},
+    http3::qpack::{Field, Pseudo},
+};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version, header,
@@ -89,6 +90,9 @@ struct PseudoHeaders {
     scheme: Option<Bytes>,
 }
 
+/// Fields that a request has on its way to an origin and had not on its way here: `Host`, and who asks.
+const ADDED: usize = 6;
+
 struct Collected {
     pseudo: PseudoHeaders,
     headers: HeaderMap,
@@ -97,7 +101,8 @@ struct Collected {
 
 fn collect(fields: Vec<Field>) -> Result<Collected, Rejection> {
     let mut pseudo = PseudoHeaders::default();
-    let mut headers = field::map(fields.len())?;
+    // With room for what the proxy adds: a map that grows hashes every name again.
+    let mut headers = field::map(fields.len().saturating_add(ADDED))?;
     let mut cookie = Cookie::default();
     let mut regular_seen = false;
     for Field { name, value } in fields {

@@ -30,6 +30,8 @@ const LENGTHS: [u8; EOS + 1] = [
 ];
 
 const WORDS: [u32; EOS + 1] = words();
+/// Each symbol's word and its bits, side by side, as the encoder wants them.
+static CODES: [(u32, u8); EOS + 1] = codes();
 const CHILDREN: [[u16; 2]; INNER_NODES] = children();
 static STEPS: [Step; INNER_NODES * NIBBLES] = steps();
 
@@ -92,17 +94,20 @@ pub(super) fn encoded_len(input: &[u8]) -> usize {
 /// Appends `input`, encoded.
 #[expect(clippy::cast_possible_truncation, reason = "whole bytes are cut off an accumulator on purpose")]
 pub(super) fn encode(input: &[u8], out: &mut BytesMut) {
-    // At most 7 bits stay over from word to word and a word has at most 30.
+    // At most 31 bits stay over from word to word and a word has at most 30.
     let (mut bits, mut count) = (0_u64, 0_u32);
     for byte in input {
-        let symbol = usize::from(*byte);
-        let (Some(word), Some(length)) = (WORDS.get(symbol), LENGTHS.get(symbol)) else { continue };
+        let Some((word, length)) = CODES.get(usize::from(*byte)) else { continue };
         bits = bits << length | u64::from(*word);
         count += u32::from(*length);
-        while count >= 8 {
-            count -= 8;
-            out.put_u8((bits >> count) as u8);
+        if count >= 32 {
+            count -= 32;
+            out.put_u32((bits >> count) as u32);
         }
+    }
+    while count >= 8 {
+        count -= 8;
+        out.put_u8((bits >> count) as u8);
     }
     if count > 0 {
         out.put_u8((bits << (8 - count)) as u8 | (0xff >> count));
@@ -126,6 +131,17 @@ const fn words() -> [u32; EOS + 1] {
         length += 1;
     }
     words
+}
+
+#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
+const fn codes() -> [(u32, u8); EOS + 1] {
+    let mut codes = [(0, 0); EOS + 1];
+    let mut symbol = 0;
+    while symbol <= EOS {
+        codes[symbol] = (WORDS[symbol], LENGTHS[symbol]);
+        symbol += 1;
+    }
+    codes
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]

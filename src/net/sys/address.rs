@@ -56,6 +56,12 @@ impl Name {
         }
     }
 
+    /// An address as the kernel has written it among other octets.
+    pub(super) fn from_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
+        // SAFETY: ip(7), ipv6(7): every field is an integer, for which any octets are a value. Unaligned.
+        unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() }
+    }
+
     /// The address, IPv4-mapped ones as IPv4. `None` if it is of neither family, or not all there.
     pub(super) fn address(&self, len: socklen_t) -> Option<SocketAddr> {
         let len = usize::try_from(len).ok()?;

@@ -3,7 +3,7 @@
 
 use libc::{c_int, c_void, cmsghdr, in_pktinfo, in6_pktinfo, msghdr};
 use std::{
-    mem::size_of,
+    mem::{align_of, size_of, zeroed},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ptr,
 };
@@ -19,6 +19,9 @@ pub(super) struct Control([u8; 192]);
 
 /// What the kernel is told the room is.
 pub(super) const CONTROL_LEN: usize = size_of::<Control>();
+
+/// What control messages must be aligned to.
+pub(super) const CONTROL_ALIGN: usize = align_of::<cmsghdr>();
 
 impl Control {
     pub(super) const EMPTY: Self = Self([0; 192]);
@@ -40,8 +43,8 @@ impl Said {
     ///
     /// # Safety
     ///
-    /// `header`'s `msg_control` and `msg_controllen` must be those of a [`Control`], or null and 0: its first
-    /// `msg_controllen` octets are read.
+    /// `header`'s `msg_control` and `msg_controllen` must be those of a [`Control`], or of memory as aligned, or null and
+    /// 0: its first `msg_controllen` octets are read.
     pub(super) unsafe fn read(header: &msghdr) -> Self {
         let mut said = Self::default();
         // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR return only headers that lie within msg_controllen, which the
@@ -80,6 +83,20 @@ impl Said {
             next = unsafe { libc::CMSG_NXTHDR(header, next) };
         }
         said
+    }
+
+    /// What stands in `control`, the kernel's control messages among other octets. Nothing if it begins at no multiple of
+    /// [`CONTROL_ALIGN`].
+    pub(super) fn read_slice(control: &[u8]) -> Self {
+        if !control.as_ptr().cast::<cmsghdr>().is_aligned() {
+            return Self::default();
+        }
+        // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
+        let mut header: msghdr = unsafe { zeroed() };
+        header.msg_control = control.as_ptr().cast_mut().cast();
+        header.msg_controllen = control.len();
+        // SAFETY: cmsg(3): as many octets can be read there, are borrowed for the call, and are aligned.
+        unsafe { Self::read(&header) }
     }
 
     /// Writes it for a message to an address that `is_v4` into `control`, and has `header` point there.
@@ -160,7 +177,7 @@ mod tests {
 
     fn round_trip(said: Said, is_v4: bool) -> (Said, usize) {
         // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
-        let mut header: msghdr = unsafe { std::mem::zeroed() };
+        let mut header: msghdr = unsafe { zeroed() };
         let mut control = Control::EMPTY;
         said.write(is_v4, &mut header, &mut control);
         // SAFETY: sendmsg(2): `write` has set both fields to a part of `control`.
@@ -200,7 +217,7 @@ mod tests {
         writer.push(libc::IPPROTO_IP, libc::IP_TOS, 2_u8);
         let used = writer.used;
         // SAFETY: sendmsg(2): as above.
-        let mut header: msghdr = unsafe { std::mem::zeroed() };
+        let mut header: msghdr = unsafe { zeroed() };
         header.msg_control = ptr::from_mut(&mut control).cast();
         header.msg_controllen = used;
         // SAFETY: sendmsg(2): both fields are those of `control`.

@@ -19,15 +19,15 @@ use std::{
 
 /// Octets between one message's buffer and the next beyond what a message takes. Buffers a power of two apart begin in the
 /// same few sets of a core's caches: 128 small datagrams would drive each other out.
-const COLOUR: usize = 256;
+pub(super) const COLOUR: usize = 256;
 /// Octets of the largest message with UDP_GRO.
 pub(in crate::net) const GRO_MESSAGE: usize = 65_535;
 /// Octets of the largest message without: what an Ethernet carries, and more.
 pub(in crate::net) const PLAIN_MESSAGE: usize = 2048;
-/// Messages a sendmmsg at most.
-const SEND_AT_ONCE: usize = 64;
+/// Messages handed to the kernel at once, at most.
+pub(super) const SEND_AT_ONCE: usize = 64;
 
-/// What recvmmsg(2) says of one message.
+/// What the kernel says of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) struct Arrived {
     /// From where; `None` if the kernel gave no address.
@@ -45,15 +45,15 @@ pub(in crate::net) struct Arrived {
 }
 
 /// Memory that the kernel is told of by address: it stays where it is when its owner moves.
-struct Fixed<T>(NonNull<[T]>);
+pub(super) struct Fixed<T>(NonNull<[T]>);
 
 impl<T> Fixed<T> {
-    fn new(values: Vec<T>) -> Self {
+    pub(super) fn new(values: Vec<T>) -> Self {
         Self(NonNull::from(Box::leak(values.into_boxed_slice())))
     }
 
     /// Of element `index`; the caller keeps to the length.
-    fn address(&self, index: usize) -> *mut T {
+    pub(super) fn address(&self, index: usize) -> *mut T {
         // Never dereferenced here, and wrapping: no rule to break.
         self.0.as_ptr().cast::<T>().wrapping_add(index)
     }
@@ -184,7 +184,8 @@ impl ReceiveBatch {
     }
 }
 
-/// The memory of sendmmsg(2)'s arguments, allocated once.
+/// What the kernel is told of messages to send, in memory that is allocated once: sendmmsg(2)'s arguments, each of which
+/// begins with sendmsg(2)'s.
 pub(in crate::net) struct SendBatch {
     names: Vec<Name>,
     controls: Vec<Control>,
@@ -197,6 +198,7 @@ pub(in crate::net) struct SendBatch {
 }
 
 // SAFETY: sendmmsg(2): the pointers in `iovecs` and `headers` are written anew by each call and followed only during it.
+// They lead to this struct's own memory and to the payload; nothing here belongs to a thread.
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
@@ -224,6 +226,17 @@ impl SendBatch {
         messages: &'a [Message],
         payload: impl Fn(&'a Message) -> &'a [u8],
     ) -> io::Result<usize> {
+        self.prepare(messages, payload);
+        let count = c_uint::try_from(self.headers.len()).unwrap_or(c_uint::MAX);
+        // SAFETY: sendmmsg(2): `headers` has `count` entries. Their names, buffers and control buffers are alive until
+        // the call returns: in this struct, or borrowed for 'a. The kernel reads the buffers and writes msg_len alone.
+        let sent =
+            unsafe { libc::sendmmsg(socket.as_fd().as_raw_fd(), self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Writes the headers of the first of `messages`, in place of all before.
+    fn prepare<'a>(&mut self, messages: &'a [Message], payload: impl Fn(&'a Message) -> &'a [u8]) {
         self.names.clear();
         self.iovecs.clear();
         self.headers.clear();
@@ -248,12 +261,25 @@ impl SendBatch {
             said(message, self.names_local).write(is_v4(message), &mut header, control);
             self.headers.push(mmsghdr { msg_hdr: header, msg_len: 0 });
         }
-        let count = c_uint::try_from(self.headers.len()).unwrap_or(c_uint::MAX);
-        // SAFETY: sendmmsg(2): `headers` has `count` entries. Their names, buffers and control buffers are alive until
-        // the call returns: in this struct, or borrowed for 'a. The kernel reads the buffers and writes msg_len alone.
-        let sent =
-            unsafe { libc::sendmmsg(socket.as_fd().as_raw_fd(), self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Writes the headers as [`SendBatch::send`] does, for whoever hands them to the kernel one by one. They point to the
+    /// payloads, and stay where they are until the next time.
+    pub(super) fn headers<'a>(
+        &mut self,
+        messages: &'a [Message],
+        payload: impl Fn(&'a Message) -> &'a [u8],
+    ) -> impl Iterator<Item = *const msghdr> {
+        self.prepare(messages, payload);
+        self.headers.iter().map(|header| &raw const header.msg_hdr)
+    }
+
+    /// Makes the headers from the `first` on such that the kernel sends nothing for them, and reads none of the payloads.
+    pub(super) fn defuse(&mut self, first: usize) {
+        for header in self.headers.iter_mut().skip(first) {
+            // sendmsg(2): EMSGSIZE beyond UIO_MAXIOV.
+            header.msg_hdr.msg_iovlen = usize::MAX;
+        }
     }
 }
 

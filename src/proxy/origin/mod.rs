@@ -2,6 +2,7 @@
 
 mod body;
 mod connect;
+mod copy;
 mod pool;
 mod resolve;
 
@@ -17,7 +18,8 @@ use crate::{
     telemetry::WorkerMetrics,
 };
 use body::{Progress, RequestBody, ResponseBody, Upload};
-use http::{Extensions, Method, Request, StatusCode, Version, header, request};
+use copy::Copy;
+use http::{Method, Request, StatusCode, Version, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use pool::{Lease, Pool};
 use std::{
@@ -114,7 +116,7 @@ impl Origin {
             let mut lease = self.acquire(fresh, timeouts, deadline).await?;
             let reused = lease.reused();
             // hyper takes the head; only over a used connection may it be wanted again.
-            let copy = (reused && retry::is_idempotent(&method)).then(|| copy_of(&head));
+            let copy = (reused && retry::is_idempotent(&method)).then(|| Copy::of(&head));
             let mut request = Request::from_parts(head, RequestBody::new(upload.clone()));
             pass_interim(&mut request, interim, &continued);
             self.metrics.origin_requests.increment();
@@ -139,7 +141,7 @@ impl Origin {
                 answered: lease.answered(),
                 body_read: upload.as_deref().is_some_and(Upload::taken),
             };
-            let again = message.map(|message| message.into_parts().0).or(copy);
+            let again = message.map(|message| message.into_parts().0).or_else(|| copy.map(Copy::restore));
             match (retry::decide(retries, &method, failure), again) {
                 (Decision::Again { fresh: wanted }, Some(again)) => {
                     tracing::debug!(error = %failed.error(), "sending a request again");
@@ -297,17 +299,6 @@ fn pass_interim(request: &mut Request<RequestBody>, interim: &Interim, continued
         fields.remove(header::ALT_SVC);
         interim.send(response.status(), fields);
     });
-}
-
-/// Everything of `head` that the origin sees.
-fn copy_of(head: &request::Parts) -> request::Parts {
-    let mut copy = Request::new(()).into_parts().0;
-    copy.method = head.method.clone();
-    copy.uri = head.uri.clone();
-    copy.version = head.version;
-    copy.headers = head.headers.clone();
-    copy.extensions = Extensions::new();
-    copy
 }
 
 /// What hyper's error says of the origin. `answered`: at least one byte came.

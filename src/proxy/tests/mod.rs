@@ -70,7 +70,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         client_certificate: None,
     };
     let mut config = Config {
-        listen: config::Listen { udp: Vec::new(), workers: config::Workers::Auto, secret_file: None },
+        listen: config::Listen::at(([127, 0, 0, 1], 0).into()),
         certificates: Vec::new(),
         client_certificates: config::ClientCertificates::default(),
         routes: vec![route],

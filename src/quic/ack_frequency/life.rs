@@ -3,6 +3,7 @@
 //! and each of its timeouts, and is the one place where it says the round-trip time and the congestion window.
 
 use super::{AckFrequencies, peer::Peer};
+use crate::quic::connections::Connections;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{
@@ -12,40 +13,36 @@ use s2n_quic::provider::event::{
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(in super::super) struct Life(pub(super) AckFrequencies);
-
-/// One connection's. Dropped with it.
-#[derive(Debug)]
-pub(in super::super) struct Entry {
-    frequencies: AckFrequencies,
-    connection: u64,
-    /// `None` if its client has not offered.
-    peer: Option<Arc<Peer>>,
+pub(in super::super) struct Life {
+    pub(super) frequencies: AckFrequencies,
+    pub(super) connections: Connections,
 }
 
-impl Drop for Entry {
-    fn drop(&mut self) {
-        if self.peer.is_some() {
-            self.frequencies.forget(self.connection);
-        }
-    }
+/// One connection's. Dropped with it.
+#[derive(Debug, Default)]
+pub(in super::super) struct Entry {
+    /// `None` if its client has not offered.
+    peer: Option<Arc<Peer>>,
 }
 
 impl Subscriber for Life {
     type ConnectionContext = Entry;
 
-    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Entry {
-        Entry { frequencies: self.0.clone(), connection: meta.id, peer: None }
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Entry {
+        Entry::default()
     }
 
     /// Within the call in which TLS showed the offer, and before the datagram sender is made.
     fn on_transport_parameters_received(
         &mut self,
         entry: &mut Entry,
-        _: &ConnectionMeta,
+        meta: &ConnectionMeta,
         _: &TransportParametersReceived<'_>,
     ) {
-        entry.peer = self.0.welcome(entry.connection);
+        if let Some(peer) = self.frequencies.welcome() {
+            self.connections.listens(meta.id, &peer);
+            entry.peer = Some(peer);
+        }
     }
 
     fn on_handshake_status_updated(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &HandshakeStatusUpdated) {

@@ -21,13 +21,12 @@ mod rule;
 mod tls;
 
 pub use parameters::Offer;
+pub(super) use peer::Peer;
 
-use super::{by_id::ById, frame::AckRanges};
+use super::connections::Connections;
 use crate::{config::AckFrequency, telemetry::WorkerMetrics};
 use datagrams::Datagrams;
 use life::Life;
-use peer::Peer;
-use s2n_quic_core::time::Timestamp;
 use std::{
     fmt,
     sync::{
@@ -47,29 +46,25 @@ struct Shared {
     metrics: Arc<WorkerMetrics>,
     /// A placeholder stands in the packet that is being built. Read for each packet that leaves.
     marked: AtomicBool,
-    peers: Mutex<Peers>,
+    newcomers: Mutex<Newcomers>,
 }
 
 /// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
 #[derive(Default)]
-struct Peers {
-    /// Connections whose client has offered.
-    by_id: ById<Arc<Peer>>,
+struct Newcomers {
     /// What the client offered whose 1-RTT keys are being handed over,
     offer: Option<Offer>,
     /// and its connection, between the event and its datagram sender's making.
     newcomer: Option<Arc<Peer>>,
     /// The connection whose packet is being built, if it is marked.
     marked: Option<Arc<Peer>>,
-    /// The first packet's time, from which others' is counted.
-    began: Option<Timestamp>,
 }
 
 impl AckFrequencies {
     /// For an endpoint that asks as `switch` says.
     pub(super) fn new(switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
-        let (marked, peers) = Default::default();
-        Self(Arc::new(Shared { switch, metrics, marked, peers }))
+        let (marked, newcomers) = Default::default();
+        Self(Arc::new(Shared { switch, metrics, marked, newcomers }))
     }
 
     /// `tls` that shows what clients offer.
@@ -82,30 +77,25 @@ impl AckFrequencies {
         Datagrams(self.clone())
     }
 
-    /// What is told of connections.
-    pub(super) fn subscriber(&self) -> Life {
-        Life(self.clone())
+    /// What is told of `connections`.
+    pub(super) fn subscriber(&self, connections: Connections) -> Life {
+        Life { frequencies: self.clone(), connections }
     }
 
     /// What the client offered whose connection s2n-quic looks at from now on.
     fn offered(&self, offer: Option<Offer>) {
-        let mut peers = self.lock();
-        peers.offer = offer.filter(|_| self.0.switch != AckFrequency::Off);
-        peers.newcomer = None;
+        let mut newcomers = self.lock();
+        newcomers.offer = offer.filter(|_| self.0.switch != AckFrequency::Off);
+        newcomers.newcomer = None;
     }
 
     /// The connection to which the offer at hand belongs.
-    fn welcome(&self, connection: u64) -> Option<Arc<Peer>> {
-        let mut peers = self.lock();
-        let offer = peers.offer.take()?;
+    fn welcome(&self) -> Option<Arc<Peer>> {
+        let mut newcomers = self.lock();
+        let offer = newcomers.offer.take()?;
         let peer = Arc::new(Peer::new(offer, self.0.switch, Arc::clone(&self.0.metrics)));
-        peers.by_id.insert(connection, Arc::clone(&peer));
-        peers.newcomer = Some(Arc::clone(&peer));
+        newcomers.newcomer = Some(Arc::clone(&peer));
         Some(peer)
-    }
-
-    fn forget(&self, connection: u64) {
-        self.lock().by_id.remove(&connection);
     }
 
     /// The connection whose datagram sender is being made, if its client has offered.
@@ -119,23 +109,6 @@ impl AckFrequencies {
         self.0.marked.store(true, Relaxed);
     }
 
-    /// A packet of `connection`, by s2n-quic's ID, has come `at` this time, in batch number `batch`, with `acks` ACK frames,
-    /// one at least; `ranges` are the acknowledged numbers of the only one.
-    pub(super) fn received(
-        &self,
-        connection: u64,
-        at: Timestamp,
-        batch: u64,
-        acks: u32,
-        ranges: Option<AckRanges<'_>>,
-    ) {
-        let mut peers = self.lock();
-        let began = *peers.began.get_or_insert(at);
-        if let Some(peer) = peers.by_id.get(&connection) {
-            peer.received(at.saturating_duration_since(began), batch, acks, ranges);
-        }
-    }
-
     /// Packet number `packet` was built: if a placeholder stands in its unencrypted payload, the frame takes its place.
     pub(super) fn transmit(&self, packet: u64, payload: &mut [u8]) {
         if self.0.marked.load(Relaxed) {
@@ -147,8 +120,8 @@ impl AckFrequencies {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Peers> {
-        self.0.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Newcomers> {
+        self.0.newcomers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,7 +182,7 @@ mod tests {
     /// A connection's sender, after a handshake in which its client said `offer`.
     fn sender(frequencies: &AckFrequencies, offer: Option<Offer>) -> impl Sender {
         frequencies.offered(offer);
-        if let Some(peer) = frequencies.welcome(1) {
+        if let Some(peer) = frequencies.welcome() {
             peer.begin();
         }
         let info = ConnectionInfo::new(0, Waker::noop().clone());
@@ -263,14 +236,5 @@ mod tests {
             sender.on_transmit(&mut packet);
             assert!(packet.payload.is_empty() && !sender.has_transmission_interest(), "{switch}");
         }
-    }
-
-    #[test]
-    fn a_connection_that_is_gone_is_forgotten() {
-        let frequencies = frequencies(AckFrequency::Adaptive);
-        drop(sender(&frequencies, offer()));
-        assert!(frequencies.lock().by_id.contains_key(&1));
-        frequencies.forget(1);
-        assert!(frequencies.lock().by_id.is_empty());
     }
 }

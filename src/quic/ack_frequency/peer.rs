@@ -33,7 +33,7 @@ const FULL_PACKET: u32 = 1452;
 
 /// Atomics and a lock, because s2n-quic wants its providers `Send`; one thread alone uses them.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(in crate::quic) struct Peer {
     offer: Offer,
     /// A frame is to be sent. Read for each packet that leaves.
     wanted: AtomicBool,
@@ -50,7 +50,6 @@ struct State {
     switch: AckFrequency,
     delivery: Delivery,
     rule: Rule,
-    tally: Tally,
     /// The largest packet number that the client has acknowledged.
     largest: u64,
     epochs: Epochs,
@@ -61,7 +60,7 @@ struct State {
 impl Peer {
     /// Nothing is asked for yet.
     pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
-        let (delivery, rule, tally, epochs) = Default::default();
+        let (delivery, rule, epochs) = Default::default();
         metrics.ack_frequency_offered.increment();
         gauge(&metrics, rule::LEAST).increment();
         Self {
@@ -69,7 +68,7 @@ impl Peer {
             wanted: AtomicBool::new(false),
             smoothed_rtt: AtomicU64::new(0),
             congestion_window: AtomicU32::new(0),
-            state: Mutex::new(State { switch, delivery, rule, tally, largest: 0, epochs, asked: rule::LEAST }),
+            state: Mutex::new(State { switch, delivery, rule, largest: 0, epochs, asked: rule::LEAST }),
             metrics,
         }
     }
@@ -119,9 +118,16 @@ impl Peer {
         self.congestion_window.store(congestion_window, Relaxed);
     }
 
-    /// A packet has come with `acks` ACK frames, one at least, at `now` and in batch number `batch`; `ranges` are the numbers
-    /// that the only one acknowledges. With several it is not looked what they do: they repeat themselves.
-    pub(super) fn received(&self, now: Duration, batch: u64, acks: u32, mut ranges: Option<AckRanges<'_>>) {
+    /// A packet has come with ACK frames at `now`: `tally` counts them already, and they are the `first` of their batch or
+    /// not; `ranges` are the numbers that the only one acknowledges. With several it is not looked what they do: they repeat
+    /// themselves.
+    pub(in crate::quic) fn received(
+        &self,
+        now: Duration,
+        tally: Tally,
+        first: bool,
+        mut ranges: Option<AckRanges<'_>>,
+    ) {
         let mut state = self.lock();
         if let (Some(awaited), Some(ranges)) = (state.delivery.in_flight(), &ranges) {
             let holds = |range: Numbers| (range.low..=range.high).contains(&awaited);
@@ -133,15 +139,15 @@ impl Peer {
                 self.metrics.ack_frequency_acknowledged.increment();
             }
         }
-        let first = ranges.as_mut().and_then(AckRanges::next);
-        let largest = first.and_then(Result::ok).map_or(0, |range| range.high);
+        let newest = ranges.as_mut().and_then(AckRanges::next);
+        let largest = newest.and_then(Result::ok).map_or(0, |range| range.high);
         // Until the client has what it was asked for, what it does tells nothing.
         state.largest = state.largest.max(largest);
-        if state.switch != AckFrequency::Adaptive || !state.tally.count(acks, batch) || !state.delivery.is_settled() {
+        if state.switch != AckFrequency::Adaptive || !first || !state.delivery.is_settled() {
             return;
         }
         let rtt = Duration::from_micros(self.smoothed_rtt.load(Relaxed));
-        let totals = Totals { acks: state.tally.acks, batches: state.tally.ack_batches, largest: state.largest };
+        let totals = Totals { acks: tally.acks, batches: tally.ack_batches, largest: state.largest };
         let Some(epoch) = state.epochs.over(now, rtt, totals) else { return };
         let window = self.congestion_window.load(Relaxed) / FULL_PACKET;
         if let Some(threshold) = state.rule.judge(&epoch, window) {
@@ -186,12 +192,25 @@ mod tests {
     use super::*;
     use s2n_codec::EncoderValue;
     use s2n_quic_core::varint::VarInt;
+    use std::{cell::Cell, ops::Deref};
 
     const PLACE: [u8; placeholder::LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
 
-    fn peer(switch: AckFrequency) -> Peer {
+    /// A connection, and what was counted of it.
+    struct Counted(Peer, Cell<Tally>);
+
+    impl Deref for Counted {
+        type Target = Peer;
+
+        fn deref(&self) -> &Peer {
+            &self.0
+        }
+    }
+
+    fn peer(switch: AckFrequency) -> Counted {
         let ms = Duration::from_millis;
-        Peer::new(Offer { min_ack_delay: ms(1), max_ack_delay: ms(25) }, switch, Arc::default())
+        let peer = Peer::new(Offer { min_ack_delay: ms(1), max_ack_delay: ms(25) }, switch, Arc::default());
+        Counted(peer, Cell::default())
     }
 
     fn in_flight(peer: &Peer) -> Option<u64> {
@@ -199,11 +218,15 @@ mod tests {
     }
 
     /// A batch with so many ACK frames, of which the last acknowledges all up to `largest`, and nothing below `lowest`.
-    fn batch(peer: &Peer, now: Duration, batch: u64, acks: u32, (lowest, largest): (u64, u64)) {
+    fn batch(peer: &Counted, now: Duration, batch: u64, acks: u32, (lowest, largest): (u64, u64)) {
         let body =
             [largest, 0, 0, largest - lowest].map(|number| VarInt::new(number).unwrap().encode_to_vec()).concat();
-        (1..acks).for_each(|_| peer.received(now, batch, 1, None));
-        peer.received(now, batch, 1, AckRanges::new(&body));
+        let mut tally = peer.1.get();
+        for left in (0..acks).rev() {
+            let first = tally.count(1, batch);
+            peer.received(now, tally, first, AckRanges::new(&body).filter(|_| left == 0));
+        }
+        peer.1.set(tally);
     }
 
     /// The threshold in a payload's ACK_FREQUENCY frame, one less than what is asked for.
@@ -277,7 +300,7 @@ mod tests {
             let peer = peer(AckFrequency::Fixed(10));
             peer.begin();
             sent(&peer, 20);
-            peer.received(Duration::ZERO, 1, 1, AckRanges::new(body));
+            peer.received(Duration::ZERO, Tally::default(), true, AckRanges::new(body));
             assert_eq!(in_flight(&peer).is_none(), *arrived, "{what}");
         }
     }

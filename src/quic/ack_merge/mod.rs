@@ -1,6 +1,6 @@
 //! Newest first: of the acknowledgements that a connection's client sent since the socket was last emptied, the newest
 //! says what the others do. [`Order`] has it handed over before them, [`Told`] finds that they bring no news, and
-//! `quic::windows` writes PADDING over them, which s2n-quic skips. Nothing is held back, so that nothing can be lost. Pure.
+//! `quic::packets` writes PADDING over them, which s2n-quic skips. Nothing is held back, so that nothing can be lost. Pure.
 //! docs/adr/0012-newest-acknowledgement-first.md has the reasons.
 
 mod order;

@@ -3,6 +3,8 @@
 
 use crate::support::{
     client::{Client, Quic, tls_config},
+    proxy::Litequic,
+    tls::{self, Tls},
     within,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -131,6 +133,24 @@ impl ResolvesClientCert for Wallet {
     }
 }
 
+impl Wallet {
+    fn with(certificate: Option<&Shown>) -> Arc<Self> {
+        let key = certificate.map(|shown| {
+            let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap();
+            let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
+            Arc::new(CertifiedKey::new(shown.chain.clone(), key))
+        });
+        Arc::new(Self { key, asked: AtomicUsize::new(0) })
+    }
+}
+
+/// A connection over TCP, with HTTP/1.1, of one who shows `certificate`.
+pub(super) async fn by_tcp(litequic: &Litequic, name: &str, certificate: Option<&Shown>) -> Tls {
+    let mut config = tls::config(&litequic.cert_pem, &["http/1.1"]);
+    config.client_auth_cert_resolver = Wallet::with(certificate);
+    Tls::connect(litequic.tcp[0], name, config).await.unwrap()
+}
+
 /// Somebody who connects now and then, and keeps session tickets.
 pub(super) struct Person {
     wallet: Arc<Wallet>,
@@ -140,12 +160,7 @@ pub(super) struct Person {
 impl Person {
     /// One who trusts the server's `cert_pem` and shows `certificate`.
     pub(super) fn new(cert_pem: &str, certificate: Option<&Shown>) -> Self {
-        let key = certificate.map(|shown| {
-            let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap();
-            let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
-            Arc::new(CertifiedKey::new(shown.chain.clone(), key))
-        });
-        let wallet = Arc::new(Wallet { key, asked: AtomicUsize::new(0) });
+        let wallet = Wallet::with(certificate);
         let mut tls = tls_config(cert_pem);
         tls.client_auth_cert_resolver = Arc::clone(&wallet) as _;
         Self { wallet, config: quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap())) }

@@ -1,10 +1,11 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`, `initial`, `stuffed`, `unasked`), one that must be served all the while (`bystander`), a `link` with faults between them,
-//! origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
+//! `raw`, `initial`, `stuffed`, `unasked`; `tls` and `http2` over TCP), one that must be served all the while (`bystander`),
+//! a `link` with faults between them, origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
 
 pub(crate) mod bystander;
 pub(crate) mod cable;
 pub(crate) mod client;
+pub(crate) mod http2;
 pub(crate) mod initial;
 pub(crate) mod link;
 pub(crate) mod needs;
@@ -15,6 +16,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod stuffed;
+pub(crate) mod tls;
 pub(crate) mod unasked;
 
 use litequic::config::{Io, LiteQuic};
@@ -34,6 +36,17 @@ pub(crate) fn io() -> Io {
 /// The same, for a configuration's text.
 pub(crate) fn io_key() -> String {
     format!("litequic.io = \"{}\"\n", io().name())
+}
+
+/// Whether this machine allows io_uring. Says that a test is skipped, or fails it, where not.
+pub(crate) fn has_io_uring() -> bool {
+    let probe = process::litequic(["probe"]).success();
+    let line = probe.lines().find(|line| line.starts_with("io_uring ")).unwrap();
+    let has = line.ends_with(" yes");
+    if !has {
+        needs::skip(line);
+    }
+    has
 }
 
 /// Waits for `event`; fails with `what` if it does not come.

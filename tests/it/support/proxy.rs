@@ -29,6 +29,8 @@ pub(crate) struct Litequic {
     /// The first of `addresses`.
     pub(crate) address: SocketAddr,
     pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) tcp: Vec<SocketAddr>,
+    pub(crate) redirects: Vec<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) probes: Option<SocketAddr>,
     pub(crate) metrics: Arc<Metrics>,
@@ -66,6 +68,8 @@ impl Litequic {
         Self {
             address: running.addresses[0],
             addresses: running.addresses.clone(),
+            tcp: running.tcp.clone(),
+            redirects: running.redirects.clone(),
             admin: running.admin,
             probes: running.probes,
             metrics: Arc::clone(&running.metrics),

@@ -42,6 +42,8 @@ pub(crate) struct Task {
     pub(crate) load: Load,
     /// Worker threads or processes of each contender.
     pub(crate) workers: u16,
+    /// Connections that others hold open, and that are idle, while the load is measured.
+    pub(crate) crowd: u32,
     /// Who takes part: kinds, and, unless empty, names.
     pub(crate) kinds: Vec<Kind>,
     pub(crate) names: Vec<String>,

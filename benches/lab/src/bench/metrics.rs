@@ -240,7 +240,10 @@ broken{
             "#,
         )
         .unwrap();
-        let before = counters("t_sum 7\nt_count 100\nt_bucket{le=\"0.001\"} 100\nt_bucket{le=\"+Inf\"} 100\n");
+        let before = counters(
+            "t_sum 7\nt_count 100\nt_bucket{le=\"0.001\"} 100\nt_bucket{le=\"0.002\"} 100\nt_bucket{le=\"0.01\"} 100\n\
+             t_bucket{le=\"+Inf\"} 100\n",
+        );
         let after = counters(
             "t_sum 8.5\nt_count 200\nt_bucket{le=\"0.001\"} 100\nt_bucket{le=\"0.002\"} 180\nt_bucket{le=\"0.01\"} 190\n\
              t_bucket{le=\"+Inf\"} 200\n",

@@ -41,6 +41,8 @@ const ATTACH: Duration = Duration::from_secs(10);
 const WRITE_DOWN: Duration = Duration::from_secs(120);
 /// Between two looks at memory, which cost the kernel a walk through it.
 const MEMORY_LOOK: Duration = Duration::from_millis(200);
+/// CPU time between two looks in which nothing happened, seconds: the kernel counts in hundredths.
+const NOTHING: f64 = 0.015;
 /// Samples a second of CPU time. Odd, so as not to run in step with timers.
 const SAMPLES: u32 = 1999;
 
@@ -53,9 +55,12 @@ pub(crate) enum Observer {
     Memory {
         /// Bytes before the load.
         before: u64,
-        /// The most since.
+        /// The most since,
         most: u64,
-        looked: Instant,
+        /// and while nothing happened.
+        idle: Option<u64>,
+        /// The last look, and the CPU time until then.
+        looked: (Instant, f64),
     },
     /// strace or perf, writing to a file.
     Tracer { tracer: Server, file: PathBuf, what: Observe },
@@ -70,7 +75,8 @@ impl Observer {
             Observe::Cpu => return Ok(Self::Cpu),
             Observe::Memory => {
                 let before = server.memory();
-                return Ok(Self::Memory { before, most: before, looked: Instant::now() });
+                let looked = (Instant::now(), server.cpu().total());
+                return Ok(Self::Memory { before, most: before, idle: None, looked });
             }
             Observe::SystemCalls => {
                 let mut arguments = ["strace", "-c", "-f", "-q", "-o"].map(str::to_owned).to_vec();
@@ -106,11 +112,16 @@ impl Observer {
 
     /// Looks, when it is time to.
     pub(crate) fn look(&mut self, server: &Server) {
-        if let Self::Memory { most, looked, .. } = self
-            && looked.elapsed() >= MEMORY_LOOK
+        if let Self::Memory { most, idle, looked, .. } = self
+            && looked.0.elapsed() >= MEMORY_LOOK
         {
-            *most = server.memory().max(*most);
-            *looked = Instant::now();
+            let (memory, cpu) = (server.memory(), server.cpu().total());
+            *most = memory.max(*most);
+            // Neither while connections are opened nor while they are asked at the end.
+            if cpu - looked.1 <= NOTHING && memory > 0 {
+                *idle = Some(memory.max(idle.unwrap_or_default()));
+            }
+            *looked = (Instant::now(), cpu);
         }
     }
 
@@ -118,10 +129,14 @@ impl Observer {
     pub(crate) fn finish(self, bytes: f64, connections: u32) -> Result<BTreeMap<String, f64>> {
         match self {
             Self::Cpu => Ok(BTreeMap::new()),
-            Self::Memory { before, most, .. } => Ok(BTreeMap::from([
-                ("memory".to_owned(), before as f64 / 1e6),
-                ("memory_each".to_owned(), most.saturating_sub(before) as f64 / 1e3 / f64::from(connections)),
-            ])),
+            Self::Memory { before, most, idle, .. } => {
+                let each = |memory: u64| memory.saturating_sub(before) as f64 / 1e3 / f64::from(connections);
+                Ok(BTreeMap::from([
+                    ("memory".to_owned(), before as f64 / 1e6),
+                    ("memory_each".to_owned(), each(idle.unwrap_or(most))),
+                    ("memory_most".to_owned(), each(most)),
+                ]))
+            }
             Self::Tracer { mut tracer, file, what } => {
                 let _ = killpg(tracer.group(), Signal::SIGINT);
                 interrupt::wait_for(WRITE_DOWN, || Ok(tracer.check().is_err().then_some(())))?;

@@ -1,15 +1,15 @@
 //! How much a batch holds as load grows: what merging ACKs, and all else that works by the batch, can save.
 
-use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, load, no_variants, task};
+use super::{Amount, Experiment, Generator, IO_URING, Kind, Load, Options, Per, Task, io_uring, load, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "batch",
-    about: "How many datagrams, and how many ACK frames of one connection, does litequic receive at once as load grows? By \
-            its own counters. Large bodies at 2 packets an ACK over 1 to 64 connections; the same amount in all, split \
+    about: "How many datagrams, and how many ACK frames of one connection, does litequic receive at once as load grows, and \
+            how often does it call the kernel for datagrams (*io calls*, a MB)? By its own counters, over epoll and io_uring. Large bodies at 2 packets an ACK over 1 to 64 connections; the same amount in all, split \
             among them.",
     reference: Some(LITEQUIC),
     tasks,
-    variants: no_variants,
+    variants: io_uring,
 };
 
 /// The one that counts batches.
@@ -26,9 +26,9 @@ fn tasks(options: &Options) -> Vec<Task> {
         for connections in counts {
             let mut task = task(how, &connections.to_string(), Per::Gigabyte, saturated, load(options, *connections));
             task.kinds = vec![Kind::H3];
-            task.names = vec![LITEQUIC.to_owned()];
+            task.names = vec![LITEQUIC.to_owned(), IO_URING.to_owned()];
             task.case.primary = "datagrams_per_batch".to_owned();
-            task.case.drawn = vec!["acks_per_batch".to_owned(), "cpu".to_owned()];
+            task.case.drawn = ["acks_per_batch", "io_calls", "cpu"].map(str::to_owned).to_vec();
             task.case.x = Some(f64::from(*connections));
             tasks.push(task);
         }

@@ -5,8 +5,9 @@ use super::{Amount, Experiment, Generator, Load, Observe, Options, Per, Task, lo
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "idle",
     about: "How much memory does an open, idle connection hold? The server's memory (PSS of all its processes) while \
-            connections are held, less what it was before, a connection; what handshakes needed and gave back to the \
-            allocator counts as well. Kernel memory does not.",
+            connections are held and it does nothing, less what it was before, a connection; what handshakes needed and \
+            gave back to the allocator counts as well. Kernel memory does not. *At the most* is at any time, also when \
+            each is asked for an object at the end.",
     reference: None,
     tasks,
     variants: no_variants,

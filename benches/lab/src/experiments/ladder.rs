@@ -18,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             the server asks for another number. The first step, *plain*, is the QUIC library's own I/O with a system call \
             for each datagram; *library-io* lets it use GSO and GRO; then comes litequic's own I/O, without either, with \
             GSO, and with both; *ack-merge* processes the newest acknowledgement of a batch first; *litequic*, as it comes, \
-            also asks clients for fewer while it is busy, which those at `auto` obey.",
+            also asks clients for fewer while it is busy, which those at `auto` obey; *io-uring* is that over io_uring.",
     reference: Some(FIRST),
     tasks,
     variants,

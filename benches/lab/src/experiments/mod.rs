@@ -186,6 +186,13 @@ fn no_variants() -> Result<Vec<Variant>> {
     Ok(Vec::new())
 }
 
+/// litequic over io_uring, beside litequic as it comes.
+const IO_URING: &str = "litequic-io-uring";
+
+fn io_uring() -> Result<Vec<Variant>> {
+    Ok(vec![Variant { name: IO_URING.to_owned(), extra: "[litequic]\nio = \"io-uring\"\n".to_owned() }])
+}
+
 /// A task that measures CPU of H3 proxies and the H1 ceiling, one worker each; experiments change what they want else.
 fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task {
     let case = Case {
@@ -198,7 +205,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         drawn: Vec::new(),
         x: None,
     };
-    Task { case, load, workers: 1, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }
+    Task { case, load, workers: 1, crowd: 0, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }
 }
 
 /// Large bodies: four connections, with a download each at least.

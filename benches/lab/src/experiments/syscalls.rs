@@ -1,7 +1,7 @@
 //! System calls a MB, by name. Runs of its own: strace slows a server down many times over, which makes batches larger
 //! than they are otherwise.
 
-use super::{Amount, Experiment, Generator, Load, Observe, Options, Per, Task, acks, large, no_variants, task};
+use super::{Amount, Experiment, Generator, Load, Observe, Options, Per, Task, acks, io_uring, large, task};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "syscalls",
@@ -9,7 +9,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             each call: it is saturated, batches are large, and CPU time means nothing.",
     reference: None,
     tasks,
-    variants: no_variants,
+    variants: io_uring,
 };
 
 fn tasks(options: &Options) -> Vec<Task> {

@@ -1,6 +1,6 @@
 //! Time to last byte: one connection, one download at a time, over body sizes.
 
-use super::{Amount, Experiment, Generator, Load, Options, Per, Task, load, no_variants, task};
+use super::{Amount, Experiment, Generator, Load, Options, Per, Task, io_uring, load, task};
 use crate::bench::load::size;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -9,7 +9,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             run. Over a path without delay this is the time that the servers take, client and origin included.",
     reference: None,
     tasks,
-    variants: no_variants,
+    variants: io_uring,
 };
 
 fn tasks(options: &Options) -> Vec<Task> {

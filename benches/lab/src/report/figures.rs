@@ -47,13 +47,14 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 31] = [
+pub(super) const SHOWN: [&str; 32] = [
     "cpu",
     "user",
     "system",
     "rate",
     "busy",
     "memory_each",
+    "memory_most",
     "memory",
     "syscalls",
     "p50_us",
@@ -93,6 +94,7 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "rate" => per.rate().to_owned(),
         "busy" => "busy %".to_owned(),
         "memory_each" => "KB a connection".to_owned(),
+        "memory_most" => "at the most".to_owned(),
         "memory" => "memory before, MB".to_owned(),
         "syscalls" => "system calls a MB".to_owned(),
         "p50_us" => "median µs".to_owned(),

@@ -35,6 +35,8 @@ const READY: Duration = Duration::from_secs(10);
 const READY_LOOK: Duration = Duration::from_millis(50);
 /// For a load to end. Its own deadline is 300 s.
 const LOAD: Duration = Duration::from_secs(320);
+/// For idle connections to be open.
+const GATHERED: Duration = Duration::from_secs(60);
 /// For a contender to tell its metrics.
 const METRICS: Duration = Duration::from_secs(10);
 /// What a server must answer rightly before it is measured.
@@ -94,14 +96,35 @@ impl Lab {
         // A traced contender is another.
         let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
         let metrics = metrics.map(|metrics| metrics.expand(&values)).transpose()?;
+        let mut crowd = self.gather(task.crowd, &proof, folder.path())?;
         self.wait_for_quiet()?;
         let before = self.told(metrics.as_ref())?;
         let measured = self.measure(task, &mut server, &arguments, present.contender.kind, folder.path())?;
         let after = self.told(metrics.as_ref())?;
+        crowd.as_mut().map_or(Ok(()), Server::check)?;
         let (noise, mut figures) = measured;
         let bytes = figures.get("bytes").copied().unwrap_or_default();
         figures.extend(metrics.map(|metrics| metrics.figures(&before, &after, bytes)).unwrap_or_default());
         Ok((noise, figures))
+    }
+
+    /// Opens connections, each of which waits until it is not wanted any more; `proof` is what it could ask for.
+    fn gather(&self, connections: u32, proof: &(Load, Target<'_>), folder: &Path) -> Result<Option<Server>> {
+        if connections == 0 {
+            return Ok(None);
+        }
+        let amount = Amount::Seconds(LOAD.as_secs_f64());
+        let load = Load { kind: load::Kind::Idle, connections, amount, ..proof.0.clone() };
+        let arguments = load.command(&proof.1, &self.own, None)?;
+        let core = self.options.client_core.to_string();
+        let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
+        let mut crowd = Server::start("the crowd", command, folder.join("crowd.log"))?;
+        interrupt::wait_for(GATHERED, || {
+            crowd.check()?;
+            Ok(crowd.quote().contains("holding").then_some(()))
+        })?
+        .context("the idle connections do not gather")?;
+        Ok(Some(crowd))
     }
 
     /// What a contender tells of itself; nothing where it does not.

@@ -1,14 +1,14 @@
-//! Which `:path` goes on to an origin. It goes on byte for byte, so that route, log and origin see one path.
+//! Which path, `:path` in HTTP/3, goes on to an origin. It goes on byte for byte, so that route, log and origin see one path.
 
 use bytes::Bytes;
 use http::{Method, StatusCode, uri::PathAndQuery};
 
-/// Checks `:path` and takes it over unchanged.
+/// Checks a path with its query and takes it over unchanged.
 ///
 /// # Errors
 ///
 /// The status to answer with, and why.
-pub(super) fn path(method: &Method, raw: Bytes) -> Result<PathAndQuery, (StatusCode, &'static str)> {
+pub fn path(method: &Method, raw: Bytes) -> Result<PathAndQuery, (StatusCode, &'static str)> {
     if let Some(reason) = fault(method, &raw) {
         return Err((StatusCode::BAD_REQUEST, reason));
     }

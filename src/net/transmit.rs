@@ -1,8 +1,8 @@
-//! The sending half: what gathered leaves in one call, or waits for the socket.
+//! The sending half: what gathered leaves in one call, whoever makes it, or waits for the socket.
 
 use super::{
-    super::sys::{SendBatch, register},
-    flush::{Blocked, Calls, Event, Gso, flush},
+    flush::{Blocked, Calls, Event, Flush, Gso, Outcome},
+    sys::register,
 };
 use crate::{
     datagram::{MAX_SEGMENTS, Outgoing, Transmit},
@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{
     fmt, io,
-    net::{SocketAddr, UdpSocket},
+    net::UdpSocket,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -24,10 +24,17 @@ use tokio::{
 /// How long a queue below the socket has to drain, where nobody tells: tokio's shortest wait.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// How a backend hands messages to the kernel.
+pub(super) trait Call: Send + 'static {
+    /// Has the kernel try the first messages of `outgoing`, one at least, without waiting, and puts into `outcomes`,
+    /// which is empty, what became of each. The kernel keeps no pointer to any. Counts its system calls.
+    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &WorkerMetrics);
+}
+
 /// The sending half of a socket.
 pub struct Sender {
     system: System,
-    gso: Gso,
+    flush: Flush,
     waiting: Waiting,
 }
 
@@ -44,28 +51,25 @@ enum Waiting {
 /// The socket, and who counts.
 struct System {
     socket: UdpSocket,
-    batch: SendBatch,
+    call: Box<dyn Call>,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl Sender {
-    pub(super) fn new(socket: UdpSocket, local: SocketAddr, gso: bool, metrics: Arc<WorkerMetrics>) -> Self {
-        Self {
-            system: System { socket, batch: SendBatch::new(local), metrics },
-            gso: if gso { Gso::On } else { Gso::Off },
-            waiting: Waiting::Nothing,
-        }
+    pub(super) fn new(socket: UdpSocket, call: impl Call, gso: bool, metrics: Arc<WorkerMetrics>) -> Self {
+        let system = System { socket, call: Box::new(call), metrics };
+        Self { system, flush: Flush::new(gso), waiting: Waiting::Nothing }
     }
 }
 
 impl Transmit for Sender {
     fn max_segments(&self) -> usize {
-        if self.gso == Gso::Off { 1 } else { MAX_SEGMENTS }
+        if self.flush.gso() == Gso::Off { 1 } else { MAX_SEGMENTS }
     }
 
     fn transmit(&mut self, outgoing: &mut Outgoing) {
-        let Self { system, gso, waiting } = self;
-        *waiting = match flush(outgoing, gso, system) {
+        let Self { system, flush, waiting } = self;
+        *waiting = match flush.flush(outgoing, system) {
             None => Waiting::Nothing,
             Some(blocked) => {
                 match blocked {
@@ -109,9 +113,8 @@ impl Waiting {
 }
 
 impl Calls for System {
-    fn send(&mut self, outgoing: &Outgoing) -> io::Result<usize> {
-        self.metrics.syscalls_sendmmsg.increment();
-        self.batch.send(&self.socket, outgoing.messages(), |message| outgoing.payload(message))
+    fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>) {
+        self.call.send(&self.socket, outgoing, outcomes, &self.metrics);
     }
 
     fn note(&mut self, event: Event) {
@@ -148,7 +151,10 @@ impl Calls for System {
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("socket", &self.system.socket).field("gso", &self.gso).finish_non_exhaustive()
+        f.debug_struct("Sender")
+            .field("socket", &self.system.socket)
+            .field("gso", &self.flush.gso())
+            .finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Fires when nothing has happened for a while.
 #[derive(Debug)]
-pub(super) struct IdleTimer {
+pub struct IdleTimer {
     patience: Duration,
     last: Instant,
     /// Made on the first wait: most bodies never wait.
@@ -20,17 +20,17 @@ pub(super) struct IdleTimer {
 
 impl IdleTimer {
     /// Starts now.
-    pub(super) fn new(patience: Duration) -> Self {
+    pub fn new(patience: Duration) -> Self {
         Self { patience, last: Instant::now(), sleep: None }
     }
 
     /// Something happened: it starts anew.
-    pub(super) fn touch(&mut self) {
+    pub fn touch(&mut self) {
         self.last = Instant::now();
     }
 
     /// Ready once nothing has happened for that long. Losing a poll loses nothing.
-    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let deadline = self.last + self.patience;
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));

@@ -12,7 +12,7 @@ use std::net::Ipv6Addr;
 /// # Errors
 ///
 /// Why it does not pass.
-pub(super) fn authority(raw: Bytes) -> Result<Authority, &'static str> {
+pub fn authority(raw: Bytes) -> Result<Authority, &'static str> {
     if raw.contains(&b'@') {
         return Err("authority with userinfo");
     }

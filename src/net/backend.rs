@@ -1,0 +1,143 @@
+//! A socket taken into use, by one of the backends: the one asked for, or epoll where the kernel refuses that.
+
+use super::{
+    epoll,
+    feature::{self, Features},
+    sys::{Kind, Refusal, Ring, SendBatch, completions},
+    transmit::Sender,
+    uring,
+};
+use crate::{
+    datagram::{Receive, Received},
+    telemetry::WorkerMetrics,
+};
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+};
+
+/// Who asks the kernel for datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// recvmmsg(2) and sendmmsg(2) on a socket that epoll(7) watches.
+    Epoll,
+    /// io_uring(7).
+    IoUring,
+}
+
+/// How a socket is used.
+#[derive(Debug, Clone, Copy)]
+pub struct SocketOptions {
+    /// By whom.
+    pub backend: Backend,
+    /// Messages received at once, at most.
+    pub receive_batch: u16,
+    /// Whether messages may hold several datagrams on their way out (UDP_SEGMENT).
+    pub gso: bool,
+    /// Whether messages may hold several datagrams on their way in (UDP_GRO).
+    pub gro: bool,
+}
+
+/// Both halves of a socket.
+#[derive(Debug)]
+pub struct OpenSocket {
+    /// What comes.
+    pub receiver: Receiver,
+    /// What goes.
+    pub sender: Sender,
+    /// Whether the size of packets may be probed: nothing on their way, this machine included, cuts them up.
+    pub may_probe_mtu: bool,
+    /// Who it is.
+    pub backend: Backend,
+}
+
+/// The receiving half of a socket.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Receiver {
+    Epoll(epoll::Receiver),
+    IoUring(uring::Receiver),
+}
+
+impl OpenSocket {
+    /// Takes `socket`, which is bound and does not block, into use. To be called on the worker's thread, inside its
+    /// runtime. What the kernel does not have is done without, counted and logged; io_uring too.
+    ///
+    /// # Errors
+    ///
+    /// The socket cannot be registered, or has no address.
+    pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<WorkerMetrics>) -> io::Result<Self> {
+        let local = socket.local_addr()?;
+        let features = feature::enable(&socket, local, options, &metrics);
+        if options.backend == Backend::IoUring {
+            match Self::io_uring(&socket, local, features, options, &metrics) {
+                Ok(open) => return open,
+                Err(refusal) => refused(&refusal, &metrics),
+            }
+        }
+        let Features { gso, gro, may_probe_mtu } = features;
+        let sending = socket.try_clone()?;
+        let receiver = epoll::Receiver::new(socket, local, options.receive_batch, gro, Arc::clone(&metrics))?;
+        Ok(Self {
+            receiver: Receiver::Epoll(receiver),
+            sender: Sender::new(sending, SendBatch::new(local), gso, metrics),
+            may_probe_mtu,
+            backend: Backend::Epoll,
+        })
+    }
+
+    fn io_uring(
+        socket: &UdpSocket,
+        local: SocketAddr,
+        Features { gso, gro, may_probe_mtu }: Features,
+        options: SocketOptions,
+        metrics: &Arc<WorkerMetrics>,
+    ) -> Result<io::Result<Self>, Refusal> {
+        uring::check()?;
+        let batch = options.receive_batch;
+        let ring = Ring::new(socket, local, completions(batch.into()))?;
+        let receiver = uring::Receiver::new(ring.clone(), local, batch, gro, Arc::clone(metrics))?;
+        Ok(socket.try_clone().map(|sending| Self {
+            receiver: Receiver::IoUring(receiver),
+            sender: Sender::new(sending, ring, gso, Arc::clone(metrics)),
+            may_probe_mtu,
+            backend: Backend::IoUring,
+        }))
+    }
+}
+
+/// Counts it, and says it, once for all sockets.
+fn refused(refusal: &Refusal, metrics: &WorkerMetrics) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+
+    match refusal.kind() {
+        Kind::Forbidden => metrics.io_degraded_io_uring_forbidden.increment(),
+        Kind::Missing => metrics.io_degraded_io_uring_missing.increment(),
+        Kind::Memory => metrics.io_degraded_io_uring_memory.increment(),
+        Kind::Broken => metrics.io_degraded_io_uring_broken.increment(),
+    }
+    if !SAID.swap(true, Relaxed) {
+        tracing::warn!(reason = %refusal, "the kernel does not give litequic io_uring: epoll serves instead");
+    }
+}
+
+impl Receive for Receiver {
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Epoll(receiver) => receiver.poll_batch(cx),
+            Self::IoUring(receiver) => receiver.poll_batch(cx),
+        }
+    }
+
+    fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
+        match self {
+            Self::Epoll(receiver) => receiver.datagram(index),
+            Self::IoUring(receiver) => receiver.datagram(index),
+        }
+    }
+}

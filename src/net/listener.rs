@@ -1,0 +1,115 @@
+//! The workers' TCP listeners: one each, all on the same address. The kernel spreads connections over them by its hash, and
+//! a connection stays with the worker that accepted it.
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
+
+/// Connections that the kernel keeps for a worker until it accepts them: some milliseconds' worth of a flash crowd. The
+/// kernel caps it at net.core.somaxconn.
+const BACKLOG: i32 = 1024;
+/// A connection on which nothing moves is asked whether its client is still there after that long, and that often: behind
+/// a response that waits for its origin nobody else would notice.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// Why a TCP address cannot be had. The operator's to mend.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on TCP {address}: {source}")]
+pub struct ListenError {
+    /// Which address.
+    pub address: SocketAddr,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl ListenError {
+    /// Whether somebody else has the address.
+    pub fn is_taken(&self) -> bool {
+        self.source.kind() == io::ErrorKind::AddrInUse
+    }
+}
+
+/// Binds a listener a worker to `address`, in one SO_REUSEPORT group. Port 0 becomes one free port for all; `[::]` takes
+/// IPv4 too. The sockets do not block.
+///
+/// A process of the same user that has the address with SO_REUSEPORT would share it without a word. It is looked for by
+/// a bind without that option first, as [`super::bind_group`] does.
+///
+/// # Errors
+///
+/// [`ListenError`].
+pub fn listen_group(address: SocketAddr, workers: usize) -> Result<Vec<TcpListener>, ListenError> {
+    let failed = |source| ListenError { address, source };
+    if address.port() != 0 {
+        open(address).and_then(|probe| probe.bind(&address.into())).map_err(failed)?;
+    }
+    let mut address = address;
+    let mut listeners = Vec::with_capacity(workers);
+    for _ in 0..workers {
+        let listener = member(address).map_err(failed)?;
+        // The first may have chosen the port.
+        address = listener.local_addr().map_err(failed)?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn open(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.ip().is_ipv6() {
+        // Whatever the system's default (net.ipv6.bindv6only) is.
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    // Connections of a process before this one may still wait in TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    Ok(socket)
+}
+
+fn member(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = open(address)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    // Those that it accepts inherit both (tcp(7)).
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
+    socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::SockRef;
+    use std::{net::TcpStream, time::Instant};
+
+    #[test]
+    fn an_address_that_another_group_has_is_refused() {
+        let group = listen_group(([127, 0, 0, 1], 0).into(), 2).unwrap();
+        let address = group[0].local_addr().unwrap();
+        let error = listen_group(address, 1).unwrap_err();
+        assert!(error.is_taken() && error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    #[test]
+    fn connections_inherit_what_makes_them_fast_and_finds_dead_clients() {
+        let group = listen_group(([127, 0, 0, 1], 0).into(), 1).unwrap();
+        let _client = TcpStream::connect(group[0].local_addr().unwrap()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let (stream, _) = loop {
+            match group[0].accept() {
+                Ok(accepted) => break accepted,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+        };
+        let socket = SockRef::from(&stream);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+    }
+}

@@ -1,0 +1,159 @@
+//! The buffers of a multishot receive, and the ring by which they are provided to the kernel (io_uring_register(2),
+//! IORING_REGISTER_PBUF_RING).
+
+use super::{
+    super::mmsg::{COLOUR, Fixed},
+    GROUP, Inner,
+};
+use io_uring::types::{BufRingEntry, CancelBuilder, Timespec};
+use std::{
+    io,
+    mem::{ManuallyDrop, size_of},
+    slice,
+    sync::atomic::{AtomicU16, Ordering::Release},
+    time::Duration,
+};
+
+/// Buffers at most: what the kernel takes in one ring.
+pub(super) const MAX_BUFFERS: usize = 32_768;
+/// How long the kernel may take to stop receiving.
+const CANCEL: Duration = Duration::from_secs(1);
+
+/// A line of a core's caches, and the unit of memory for buffers.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// A page, which the ring of provided buffers must begin with.
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+/// Buffers of one size, of which the kernel has those that were [`provided`](Self::provide).
+pub(super) struct Buffers {
+    ring: ManuallyDrop<Fixed<Page>>,
+    bytes: ManuallyDrop<Fixed<Line>>,
+    count: u16,
+    /// Octets of a buffer.
+    len: u32,
+    /// Octets from one buffer to the next.
+    stride: usize,
+    tail: u16,
+    /// Whether the kernel knows of them.
+    registered: bool,
+}
+
+// SAFETY: io_uring_register(2): the memory is this struct's own and belongs to no thread.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    /// So many buffers of `len` octets each, a power of two of them; the kernel knows of none.
+    pub(super) fn new(count: usize, len: usize) -> Self {
+        let count = count.next_power_of_two().min(MAX_BUFFERS);
+        let stride = (len + COLOUR).next_multiple_of(size_of::<Line>());
+        let pages = (count * size_of::<BufRingEntry>()).div_ceil(size_of::<Page>());
+        Self {
+            ring: ManuallyDrop::new(Fixed::new(vec![Page([0; 4096]); pages])),
+            bytes: ManuallyDrop::new(Fixed::new(vec![Line([0; 64]); count * stride / size_of::<Line>()])),
+            count: u16::try_from(count).unwrap_or(u16::MAX),
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            stride,
+            tail: 0,
+            registered: false,
+        }
+    }
+
+    /// Tells the kernel of them, and provides all.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL before Linux 5.19, ENOMEM.
+    pub(super) fn register(&mut self, inner: &Inner) -> io::Result<()> {
+        let address = self.ring.address(0) as u64;
+        // SAFETY: io_uring_register(2): the memory begins with a page, has room for `count` entries, and stays until it
+        // was unregistered: `drop` sees to that.
+        unsafe { inner.ring.submitter().register_buf_ring_with_flags(address, self.count, GROUP, 0)? };
+        self.registered = true;
+        for buffer in 0..self.count {
+            self.provide(buffer);
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Gives `buffer` to the kernel, from the next [`publish`](Self::publish) on. It must not have it already.
+    pub(super) fn provide(&mut self, buffer: u16) {
+        let slot = usize::from(self.tail & (self.count - 1));
+        let address = self.bytes.address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride);
+        let entry = self.ring.address(0).cast::<BufRingEntry>().wrapping_add(slot);
+        // SAFETY: io_uring_register(2): `slot` is below `count`, for which the ring has room, and the kernel reads it only
+        // once the tail has gone by. The setters leave the octets of the first entry alone that are the tail.
+        let entry = unsafe { &mut *entry };
+        entry.set_addr(address as u64);
+        entry.set_len(self.len);
+        entry.set_bid(buffer);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Lets the kernel see what was provided.
+    pub(super) fn publish(&mut self) {
+        // SAFETY: io_uring_register(2): the tail lies in the first entry, aligned to two octets; beside the kernel's
+        // reads nobody touches it.
+        unsafe {
+            let tail = BufRingEntry::tail(self.ring.address(0).cast::<BufRingEntry>());
+            AtomicU16::from_ptr(tail.cast_mut()).store(self.tail, Release);
+        }
+    }
+
+    /// The octets of `buffer`, which the kernel has filled.
+    pub(super) fn get(&self, buffer: u16) -> Option<&[u8]> {
+        let start = self.start(buffer)?;
+        // SAFETY: the file's head: the caller has it from a completion and has not provided it since, so nobody writes.
+        // `start` and `len` lie within the memory.
+        Some(unsafe { slice::from_raw_parts(start, self.len as usize) })
+    }
+
+    /// The same, to write.
+    pub(super) fn get_mut(&mut self, buffer: u16) -> Option<&mut [u8]> {
+        let start = self.start(buffer)?;
+        // SAFETY: as `get`; borrowed mutably.
+        Some(unsafe { slice::from_raw_parts_mut(start, self.len as usize) })
+    }
+
+    fn start(&self, buffer: u16) -> Option<*mut u8> {
+        (buffer < self.count)
+            .then(|| self.bytes.address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride))
+    }
+
+    /// Has the kernel stop receiving into them and forget them, and gives the memory back. If the kernel does neither,
+    /// the memory stays, once for this socket, rather than being written to in somebody else's hands.
+    pub(super) fn release(&mut self, inner: &mut Inner) {
+        if !self.registered {
+            return;
+        }
+        // ENOENT: it receives no more.
+        let _ = inner.ring.submitter().register_sync_cancel(Some(Timespec::from(CANCEL)), CancelBuilder::any());
+        // Takes back what was cancelled, which holds the socket.
+        let _ = inner.enter(0);
+        inner.collect();
+        // What it received goes with the buffers.
+        inner.received.clear();
+        inner.ended = None;
+        // From then on it finds no buffer to begin a message in; it never is in the midst of one between two calls.
+        if inner.ring.submitter().unregister_buf_ring(GROUP).is_ok() {
+            self.registered = false;
+        }
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        if !self.registered {
+            // SAFETY: malloc(3): given back once; the kernel was told to forget them, or never knew.
+            unsafe {
+                ManuallyDrop::drop(&mut self.ring);
+                ManuallyDrop::drop(&mut self.bytes);
+            }
+        }
+    }
+}

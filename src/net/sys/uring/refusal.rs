@@ -1,0 +1,69 @@
+//! Why there is no io_uring.
+
+use std::io;
+
+/// What the kernel, or who forbids it, said to which step.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::net) enum Refusal {
+    /// The system call itself: ENOSYS, or EPERM where it is forbidden; EINVAL before Linux 6.1.
+    #[error("io_uring_setup: {0}")]
+    Setup(io::Error),
+    /// What it knows could not be asked.
+    #[error("io_uring_register, probe: {0}")]
+    Probe(io::Error),
+    /// Something that every kernel with the rest has.
+    #[error("the kernel has no {0}")]
+    Missing(&'static str),
+    /// The socket cannot be registered.
+    #[error("io_uring_register, files: {0}")]
+    Socket(io::Error),
+    /// Buffers cannot be.
+    #[error("io_uring_register, buffer ring: {0}")]
+    Buffers(io::Error),
+    /// The ring cannot be used.
+    #[error("io_uring_enter: {0}")]
+    Enter(io::Error),
+    /// It does not receive.
+    #[error("multishot recvmsg: {0}")]
+    Receive(io::Error),
+    /// The runtime does not take it.
+    #[error("epoll_ctl: {0}")]
+    Register(io::Error),
+    /// What it received is not what was sent.
+    #[error("a datagram over loopback {0}")]
+    Loopback(&'static str),
+}
+
+/// Kinds of [`Refusal`], as they are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::net) enum Kind {
+    /// Somebody forbids it: seccomp, a security module, `kernel.io_uring_disabled`.
+    Forbidden,
+    /// The kernel is too old.
+    Missing,
+    /// There is no memory, or no descriptor.
+    Memory,
+    /// It does not do what it should.
+    Broken,
+}
+
+impl Refusal {
+    pub(in crate::net) fn kind(&self) -> Kind {
+        match self {
+            Self::Missing(_) => Kind::Missing,
+            Self::Loopback(_) => Kind::Broken,
+            Self::Setup(error)
+            | Self::Probe(error)
+            | Self::Socket(error)
+            | Self::Buffers(error)
+            | Self::Enter(error)
+            | Self::Receive(error)
+            | Self::Register(error) => match error.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => Kind::Forbidden,
+                Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => Kind::Missing,
+                Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE) => Kind::Memory,
+                _ => Kind::Broken,
+            },
+        }
+    }
+}

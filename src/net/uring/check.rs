@@ -1,0 +1,79 @@
+//! Whether io_uring does here what it should, found out by doing it: a datagram with all that belongs to it over loopback,
+//! out of a ring's multishot receive.
+
+use super::super::{
+    feature,
+    sys::{MultishotReceive, PLAIN_MESSAGE, Refusal, Ring, completions},
+};
+use crate::datagram::Outgoing;
+use s2n_quic_core::{
+    inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
+    path::Tuple,
+};
+use std::{
+    convert::Infallible,
+    io,
+    net::{Ipv4Addr, UdpSocket},
+    time::{Duration, Instant},
+};
+
+/// Octets of the datagrams.
+const SEGMENT: usize = 600;
+/// How many there are: more than there are buffers, so that they run out.
+const DATAGRAMS: usize = 5;
+/// Messages received at once, which makes for twice as many buffers.
+const BATCH: usize = 2;
+/// How long a datagram may take over loopback.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sends datagrams to itself by a ring and receives them, beyond the end of its buffers. Takes a millisecond.
+///
+/// # Errors
+///
+/// What does not work.
+pub(in crate::net) fn check() -> Result<(), Refusal> {
+    let socket = bound().map_err(Refusal::Socket)?;
+    let local = socket.local_addr().map_err(Refusal::Socket)?;
+    let ring = Ring::new(&socket, local, completions(BATCH))?;
+    // What the kernel does without is not io_uring's fault.
+    let _ = feature::local_address(&socket, local);
+    let mut receive = MultishotReceive::new(ring.clone(), BATCH, PLAIN_MESSAGE)?;
+    let local_address = SocketAddress::from(local);
+    let path = Tuple { remote_address: local_address.into(), local_address: local_address.into() };
+    let mut outgoing = Outgoing::new(SEGMENT);
+    for _ in 0..DATAGRAMS {
+        let Ok(_) = outgoing.begin(path, Ecn::NotEct, false, |room| {
+            room.fill(7);
+            Ok::<_, Infallible>(room.len())
+        });
+    }
+    let mut outcomes = Vec::new();
+    ring.send(outgoing.messages(), |message| outgoing.payload(message), &mut outcomes);
+    if outcomes != [Ok(()); DATAGRAMS] {
+        return Err(Refusal::Loopback("does not leave"));
+    }
+    let (deadline, mut arrived) = (Instant::now() + PATIENCE, 0);
+    while arrived < DATAGRAMS && Instant::now() < deadline {
+        let taken = receive.receive().map_err(Refusal::Enter)?;
+        for index in 0..taken.messages {
+            let whole = receive.arrived(index).is_some_and(|message| {
+                (message.len, message.remote, message.truncated) == (SEGMENT, Some(local), false)
+            });
+            let payload = receive.bytes_mut(index, 0..SEGMENT).is_some_and(|octets| octets.iter().all(|&o| o == 7));
+            if !whole || !payload {
+                return Err(Refusal::Loopback("does not arrive as it was sent"));
+            }
+        }
+        arrived += taken.messages;
+        if taken.messages == 0 {
+            std::thread::yield_now();
+        }
+    }
+    if arrived < DATAGRAMS { Err(Refusal::Loopback("does not arrive")) } else { Ok(()) }
+}
+
+fn bound() -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}

@@ -1,0 +1,21 @@
+//! Datagrams over io_uring: the kernel receives by itself, into buffers that it was given, and whatever it has received is
+//! there when the worker comes to it; what QUIC has to say leaves in the same call that collects what came meanwhile.
+
+mod check;
+mod receive;
+
+pub(super) use receive::Receiver;
+
+pub(super) use check::check;
+
+use super::{flush::Outcome, sys::Ring, transmit::Call};
+use crate::{datagram::Outgoing, telemetry::WorkerMetrics};
+use std::net::UdpSocket;
+
+/// io_uring_enter(2), which tries every message, whatever became of those before.
+impl Call for Ring {
+    fn send(&mut self, _: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &WorkerMetrics) {
+        let calls = Ring::send(self, outgoing.messages(), |message| outgoing.payload(message), outcomes);
+        metrics.syscalls_io_uring_enter.add(calls);
+    }
+}

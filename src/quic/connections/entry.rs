@@ -1,0 +1,42 @@
+//! One connection's entry.
+
+use super::window::Windows;
+use crate::quic::{ack_frequency::Peer, ack_merge::Told, batches::Tally, conduct::Conduct, frame::AckRanges};
+use s2n_quic_core::path::{Handle as _, Tuple};
+use std::sync::Arc;
+
+/// What is known of a connection.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) windows: Windows,
+    pub(super) conduct: Conduct,
+    pub(super) acks: Tally,
+    pub(super) told: Told,
+    /// `None` if its client does not listen to ACK_FREQUENCY frames.
+    pub(super) peer: Option<Arc<Peer>>,
+    /// Where s2n-quic sends to, and from where.
+    pub(super) path: Option<Tuple>,
+}
+
+impl Entry {
+    /// One whose client may send so many control frames a second.
+    pub(super) fn new(max_control_frames: u32) -> Self {
+        let (windows, acks, told) = Default::default();
+        Self { windows, conduct: Conduct::new(max_control_frames), acks, told, peer: None, path: None }
+    }
+
+    /// Whether s2n-quic would do nothing on an ACK frame that came on `path`. From now on it knows what the frame says.
+    ///
+    /// That is the case if it has been told of each packet before, as a reading of s2n-quic-transport 0.91 shows
+    /// (`recovery::Manager::process_acks`): it looks for packets that were not acknowledged yet, and finds none. RTT, loss
+    /// detection, congestion control and the probe timer are left alone without one; so are ECN counts, which RFC 9000
+    /// §13.4.2.1 has validated only with a larger number than any before. Told means processed: every packet comes by
+    /// here immediately before s2n-quic processes its frames, and a frame that it refuses, as one that acknowledges a
+    /// number that was never sent, ends the connection and all that is remembered of it.
+    ///
+    /// But any ACK frame moves the connection to the address that it comes from (RFC 9000 §9.2), and PADDING does not. So
+    /// only those from where the connection is may go.
+    pub(super) fn knows(&mut self, ack: AckRanges<'_>, path: &Tuple) -> bool {
+        !self.told.is_news(ack) && self.path.is_some_and(|own| own.unmapped_eq(path))
+    }
+}

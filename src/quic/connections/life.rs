@@ -1,0 +1,85 @@
+//! Makes room for a connection when it begins, and forgets it with s2n-quic's per-connection context; hears where its
+//! client is, and what it begins with.
+
+use super::{Connections, entry::Entry};
+use s2n_quic::provider::event::{
+    ConnectionInfo, ConnectionMeta, Subscriber,
+    events::{ActivePathUpdated, ConnectionStarted, EcnState, EcnStateChanged, Path, TransportParametersReceived},
+};
+use s2n_quic_core::path::Tuple;
+
+/// What s2n-quic tells of an endpoint's connections.
+#[derive(Debug)]
+pub(in super::super) struct Life(pub(super) Connections);
+
+/// One connection's place.
+#[derive(Debug)]
+pub(in super::super) struct Place {
+    connections: Connections,
+    connection: u64,
+}
+
+impl Place {
+    /// s2n-quic sends on `path` from now on.
+    fn is_at(&self, path: &Path<'_>) {
+        if let Some(entry) = self.connections.lock().by_id.get_mut(&self.connection) {
+            entry.path = Some(Tuple {
+                remote_address: path.remote_addr.clone().into(),
+                local_address: path.local_addr.clone().into(),
+            });
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.lock().by_id.remove(&self.connection);
+    }
+}
+
+impl Subscriber for Life {
+    type ConnectionContext = Place;
+
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Place {
+        let mut table = self.0.lock();
+        let entry = Entry::new(table.max_control_frames);
+        table.by_id.insert(meta.id, entry);
+        drop(table);
+        Place { connections: self.0.clone(), connection: meta.id }
+    }
+
+    fn on_connection_started(&mut self, place: &mut Place, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
+        place.is_at(&event.path);
+    }
+
+    /// Comes within the handshake, before a stream can be accepted.
+    fn on_transport_parameters_received(
+        &mut self,
+        place: &mut Place,
+        _: &ConnectionMeta,
+        event: &TransportParametersReceived<'_>,
+    ) {
+        if let Some(entry) = self.0.lock().by_id.get_mut(&place.connection) {
+            // "Local" is the client, which opens the streams (RFC 9000 §18.2).
+            entry.windows.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
+        }
+    }
+
+    /// Comes once a packet was decrypted that shows the client elsewhere.
+    fn on_active_path_updated(&mut self, place: &mut Place, _: &ConnectionMeta, event: &ActivePathUpdated<'_>) {
+        place.is_at(&event.active);
+        if let Some(entry) = self.0.lock().by_id.get(&place.connection) {
+            entry.conduct.moved(event.active.id);
+        }
+    }
+
+    /// Comes a few times a path.
+    fn on_ecn_state_changed(&mut self, _: &mut Place, _: &ConnectionMeta, event: &EcnStateChanged<'_>) {
+        let table = self.0.lock();
+        match event.state {
+            EcnState::Capable { .. } => table.metrics.ecn_capable.increment(),
+            EcnState::Failed { .. } => table.metrics.ecn_failed.increment(),
+            _ => {}
+        }
+    }
+}

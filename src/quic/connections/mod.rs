@@ -1,0 +1,363 @@
+//! What litequic knows of an endpoint's connections from their packets: an entry each, found once a packet, from a
+//! connection's beginning to its end.
+//!
+//! - [`window`]: how far its client lets litequic send on each of its request streams.
+//! - [`super::conduct`]: how it behaves.
+//! - [`super::ack_merge`], [`super::ack_frequency`]: what it has acknowledged, and how often it is asked to.
+//!
+//! [`life`] makes and forgets the entries, [`super::packets`] shows what comes. Nothing is missed as long as a connection
+//! lives: s2n-quic processes no frame that does not come by here first, and closes a connection at a frame that
+//! `quic::frame` does not know.
+
+mod entry;
+mod life;
+mod window;
+
+pub use window::Window;
+
+use super::{ack_frequency::Peer, by_id::ById, conduct::Excess, contents::Contents, frame::AckRanges};
+use crate::{config::Limits, telemetry::WorkerMetrics};
+use entry::Entry;
+use life::Life;
+use s2n_quic_core::{path::Tuple, time::Timestamp};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+use window::State;
+
+/// The connections of one endpoint. A lock, because s2n-quic wants its providers `Send`; one thread alone takes it, twice a
+/// request and once a packet that has more than data.
+#[derive(Debug, Clone)]
+pub struct Connections(Arc<Mutex<Table>>);
+
+#[derive(Debug)]
+struct Table {
+    by_id: ById<Entry>,
+    max_streams: usize,
+    max_control_frames: u32,
+    /// The first packet's time, from which others' is counted.
+    began: Option<Timestamp>,
+    metrics: Arc<WorkerMetrics>,
+}
+
+/// A packet of a connection between its decryption and s2n-quic's own parser.
+#[derive(Debug)]
+pub(super) struct Received<'a> {
+    /// What is in it.
+    pub(super) contents: &'a Contents,
+    /// The numbers that its only ACK frame acknowledges, as far as it has one and was understood.
+    pub(super) ack: Option<AckRanges<'a>>,
+    /// Whether an ACK frame without news may be merged into the one that brought it.
+    pub(super) merges: bool,
+    /// The receive batch that it came in; 0 if there are none.
+    pub(super) batch: u64,
+    /// Where it came from, and to.
+    pub(super) path: &'a Tuple,
+    /// When it came, by s2n-quic's clock.
+    pub(super) at: Timestamp,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// s2n-quic reads it as it is.
+    Pass,
+    /// Its ACK frame brings no news.
+    Merge,
+    /// It belongs to a flood, and is better not looked at.
+    Flood,
+}
+
+impl Connections {
+    /// For connections that are held to `limits`.
+    pub(super) fn new(limits: &Limits, metrics: Arc<WorkerMetrics>) -> Self {
+        let Limits { max_streams, max_control_frames, .. } = *limits;
+        let (by_id, max_streams) = (ById::default(), max_streams as usize);
+        Self(Arc::new(Mutex::new(Table { by_id, max_streams, max_control_frames, began: None, metrics })))
+    }
+
+    /// Connections that begin now are held to `limits`; earlier ones that may have more streams keep their room.
+    pub(super) fn allow(&self, limits: &Limits) {
+        let mut table = self.lock();
+        table.max_streams = table.max_streams.max(limits.max_streams as usize);
+        table.max_control_frames = limits.max_control_frames;
+    }
+
+    /// Tells how the client of a connection, by s2n-quic's ID, behaves.
+    pub fn excess(&self, connection: u64) -> Excess {
+        let table = self.lock();
+        // A connection that is gone by now sends nothing any more.
+        table.by_id.get(&connection).map(|entry| entry.conduct.excess()).unwrap_or_default()
+    }
+
+    /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. To be called in
+    /// the order of accepting, and for every stream.
+    pub fn open(&self, connection: u64, stream: u64) -> Window {
+        let state = self.lock().by_id.get_mut(&connection).map(|entry| entry.windows.open(stream));
+        // A connection that is gone by now sends nothing any more.
+        Window::new(self.clone(), connection, stream, state.unwrap_or_else(|| State::new(0)))
+    }
+
+    /// The client of a connection, by s2n-quic's ID, listens to ACK_FREQUENCY frames, and `peer` asks it for them.
+    pub(super) fn listens(&self, connection: u64, peer: &Arc<Peer>) {
+        if let Some(entry) = self.lock().by_id.get_mut(&connection) {
+            entry.peer = Some(Arc::clone(peer));
+        }
+    }
+
+    /// What s2n-quic is told of connections.
+    pub(super) fn subscriber(&self) -> Life {
+        Life(self.clone())
+    }
+
+    /// Hears what is in a packet of a connection. `now` is its time by the machine's clock.
+    pub(super) fn judge(&self, connection: u64, packet: Received<'_>, now: impl FnOnce() -> Instant) -> Verdict {
+        let Received { contents, ack, merges, batch, path, at } = packet;
+        if contents.control == 0 && contents.acks == 0 {
+            // Most packets of an upload have data and nothing else: no lock for them.
+            return Verdict::Pass;
+        }
+        let mut table = self.lock();
+        let Table { by_id, max_streams, began, metrics, .. } = &mut *table;
+        let Some(entry) = by_id.get_mut(&connection) else { return Verdict::Pass };
+        if contents.control > 0 && !entry.conduct.admit(contents.control, now()) {
+            return Verdict::Flood;
+        }
+        for word in &contents.words {
+            entry.windows.hear(*word, *max_streams);
+        }
+        if contents.acks == 0 {
+            return Verdict::Pass;
+        }
+        metrics.ack_frames_received.add(contents.acks.into());
+        let first = entry.acks.count(contents.acks, batch);
+        if first {
+            metrics.ack_batches.increment();
+        }
+        if let Some(peer) = &entry.peer {
+            let since = at.saturating_duration_since(*began.get_or_insert(at));
+            peer.received(since, entry.acks, first, ack.clone());
+        }
+        if merges && ack.is_some_and(|ack| entry.knows(ack, path)) { Verdict::Merge } else { Verdict::Pass }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::{Notice, batches::Tally};
+    use futures_util::task::{ArcWake, waker};
+    use s2n_quic_core::{
+        inet::SocketAddress,
+        time::{Clock as _, NoopClock},
+    };
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::{Context, Poll},
+        time::Duration,
+    };
+
+    const CONNECTION: u64 = 7;
+
+    fn limits(max_streams: u32) -> Limits {
+        Limits { max_streams, ..Limits::default() }
+    }
+
+    /// What becomes of a packet of batch `batch` from `port`, received `now`.
+    fn judge(connections: &Connections, payload: &[u8], (batch, port): (u64, u16), now: Instant) -> Verdict {
+        judge_of(connections, CONNECTION, payload, (batch, port), now)
+    }
+
+    fn judge_of(
+        connections: &Connections,
+        connection: u64,
+        payload: &[u8],
+        (batch, port): (u64, u16),
+        now: Instant,
+    ) -> Verdict {
+        let mut contents = Contents::default();
+        contents.read(payload);
+        let ack = contents.sole_ack(payload).map(|(_, ranges)| ranges);
+        let (path, at) = (path(port), NoopClock.get_time());
+        let packet = Received { contents: &contents, ack, merges: true, batch, path: &path, at };
+        connections.judge(connection, packet, || now)
+    }
+
+    fn path(port: u16) -> Tuple {
+        let address = |port| SocketAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
+        Tuple { remote_address: address(port).into(), local_address: address(443).into() }
+    }
+
+    /// Has `windows` read a packet of the connection.
+    fn read(connections: &Connections, connection: u64, payload: &[u8]) {
+        assert_eq!(judge_of(connections, connection, payload, (1, 1), Instant::now()), Verdict::Pass);
+    }
+
+    fn connections() -> Connections {
+        let connections = Connections::new(&limits(3), Arc::default());
+        connections.lock().by_id.insert(CONNECTION, entry(10));
+        connections
+    }
+
+    fn entry(initial: u64) -> Entry {
+        let mut entry = Entry::new(100);
+        entry.windows.initial = initial;
+        entry
+    }
+
+    fn max_stream_data(stream: u8, limit: u8) -> Vec<u8> {
+        vec![0x11, stream, limit]
+    }
+
+    #[test]
+    fn a_reload_makes_room_for_more_streams_and_takes_none_away() {
+        let connections = connections();
+        connections.allow(&limits(4));
+        connections.allow(&limits(1));
+        // Not opened yet, in whatever order.
+        for stream in [12, 8, 4, 0, 16] {
+            read(&connections, CONNECTION, &max_stream_data(stream, 20));
+        }
+        let limits = [0, 4, 8, 12, 16].map(|stream| connections.open(CONNECTION, stream).limit());
+        assert_eq!(limits, [20, 20, 20, 20, 10]);
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl ArcWake for Count {
+        fn wake_by_ref(count: &Arc<Self>) {
+            count.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_stream_begins_with_what_the_handshake_said_and_rises_with_frames_in_any_order() {
+        let connections = connections();
+        let window = connections.open(CONNECTION, 0);
+        assert_eq!(window.limit(), 10);
+        read(&connections, CONNECTION, &max_stream_data(0, 30));
+        read(&connections, CONNECTION, &max_stream_data(0, 20));
+        read(&connections, CONNECTION, &max_stream_data(4, 40));
+        read(&connections, CONNECTION + 1, &max_stream_data(0, 50));
+        assert_eq!(window.limit(), 30);
+    }
+
+    #[test]
+    fn a_limit_that_comes_before_its_stream_is_kept_for_it() {
+        let connections = connections();
+        read(
+            &connections,
+            CONNECTION,
+            &[max_stream_data(4, 40), max_stream_data(4, 30), max_stream_data(0, 5)].concat(),
+        );
+        assert_eq!(connections.open(CONNECTION, 0).limit(), 10);
+        assert_eq!(connections.open(CONNECTION, 4).limit(), 40);
+        assert!(connections.lock().by_id[&CONNECTION].windows.ahead.is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_whatever_a_client_sends() {
+        let connections = connections();
+        drop(connections.open(CONNECTION, 4)); // 0 and 4 are over
+        for stream in 0..60 {
+            read(&connections, CONNECTION, &max_stream_data(stream, 50));
+        }
+        assert!(connections.lock().by_id[&CONNECTION].windows.open.is_empty());
+        let mut ahead: Vec<u64> = connections.lock().by_id[&CONNECTION].windows.ahead.keys().copied().collect();
+        ahead.sort_unstable();
+        assert_eq!(ahead, [8, 12, 16]);
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_by_a_higher_limit_and_by_stop_sending() {
+        let connections = connections();
+        let window = connections.open(CONNECTION, 0);
+        let count = Arc::<Count>::default();
+        for (woken, frame) in
+            [max_stream_data(0, 20), vec![0x05, 0, 1], vec![0x01], vec![0x05, 4, 1]].iter().enumerate()
+        {
+            window.register(&waker(Arc::clone(&count)));
+            read(&connections, CONNECTION, frame);
+            assert_eq!(count.0.load(Ordering::Relaxed), (woken + 1).min(2));
+        }
+    }
+
+    #[test]
+    fn a_stream_of_a_connection_that_is_gone_may_send_nothing() {
+        assert_eq!(connections().open(CONNECTION + 1, 0).limit(), 0);
+    }
+
+    #[test]
+    fn a_packet_beyond_the_limit_is_not_looked_at_and_tells_whoever_serves_the_connection() {
+        let connections = connections();
+        let window = connections.open(CONNECTION, 0);
+        let excess = connections.excess(CONNECTION);
+        let count = Arc::<Count>::default();
+        let waker = waker(Arc::clone(&count));
+        let cx = &mut Context::from_waker(&waker);
+        let now = Instant::now();
+        let read = |payload: &[u8], now| judge(&connections, payload, (1, 1), now);
+        // A hundred a second, ten seconds' worth at once.
+        assert_eq!(read(&[0x01; 999], now), Verdict::Pass);
+        assert_eq!(read(&max_stream_data(0, 20), now), Verdict::Pass);
+        assert!(excess.poll(cx).is_pending());
+        assert_eq!(read(&max_stream_data(0, 30), now), Verdict::Flood);
+        assert_eq!((window.limit(), count.0.load(Ordering::Relaxed)), (20, 1));
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
+        // However long it is quiet.
+        assert_eq!(read(&[0x01], now + Duration::from_secs(60)), Verdict::Flood);
+        assert_eq!(read(&[0x02, 9, 0, 0, 2], now), Verdict::Pass);
+        // Another connection is another's.
+        assert_eq!(judge_of(&connections, CONNECTION + 1, &[0x01], (1, 1), now), Verdict::Pass);
+        assert!(connections.excess(CONNECTION + 1).poll(cx).is_pending());
+    }
+
+    #[test]
+    fn an_acknowledgement_without_news_is_merged_if_it_comes_from_where_the_connection_is() {
+        let connections = connections();
+        let now = Instant::now();
+        let ack = |largest| [0x02, largest, 0, 0, largest];
+        let (here, elsewhere) = ((1, 1), (1, 2));
+        assert_eq!(judge(&connections, &ack(8), here, now), Verdict::Pass);
+        assert_eq!(judge(&connections, &ack(8), here, now), Verdict::Pass, "nobody has said where it is");
+        connections.lock().by_id.get_mut(&CONNECTION).unwrap().path = Some(path(1));
+        assert_eq!(judge(&connections, &ack(9), here, now), Verdict::Pass, "news");
+        assert_eq!(judge(&connections, &ack(8), here, now), Verdict::Merge);
+        assert_eq!(judge(&connections, &ack(8), elsewhere, now), Verdict::Pass, "moves the connection");
+        assert_eq!(judge(&connections, &ack(10), elsewhere, now), Verdict::Pass);
+        assert_eq!(judge(&connections, &ack(10), here, now), Verdict::Merge, "was told, wherever from");
+        assert_eq!(judge(&connections, &ack(9).repeat(2), here, now), Verdict::Pass, "more than a packet needs");
+        assert_eq!(judge_of(&connections, CONNECTION + 1, &ack(8), here, now), Verdict::Pass, "nobody knows it");
+    }
+
+    #[test]
+    fn acknowledgements_are_counted_by_connection_and_batch() {
+        let connections = connections();
+        connections.lock().by_id.insert(CONNECTION + 1, Entry::new(100));
+        let now = Instant::now();
+        let ack = [0x02, 9, 0, 0, 9];
+        for (connection, batch, payload) in [
+            (CONNECTION, 1, &ack[..]),
+            (CONNECTION, 1, &ack),
+            (CONNECTION + 1, 1, &ack),
+            (CONNECTION, 2, &[0x01]),
+            (CONNECTION, 3, &ack.repeat(3)),
+        ] {
+            judge_of(&connections, connection, payload, (batch, 1), now);
+        }
+        let table = connections.lock();
+        let tally = |connection| {
+            let Tally { acks, ack_batches, .. } = table.by_id[&connection].acks;
+            (acks, ack_batches)
+        };
+        assert_eq!((tally(CONNECTION), tally(CONNECTION + 1)), ((5, 2), (1, 1)));
+        let metrics = &table.metrics;
+        assert_eq!((metrics.ack_frames_received.get(), metrics.ack_batches.get()), (6, 3));
+    }
+}

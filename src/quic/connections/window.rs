@@ -1,0 +1,118 @@
+//! How far a client lets litequic send on each of its request streams (RFC 9000 §4.1). s2n-quic keeps that to itself;
+//! litequic needs it to hand over no more (docs/adr/0009-queue-within-the-peers-window.md).
+//!
+//! What is heard: the client's transport parameter `initial_max_stream_data_bidi_local`, from s2n-quic's event, and its
+//! MAX_STREAM_DATA frames.
+//!
+//! A limit may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
+//! their IDs, so an ID from `next` on is one that will be: its limit is kept for then. Below `next` a stream is open
+//! or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams` at once and
+//! closes the connection beyond, so no honest limit finds the room used up.
+
+use super::Connections;
+use crate::quic::{by_id::ById, contents::Word};
+use futures_util::task::AtomicWaker;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Waker,
+};
+
+/// IDs of a client's request streams are this far apart (RFC 9000 §2.1), beginning with 0.
+const ID_STEP: u64 = 4;
+
+/// Those of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    /// What every request stream begins with.
+    pub(super) initial: u64,
+    /// The first request stream that was not accepted yet.
+    next: u64,
+    pub(super) open: ById<Arc<State>>,
+    /// Limits of streams from `next` on.
+    pub(super) ahead: ById<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    limit: AtomicU64,
+    waker: AtomicWaker,
+}
+
+impl Windows {
+    pub(super) fn open(&mut self, stream: u64) -> Arc<State> {
+        self.next = self.next.max(stream.saturating_add(ID_STEP));
+        let ahead = self.ahead.remove(&stream).unwrap_or_default();
+        let state = State::new(self.initial.max(ahead));
+        self.open.insert(stream, Arc::clone(&state));
+        state
+    }
+
+    pub(super) fn hear(&mut self, word: Word, max_ahead: usize) {
+        match word {
+            Word::MaxStreamData { stream, limit } => self.raise(stream, limit, max_ahead),
+            Word::StopSending(stream) => {
+                if let Some(state) = self.open.get(&stream) {
+                    state.waker.wake();
+                }
+            }
+        }
+    }
+
+    /// The client said that litequic may send `limit` bytes in all.
+    fn raise(&mut self, stream: u64, limit: u64, max_ahead: usize) {
+        if let Some(state) = self.open.get(&stream) {
+            // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.
+            state.limit.fetch_max(limit, Ordering::Relaxed);
+            state.waker.wake();
+        } else if stream >= self.next && stream.is_multiple_of(ID_STEP) {
+            if let Some(ahead) = self.ahead.get_mut(&stream) {
+                *ahead = limit.max(*ahead);
+            } else if self.ahead.len() < max_ahead {
+                self.ahead.insert(stream, limit);
+            }
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit: AtomicU64::new(limit), waker: AtomicWaker::new() })
+    }
+}
+
+/// One request stream's window. Dropped at the stream's end.
+#[derive(Debug)]
+pub struct Window {
+    connections: Connections,
+    connection: u64,
+    stream: u64,
+    state: Arc<State>,
+}
+
+impl Window {
+    pub(super) fn new(connections: Connections, connection: u64, stream: u64, state: Arc<State>) -> Self {
+        Self { connections, connection, stream, state }
+    }
+
+    /// Bytes that may be sent on the stream in all. It only rises.
+    pub fn limit(&self) -> u64 {
+        self.state.limit.load(Ordering::Relaxed)
+    }
+
+    /// Wakes `waker` once, when the limit has risen or the client has asked to send no more: to be looked at after.
+    /// The last one registered counts.
+    pub fn register(&self, waker: &Waker) {
+        self.state.waker.register(waker);
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if let Some(entry) = self.connections.lock().by_id.get_mut(&self.connection) {
+            entry.windows.open.remove(&self.stream);
+        }
+    }
+}

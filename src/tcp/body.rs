@@ -1,0 +1,198 @@
+//! The two bodies of an exchange: the request's as hyper brings it, the response's as hyper takes it.
+
+use super::{connection::Open, http2::Stall, io::Patience};
+use crate::{exchange::BodyError, telemetry::WorkerMetrics};
+use bytes::Bytes;
+use http::Method;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::{
+    cell::Cell,
+    error::Error as _,
+    future::poll_fn,
+    io,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// A request that should have no body but whose stream is still open: how long its end is waited for, so that the origin
+/// does not get an empty chunked body. Some clients end a stream in a frame of its own.
+const END_WAIT: Duration = Duration::from_millis(20);
+
+/// A request's body, pulled by whoever serves the request: what is not pulled stays with the client.
+pub(super) struct RequestBody {
+    incoming: Incoming,
+    /// Read ahead.
+    ahead: Option<Result<Frame<Bytes>, BodyError>>,
+    patience: Patience,
+    /// What was wrong with it.
+    fault: Rc<Cell<Option<BodyError>>>,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl RequestBody {
+    pub(super) fn new(
+        incoming: Incoming,
+        patience: Duration,
+        fault: Rc<Cell<Option<BodyError>>>,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Self {
+        Self { incoming, ahead: None, patience: Patience::new(patience), fault, metrics }
+    }
+
+    /// Itself; `None` if it ends at once, as the body of a `method` request of unknown length often does.
+    pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
+        let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
+        if !usually_none || self.incoming.size_hint().exact().is_some() {
+            return Some(self);
+        }
+        match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {
+            Ok(None) => return None,
+            Ok(ahead) => self.ahead = ahead,
+            Err(_) => {}
+        }
+        Some(self)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(ahead) = self.ahead.take() {
+            return Poll::Ready(Some(ahead));
+        }
+        let next = match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Pending if self.patience.poll_wait(cx).is_ready() => {
+                self.metrics.timeout_request_body.increment();
+                Some(Err(BodyError::TimedOut))
+            }
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(next) => {
+                self.patience.rest();
+                next.map(|frame| frame.map_err(|error| cause(&error)))
+            }
+        };
+        match &next {
+            Some(Ok(frame)) => {
+                self.metrics.request_body_bytes.add(frame.data_ref().map_or(0, |data| data.len() as u64));
+            }
+            Some(Err(error)) => self.fault.set(Some(*error)),
+            None => {}
+        }
+        Poll::Ready(next)
+    }
+}
+
+/// What hyper's error says: our guard's word, or that the client is gone.
+fn cause(error: &hyper::Error) -> BodyError {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if inner.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData) {
+            return BodyError::Malformed;
+        }
+        source = inner.source();
+    }
+    BodyError::Cancelled
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.poll_next(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ahead.is_none() && self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // What was read ahead is of a body whose length nobody knows.
+        if self.ahead.is_some() { SizeHint::default() } else { self.incoming.size_hint() }
+    }
+}
+
+/// A response's body, which keeps its request open.
+pub(super) struct ResponseBody<H> {
+    body: crate::exchange::Body,
+    /// Bytes that it still owes, where its length is known.
+    owed: Option<u64>,
+    /// Over HTTP/2, once it was asked for the first time.
+    stall: Option<Rc<Stall>>,
+    open: Open<H>,
+}
+
+impl<H> ResponseBody<H> {
+    pub(super) fn new(body: crate::exchange::Body, open: Open<H>) -> Self {
+        Self { owed: body.size_hint().exact(), body, stall: None, open }
+    }
+
+    fn check(&mut self, next: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+        let whole = match &next {
+            Some(Ok(frame)) => match (frame.data_ref(), &mut self.owed) {
+                (Some(data), Some(owed)) => owed.checked_sub(data.len() as u64).map(|left| *owed = left),
+                (Some(_), None) => Some(()),
+                // Trailers are the end.
+                (None, owed) => owed.is_none_or(|owed| owed == 0).then_some(()),
+            },
+            Some(Err(_)) => None,
+            None => self.owed.is_none_or(|owed| owed == 0).then_some(()),
+        };
+        if whole.is_none() {
+            self.open.fail();
+            return Some(next.and_then(Result::err).map_or(Err(BodyError::Truncated), Err));
+        }
+        next
+    }
+}
+
+impl<H: 'static> Body for ResponseBody<H> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        if this.stall.is_none() {
+            this.stall = Stall::current();
+        }
+        if let Some(stall) = &this.stall {
+            stall.asked();
+        }
+        let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else { return Poll::Pending };
+        let next = this.check(next);
+        match &next {
+            None => this.open.end(),
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                this.open.metrics().response_body_bytes.add(bytes);
+                if frame.is_trailers() || this.body.is_end_stream() {
+                    this.open.end();
+                }
+                if let Some(stall) = &this.stall {
+                    stall.handed_over();
+                }
+            }
+            Some(Err(_)) => {}
+        }
+        Poll::Ready(next)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream() && self.owed.is_none_or(|owed| owed == 0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.owed.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl<H> Drop for ResponseBody<H> {
+    fn drop(&mut self) {
+        // hyper does not ask a body that has ended already.
+        if self.body.is_end_stream() || self.owed == Some(0) {
+            self.open.end();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What the TCP connections of one worker share.
+
+use crate::{
+    config::{Config, Limits, Live, Timeouts},
+    exchange::{CertificateRequest, Client},
+    lifecycle::Watch,
+    telemetry::WorkerMetrics,
+};
+use http::StatusCode;
+use rustls::ServerConfig;
+use std::{cell::Cell, rc::Rc, sync::Arc};
+
+/// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
+pub type Covers = dyn Fn(&Client, &str) -> bool;
+
+/// What a handshake asks of a client that asks for a name (SNI), and the configuration that does so.
+pub type ChooseTls = dyn Fn(Option<&str>) -> (CertificateRequest, Arc<ServerConfig>);
+
+/// What the TCP connections of one worker share.
+pub struct Front<H> {
+    config: Live,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) handler: Rc<H>,
+    pub(super) covers: Box<Covers>,
+    pub(super) watch: Watch,
+    connections: Cell<u32>,
+    handshakes: Cell<u32>,
+}
+
+impl<H> Front<H> {
+    /// A worker's front door, whose requests `handler` serves.
+    pub fn new(
+        config: Live,
+        metrics: Arc<WorkerMetrics>,
+        handler: Rc<H>,
+        covers: Box<Covers>,
+        watch: Watch,
+    ) -> Rc<Self> {
+        let (connections, handshakes) = (Cell::new(0), Cell::new(0));
+        Rc::new(Self { config, metrics, handler, covers, watch, connections, handshakes })
+    }
+
+    /// What holds now, for a connection that begins now.
+    pub(super) fn terms(&self) -> (Limits, Timeouts) {
+        let config: &Config = &self.config.load();
+        (config.limits, config.timeouts)
+    }
+
+    pub(super) fn count_response(&self, status: StatusCode) {
+        match status.as_u16() / 100 {
+            1 => self.metrics.responses_1xx.increment(),
+            2 => self.metrics.responses_2xx.increment(),
+            3 => self.metrics.responses_3xx.increment(),
+            4 => self.metrics.responses_4xx.increment(),
+            _ => self.metrics.responses_5xx.increment(),
+        }
+    }
+
+    /// A place for one more connection; `None`, counted, if there is none.
+    pub(super) fn place(self: &Rc<Self>) -> Option<Place<H>> {
+        let (limits, _) = self.terms();
+        let open = self.connections.get();
+        if open >= limits.max_connections {
+            self.metrics.limit_connections.increment();
+            return None;
+        }
+        self.connections.set(open.saturating_add(1));
+        self.metrics.tcp_connections_open.increment();
+        Some(Place(Rc::clone(self)))
+    }
+
+    /// The same for a handshake.
+    pub(super) fn handshake(self: &Rc<Self>) -> Option<Handshake<H>> {
+        let (limits, _) = self.terms();
+        let open = self.handshakes.get();
+        if open >= limits.max_handshakes {
+            self.metrics.limit_handshakes.increment();
+            return None;
+        }
+        self.handshakes.set(open.saturating_add(1));
+        Some(Handshake(Rc::clone(self)))
+    }
+}
+
+/// A connection's place: given back when dropped.
+pub(super) struct Place<H>(Rc<Front<H>>);
+
+impl<H> Drop for Place<H> {
+    fn drop(&mut self) {
+        let front = &self.0;
+        front.connections.set(front.connections.get().saturating_sub(1));
+        front.metrics.tcp_connections_open.decrement();
+    }
+}
+
+/// A handshake's place.
+pub(super) struct Handshake<H>(Rc<Front<H>>);
+
+impl<H> Drop for Handshake<H> {
+    fn drop(&mut self) {
+        self.0.handshakes.set(self.0.handshakes.get().saturating_sub(1));
+    }
+}

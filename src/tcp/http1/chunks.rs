@@ -1,0 +1,183 @@
+//! The chunked transfer coding (RFC 9112 §7.1), watched as it passes: strictly, so that hyper, which decodes it, has
+//! nothing to choose. Pure.
+
+/// Bytes of the extensions of one chunk. Nobody uses them; without a bound they are a body that counts for nothing.
+const MAX_EXTENSION: usize = 256;
+/// Hex digits of a chunk's size: a `u64` has no more.
+const MAX_DIGITS: u8 = 16;
+
+/// Where in the coding the stream stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Size {
+        size: u64,
+        digits: u8,
+    },
+    Extension {
+        size: u64,
+        length: usize,
+    },
+    SizeEnd {
+        size: u64,
+    },
+    Data {
+        left: u64,
+    },
+    DataEnd,
+    DataEndLf,
+    /// The beginning of a trailer's line, or of the empty one.
+    Line,
+    Name,
+    Value,
+    LineLf,
+    LastLf,
+    Done,
+}
+
+/// A body in chunks.
+#[derive(Debug, Clone)]
+pub(super) struct Chunks {
+    at: At,
+    /// Bytes that trailers may still have.
+    trailers: usize,
+}
+
+impl Chunks {
+    /// At its beginning; its trailers may have so many bytes.
+    pub(super) fn new(trailers: usize) -> Self {
+        Self { at: At::Size { size: 0, digits: 0 }, trailers }
+    }
+
+    /// Whether the body has ended.
+    pub(super) fn is_done(&self) -> bool {
+        self.at == At::Done
+    }
+
+    /// How many of `bytes`, which come next, belong to the body; `None` if they break the coding's rules.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut rest = bytes;
+        while let [byte, tail @ ..] = rest
+            && !self.is_done()
+        {
+            if let At::Data { left } = self.at {
+                let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+                rest = rest.get(taken..).unwrap_or_default();
+                let left = left.saturating_sub(taken as u64);
+                self.at = if left == 0 { At::DataEnd } else { At::Data { left } };
+                continue;
+            }
+            if matches!(self.at, At::Line | At::Name | At::Value | At::LineLf | At::LastLf) {
+                self.trailers = self.trailers.checked_sub(1)?;
+            }
+            self.at = next(self.at, *byte)?;
+            rest = tail;
+        }
+        Some(bytes.len().saturating_sub(rest.len()))
+    }
+}
+
+fn next(at: At, byte: u8) -> Option<At> {
+    Some(match (at, byte) {
+        (At::Size { size, digits }, b'\r') if digits > 0 => At::SizeEnd { size },
+        (At::Size { size, digits }, b';') if digits > 0 => At::Extension { size, length: 0 },
+        (At::Size { size, digits }, digit) if digits < MAX_DIGITS => {
+            let value = char::from(digit).to_digit(16)?;
+            At::Size { size: size << 4 | u64::from(value), digits: digits.saturating_add(1) }
+        }
+        (At::Extension { size, .. }, b'\r') => At::SizeEnd { size },
+        (At::Extension { size, length }, b' '..=b'~' | b'\t') if length < MAX_EXTENSION => {
+            At::Extension { size, length: length.saturating_add(1) }
+        }
+        (At::SizeEnd { size: 0 }, b'\n') => At::Line,
+        (At::SizeEnd { size }, b'\n') => At::Data { left: size },
+        (At::DataEnd, b'\r') => At::DataEndLf,
+        (At::DataEndLf, b'\n') => At::Size { size: 0, digits: 0 },
+        (At::Line, b'\r') => At::LastLf,
+        (At::Name, b':') => At::Value,
+        (At::Line | At::Name, byte) if byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte) => At::Name,
+        (At::Value, b'\r') => At::LineLf,
+        (At::Value, byte) if byte >= b' ' && byte != 0x7f || byte == b'\t' => At::Value,
+        (At::LineLf, b'\n') => At::Line,
+        (At::LastLf, b'\n') => At::Done,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{any, prop};
+
+    /// What a body consists of, in pieces of `step` bytes: how much of it was taken, or that it is none.
+    fn taken(body: &[u8], step: usize) -> Option<(usize, bool)> {
+        let mut chunks = Chunks::new(64);
+        let mut taken = 0;
+        for piece in body.chunks(step) {
+            taken += chunks.advance(piece)?;
+        }
+        Some((taken, chunks.is_done()))
+    }
+
+    #[test]
+    fn a_body_ends_where_its_last_chunk_and_trailers_do() {
+        for (body, more) in [
+            ("0\r\n\r\n", ""),
+            ("5\r\nhello\r\n0\r\n\r\n", "GET / HTTP/1.1\r\n"),
+            ("A;name=\"va lue\"\r\n0123456789\r\n00\r\nx-sum: 1\r\ny:\r\n\r\n", "\r\n"),
+            ("0000000000000001\r\na\r\n0\r\n\r\n", "0"),
+        ] {
+            let all = format!("{body}{more}");
+            for step in [1, 2, 3, 100] {
+                assert_eq!(taken(all.as_bytes(), step), Some((body.len(), true)), "{all:?} by {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_two_parsers_could_read_differently_is_refused() {
+        let long = format!("1;{}\r\n", "x".repeat(MAX_EXTENSION + 1));
+        let trailers = format!("0\r\nx: {}\r\n\r\n", "y".repeat(64));
+        for body in [
+            "\r\n",
+            ";\r\n",
+            "g\r\n",
+            "0x5\r\n",
+            "-1\r\n",
+            "+1\r\n",
+            " 5\r\n",
+            "5 \r\n",
+            "5\n",
+            "5\r\r\n",
+            "5\rh",
+            "00000000000000005\r\n",
+            "1\r\nab\r\n",
+            "1\r\na\n",
+            "1\r\na\r0",
+            "1;a\n\r\n",
+            "1;\0\r\n",
+            "0\r\n x: y\r\n\r\n",
+            "0\r\nx y: z\r\n\r\n",
+            "0\r\nx: y\n\r\n",
+            "0\r\nx\r\n\r\n",
+            "0\r\n\n",
+            "0\r\nx: \0\r\n\r\n",
+            &long,
+            &trailers,
+        ] {
+            assert_eq!(taken(body.as_bytes(), 1), None, "{body:?}");
+            assert_eq!(taken(body.as_bytes(), 1000), None, "{body:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic_and_pieces_make_no_difference(
+            body in prop::collection::vec(prop::sample::select(&b"0123aF;: \t\r\n\0x"[..]), 0..60),
+            step in 1_usize..7,
+            noise in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let _ = taken(&noise, step);
+            proptest::prop_assert_eq!(taken(&body, step), taken(&body, 1000));
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! A connection's bytes on their way to hyper: only those that pass (`requests`). In place of what is refused hyper reads
+//! a request of our own, so that its answer goes out behind those of the requests before it.
+
+use super::{
+    head::{Bounds, REFUSED},
+    requests::{Checked, Requests},
+};
+use crate::{
+    exchange::IdleTimer,
+    tcp::{io::Patience, refusal::Refusal},
+};
+use bytes::{Buf, Bytes, BytesMut};
+use std::{
+    cell::Cell,
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What hyper reads in place of a request that is refused.
+const STAND_IN: &[u8] = b"LITEQUIC-REFUSED / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
+
+/// How long a client may go on sending once it was answered and the connection closed: a few round trips.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What the guard tells whoever serves the requests.
+#[derive(Debug, Default)]
+pub(in crate::tcp) struct Told {
+    refusal: Cell<Option<Refusal>>,
+}
+
+impl Told {
+    /// What the request with `method` is to be answered: one that stands for another.
+    pub(in crate::tcp) fn refusal(&self, method: &http::Method) -> Option<Refusal> {
+        if method.as_str() == REFUSED { self.refusal.get() } else { None }
+    }
+}
+
+/// A stream of which requests alone are read that pass.
+pub(in crate::tcp) struct Guard<S> {
+    stream: S,
+    requests: Requests,
+    /// Came, and was not passed on yet.
+    held: BytesMut,
+    /// How many of `held` may pass.
+    passed: usize,
+    /// Of our own, to be read before anything else.
+    stand_in: Bytes,
+    /// For the rest of a head.
+    patience: Patience,
+    told: Rc<Told>,
+    /// Once our side is closed: how long the client may go on.
+    linger: Option<IdleTimer>,
+}
+
+impl<S> Guard<S> {
+    /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
+    pub(in crate::tcp) fn new(stream: S, bounds: Bounds, patience: Duration, told: Rc<Told>) -> Self {
+        Self {
+            stream,
+            requests: Requests::new(bounds),
+            held: BytesMut::new(),
+            passed: 0,
+            stand_in: Bytes::new(),
+            patience: Patience::new(patience),
+            told,
+            linger: None,
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.held.clear();
+        self.told.refusal.set(Some(refusal));
+        self.stand_in = Bytes::from_static(STAND_IN);
+    }
+
+    /// Looks at what is held. Malformed bodies are an error.
+    fn check(&mut self) -> io::Result<()> {
+        match self.requests.check(&self.held) {
+            Checked::Pass(passed) => self.passed = passed,
+            Checked::Refused(refusal) => self.refuse(refusal),
+            Checked::Malformed => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        Ok(())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            if !this.stand_in.is_empty() {
+                let count = this.stand_in.len().min(out.remaining());
+                out.put_slice(&this.stand_in.split_to(count));
+                return Poll::Ready(Ok(()));
+            }
+            if this.passed > 0 {
+                let count = this.passed.min(out.remaining());
+                out.put_slice(this.held.get(..count).unwrap_or_default());
+                this.held.advance(count);
+                this.passed = this.passed.saturating_sub(count);
+                return Poll::Ready(Ok(()));
+            }
+            if this.told.refusal.get().is_some() {
+                // hyper is to answer and close: nothing comes any more.
+                return Poll::Pending;
+            }
+            if !this.held.is_empty() {
+                this.check()?;
+                if this.passed > 0 || !this.stand_in.is_empty() {
+                    continue;
+                }
+            }
+            let before = out.filled().len();
+            if Pin::new(&mut this.stream).poll_read(cx, out)?.is_pending() {
+                if !this.requests.in_head() {
+                    this.patience.rest();
+                    return Poll::Pending;
+                }
+                ready!(this.patience.poll_wait(cx));
+                this.refuse(Refusal::too_slow());
+                continue;
+            }
+            let came = out.filled().get(before..).unwrap_or_default();
+            if came.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            // Most often all of it passes, from where it was read.
+            if this.held.is_empty() {
+                let passed = match this.requests.check(came) {
+                    Checked::Pass(passed) => passed,
+                    Checked::Refused(refusal) => {
+                        out.set_filled(before);
+                        this.refuse(refusal);
+                        continue;
+                    }
+                    Checked::Malformed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                };
+                this.held.extend_from_slice(came.get(passed..).unwrap_or_default());
+                out.set_filled(before.saturating_add(passed));
+                if passed > 0 {
+                    return Poll::Ready(Ok(()));
+                }
+            } else {
+                this.held.extend_from_slice(came);
+                out.set_filled(before);
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// And reads what the client still sends: the kernel would answer it with a reset, that takes back what the client has
+    /// not read yet, a 413 above all (RFC 9112 §9.6).
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let linger = match &mut this.linger {
+            Some(linger) => linger,
+            None => {
+                ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+                this.linger.insert(IdleTimer::new(LINGER))
+            }
+        };
+        let mut buffer = [0; 4096];
+        while linger.poll_expired(cx).is_pending() {
+            let mut out = ReadBuf::new(&mut buffer);
+            match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut out)) {
+                Ok(()) if !out.filled().is_empty() => {}
+                Ok(()) | Err(_) => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

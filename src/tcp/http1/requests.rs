@@ -1,0 +1,236 @@
+//! The requests of one HTTP/1.1 connection, one behind the other: which bytes may be read on. Pure.
+
+use super::{
+    chunks::Chunks,
+    head::{self, Bounds, Framing},
+};
+use crate::tcp::refusal::{Limit, Refusal};
+
+/// What becomes of bytes that came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Checked {
+    /// So many of the first may pass; the rest is to be shown again, with what follows.
+    Pass(usize),
+    /// Nothing more is to be read: what came is no request, and gets this answer.
+    Refused(Refusal),
+    /// Nothing more is to be read: the body breaks the rules.
+    Malformed,
+}
+
+#[derive(Debug, Clone)]
+enum At {
+    /// Before a request's head, or in it: so many bytes of it were looked at.
+    Head {
+        seen: usize,
+    },
+    Length(u64),
+    Chunks(Chunks),
+    /// In a body that breaks the rules.
+    Broken,
+    /// Nothing passes any more.
+    Over,
+}
+
+/// Where the connection stands.
+#[derive(Debug, Clone)]
+pub(super) struct Requests {
+    at: At,
+    bounds: Bounds,
+    /// Bytes of a head on the wire that are waited for before it is found too large.
+    most: usize,
+    /// An empty line was skipped (RFC 9112 §2.2).
+    skipped: bool,
+}
+
+/// What a request line may have beyond the fields' bytes: a method and a version.
+const REQUEST_LINE: usize = 64;
+
+impl Requests {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        let most = bounds.bytes.saturating_mul(2).saturating_add(REQUEST_LINE);
+        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false }
+    }
+
+    /// Whether a head has begun and not ended.
+    pub(super) fn in_head(&self) -> bool {
+        matches!(self.at, At::Head { seen } if seen > 0)
+    }
+
+    /// Looks at `bytes`: those held back so far, and those behind them.
+    pub(super) fn check(&mut self, bytes: &[u8]) -> Checked {
+        let mut passed = 0_usize;
+        loop {
+            let rest = bytes.get(passed..).unwrap_or_default();
+            if rest.is_empty() {
+                return Checked::Pass(passed);
+            }
+            let taken = match &mut self.at {
+                At::Over => return Checked::Pass(passed),
+                At::Broken => return Checked::Malformed,
+                At::Length(left) => {
+                    let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    *left = left.saturating_sub(taken as u64);
+                    if *left == 0 {
+                        self.at = At::Head { seen: 0 };
+                    }
+                    taken
+                }
+                At::Chunks(chunks) => {
+                    let Some(taken) = chunks.advance(rest) else {
+                        self.at = At::Broken;
+                        // What stands before it is read before it.
+                        return if passed > 0 { Checked::Pass(passed) } else { Checked::Malformed };
+                    };
+                    if chunks.is_done() {
+                        self.at = At::Head { seen: 0 };
+                    }
+                    taken
+                }
+                At::Head { seen } => match self.skipped {
+                    false if rest == b"\r" => return Checked::Pass(passed),
+                    false if rest.starts_with(b"\r\n") => {
+                        self.skipped = true;
+                        2
+                    }
+                    _ => {
+                        let from = *seen;
+                        *seen = rest.len();
+                        match self.head(rest, from) {
+                            Ok(Some(taken)) => taken,
+                            Ok(None) => return Checked::Pass(passed),
+                            // What stands before it is answered before it.
+                            Err(_) if passed > 0 => {
+                                self.at = At::Head { seen: 0 };
+                                return Checked::Pass(passed);
+                            }
+                            Err(refusal) => {
+                                self.at = At::Over;
+                                return Checked::Refused(refusal);
+                            }
+                        }
+                    }
+                },
+            };
+            passed = passed.saturating_add(taken);
+        }
+    }
+
+    /// A head's length, once it is whole and passes; `from` is what was looked at before.
+    fn head(&mut self, rest: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
+        // The empty line may have begun before.
+        let start = from.saturating_sub(3);
+        let fresh = rest.get(start..).unwrap_or_default();
+        let end = fresh.windows(4).position(|four| four == b"\r\n\r\n").map(|end| start.saturating_add(end));
+        let whole = end.map_or(rest, |end| rest.get(..end.saturating_add(4)).unwrap_or(rest));
+        if end.is_none() && head::has_bare_lf_within(fresh) {
+            return Err(head::BARE_LF);
+        }
+        if whole.len() > self.most {
+            let first = whole.iter().position(|byte| *byte == b'\n').unwrap_or(whole.len());
+            return Err(if first > self.bounds.bytes {
+                Refusal::uri_too_long()
+            } else {
+                Refusal::too_large(Limit::HeaderBytes)
+            });
+        }
+        // Not text at all: TLS on a plain port, for example. Who speaks that waits for no end of a head.
+        if whole.first().is_some_and(|byte| !byte.is_ascii_graphic()) {
+            return Err(Refusal::bad("not HTTP/1.1"));
+        }
+        if end.is_none() {
+            return Ok(None);
+        }
+        self.at = match head::check(whole, &self.bounds)? {
+            Framing::Length(0) => At::Head { seen: 0 },
+            Framing::Length(length) => At::Length(length),
+            Framing::Chunked => At::Chunks(Chunks::new(self.bounds.bytes)),
+        };
+        self.skipped = false;
+        Ok(Some(whole.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::prop;
+
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const BOUNDS: Bounds = Bounds { bytes: 200, fields: 5 };
+
+    /// What passes of `text`, in pieces of `step` bytes, and how it ends.
+    fn read(text: &str, step: usize) -> (String, Option<Checked>) {
+        let mut requests = Requests::new(BOUNDS);
+        let (mut held, mut passed) = (Vec::new(), Vec::new());
+        for piece in text.as_bytes().chunks(step) {
+            held.extend_from_slice(piece);
+            loop {
+                match requests.check(&held) {
+                    Checked::Pass(0) => break,
+                    Checked::Pass(count) => passed.extend(held.drain(..count)),
+                    end => return (String::from_utf8(passed).unwrap(), Some(end)),
+                }
+            }
+        }
+        (String::from_utf8(passed).unwrap(), None)
+    }
+
+    #[test]
+    fn requests_pass_whole_with_their_bodies_and_a_head_not_before_its_end() {
+        let sized = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
+        let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        let all = format!("{GET}{sized}\r\n{chunked}{GET}");
+        for step in [1, 2, 7, 1000] {
+            assert_eq!(read(&all, step), (all.clone(), None), "by {step}");
+            assert_eq!(read(&all[..all.len() - 1], step), (format!("{GET}{sized}\r\n{chunked}"), None), "by {step}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_refused_behind_what_passes() {
+        let long = format!("GET /{} ", "a".repeat(500));
+        let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}", "x: y\r\n".repeat(200));
+        for (text, status) in [
+            ("GET / HTTP/1.1\nHost: a\n\n", 400),
+            ("\nGET / HTTP/1.1\r\n", 400),
+            ("\r\n\r\nGET / HTTP/1.1\r\n", 400),
+            ("\u{16}\u{3}\u{1}", 400),
+            ("GET /\r\n\r\n", 400),
+            (&long, 414),
+            (&many, 431),
+        ] {
+            for step in [1, 5, 1000] {
+                let (passed, end) = read(&format!("{GET}{text}"), step);
+                assert!(passed == GET || passed == format!("{GET}\r\n"), "{text:?} by {step}: {passed:?}");
+                assert!(matches!(end, Some(Checked::Refused(refusal)) if refusal.status == status), "{text:?} {end:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_that_breaks_the_rules_is_malformed_at_once() {
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for step in [1, 1000] {
+            let (passed, end) = read(&format!("{head}5\nhello"), step);
+            assert!(passed.starts_with(head), "{passed:?}");
+            assert_eq!(end, Some(Checked::Malformed));
+        }
+    }
+
+    proptest::proptest! {
+        /// Where pieces end makes no difference to what passes.
+        #[test]
+        fn pieces_make_no_difference(
+            parts in prop::collection::vec(prop::sample::select(&[
+                GET, "\r\n", "\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", "x", "\r",
+                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+            ][..]), 0..6),
+            step in 1_usize..9,
+        ) {
+            let text = parts.concat();
+            let (passed, end) = read(&text, step);
+            let (passed_whole, end_whole) = read(&text, 10_000);
+            proptest::prop_assert_eq!((passed, end.is_some()), (passed_whole, end_whole.is_some()));
+        }
+    }
+}

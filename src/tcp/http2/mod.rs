@@ -1,0 +1,84 @@
+//! HTTP/2 (RFC 9113) over TLS: hyper's server, which reads frames and fields by h2's rules, beside what those leave open:
+//! how many frames a second, how many cancelled requests, and how long a stream may stand still.
+
+mod counted;
+mod frames;
+mod streams;
+
+pub(super) use streams::Stall;
+
+use super::connection::{Connection, Ending};
+use crate::{config::Limits, exchange::Handler, telemetry::WorkerMetrics};
+use counted::Counted;
+use frames::Frames;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{ops::RangeInclusive, pin::pin, rc::Rc, sync::Arc};
+use streams::Streams;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What a connection's window may be at least (RFC 9113 §6.9.2) and at most (§6.9.1).
+const WINDOWS: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
+
+/// A connection's window, out of the budget that it has in common with those over QUIC. Given back when dropped.
+struct Grant {
+    bytes: u64,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl Grant {
+    fn new(limits: &Limits, metrics: &Arc<WorkerMetrics>) -> Self {
+        let bytes = limits.receive_window(metrics.receive_granted.get());
+        if bytes < limits.connection_receive_buffer.into() {
+            metrics.limit_receive_buffer.increment();
+        }
+        metrics.receive_granted.add(bytes);
+        Self { bytes, metrics: Arc::clone(metrics) }
+    }
+
+    fn window(&self) -> u32 {
+        u32::try_from(self.bytes).unwrap_or(u32::MAX).clamp(*WINDOWS.start(), *WINDOWS.end())
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.metrics.receive_granted.sub(self.bytes);
+    }
+}
+
+/// Serves requests from `stream` until the connection ends.
+pub(super) async fn serve<H: Handler>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    connection: Rc<Connection<H>>,
+) {
+    let (limits, metrics) = (connection.limits, connection.metrics());
+    let grant = Grant::new(&limits, metrics);
+    let frames = Frames::new(limits.max_control_frames, limits.max_small_frames);
+    let counted = Counted::new(stream, frames, Arc::clone(metrics));
+    let streams = Streams::new(connection.timeouts.send, Arc::clone(metrics));
+    let service = hyper::service::service_fn(|request| connection.answer(request));
+    let mut builder = http2::Builder::new(streams.clone());
+    builder
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(limits.max_streams)
+        // Beyond it h2 answers 431 by itself; up to it, and beyond max_header_bytes, `request` does, and counts.
+        .max_header_list_size(limits.max_header_bytes.saturating_mul(2))
+        .initial_stream_window_size(limits.stream_receive_buffer.min(grant.window()))
+        .initial_connection_window_size(grant.window())
+        .max_send_buf_size(limits.stream_send_buffer as usize);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(counted), service));
+    loop {
+        match connection.next(serving.as_mut()).await {
+            Ending::Ended(Ok(())) | Ending::Now => break,
+            Ending::Ended(Err(error)) => {
+                tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection broke off");
+                break;
+            }
+            Ending::Soon => serving.as_mut().graceful_shutdown(),
+        }
+    }
+    connection.over();
+    streams.end();
+}

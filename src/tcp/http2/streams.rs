@@ -1,0 +1,100 @@
+//! The tasks of an HTTP/2 connection's streams: they belong to it, and end with it.
+//!
+//! hyper gives each stream to an executor as a future of its own, and does not ask a response's body for more while the
+//! client's window is full. A client that opens it no more would hold the stream for ever: hence the clock beside it.
+
+use crate::{exchange::IdleTimer, lifecycle::pass_panic_on, telemetry::WorkerMetrics};
+use hyper::rt::Executor;
+use std::{
+    cell::{Cell, RefCell},
+    future::{Future, poll_fn},
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+use tokio::{task::JoinSet, task_local};
+
+task_local! {
+    static STALL: Rc<Stall>;
+}
+
+/// Whether a stream's client is to take what was handed over.
+#[derive(Debug, Default)]
+pub(in crate::tcp) struct Stall {
+    waiting: Cell<bool>,
+    /// Since the clock last looked.
+    moved: Cell<bool>,
+}
+
+impl Stall {
+    /// That of the task that asks, if it is a stream's.
+    pub(in crate::tcp) fn current() -> Option<Rc<Self>> {
+        STALL.try_with(Rc::clone).ok()
+    }
+
+    /// A piece of the body was handed over.
+    pub(in crate::tcp) fn handed_over(&self) {
+        self.waiting.set(true);
+        self.moved.set(true);
+    }
+
+    /// More is asked for: the client took it.
+    pub(in crate::tcp) fn asked(&self) {
+        self.waiting.set(false);
+    }
+}
+
+/// Runs the streams of one connection.
+#[derive(Clone)]
+pub(super) struct Streams {
+    tasks: Rc<RefCell<JoinSet<()>>>,
+    /// How long a client may take nothing of a stream.
+    patience: Duration,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl Streams {
+    pub(super) fn new(patience: Duration, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { tasks: Rc::default(), patience, metrics }
+    }
+
+    fn reap(&self) {
+        while let Some(ended) = self.tasks.borrow_mut().try_join_next() {
+            pass_panic_on(ended);
+        }
+    }
+
+    /// Ends what still runs.
+    pub(super) fn end(self) {
+        self.reap();
+        self.tasks.borrow_mut().abort_all();
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        self.reap();
+        let stall = Rc::new(Stall::default());
+        let (patience, metrics) = (self.patience, Arc::clone(&self.metrics));
+        let watched = STALL.scope(Rc::clone(&stall), async move {
+            let mut stream = pin!(stream);
+            let mut timer = IdleTimer::new(patience);
+            poll_fn(|cx| {
+                if stream.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                if !stall.waiting.get() {
+                    return Poll::Pending;
+                }
+                if stall.moved.take() {
+                    timer.touch();
+                }
+                timer.poll_expired(cx).map(|()| metrics.timeout_send.increment())
+            })
+            .await;
+        });
+        self.tasks.borrow_mut().spawn_local(watched);
+    }
+}

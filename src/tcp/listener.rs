@@ -1,0 +1,124 @@
+//! One listener of a worker: accepts connections until the drain, and waits for their end.
+
+use super::{
+    connection::Connection,
+    front::{ChooseTls, Front},
+    handshake::{plain, shake},
+    http1, http2,
+    io::Timed,
+};
+use crate::{
+    exchange::{CertificateRequest, Client, Handler, Identity, Protocol},
+    lifecycle::{Phase, pass_panic_on},
+};
+use http::HeaderValue;
+use std::{future::Future, io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    select,
+    task::JoinSet,
+    time::sleep,
+};
+
+/// After an accept that failed for want of file descriptors, the next one would fail at once as well.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. `alt_svc` is where HTTP/3 is, for clients to be told.
+///
+/// # Errors
+///
+/// The kernel's, when the listener cannot be waited for.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends every connection.
+pub async fn serve_tls<H: Handler>(
+    listener: std::net::TcpListener,
+    front: Rc<Front<H>>,
+    tls: Rc<ChooseTls>,
+    alt_svc: Option<HeaderValue>,
+) -> io::Result<()> {
+    let begin = |stream, address| {
+        let (front, tls, alt_svc) = (Rc::clone(&front), Rc::clone(&tls), alt_svc.clone());
+        async move {
+            let Some((stream, client)) = shake(stream, address, &front, &*tls).await else { return };
+            let metrics = Arc::clone(&front.metrics);
+            let protocol = client.protocol;
+            let connection = Connection::new(front, client, alt_svc);
+            let stream = Timed::new(stream, connection.timeouts.send, Arc::clone(&metrics));
+            if protocol == Protocol::Http2 {
+                metrics.tcp_connections_h2.increment();
+                http2::serve(stream, connection).await;
+            } else {
+                metrics.tcp_connections_h1.increment();
+                http1::serve(stream, connection).await;
+            }
+        }
+    };
+    accept(listener, &front, begin).await
+}
+
+/// Serves HTTP/1.1 without TLS in the same way.
+///
+/// # Errors
+///
+/// The kernel's, when the listener cannot be waited for.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends every connection.
+pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<Front<H>>) -> io::Result<()> {
+    let begin = |stream: TcpStream, address| {
+        let front = Rc::clone(&front);
+        async move {
+            let Ok(local) = stream.local_addr() else { return }; // gone already
+            let client = Client {
+                address: plain(address),
+                local: plain(local),
+                protocol: Protocol::Http1,
+                server_name: None,
+                identity: Identity { asked: CertificateRequest::None, certificate: None },
+            };
+            let connection = Connection::new(Rc::clone(&front), client, None);
+            let stream = Timed::new(stream, connection.timeouts.send, Arc::clone(&front.metrics));
+            http1::serve(stream, connection).await;
+        }
+    };
+    accept(listener, &front, begin).await
+}
+
+async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
+    listener: std::net::TcpListener,
+    front: &Rc<Front<H>>,
+    begin: impl Fn(TcpStream, SocketAddr) -> F,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let mut watch = front.watch.clone();
+    let mut connections = JoinSet::new();
+    loop {
+        select! {
+            biased;
+            () = watch.reached(Phase::Draining) => break,
+            Some(ended) = connections.join_next() => pass_panic_on(ended),
+            accepted = listener.accept() => match accepted {
+                // One that has no place is closed at once: a client that is left waiting learns nothing.
+                Ok((stream, address)) => if let Some(place) = front.place() {
+                    let connection = begin(stream, address);
+                    connections.spawn_local(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a TCP listener could not accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    while let Some(ended) = connections.join_next().await {
+        pass_panic_on(ended);
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Why a request does not reach the handler, and what its client is told.
+
+use crate::{exchange::Response, telemetry::WorkerMetrics};
+use http::{HeaderValue, StatusCode, header};
+
+/// An answer in the handler's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{why} ({status})")]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) why: &'static str,
+    /// What bit, if it is counted.
+    pub(super) limit: Option<Limit>,
+}
+
+/// A limit of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    HeaderBytes,
+    Headers,
+    HeaderTime,
+}
+
+impl Refusal {
+    pub(super) const fn new(status: StatusCode, why: &'static str) -> Self {
+        Self { status, why, limit: None }
+    }
+
+    /// 400
+    pub(super) const fn bad(why: &'static str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, why)
+    }
+
+    /// 501
+    pub(super) const fn not_served(why: &'static str) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, why)
+    }
+
+    /// 431
+    pub(super) const fn too_large(limit: Limit) -> Self {
+        let (status, why) =
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed");
+        Self { status, why, limit: Some(limit) }
+    }
+
+    /// 414
+    pub(super) const fn uri_too_long() -> Self {
+        let (status, why) = (StatusCode::URI_TOO_LONG, "the request's target is longer than allowed");
+        Self { status, why, limit: Some(Limit::HeaderBytes) }
+    }
+
+    /// 408
+    pub(super) const fn too_slow() -> Self {
+        let (status, why) = (StatusCode::REQUEST_TIMEOUT, "the request's header did not come in time");
+        Self { status, why, limit: Some(Limit::HeaderTime) }
+    }
+
+    /// Counts what bit.
+    pub(super) fn count(&self, metrics: &WorkerMetrics) {
+        match self.limit {
+            Some(Limit::HeaderBytes) => metrics.limit_header_bytes.increment(),
+            Some(Limit::Headers) => metrics.limit_headers.increment(),
+            Some(Limit::HeaderTime) => metrics.timeout_request_header.increment(),
+            None => {}
+        }
+    }
+
+    /// Short plain text, as HTTP/3's front door has it.
+    pub(super) fn response(&self) -> Response {
+        let mut response = Response::new(format!("{}\n{}\n", self.status, self.why).into());
+        *response.status_mut() = self.status;
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        fields.insert("proxy-status", HeaderValue::from_static("litequic; error=http_request_error"));
+        response
+    }
+}

@@ -1,0 +1,159 @@
+//! A request's head as hyper gives it into what the handler takes: the rules that HTTP/1.1 and HTTP/2 share, and those of
+//! HTTP/2 that h2 leaves to its users (RFC 9113 §8). Pure.
+
+use super::{
+    http1::Bounds,
+    refusal::{Limit, Refusal},
+};
+use crate::exchange::{Protocol, authority, path};
+use bytes::{Bytes, BytesMut};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request,
+    uri::{PathAndQuery, Scheme},
+};
+
+/// Makes the URI absolute, takes `Host` and what belongs to the connection out, and checks what is left.
+///
+/// # Errors
+///
+/// The answer.
+pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: &Bounds) -> Result<(), Refusal> {
+    if protocol == Protocol::Http2 {
+        check_size(parts, bounds)?;
+    }
+    match parts.method {
+        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not served")),
+        // The origin would reflect what litequic adds, cookies and credentials.
+        Method::TRACE => return Err(Refusal::not_served("TRACE is not served")),
+        _ => {}
+    }
+    let uri = std::mem::take(&mut parts.uri).into_parts();
+    if uri.scheme.as_ref().is_some_and(|scheme| *scheme != Scheme::HTTPS && *scheme != Scheme::HTTP) {
+        return Err(Refusal::bad("the scheme is neither https nor http"));
+    }
+    let named = uri.authority.map(|authority| Bytes::copy_from_slice(authority.as_str().as_bytes()));
+    let host = host(&mut parts.headers)?;
+    let authority = match (named, host) {
+        (Some(named), Some(host)) if !named.eq_ignore_ascii_case(&host) => {
+            return Err(Refusal::bad("Host is not the target's"));
+        }
+        (Some(named), _) => named,
+        (None, host) => host.ok_or(Refusal::bad("no Host"))?,
+    };
+    let authority = self::authority(authority).map_err(Refusal::bad)?;
+    let path = checked_path(&parts.method, uri.path_and_query)?;
+    let mut absolute = http::uri::Parts::default();
+    absolute.scheme = Some(Scheme::HTTPS);
+    absolute.authority = Some(authority);
+    absolute.path_and_query = Some(path);
+    parts.uri = Uri::from_parts(absolute).map_err(|_| Refusal::bad("no valid URI"))?;
+
+    check_content_length(&mut parts.headers)?;
+    remove_what_is_the_connections(&mut parts.headers)?;
+    join_cookies(&mut parts.headers);
+    parts.extensions.clear();
+    Ok(())
+}
+
+/// What HTTP/2 counts (RFC 9113 §6.5.2), pseudo-headers too. HTTP/1.1's guard has counted before.
+fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
+    let field = |name: usize, value: usize| name.saturating_add(value).saturating_add(32);
+    let uri = &parts.uri;
+    let pseudo = [
+        field(":method".len(), parts.method.as_str().len()),
+        field(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
+        field(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
+        field(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
+    ];
+    let regular = parts.headers.iter().map(|(name, value)| field(name.as_str().len(), value.len()));
+    if pseudo.into_iter().chain(regular).fold(0, usize::saturating_add) > bounds.bytes {
+        return Err(Refusal::too_large(Limit::HeaderBytes));
+    }
+    if parts.headers.len().saturating_add(pseudo.len()) > bounds.fields {
+        return Err(Refusal::too_large(Limit::Headers));
+    }
+    Ok(())
+}
+
+/// Takes `Host` out of `headers`.
+fn host(headers: &mut HeaderMap) -> Result<Option<Bytes>, Refusal> {
+    if headers.get_all(header::HOST).iter().nth(1).is_some() {
+        return Err(Refusal::bad("several Host"));
+    }
+    Ok(headers.remove(header::HOST).map(|host| Bytes::copy_from_slice(host.as_bytes())))
+}
+
+fn checked_path(method: &Method, path_and_query: Option<PathAndQuery>) -> Result<PathAndQuery, Refusal> {
+    let given = path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
+    // An absolute form may have a query and no path (RFC 3986 §3).
+    let slash = if given.starts_with('?') { "/" } else { "" };
+    path(method, Bytes::from([slash, given].concat())).map_err(|(status, why)| match status {
+        StatusCode::URI_TOO_LONG => Refusal::uri_too_long(),
+        status => Refusal::new(status, why),
+    })
+}
+
+/// One, of digits alone.
+fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(value) = values.next() else { return Ok(()) };
+    if values.next().is_some() {
+        return Err(Refusal::bad("several Content-Length"));
+    }
+    let digits = !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
+    let length = value.to_str().ok().filter(|_| digits).and_then(|digits| digits.parse::<u64>().ok());
+    let length = length.ok_or(Refusal::bad("Content-Length is not a decimal number"))?;
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    Ok(())
+}
+
+/// Removes the fields that `Connection` names (RFC 9110 §7.6.1), and `TE` but for `trailers`. HTTP/2 has none of them.
+///
+/// # Errors
+///
+/// `Connection` names what decides where the request goes or ends.
+fn remove_what_is_the_connections(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let takes_trailers = headers
+        .get_all(header::TE)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"));
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+        .collect();
+    for name in named {
+        if matches!(name, header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING) {
+            return Err(Refusal::bad("Connection names a field that is not its own"));
+        }
+        headers.remove(name);
+    }
+    for name in ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te", "http2-settings"]
+    {
+        headers.remove(name);
+    }
+    if takes_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    Ok(())
+}
+
+/// Crumbs become one field, as HTTP/1.1 wants it (RFC 9113 §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let mut joined = BytesMut::new();
+    for crumb in headers.get_all(header::COOKIE).iter().filter(|crumb| !crumb.is_empty()) {
+        if !joined.is_empty() {
+            joined.extend_from_slice(b"; ");
+        }
+        joined.extend_from_slice(crumb.as_bytes());
+    }
+    // What was made of values is a value.
+    if let Ok(cookie) = HeaderValue::from_maybe_shared(joined.freeze()) {
+        headers.insert(header::COOKIE, cookie);
+    }
+}

@@ -1,0 +1,46 @@
+//! The server's side of TLS over TCP: which configuration of rustls a handshake goes by. All else is rustls' and
+//! tokio-rustls'.
+
+use super::{ALPN_TCP, Asking, CertificateResolver, server};
+use crate::exchange::CertificateRequest;
+use rustls::{Error, ServerConfig};
+use std::{fmt, sync::Arc};
+
+/// What handshakes over TCP go by: the certificates, clients' authorities and policy of those over QUIC. Clones share the
+/// key of the session tickets.
+#[derive(Clone)]
+pub struct TcpTls {
+    /// For clients that are not asked for a certificate.
+    plain: Arc<ServerConfig>,
+    asking: Arc<Asking>,
+}
+
+impl TcpTls {
+    /// Serves what `resolver` does, and asks clients for certificates by `policy`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`super::server_config`].
+    pub fn new(
+        resolver: Arc<CertificateResolver>,
+        key_log: bool,
+        policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            plain: server::tcp_config(Arc::clone(&resolver), key_log)?,
+            asking: Arc::new(Asking::over(ALPN_TCP, resolver, key_log, policy)?),
+        })
+    }
+
+    /// What to ask of a client that asks for `server_name` (SNI), and the configuration that does so.
+    pub fn choose(&self, server_name: Option<&str>) -> (CertificateRequest, Arc<ServerConfig>) {
+        let request = if self.asking.is_on() { self.asking.request(server_name) } else { CertificateRequest::None };
+        (request, Arc::clone(self.asking.config(request).unwrap_or(&self.plain)))
+    }
+}
+
+impl fmt::Debug for TcpTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TcpTls")
+    }
+}

@@ -1,0 +1,137 @@
+//! HTTP/2 by hand: frames as a test likes them, fields as literals without a table (RFC 7541 §6.2.2).
+
+use super::{proxy::Litequic, tls, tls::Tls, within};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
+
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+/// A frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Frame {
+    /// The error code of RST_STREAM and GOAWAY.
+    pub(crate) fn code(&self) -> u32 {
+        let at = if self.kind == GOAWAY { 4 } else { 0 };
+        u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
+    }
+}
+
+/// The octets of a frame.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A field section. Names and values are as they are: of less than 127 octets each, or of up to 16,510.
+pub(crate) fn fields(all: &[(&str, &str)]) -> Vec<u8> {
+    let string = |text: &str| match text.len() {
+        length @ 0..127 => [&[u8::try_from(length).unwrap()][..], text.as_bytes()].concat(),
+        length => {
+            let rest = length - 127;
+            let (low, high) = (u8::try_from(rest % 128).unwrap() | 0x80, u8::try_from(rest / 128).unwrap());
+            [&[127, low, high][..], text.as_bytes()].concat()
+        }
+    };
+    all.iter().flat_map(|(name, value)| [vec![0], string(name), string(value)].concat()).collect()
+}
+
+/// A GET that passes, with more fields behind.
+pub(crate) fn get(more: &[(&str, &str)]) -> Vec<u8> {
+    fields(&[&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")], more].concat())
+}
+
+/// A connection whose preface was sent.
+pub(crate) struct Http2 {
+    pub(crate) tls: Tls,
+    seen: Vec<u8>,
+}
+
+impl Http2 {
+    /// Connects as `localhost` and sends SETTINGS with those `settings`.
+    pub(crate) async fn connect(litequic: &Litequic, settings: &[u8]) -> Self {
+        let config = tls::config(&litequic.cert_pem, &["h2"]);
+        let mut tls = Tls::connect(litequic.tcp[0], "localhost", config).await.unwrap();
+        tls.say([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, settings)[..]].concat()).await;
+        Self { tls, seen: Vec::new() }
+    }
+
+    pub(crate) async fn say(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.tls.say(frame(kind, flags, stream, payload)).await;
+    }
+
+    /// Writes as long as the connection takes it; false once it is closed.
+    pub(crate) async fn try_say(&mut self, bytes: &[u8]) -> bool {
+        within("a write", self.tls.stream.write_all(bytes)).await.is_ok()
+    }
+
+    /// The next frame; `None` at the connection's end.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some([a, b, c, kind, flags, stream @ ..]) = self.seen.first_chunk::<9>() {
+                let end = 9 + u32::from_be_bytes([0, *a, *b, *c]) as usize;
+                let (kind, flags, stream) = (*kind, *flags, u32::from_be_bytes(*stream));
+                if self.seen.len() >= end {
+                    let rest = self.seen.split_off(end);
+                    let payload = std::mem::replace(&mut self.seen, rest).split_off(9);
+                    return Some(Frame { kind, flags, stream, payload });
+                }
+            }
+            match within("a frame", self.tls.stream.read_buf(&mut self.seen)).await {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// The next frame of one of `kinds`, whatever comes before it; `None` at the connection's end.
+    pub(crate) async fn find(&mut self, kinds: &[u8]) -> Option<Frame> {
+        loop {
+            let frame = self.next().await?;
+            if kinds.contains(&frame.kind) {
+                return Some(frame);
+            }
+        }
+    }
+}
+
+/// The status that a response's field section begins with: of h2's encoder, which takes it from the static table
+/// (RFC 7541 appendix A) or writes it as a literal with the name's index.
+pub(crate) fn status(headers: &Frame) -> u16 {
+    match headers.payload[..] {
+        [indexed @ 0x88..=0x8e, ..] => [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)],
+        // Incremental indexing, name 8; three digits, plain or as Huffman's codes of five bits for 0 to 2 and six above.
+        [0x48, 3, a, b, c, ..] => [a, b, c].iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0')),
+        [0x48, length, ref rest @ ..] if length & 0x80 != 0 => huffman(&rest[..usize::from(length & 0x7f)]),
+        ref other => panic!("no status: {other:02x?}"),
+    }
+}
+
+/// Three digits (RFC 7541 appendix B).
+fn huffman(bytes: &[u8]) -> u16 {
+    let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+    let (mut at, mut status) = (0, 0);
+    for _ in 0..3 {
+        let take = |count: usize| bits[at..at + count].iter().fold(0_u16, |value, bit| value << 1 | u16::from(*bit));
+        let (digit, length) = if take(5) <= 2 { (take(5), 5) } else { (take(6) - 0x19 + 3, 6) };
+        status = status * 10 + digit;
+        at += length;
+    }
+    status
+}

@@ -1,0 +1,7 @@
+//! The companion over TCP: HTTP/1.1 and HTTP/2 before the same proxy, by clients as they are.
+
+mod exchange;
+mod first;
+mod life;
+mod refused1;
+mod refused2;

@@ -1,0 +1,279 @@
+//! Bodies both ways, breaks, timeouts: by HTTP/1.1 and HTTP/2.
+
+use crate::support::{
+    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS, fields, get, status},
+    origin::{self, Always, Script},
+    proxy::Litequic,
+    tls::{self, Tls},
+    within,
+};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::{io, time::Duration};
+
+/// A client of hyper's, by HTTP/1.1 or HTTP/2.
+enum Client<B> {
+    One(hyper::client::conn::http1::SendRequest<B>),
+    Two(hyper::client::conn::http2::SendRequest<B>),
+}
+
+impl<B> Client<B>
+where
+    B: http_body::Body<Data = Bytes, Error = io::Error> + Send + Unpin + 'static,
+{
+    async fn connect(litequic: &Litequic, protocol: &str) -> Self {
+        let config = tls::config(&litequic.cert_pem, &[protocol]);
+        let tls = Tls::connect(litequic.tcp[0], "localhost", config).await.unwrap();
+        let io = TokioIo::new(tls.stream);
+        if protocol == "h2" {
+            let (send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+            tokio::spawn(connection);
+            return Self::Two(send);
+        }
+        let (send, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        Self::One(send)
+    }
+
+    async fn send(&mut self, request: http::Request<B>) -> hyper::Result<http::Response<hyper::body::Incoming>> {
+        let (mut parts, body) = request.into_parts();
+        match self {
+            Self::One(send) => {
+                let host = parts.uri.authority().unwrap().to_string();
+                parts.headers.insert("host", host.parse().unwrap());
+                parts.uri = parts.uri.path_and_query().unwrap().as_str().parse().unwrap();
+                within("a response", send.send_request(http::Request::from_parts(parts, body))).await
+            }
+            Self::Two(send) => within("a response", send.send_request(http::Request::from_parts(parts, body))).await,
+        }
+    }
+}
+
+type Whole = http_body_util::combinators::MapErr<Full<Bytes>, fn(std::convert::Infallible) -> io::Error>;
+
+fn whole(bytes: impl Into<Bytes>) -> Whole {
+    Full::new(bytes.into()).map_err(|never| match never {})
+}
+
+const BOTH: [&str; 2] = ["http/1.1", "h2"];
+
+#[tokio::test]
+async fn bodies_pass_both_ways_whole_and_an_origins_connection_is_used_again() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    for protocol in BOTH {
+        let mut client = Client::connect(&litequic, protocol).await;
+        let body: Bytes = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        for body in [Bytes::new(), Bytes::from("hello"), body] {
+            let request = http::Request::post("https://localhost/echo").body(whole(body.clone())).unwrap();
+            let response = client.send(request).await.unwrap();
+            assert_eq!(response.status(), 200, "{protocol}");
+            let echoed = within("the echo", response.into_body().collect()).await.unwrap().to_bytes();
+            assert!(echoed == body, "{protocol}: {} of {}", echoed.len(), body.len());
+        }
+        let request = http::Request::get("https://localhost/bytes/100000").body(whole("")).unwrap();
+        let response = client.send(request).await.unwrap();
+        assert_eq!(response.headers()["content-length"], "100000");
+        assert_eq!(within("it", response.into_body().collect()).await.unwrap().to_bytes().len(), 100_000);
+    }
+    litequic.wait_until_idle().await;
+    assert_eq!(litequic.sum(|worker| worker.origin_connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.streams_reset_by_client.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn head_204_and_304_have_no_body_and_the_next_response_is_not_taken_for_one() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    for protocol in BOTH {
+        let mut client = Client::connect(&litequic, protocol).await;
+        for (method, path, status, length) in [
+            ("HEAD", "/bytes/1000", 200, Some("1000")),
+            ("GET", "/status/204", 204, None),
+            ("GET", "/status/304", 304, None),
+            ("GET", "/bytes/10", 200, Some("10")),
+        ] {
+            let request = http::Request::builder().method(method).uri(format!("https://localhost{path}"));
+            let response = client.send(request.body(whole("")).unwrap()).await.unwrap();
+            assert_eq!(response.status(), status, "{protocol} {path}");
+            if status != 304 {
+                assert_eq!(
+                    response.headers().get("content-length").map(|value| value.to_str().unwrap()),
+                    length,
+                    "{protocol} {path}"
+                );
+            }
+            let body = within("its end", response.into_body().collect()).await.unwrap().to_bytes();
+            assert_eq!(body.len(), if (method, status) == ("GET", 200) { 10 } else { 0 }, "{protocol} {path}");
+        }
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn trailers_of_an_upload_reach_the_origin_and_those_of_a_response_the_client() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    for protocol in BOTH {
+        let mut client: Client<Whole> = Client::connect(&litequic, protocol).await;
+        let request =
+            http::Request::get("https://localhost/trailers").header("te", "trailers").header("connection", "TE");
+        let mut request = request.body(whole("")).unwrap();
+        if protocol == "h2" {
+            request.headers_mut().remove("connection");
+        }
+        let response = client.send(request).await.unwrap();
+        let body = within("it", response.into_body().collect()).await.unwrap();
+        assert!(body.trailers().is_some_and(|trailers| !trailers.is_empty()), "{protocol}");
+    }
+    litequic.stop().await;
+}
+
+/// Over HTTP/1.1 there is neither a last chunk nor close_notify, over HTTP/2 a reset.
+#[tokio::test]
+async fn a_response_that_breaks_off_never_looks_whole() {
+    for (answer, name) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", "sized"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "chunked"),
+    ] {
+        let script = Script::new().await;
+        let litequic = Litequic::start(script.address, |_| {}).await;
+        for version in ["1.1", "1.0"] {
+            let mut client = Tls::http1(&litequic).await;
+            client.say(format!("GET / HTTP/{version}\r\nHost: localhost\r\n\r\n")).await;
+            let mut peer = script.accept().await;
+            peer.head().await;
+            peer.say(answer).await;
+            drop(peer);
+            let (got, orderly) = client.rest().await;
+            let body = got.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            assert!(!body.ends_with("0\r\n\r\n") && !orderly, "{name} {version}: {got} {orderly}");
+        }
+        let mut client = Http2::connect(&litequic, &[]).await;
+        client.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say(answer).await;
+        drop(peer);
+        let end = loop {
+            let frame = client.find(&[DATA, RST_STREAM, GOAWAY]).await.unwrap();
+            assert!(frame.kind != DATA || frame.flags & END_STREAM == 0, "{name}");
+            if frame.kind != DATA {
+                break frame;
+            }
+        };
+        assert_eq!((end.kind, end.code()), (RST_STREAM, 2), "{name}: INTERNAL_ERROR");
+        litequic.wait_until("broken off", |worker| worker.streams_reset_by_proxy.get(), |reset| reset == 3).await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_cancels_its_request_at_the_origin() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    for protocol in BOTH {
+        let config = tls::config(&litequic.cert_pem, &[protocol]);
+        let mut client = Tls::connect(litequic.tcp[0], "localhost", config).await.unwrap();
+        if protocol == "h2" {
+            let headers = crate::support::http2::frame(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[]));
+            let settings = crate::support::http2::frame(SETTINGS, 0, 0, &[]);
+            client.say([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &headers].concat()).await;
+        } else {
+            client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        }
+        let mut peer = script.accept().await;
+        peer.head().await;
+        drop(client);
+        assert_eq!(peer.rest().await, "", "{protocol}");
+    }
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_upload_that_stops_is_a_408_and_one_that_is_too_large_a_413() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.timeouts.request_body = Duration::from_millis(200);
+        config.limits.max_body_bytes = Some(10);
+    })
+    .await;
+    for protocol in BOTH {
+        let (sender, receiver) = tokio::sync::mpsc::channel::<io::Result<Frame<Bytes>>>(1);
+        let body = StreamBody::new(Box::pin(futures_util::stream::unfold(receiver, async |mut receiver| {
+            receiver.recv().await.map(|frame| (frame, receiver))
+        })));
+        let mut client = Client::connect(&litequic, protocol).await;
+        sender.send(Ok(Frame::data("abc".into()))).await.unwrap();
+        let stalled = client.send(http::Request::post("https://localhost/").body(body).unwrap()).await.unwrap();
+        assert_eq!(stalled.status(), 408, "{protocol}");
+        drop(sender);
+        let mut client = Client::connect(&litequic, protocol).await;
+        let large =
+            client.send(http::Request::post("https://localhost/").body(whole("hello hello")).unwrap()).await.unwrap();
+        assert_eq!(large.status(), 413, "{protocol}");
+    }
+    assert!(!origin.seen().contains("0\r\n\r\n"), "{}", origin.seen());
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+/// The kernel would take the answer back with its reset if the rest were not read.
+#[tokio::test]
+async fn a_client_that_is_refused_in_the_middle_of_a_large_upload_reads_why() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_body_bytes = Some(10)).await;
+    for request in [
+        "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: elsewhere.test\r\nContent-Length: 20000000\r\n\r\n",
+    ] {
+        let mut client = Tls::http1(&litequic).await;
+        client.say(request).await;
+        let megabyte = vec![b'a'; 1 << 20];
+        for _ in 0..19 {
+            client.say(&megabyte).await;
+        }
+        let head = client.head().await;
+        let expected = if request.contains("elsewhere") { "http/1.1 421 " } else { "http/1.1 413 " };
+        assert!(head.starts_with(expected), "{head}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_is_reset_and_holds_back_its_origin() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.timeouts.send = Duration::from_millis(300);
+    })
+    .await;
+    // HTTP/1.1: TCP's buffers are full. HTTP/2: the stream's window is, while the connection goes on.
+    let mut one = Tls::http1(&litequic).await;
+    one.say("GET /bytes/1G HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    litequic.wait_until("given up", |worker| worker.timeout_send.get(), |times| times == 1).await;
+    let mut two = Http2::connect(&litequic, &[0, 4, 0, 0, 0, 10]).await;
+    let get = fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/bytes/1G")]);
+    two.say(HEADERS, END_HEADERS | END_STREAM, 1, &get).await;
+    litequic.wait_until("given up", |worker| worker.timeout_send.get(), |times| times == 2).await;
+    assert!(litequic.sum(|worker| worker.response_body_bytes.get()) < 64 << 20);
+    let reset = two.find(&[RST_STREAM]).await.unwrap();
+    assert_eq!((reset.stream, reset.code()), (1, 8), "CANCEL");
+    let head =
+        fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/status/204")]);
+    two.say(HEADERS, END_HEADERS | END_STREAM, 3, &head).await;
+    assert_eq!(status(&two.find(&[HEADERS]).await.unwrap()), 204);
+    drop(one);
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_expects_100_gets_it_by_http1_when_its_body_is_read() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let mut client = Tls::http1(&litequic).await;
+    client.say("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n").await;
+    assert!(client.head().await.starts_with("http/1.1 100 "));
+    client.say("hello").await;
+    assert!(client.head().await.starts_with("http/1.1 200 "));
+    client.until("hello").await;
+    litequic.stop().await;
+}

@@ -1,0 +1,167 @@
+//! Listeners and connections: ports, limits, drain, plain HTTP, clients' certificates.
+
+use crate::support::{
+    http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, get, status},
+    origin::{self, Always, Script},
+    proxy::Litequic,
+    tls::Tls,
+    within,
+};
+use litequic::lifecycle::Phase;
+use std::{num::NonZeroU16, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+#[tokio::test]
+async fn without_tcp_addresses_there_is_no_companion_and_with_an_advertised_port_it_is_told() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.listen.tcp.clear()).await;
+    assert!(litequic.tcp.is_empty());
+    assert!(TcpStream::connect(litequic.address).await.is_err());
+    litequic.stop().await;
+
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.listen.advertised_port = NonZeroU16::new(443);
+    })
+    .await;
+    let mut client = Tls::http1(&litequic).await;
+    client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let head = client.head().await;
+    assert!(head.contains("\r\nalt-svc: h3=\":443\"; ma=86400\r\n"), "{head}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn the_origins_alt_svc_is_replaced() {
+    let origin = Always::new("HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":1\"\r\nContent-Length: 0\r\n\r\n").await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let mut client = Tls::http1(&litequic).await;
+    client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let head = client.head().await;
+    assert_eq!(head.matches("alt-svc").count(), 1, "{head}");
+    assert!(!head.contains("h3=\":1\""), "{head}");
+    litequic.stop().await;
+}
+
+/// Every request of plain HTTP leads to https at the port that clients reach, for hosts that have a certificate.
+#[tokio::test]
+async fn plain_http_is_sent_on_to_https() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.listen.redirect = vec![([127, 0, 0, 1], 0).into()];
+    })
+    .await;
+    let port = litequic.tcp[0].port();
+    let own = format!("\r\nlocation: https://localhost:{port}/a?b=c\r\n");
+    for (request, status, location) in [
+        ("GET /a?b=c HTTP/1.1\r\nHost: localhost:80\r\n", 308, own.as_str()),
+        ("POST /a?b=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n", 308, &own),
+        ("GET / HTTP/1.1\r\nHost: elsewhere.test\r\n", 421, ""),
+        ("GET / HTTP/1.1\r\nHost: user@localhost\r\n", 400, ""),
+        ("GET / HTTP/1.1\r\n", 400, ""),
+        ("\u{16}\u{3}\u{1}", 400, ""),
+    ] {
+        let mut plain = TcpStream::connect(litequic.redirects[0]).await.unwrap();
+        plain.write_all(format!("{request}Connection: close\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let _ = within("the end", plain.read_to_string(&mut answer)).await;
+        let answer = answer.to_ascii_lowercase();
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")), "{request:?}: {answer}");
+        assert!(
+            answer.contains(location) && answer.contains("location: ") != location.is_empty(),
+            "{request:?}: {answer}"
+        );
+        assert!(!answer.contains("alt-svc"), "{answer}");
+    }
+    assert_eq!(litequic.sum(|worker| worker.tcp_redirects.get()), 2);
+    assert_eq!(origin.connections(), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn connections_and_handshakes_beyond_their_limits_are_closed_and_counted() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.limits.max_connections = 2;
+        config.limits.max_handshakes = 1;
+    })
+    .await;
+    let mut first = Tls::http1(&litequic).await;
+    // It is in its handshake: another is one too many, and so is a third connection.
+    let handshaking = TcpStream::connect(litequic.tcp[0]).await.unwrap();
+    litequic.wait_until("open", |worker| worker.tcp_connections_open.get(), |open| open == 2).await;
+    let mut third = TcpStream::connect(litequic.tcp[0]).await.unwrap();
+    assert_eq!(within("its end", third.read(&mut [0])).await.unwrap_or(0), 0);
+    assert_eq!(litequic.sum(|worker| worker.limit_connections.get()), 1);
+    drop(handshaking);
+    litequic.wait_until("open", |worker| worker.tcp_connections_open.get(), |open| open == 1).await;
+    first.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(first.head().await.starts_with("http/1.1 204 "));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_has_had_its_share_of_requests_ends_in_order() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_requests = 2).await;
+    let mut one = Tls::http1(&litequic).await;
+    for last in [false, true] {
+        one.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        let head = one.head().await;
+        assert_eq!(head.contains("connection: close"), last, "{head}");
+    }
+    assert_eq!(one.rest().await, (String::new(), true));
+    let mut two = Http2::connect(&litequic, &[]).await;
+    two.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
+    assert_eq!(status(&two.find(&[HEADERS]).await.unwrap()), 200);
+    two.say(HEADERS, END_HEADERS | END_STREAM, 3, &get(&[])).await;
+    let (mut goodbye, mut answered) = (false, false);
+    while let Some(frame) = two.find(&[HEADERS, GOAWAY]).await {
+        goodbye |= frame.kind == GOAWAY && frame.code() == 0;
+        answered |= frame.kind == HEADERS && status(&frame) == 200;
+    }
+    assert!(goodbye && answered);
+    assert_eq!(litequic.sum(|worker| worker.limit_requests.get()), 2);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_drain_lets_running_requests_finish_and_says_goodbye() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let mut one = Tls::http1(&litequic).await;
+    one.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let mut peer_of_one = script.accept().await;
+    peer_of_one.head().await;
+    let mut two = Http2::connect(&litequic, &[]).await;
+    two.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
+    let mut peer_of_two = script.accept().await;
+    peer_of_two.head().await;
+    let mut idle = Tls::http1(&litequic).await;
+
+    litequic.lifecycle.advance(Phase::Leaving);
+    assert_eq!(two.find(&[GOAWAY]).await.unwrap().code(), 0);
+    assert_eq!(idle.rest().await, (String::new(), true));
+    assert!(TcpStream::connect(litequic.tcp[0]).await.is_err(), "nobody new is taken");
+    peer_of_one.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
+    peer_of_two.say(Always::EMPTY_200).await;
+    let head = one.head().await;
+    assert!(head.contains("\r\nconnection: close\r\n") && !head.contains("alt-svc"), "{head}");
+    assert_eq!(one.rest().await, ("hello".into(), true));
+    assert_eq!(status(&two.find(&[HEADERS]).await.unwrap()), 200);
+    while two.next().await.is_some() {}
+    litequic.ended().await;
+}
+
+#[tokio::test]
+async fn a_drain_cuts_at_its_deadline_what_still_runs() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| config.timeouts.drain = Duration::from_millis(200)).await;
+    let mut one = Tls::http1(&litequic).await;
+    one.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let mut peer = script.accept().await;
+    peer.head().await;
+    litequic.lifecycle.advance(Phase::Leaving);
+    let (answer, orderly) = one.rest().await;
+    assert_eq!((answer.as_str(), orderly), ("", false));
+    litequic.ended().await;
+}

@@ -1,0 +1,281 @@
+//! What HTTP/2 must not pass, frame by frame, and floods of what is allowed: the rows of docs/proxying.md. None of it
+//! reaches the origin.
+
+use crate::support::{
+    http2::{
+        ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS,
+        WINDOW_UPDATE, fields, frame, get, status,
+    },
+    origin::Always,
+    proxy::Litequic,
+    within,
+};
+use std::time::Duration;
+
+const PROTOCOL_ERROR: u32 = 1;
+const ENHANCE_YOUR_CALM: u32 = 11;
+const GET: [(&str, &str); 4] = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")];
+
+/// A field of GET's replaced.
+fn but(name: &str, value: &str) -> Vec<u8> {
+    fields(&GET.map(|(known, kept)| if known == name { (known, value) } else { (known, kept) }))
+}
+
+/// A field of GET's left out.
+fn without(name: &str) -> Vec<u8> {
+    fields(&GET.into_iter().filter(|(known, _)| *known != name).collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn malformed_requests_are_reset_and_those_that_are_not_served_answered_without_the_origin() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let crowd: Vec<(String, &str)> = (0..101).map(|n| (format!("x{n}"), "y")).collect();
+    let crowd: Vec<(&str, &str)> = crowd.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let large = "a".repeat(16_000);
+    let large_fields = [("x", large.as_str()), ("y", &large), ("z", &large)];
+    // `None` is a reset with PROTOCOL_ERROR.
+    let table: &[(&str, Vec<u8>, Option<u16>)] = &[
+        ("no :method", without(":method"), None),
+        ("no :scheme", without(":scheme"), None),
+        ("no :path", without(":path"), None),
+        ("an empty :path", but(":path", ""), None),
+        (":method twice", fields(&[&GET[..], &[(":method", "GET")]].concat()), None),
+        (":path twice", fields(&[&GET[..], &[(":path", "/")]].concat()), None),
+        ("a pseudo-header behind a field", fields(&[&[("x", "y")], &GET[..]].concat()), None),
+        (":status", get(&[(":status", "200")]), None),
+        ("an unknown pseudo-header", get(&[(":x", "y")]), None),
+        (":protocol", get(&[(":protocol", "websocket")]), None),
+        ("an upper-case name", get(&[("X", "y")]), None),
+        ("a name that is no token", get(&[("x y", "z")]), None),
+        ("a value with LF", get(&[("x", "a\nb")]), None),
+        ("a value with NUL", get(&[("x", "a\0b")]), None),
+        ("connection", get(&[("connection", "close")]), None),
+        ("keep-alive", get(&[("keep-alive", "1")]), None),
+        ("proxy-connection", get(&[("proxy-connection", "close")]), None),
+        ("transfer-encoding", get(&[("transfer-encoding", "chunked")]), None),
+        ("upgrade", get(&[("upgrade", "h2c")]), None),
+        ("te other than trailers", get(&[("te", "gzip")]), None),
+        ("content-length with END_STREAM", get(&[("content-length", "5")]), None),
+        ("neither :authority nor host", without(":authority"), Some(400)),
+        ("host beside :authority", get(&[("host", "a.test")]), Some(400)),
+        ("several host", get(&[("host", "localhost"), ("host", "localhost")]), Some(400)),
+        ("user information", but(":authority", "user@localhost"), Some(400)),
+        ("another scheme", but(":scheme", "ftp"), Some(400)),
+        ("a dot segment", but(":path", "/a/../b"), Some(400)),
+        ("an encoded dot segment", but(":path", "/%2e%2e/b"), Some(400)),
+        ("a backslash", but(":path", "/a\\b"), Some(400)),
+        ("*", but(":path", "*"), Some(400)),
+        ("an authority that the certificate does not cover", but(":authority", "elsewhere.test"), Some(421)),
+        ("TRACE", but(":method", "TRACE"), Some(501)),
+        ("CONNECT", fields(&[(":method", "CONNECT"), (":authority", "localhost:443")]), Some(501)),
+        ("too many fields", get(&crowd), Some(431)),
+        ("too large fields", get(&large_fields), Some(431)),
+    ];
+    for (what, section, expected) in table {
+        let mut client = Http2::connect(&litequic, &[]).await;
+        let mut rest = section.as_slice();
+        let mut kind = HEADERS;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(16_384));
+            let flags = if later.is_empty() { END_HEADERS } else { 0 } | if kind == HEADERS { END_STREAM } else { 0 };
+            client.say(kind, flags, 1, now).await;
+            (kind, rest) = (CONTINUATION, later);
+            if rest.is_empty() {
+                break;
+            }
+        }
+        let answer = client.find(&[HEADERS, RST_STREAM, GOAWAY]).await.unwrap_or_else(|| panic!("{what}: closed"));
+        match expected {
+            None => {
+                assert_eq!((answer.kind != HEADERS).then(|| answer.code()), Some(PROTOCOL_ERROR), "{what}: {answer:?}");
+            }
+            Some(expected) => {
+                assert_eq!(answer.kind, HEADERS, "{what}: {answer:?}");
+                assert_eq!(status(&answer), *expected, "{what}");
+            }
+        }
+    }
+    assert_eq!(origin.connections(), 0);
+    let answered = table.iter().filter(|(_, _, expected)| expected.is_some()).count() as u64;
+    assert_eq!(litequic.sum(|worker| worker.tcp_refused_h2.get()), answered);
+    litequic.stop().await;
+}
+
+/// h2 cuts `:path` at `#` before anybody sees it: what is left is the same for the route, the log and the origin.
+#[tokio::test]
+async fn a_fragment_never_reaches_the_origin() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    client.say(HEADERS, END_HEADERS | END_STREAM, 1, &but(":path", "/a#b")).await;
+    let answer = client.find(&[HEADERS, RST_STREAM]).await.unwrap();
+    assert!(answer.kind == RST_STREAM || status(&answer) != 200 || !origin.seen().contains('#'), "{answer:?}");
+    assert!(!origin.seen().contains('#') && !origin.seen().contains("%23"), "{}", origin.seen());
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_longer_or_shorter_than_announced_is_reset_and_never_whole_at_the_origin() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    for body in ["hell", "hello!"] {
+        let mut client = Http2::connect(&litequic, &[]).await;
+        let post = fields(&[
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", "/"),
+            ("content-length", "5"),
+        ]);
+        client.say(HEADERS, END_HEADERS, 1, &post).await;
+        client.say(DATA, END_STREAM, 1, body.as_bytes()).await;
+        let answer = client.find(&[HEADERS, RST_STREAM, GOAWAY]).await.unwrap();
+        assert_eq!((answer.kind != HEADERS).then(|| answer.code()), Some(PROTOCOL_ERROR), "{body}: {answer:?}");
+    }
+    litequic.wait_until_idle().await;
+    assert!(!origin.seen().contains("hello"), "{}", origin.seen());
+    litequic.stop().await;
+}
+
+/// CVE-2023-44487: requests that are cancelled as soon as they are sent.
+#[tokio::test]
+async fn requests_that_are_reset_as_soon_as_they_are_sent_end_their_connection() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |config| config.limits.max_resets = 2).await;
+    // All at once: h2's own bound. One by one, each begun at the origin: litequic's.
+    for at_once in [true, false] {
+        let mut client = Http2::connect(&litequic, &[]).await;
+        let section = get(&[]);
+        let mut open = true;
+        for n in 0..200_u32 {
+            if !open {
+                break;
+            }
+            let stream = 2 * n + 1;
+            let headers = frame(HEADERS, END_HEADERS | END_STREAM, stream, &section);
+            let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+            if at_once {
+                open = client.try_say(&[headers, reset].concat()).await;
+                continue;
+            }
+            let begun = litequic.sum(|worker| worker.requests_h2.get());
+            let cancelled = litequic.sum(|worker| worker.streams_reset_by_client.get());
+            open = client.try_say(&headers).await;
+            if litequic.sum(|worker| worker.limit_resets.get()) > 0 {
+                break;
+            }
+            litequic.wait_until("a request", |worker| worker.requests_h2.get(), |now| now > begun).await;
+            open &= client.try_say(&reset).await;
+            litequic.wait_until("a reset", |worker| worker.streams_reset_by_client.get(), |now| now > cancelled).await;
+        }
+        let end = client.find(&[GOAWAY]).await;
+        assert!(end.is_none_or(|goaway| goaway.code() == ENHANCE_YOUR_CALM));
+    }
+    assert_eq!(litequic.sum(|worker| worker.limit_resets.get()), 1);
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn floods_of_frames_that_move_nothing_end_their_connection() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.limits.max_control_frames = 20;
+        config.limits.max_small_frames = 20;
+    })
+    .await;
+    let post = fields(&[(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")]);
+    for (what, one, counted) in [
+        ("PING", frame(PING, 0, 0, &[7; 8]), 1_u64),
+        ("SETTINGS", frame(SETTINGS, 0, 0, &[]), 2),
+        ("SETTINGS ACK", frame(SETTINGS, ACK, 0, &[]), 2),
+        ("WINDOW_UPDATE", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), 3),
+        ("an unknown kind", frame(200, 0, 0, &[0; 3]), 4),
+        ("small DATA", frame(DATA, 0, 1, b"a"), 4),
+        ("empty DATA", frame(DATA, 0, 1, b""), 4),
+    ] {
+        let mut client = Http2::connect(&litequic, &[]).await;
+        client.say(HEADERS, END_HEADERS, 1, &post).await;
+        let flood = one.repeat(500);
+        let closed = async { while client.try_say(&flood).await {} };
+        within(what, closed).await;
+        let bitten = litequic.sum(|worker| worker.limit_control_frames.get() + worker.limit_small_frames.get());
+        assert!(bitten >= counted.min(bitten + 1) || what.contains("ACK"), "{what}: {bitten}");
+    }
+    assert!(litequic.sum(|worker| worker.limit_control_frames.get()) >= 3);
+    assert!(litequic.sum(|worker| worker.limit_small_frames.get()) >= 1);
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+/// CVE-2024-27316 and its like: a header block that does not end.
+#[tokio::test]
+async fn a_flood_of_continuation_frames_ends_its_connection() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    client.say(HEADERS, END_STREAM, 1, &get(&[])).await;
+    let more = frame(CONTINUATION, 0, 1, &fields(&[("x", &"y".repeat(1000))]));
+    within("its end", async { while client.try_say(&more).await {} }).await;
+    assert_eq!(origin.connections(), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_with_more_requests_at_once_than_allowed_has_those_beyond_refused() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |config| config.limits.max_streams = 2).await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    let settings = client.find(&[SETTINGS]).await.unwrap();
+    assert!(settings.payload.chunks(6).any(|setting| setting == [0, 3, 0, 0, 0, 2]), "{settings:?}");
+    for stream in [1, 3, 5] {
+        client.say(HEADERS, END_HEADERS | END_STREAM, stream, &get(&[])).await;
+    }
+    let refused = client.find(&[RST_STREAM]).await.unwrap();
+    assert_eq!((refused.stream, refused.code()), (5, 7), "REFUSED_STREAM");
+    drop(client);
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+/// As over QUIC, out of the same budget: a 64th of what is left of it, 64 KiB at least.
+#[tokio::test]
+async fn windows_are_granted_out_of_the_workers_budget_and_given_back() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.limits.connection_receive_buffer = 1 << 20;
+        config.limits.worker_receive_buffer = 16 << 20;
+    })
+    .await;
+    let mut first = None;
+    for (what, granted) in [("the first", 256 << 10), ("the second", 252 << 10)] {
+        let before = litequic.sum(|worker| worker.receive_granted.get());
+        let mut client = Http2::connect(&litequic, &[]).await;
+        let settings = client.find(&[SETTINGS]).await.unwrap();
+        let window = settings.payload.chunks(6).find(|setting| setting[..2] == [0, 4]).expect("a window");
+        assert_eq!(u64::from(u32::from_be_bytes(window[2..].try_into().unwrap())), granted, "{what}");
+        assert_eq!(litequic.sum(|worker| worker.receive_granted.get()), before + granted, "{what}");
+        // The second goes at once.
+        first.get_or_insert(client);
+    }
+    litequic.wait_until("given back", |worker| worker.receive_granted.get(), |granted| granted == 256 << 10).await;
+    assert_eq!(litequic.sum(|worker| worker.limit_receive_buffer.get()), 2);
+    drop(first);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_header_block_that_stops_and_a_connection_that_says_nothing_are_closed_after_the_idle_timeout() {
+    let origin = Always::new("").await;
+    let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = Duration::from_millis(200)).await;
+    let mut half = Http2::connect(&litequic, &[]).await;
+    half.say(HEADERS, END_STREAM, 1, &get(&[])).await;
+    let mut silent = Http2::connect(&litequic, &[]).await;
+    for client in [&mut half, &mut silent] {
+        while client.next().await.is_some() {}
+    }
+    assert_eq!(litequic.sum(|worker| worker.timeout_idle.get()), 2);
+    assert_eq!(origin.connections(), 0);
+    litequic.stop().await;
+}

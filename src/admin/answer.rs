@@ -1,6 +1,6 @@
 //! From an admin request to its answer. Reads no request body; every answer is small and complete.
 
-use super::{State, Surface, WORKER_DEADLINE};
+use super::{State, Surface, WORKER_DEADLINE, page, status};
 use crate::{
     lifecycle::Phase,
     telemetry::{self, Heartbeat},
@@ -8,16 +8,21 @@ use crate::{
 use bytes::Bytes;
 use http::{
     HeaderValue, Method, Response, StatusCode,
-    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ORIGIN},
+    header::{
+        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE,
+        X_CONTENT_TYPE_OPTIONS,
+    },
     request::Parts,
 };
 use http_body_util::Full;
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const HTML: &str = "text/html; charset=utf-8";
 
 /// What can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,18 +30,25 @@ enum Resource {
     Health,
     Ready,
     Metrics,
+    Page,
+    Status,
+    Config,
     Reload,
     Drain,
 }
 
 impl Resource {
-    const ALL: [Self; 5] = [Self::Health, Self::Ready, Self::Metrics, Self::Reload, Self::Drain];
+    const ALL: [Self; 8] =
+        [Self::Health, Self::Ready, Self::Metrics, Self::Page, Self::Status, Self::Config, Self::Reload, Self::Drain];
 
     const fn path(self) -> &'static str {
         match self {
             Self::Health => "/healthz",
             Self::Ready => "/readyz",
             Self::Metrics => "/metrics",
+            Self::Page => "/",
+            Self::Status => "/status",
+            Self::Config => "/config",
             Self::Reload => "/reload",
             Self::Drain => "/drain",
         }
@@ -44,21 +56,25 @@ impl Resource {
 
     /// As `Allow` says it.
     const fn methods(self) -> &'static str {
-        match self {
-            Self::Health | Self::Ready | Self::Metrics => "GET, HEAD",
-            Self::Reload | Self::Drain => "POST",
-        }
+        if self.changes() { "POST" } else { "GET, HEAD" }
     }
 
     fn allows(self, method: &Method) -> bool {
-        match self {
-            Self::Health | Self::Ready | Self::Metrics => method == Method::GET || method == Method::HEAD,
-            Self::Reload | Self::Drain => method == Method::POST,
-        }
+        if self.changes() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
+    }
+
+    /// Whether asking for it does something.
+    const fn changes(self) -> bool {
+        matches!(self, Self::Reload | Self::Drain)
+    }
+
+    /// Whether it is for whoever may reach the address, token or not: the page holds nothing before it is told a token.
+    const fn is_open(self) -> bool {
+        matches!(self, Self::Health | Self::Ready | Self::Page)
     }
 
     fn is_on(self, surface: Surface) -> bool {
-        surface == Surface::Operator || !matches!(self, Self::Reload | Self::Drain)
+        surface == Surface::Operator || matches!(self, Self::Health | Self::Ready | Self::Metrics)
     }
 }
 
@@ -79,7 +95,22 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.methods()));
         return answer;
     }
+    if let Some(token) = state.token.as_ref().filter(|_| surface == Surface::Operator && !resource.is_open())
+        && !token.is_shown(&request.headers)
+    {
+        let mut answer = text(StatusCode::UNAUTHORIZED, "this takes the token\n".into());
+        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return answer;
+    }
+    // A name that its owner has lead to this machine makes a foreign page and this address one origin; without a token
+    // nothing else tells them apart.
+    if state.token.is_none() && matches!(resource, Resource::Status | Resource::Config) && !is_own_name(request) {
+        return text(StatusCode::FORBIDDEN, "ask by an IP address, or localhost\n".into());
+    }
     match resource {
+        Resource::Page => page(),
+        Resource::Status => content(StatusCode::OK, JSON, format!("{:#}\n", status::status(state).await)),
+        Resource::Config => content(StatusCode::OK, JSON, format!("{:#}\n", status::configuration(state))),
         Resource::Health => health(&state.heartbeats),
         Resource::Ready => match state.readiness.check(&state.lifecycle).await {
             Ok(()) => text(StatusCode::OK, "ready\n".into()),
@@ -94,6 +125,26 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
         Resource::Reload => reload(state).await,
         Resource::Drain => drain(state),
     }
+}
+
+/// Whether the request names what no foreign page can have for its own host.
+fn is_own_name(request: &Parts) -> bool {
+    let Some(host) = request.headers.get(HOST).and_then(|host| host.to_str().ok()) else { return true };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    bare.parse::<IpAddr>().is_ok() || bare.eq_ignore_ascii_case("localhost")
+}
+
+fn page() -> Answer {
+    let mut answer = content(StatusCode::OK, HTML, page::DOCUMENT.clone());
+    let fields = answer.headers_mut();
+    fields.insert(CONTENT_SECURITY_POLICY, page::POLICY.clone());
+    fields.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
 }
 
 /// Never asks about the origin: an origin that is down is no reason to restart the proxy.
@@ -162,6 +213,8 @@ mod tests {
             heartbeats: Vec::new(),
             readiness: Readiness::new(None),
             reload: Some(reload),
+            token: None,
+            inside: None,
         };
         let ask = async |method, origin, surface| {
             let mut request = http::Request::builder().method(method).uri("/reload");
@@ -197,10 +250,31 @@ mod tests {
             heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))],
             readiness: Readiness::new(None),
             reload: None,
+            token: None,
+            inside: None,
         };
         let (request, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
         assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 503);
         state.heartbeats[1].tick();
         assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 200);
+    }
+
+    #[test]
+    fn a_foreign_name_for_this_machine_is_told_nothing() {
+        for (host, expected) in [
+            ("127.0.0.1:9443", true),
+            ("127.0.0.1", true),
+            ("[::1]:9443", true),
+            ("[::1]", true),
+            ("localhost:9443", true),
+            ("LOCALHOST", true),
+            ("rebound.test:9443", false),
+            ("rebound.test", false),
+            ("127.0.0.1.rebound.test", false),
+            ("", false),
+        ] {
+            let (request, ()) = http::Request::get("/status").header(HOST, host).body(()).unwrap().into_parts();
+            assert_eq!(is_own_name(&request), expected, "{host}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the operator reaches litequic: liveness, readiness, metrics, reload, drain. Plain HTTP/1.1 on the control thread,
+//! Where the operator reaches litequic: liveness, readiness, metrics, status, configuration, reload, drain. Plain HTTP/1.1 on the control thread,
 //! so that it answers while every worker is busy.
 //!
 //! | path       | method    | probes | listen | answer                                                              |
@@ -6,21 +6,30 @@
 //! | `/healthz` | GET, HEAD | yes    | yes    | 200 while every worker's loop turns, else 503 with the worker       |
 //! | `/readyz`  | GET, HEAD | yes    | yes    | 200 while new clients are welcome, else 503 with the reason         |
 //! | `/metrics` | GET, HEAD | yes    | yes    | OpenMetrics text                                                    |
+//! | `/`        | GET, HEAD | no     | yes    | the status page                                                     |
+//! | `/status`  | GET, HEAD | no     | yes    | JSON: counters, workers, origins, certificates                      |
+//! | `/config`  | GET, HEAD | no     | yes    | JSON: every key in force, without secrets                           |
 //! | `/reload`  | POST      | no     | yes    | 200 with what changed, or 422 with every fault and nothing changed  |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
+//!
+//! Where there is a token, `listen` answers nothing but the page and `/healthz`, `/readyz` to whoever does not show it.
 
 mod answer;
+mod page;
 mod readiness;
 mod server;
+mod status;
+mod token;
 
 pub use readiness::{OriginProbe, Readiness};
 pub use server::{Limits, Server};
+pub use token::{Token, TokenError};
 
 use crate::{
     lifecycle::Lifecycle,
     telemetry::{Heartbeat, Metrics},
 };
-use std::{sync::Arc, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
 /// After how long without a tick a worker counts as hung. Ten times [`Heartbeat::INTERVAL`]: a loop that is that
@@ -52,4 +61,25 @@ pub struct State {
     pub readiness: Readiness,
     /// Where `POST /reload` goes, if anywhere.
     pub reload: Option<mpsc::Sender<ReloadRequest>>,
+    /// What requests to `[admin] listen` have to show, if anything.
+    pub token: Option<Token>,
+    /// What the admin listener cannot know by itself.
+    pub inside: Option<Inside>,
+}
+
+/// What the rest of the process tells of itself.
+pub struct Inside {
+    /// More members of `/status`, an object; asked for once a request.
+    pub status: Tell,
+    /// Every key of the configuration in force with its value, without secrets.
+    pub configuration: Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
+}
+
+/// Tells what is so now.
+pub type Tell = Box<dyn Fn() -> Pin<Box<dyn Future<Output = serde_json::Value> + Send>> + Send + Sync>;
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inside")
+    }
 }

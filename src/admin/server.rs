@@ -61,7 +61,7 @@ impl Server {
     pub async fn bind(address: SocketAddr, surface: Surface, limits: Limits) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         if surface == Surface::Operator && !address.ip().to_canonical().is_loopback() {
-            tracing::warn!(%address, "[admin] listen is open to other machines: whoever reaches it may drain litequic");
+            tracing::warn!(%address, "[admin] listen is open to other machines, and its token travels as it is: have the way encrypted");
         }
         Ok(Self { listener, surface, limits })
     }

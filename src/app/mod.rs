@@ -2,18 +2,23 @@
 
 pub mod reload;
 
+mod access;
+mod inside;
 mod watch;
 mod worker;
 
 use crate::{
     admin,
-    config::{self, Config, Timeouts, Workers},
+    config::{self, AccessTarget, Config, Timeouts, Workers},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
     net::{self, BindError, ListenError, Steering},
     proxy::{self, Proxy},
     quic::{EndpointParts, Layout, MAX_WORKERS, SecretError, Secrets, ServerId, WorkerIndex},
-    telemetry::{Heartbeat, Metrics},
+    telemetry::{
+        Heartbeat, Metrics,
+        access::{AccessLog, Reopener},
+    },
     tls::{
         self, Asking, Authorities, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls,
         TcpTls,
@@ -58,6 +63,17 @@ pub enum StartError {
     /// The operator's file as well.
     #[error(transparent)]
     Secret(#[from] SecretError),
+    /// The file that the configuration names as well.
+    #[error("cannot write access_log.path = \"{path}\": {source}")]
+    AccessLog {
+        /// Where lines were to go.
+        path: AccessTarget,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The token that the configuration names.
+    #[error(transparent)]
+    Token(#[from] admin::TokenError),
     /// A UDP address is taken, or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -117,6 +133,9 @@ pub struct Running {
     pub lifecycle: Lifecycle,
     /// For a [`reload::Reloader`].
     pub in_force: InForce,
+    /// To have the access log's file opened anew, where there is one.
+    pub access_log: Option<Reopener>,
+    lines: Option<AccessLog>,
     workers: Vec<Worker>,
     /// Every worker's sockets once more, read by nobody: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.
@@ -162,6 +181,19 @@ pub fn secrets(config: &Config) -> Result<Secrets, StartError> {
     }
 }
 
+/// What whoever asks `[admin] listen` has to show: of the file or the variable that the configuration names, if it does.
+///
+/// # Errors
+///
+/// [`StartError::Token`]
+pub fn token(config: &Config) -> Result<Option<admin::Token>, StartError> {
+    match (&config.admin.token_file, &config.admin.token_env) {
+        (Some(path), _) => Ok(Some(admin::Token::read(path)?)),
+        (None, Some(name)) => Ok(Some(admin::Token::from_env(name)?)),
+        (None, None) => Ok(None),
+    }
+}
+
 /// Starts litequic: binds every address, then starts the workers, then the admin listeners. Returns when clients may
 /// come. To be called on a tokio runtime, which the admin listeners use; workers have threads and runtimes of their own.
 ///
@@ -193,7 +225,9 @@ pub async fn start<H: Handler>(
     // The https that a redirect leads to.
     let https = tcp_addresses.first().or(addresses.first()).map_or(0, SocketAddr::port);
     let https = config.listen.advertised_port.map_or(https, NonZeroU16::get);
+    let token = token(config)?;
     let (admin, probes) = (bind_admin(config).await)?;
+    let lines = access_log(config, &metrics)?;
 
     let lifecycle = Lifecycle::default();
     let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
@@ -207,6 +241,7 @@ pub async fn start<H: Handler>(
             let reason = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
             groups.push(socket.try_clone().map_err(reason)?);
         }
+        let access = lines.as_ref().map(|log| access::Factory::new(&config.access_log, log, Arc::clone(counters)));
         let companion = worker::Companion {
             listeners: tcp.take(index, |address| alt_svc(config, &addresses, address)),
             tls: tcp_tls.clone(),
@@ -214,6 +249,7 @@ pub async fn start<H: Handler>(
             https,
         };
         let plan = worker::Plan {
+            access,
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets,
             endpoint: EndpointParts {
@@ -241,6 +277,8 @@ pub async fn start<H: Handler>(
         heartbeats,
         readiness: admin::Readiness::new(Some(origin_probe(Arc::clone(&in_force.config)))),
         reload: options.reload,
+        token,
+        inside: Some(inside::inside(&in_force, &addresses)),
     });
     let local = |server: &Option<admin::Server>| server.as_ref().and_then(|server| server.local_address().ok());
     let (admin_address, probes_address) = (local(&admin), local(&probes));
@@ -266,6 +304,8 @@ pub async fn start<H: Handler>(
         metrics,
         lifecycle,
         in_force,
+        access_log: lines.as_ref().map(AccessLog::reopener),
+        lines,
         workers,
         _groups: groups,
         ended,
@@ -392,6 +432,15 @@ async fn bind_admin(config: &Config) -> Result<(Option<admin::Server>, Option<ad
     ))
 }
 
+/// Opens the access log, if the configuration has one.
+fn access_log(config: &Config, metrics: &Metrics) -> Result<Option<AccessLog>, StartError> {
+    let Some(path) = &config.access_log.path else { return Ok(None) };
+    match AccessLog::start(access::target(path), Arc::clone(metrics.control())) {
+        Ok(log) => Ok(Some(log)),
+        Err(source) => Err(StartError::AccessLog { path: path.clone(), source }),
+    }
+}
+
 /// Ready when any origin can be reached, or nobody asks for one.
 fn origin_probe(config: config::Live) -> admin::OriginProbe {
     Box::new(move || {
@@ -458,6 +507,9 @@ impl Running {
         };
         self.lifecycle.advance(Phase::Stopping);
         while self.tasks.join_next().await.is_some() {}
+        if let Some(lines) = self.lines {
+            lines.finish().await;
+        }
         outcome
     }
 

@@ -16,7 +16,7 @@ use std::{
     collections::BTreeSet,
     convert::Infallible,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::{
@@ -73,8 +73,9 @@ impl InForce {
         let control = self.metrics.control();
         control.configured_at.set(seconds(SystemTime::now()));
         let store = self.resolver.store();
-        let first = store.certificates().iter().map(|certificate| seconds(certificate.not_after())).min();
-        control.certificates_expire_at.set(first.unwrap_or_default());
+        let expiries: Vec<u64> = store.certificates().iter().map(|one| seconds(one.not_after())).collect();
+        control.certificates_expire_at.set(expiries.iter().copied().min().unwrap_or_default());
+        *control.certificates.lock().unwrap_or_else(PoisonError::into_inner) = expiries;
     }
 }
 

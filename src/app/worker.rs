@@ -1,6 +1,6 @@
 //! One worker: a thread with a runtime of its own, on which a request is born, served and ended.
 
-use super::StartError;
+use super::{StartError, access};
 use crate::{
     config::{Io, LiteQuic, Live},
     exchange::{Client, Handler},
@@ -36,6 +36,7 @@ const LINGER: Duration = Duration::from_millis(50);
 
 /// What a worker is made of.
 pub(super) struct Plan {
+    pub(super) access: Option<access::Factory>,
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
@@ -144,10 +145,12 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         };
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
         let counters = Arc::clone(&metrics);
+        let (records, lines) = access::Factory::records(plan.access);
         let mut endpoints = JoinSet::new();
         let doors = Doors { config: &config, metrics: &metrics, watch: &plan.watch, tasks: &mut endpoints };
         doors.open(plan.companion, &handler, covers.clone(), certificates);
-        let front = Rc::new(Front::new(config, metrics, Box::new(covers), quic::client_address, plan.watch.clone()));
+        let front = Front::new(config, metrics, Box::new(covers), quic::client_address, plan.watch.clone());
+        let front = Rc::new(front.recording(records));
         let _ = started.send(Ok(()));
 
         for endpoint in listening {
@@ -159,6 +162,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 plan.heartbeat.tick();
                 panic_if_asked("worker");
                 front.observe();
+                lines.flush();
                 waits = count_waits(waits, &counters);
                 sleep(Heartbeat::INTERVAL).await;
             }

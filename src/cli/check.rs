@@ -20,7 +20,7 @@ pub fn run(path: &Path) -> ExitCode {
         Err(faults) => return fail_config(&faults),
     };
     // What the configuration names must be there as well: `run` would refuse it.
-    let named = app::certificates(&config).and_then(|_| app::secrets(&config));
+    let named = app::certificates(&config).and_then(|_| app::secrets(&config)).and_then(|_| app::token(&config));
     if let Err(error) = named {
         return fail(Exit::from(&error), error);
     }

@@ -12,7 +12,7 @@ use std::{
 pub enum Exit {
     /// As asked.
     Success = 0,
-    /// `get`: the response's status is 400 or above.
+    /// `get`, `ctl`: the response's status is 400 or above.
     Status = 1,
     /// `EX_USAGE`: the command line.
     Usage = 64,
@@ -37,7 +37,10 @@ impl From<Exit> for ExitCode {
 impl From<&StartError> for Exit {
     fn from(error: &StartError) -> Self {
         match error {
-            StartError::Certificates(_) | StartError::Secret(_) => Self::Config,
+            StartError::Certificates(_)
+            | StartError::Secret(_)
+            | StartError::AccessLog { .. }
+            | StartError::Token(_) => Self::Config,
             StartError::Bind(_) | StartError::Listen(_) | StartError::Admin { .. } => Self::Unavailable,
             StartError::Tls(_) | StartError::Random | StartError::Worker { .. } => Self::Software,
         }

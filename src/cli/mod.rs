@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 pub mod check;
+pub mod ctl;
 pub mod demo;
 pub mod exit;
 pub mod get;
@@ -33,6 +34,8 @@ enum Command {
     },
     /// Try HTTP/3 out: serve a small origin, or your own, with a certificate made on the spot.
     Demo(demo::Arguments),
+    /// Ask a running litequic: for its status, its configuration, a reload, a drain.
+    Ctl(ctl::Arguments),
     /// Make one HTTP/3 request: for health checks and scripts.
     Get(get::Arguments),
     /// Say what this kernel allows, and what litequic would use of it.
@@ -55,6 +58,7 @@ pub fn main() -> ExitCode {
     match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Check { config } => check::run(&config),
+        Command::Ctl(arguments) => ctl::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
         Command::Get(arguments) => get::run(arguments),
         Command::Probe(arguments) => probe::run(arguments),

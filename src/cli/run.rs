@@ -8,7 +8,7 @@ use crate::{
     },
     config::{self, Config, Level, LogFormat, OriginAddress},
     lifecycle::{Lifecycle, Phase, panic_if_asked},
-    telemetry::log,
+    telemetry::{access::Reopener, log},
 };
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
@@ -167,10 +167,10 @@ pub(super) fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 /// Serves until a signal, or `POST /drain`, and the drain after it.
 pub(super) async fn serve(running: Running, signals: Signals) -> ExitCode {
-    let lifecycle = running.lifecycle.clone();
+    let (lifecycle, access_log) = (running.lifecycle.clone(), running.access_log.clone());
     let outcome = tokio::select! {
         outcome = running.wait() => outcome,
-        never = signals.obey(lifecycle) => match never {},
+        never = signals.obey(lifecycle, access_log) => match never {},
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -178,23 +178,34 @@ pub(super) async fn serve(running: Running, signals: Signals) -> ExitCode {
     }
 }
 
-/// The signals that end litequic: the first drains, the second ends it now. Made before litequic says that it listens:
+/// The signals that end litequic, the first drains, the second ends it now; and the one that has the access log's file
+/// opened anew. Made before litequic says that it listens:
 /// whoever reads that may send one at once.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    rotate: Signal,
 }
 
 impl Signals {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            rotate: signal(SignalKind::user_defined1())?,
+        })
     }
 
-    async fn obey(mut self, lifecycle: Lifecycle) -> std::convert::Infallible {
+    async fn obey(mut self, lifecycle: Lifecycle, access_log: Option<Reopener>) -> std::convert::Infallible {
         loop {
             let name = tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
+                _ = self.rotate.recv() => {
+                    // Without an access log there is nothing to open anew, and no reason to end.
+                    access_log.iter().for_each(Reopener::reopen);
+                    continue;
+                }
             };
             let next = if lifecycle.phase() < Phase::Leaving { Phase::Leaving } else { Phase::Stopping };
             tracing::info!(signal = name, "told to {}", if next == Phase::Leaving { "drain" } else { "stop now" });

@@ -2,8 +2,9 @@
 //! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
 
 use super::{
-    AckFrequency, Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log,
-    LogFormat, Network, Origin, Route, Timeouts, Verify, Workers, values::show_size,
+    AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
+    Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network, Origin, Route, Share, Timeouts, Verify,
+    Workers, values::show_size,
 };
 use std::{fmt, net::SocketAddr, num::NonZeroU16, time::Duration};
 
@@ -24,7 +25,13 @@ pub const NEEDS_RESTART: &[&str] = &[
     "litequic.ack_frequency",
     "admin.listen",
     "admin.probes",
+    "admin.token_file",
+    "admin.token_env",
     "log.format",
+    "access_log.path",
+    "access_log.format",
+    "access_log.fields",
+    "access_log.sample",
 ];
 
 /// One change. Its `Display` is one line: `KEY: OLD → NEW`.
@@ -53,7 +60,16 @@ impl fmt::Display for Change {
 impl Config {
     /// What `next` changes, in the order of the reference; also what waits for a restart.
     pub fn changes(&self, next: &Self) -> Vec<Change> {
-        let mut changes = Changes::default();
+        self.compare(next, Changes::default())
+    }
+
+    /// Every key with its value, in the order of the reference. There are no secrets among them: those have files.
+    pub fn list(&self) -> Vec<(String, String)> {
+        let all = self.compare(self, Changes { all: true, ..Changes::default() });
+        all.into_iter().map(|Change { key, what }| (key, what)).collect()
+    }
+
+    fn compare(&self, next: &Self, mut changes: Changes) -> Vec<Change> {
         let Self {
             listen,
             certificates,
@@ -65,6 +81,7 @@ impl Config {
             litequic,
             admin,
             log,
+            access_log,
             trusted_proxies,
         } = self;
         changes.listen(listen, &next.listen);
@@ -87,7 +104,8 @@ impl Config {
         changes.litequic(litequic, &next.litequic);
         changes.admin(admin, &next.admin);
         changes.log(log, &next.log);
-        changes.0
+        changes.access_log(access_log, &next.access_log);
+        changes.found
     }
 
     /// `next` as far as it can be followed without a restart.
@@ -95,15 +113,20 @@ impl Config {
         Self {
             listen: self.listen.clone(),
             litequic: self.litequic,
-            admin: Admin { listen: self.admin.listen, probes: self.admin.probes, ..next.admin },
+            admin: Admin { ready_needs_origin: next.admin.ready_needs_origin, ..self.admin.clone() },
             log: Log { format: self.log.format, ..next.log },
+            access_log: self.access_log.clone(),
             ..next
         }
     }
 }
 
 #[derive(Default)]
-struct Changes(Vec<Change>);
+struct Changes {
+    /// What is the same too, with its value.
+    all: bool,
+    found: Vec<Change>,
+}
 
 /// Compares the fields of two structures of one kind, each shown by the function beside it. All fields must be named.
 macro_rules! compare {
@@ -117,12 +140,14 @@ macro_rules! compare {
 
 impl Changes {
     fn push(&mut self, key: &str, what: String) {
-        self.0.push(Change { key: key.into(), what });
+        self.found.push(Change { key: key.into(), what });
     }
 
     fn value<T: PartialEq>(&mut self, key: &str, old: &T, new: &T, show: impl Fn(&T) -> String) {
-        if old != new {
-            self.push(key, format!("{} → {}", show(old), show(new)));
+        if self.all {
+            self.push(key, show(new));
+        } else if old != new {
+            self.push(key, format!("{} → {}", cut(&show(old)), cut(&show(new))));
         }
     }
 
@@ -244,6 +269,8 @@ impl Changes {
             listen: |address| option(address, "none", SocketAddr::to_string),
             probes: |address| option(address, "none", SocketAddr::to_string),
             ready_needs_origin: bool::to_string,
+            token_file: |path| option(path, "none", |path| path.display().to_string()),
+            token_env: |name| option(name, "none", String::clone),
         });
     }
 
@@ -263,6 +290,18 @@ impl Changes {
             },
         });
     }
+
+    fn access_log(&mut self, old: &AccessLog, new: &AccessLog) {
+        compare!(self, "access_log", AccessLog, old, new, {
+            path: |path| option(path, "none", AccessTarget::to_string),
+            format: |format| match format {
+                AccessFormat::Json => "json".into(),
+                AccessFormat::Logfmt => "logfmt".into(),
+            },
+            fields: |fields| list(fields, |field: &AccessField| field.name().into()),
+            sample: |sample: &Share| format!("{} %", f64::from(sample.0) / 10_000.0),
+        });
+    }
 }
 
 fn word(verify: &Verify) -> String {
@@ -278,13 +317,17 @@ fn option<T>(value: &Option<T>, none: &str, show: impl Fn(&T) -> String) -> Stri
 }
 
 fn list<T>(values: &[T], show: impl Fn(&T) -> String) -> String {
-    /// A line of the log has an end.
+    if values.is_empty() { "none".into() } else { values.iter().map(show).collect::<Vec<_>>().join(", ") }
+}
+
+/// The beginning of a long list: a line of the log has an end.
+fn cut(shown: &str) -> String {
     const SHOWN: usize = 4;
-    let mut shown: Vec<String> = values.iter().take(SHOWN).map(show).collect();
-    if values.len() > SHOWN {
-        shown.push(format!("and {} more", values.len() - SHOWN));
+    let values: Vec<&str> = shown.split(", ").collect();
+    match values.get(..SHOWN) {
+        Some(first) if values.len() > SHOWN => format!("{}, and {} more", first.join(", "), values.len() - SHOWN),
+        _ => shown.into(),
     }
-    if shown.is_empty() { "none".into() } else { shown.join(", ") }
 }
 
 fn bytes_of<T: Copy + Into<u64>>(bytes: &T) -> String {
@@ -420,12 +463,35 @@ mod tests {
                 |config| {
                     config.admin.listen = Some(([127, 0, 0, 1], 9443).into());
                     config.admin.ready_needs_origin = true;
+                    config.admin.token_file = Some("token".into());
+                    config.admin.token_env = Some("TOKEN".into());
                 },
-                &["admin.listen: none → 127.0.0.1:9443 (needs a restart)", "admin.ready_needs_origin: false → true"],
+                &[
+                    "admin.listen: none → 127.0.0.1:9443 (needs a restart)",
+                    "admin.ready_needs_origin: false → true",
+                    "admin.token_file: none → token (needs a restart)",
+                    "admin.token_env: none → TOKEN (needs a restart)",
+                ],
             ),
             (
                 |config| config.log = Log { level: Level::Debug, format: LogFormat::Json },
                 &["log.level: info → debug", "log.format: auto → json (needs a restart)"],
+            ),
+            (
+                |config| {
+                    config.access_log = AccessLog {
+                        path: Some(AccessTarget::File("/var/log/a".into())),
+                        format: AccessFormat::Logfmt,
+                        fields: vec![AccessField::Time, AccessField::Status],
+                        sample: Share(12_500),
+                    };
+                },
+                &[
+                    "access_log.path: none → /var/log/a (needs a restart)",
+                    "access_log.format: json → logfmt (needs a restart)",
+                    "access_log.fields: time, request_id, client, protocol, and 13 more → time, status (needs a restart)",
+                    "access_log.sample: 100 % → 1.25 % (needs a restart)",
+                ],
             ),
         ];
         for (edit, expected) in table {
@@ -439,7 +505,7 @@ mod tests {
     fn what_cannot_be_followed_is_named_until_it_can() {
         let mut new = config();
         new.listen.workers = Workers::Count(2.try_into().unwrap());
-        new.admin = Admin { probes: Some(([0, 0, 0, 0], 9444).into()), ready_needs_origin: true, listen: None };
+        new.admin = Admin { probes: Some(([0, 0, 0, 0], 9444).into()), ready_needs_origin: true, ..Admin::default() };
         new.log = Log { level: Level::Warn, format: LogFormat::Human };
         new.limits.max_streams = 1;
         new.litequic.gso = false;
@@ -452,6 +518,23 @@ mod tests {
 
     #[test]
     fn a_long_list_is_cut() {
-        assert_eq!(list(&[1, 2, 3, 4, 5, 6], i32::to_string), "1, 2, 3, 4, and 2 more");
+        assert_eq!(cut(&list(&[1, 2, 3, 4, 5, 6], i32::to_string)), "1, 2, 3, 4, and 2 more");
+        assert_eq!(cut(&list(&[1, 2, 3, 4], i32::to_string)), "1, 2, 3, 4");
+    }
+
+    #[test]
+    fn the_list_has_every_key_with_its_value() {
+        let list: std::collections::BTreeMap<_, _> = config().list().into_iter().collect();
+        for (key, value) in [
+            ("listen.udp", "[::]:8443"),
+            ("certificates[0].key", "tls/tls.key"),
+            ("origins.packager.url", "unix:/run/a.sock"),
+            ("routes[0].origin", "origin"),
+            ("timeouts.request", "none"),
+            ("access_log.sample", "100 %"),
+        ] {
+            assert_eq!(list[key], value, "{key}");
+        }
+        assert!(list.len() > 60 && list["access_log.fields"].ends_with(", end, error"));
     }
 }

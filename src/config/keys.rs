@@ -2,12 +2,13 @@
 //! and the search for a misspelt key know what is read here, so no key is listed twice. Long because it is the list.
 
 use super::{
-    AckFrequency, Admin, CertificateFiles, ClientCertificates, Config, Io, Level, Limits, Listen, LiteQuic, Log,
-    LogFormat, Origin, OriginAddress, Route, Timeouts, Verify, Workers,
+    AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
+    Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, Route, Timeouts, Verify,
+    Workers,
     fault::{nearest, quote},
     names::{address, authority, host_pattern, network, origin_address, path, path_prefix},
     section::Section,
-    values::{Kind, ack_frequency, boolean, duration, number, one_of, or_none, show_size, size, text, workers},
+    values::{Kind, ack_frequency, boolean, duration, number, one_of, or_none, share, show_size, size, text, workers},
 };
 use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU16, ops::RangeInclusive, path::Path, time::Duration};
 
@@ -108,8 +109,10 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     let limits = root.table("limits", "What a client may do at most.", limits);
     let timeouts = root.table("timeouts", "How long litequic waits.", timeouts);
     let litequic = root.table("litequic", "How datagrams are received and sent.", litequic);
-    let admin = root.table("admin", "Where the operator reaches litequic.", admin);
+    let admin = root.table("admin", "Where the operator reaches litequic.", |section| admin(section, directory));
     let log = root.table("log", "What is logged and how.", log);
+    let access_log =
+        root.table("access_log", "What is written of each request.", |section| access_log(section, directory));
     let trusted_proxies = root.list(
         "trusted_proxies",
         network(),
@@ -128,6 +131,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
         litequic,
         admin,
         log,
+        access_log,
         trusted_proxies: trusted_proxies.unwrap_or_default().into_iter().map(|(_, network)| network).collect(),
     })
 }
@@ -556,7 +560,7 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
     litequic
 }
 
-fn admin(section: &mut Section<'_>) -> Admin {
+fn admin(section: &mut Section<'_>, directory: &Path) -> Admin {
     let listen = section.optional("listen", address(), "Everything that the operator may see and do; TCP.");
     let probes = section.optional("probes", address(), "/healthz, /readyz and /metrics alone; TCP.");
     if listen.is_some() && listen == probes {
@@ -564,7 +568,26 @@ fn admin(section: &mut Section<'_>) -> Admin {
     }
     let ready_needs_origin =
         section.value("ready_needs_origin", boolean(), false, "Whether /readyz also asks that an origin be reachable.");
-    Admin { listen, probes, ready_needs_origin }
+    let token_file = section.optional(
+        "token_file",
+        path("the path of a file with a token"),
+        "What requests to admin.listen have to show as Authorization: Bearer.",
+    );
+    let token_env = section.optional(
+        "token_env",
+        text("the name of an environment variable", Ok, Clone::clone),
+        "The environment variable with that, instead of a file.",
+    );
+    if token_file.is_some() && token_env.is_some() {
+        section.fault("token_env", "there is admin.token_file already", None, None);
+    }
+    // A token that is there but wrong has its own fault.
+    let has_token = section.has("token_file") || section.has("token_env");
+    if !has_token && listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
+        let expected = "a loopback address, or admin.token_file as well";
+        section.fault("listen", "is open to other machines, and there is no token", Some(expected), None);
+    }
+    Admin { listen, probes, ready_needs_origin, token_file: token_file.map(|path| directory.join(path)), token_env }
 }
 
 fn log(section: &mut Section<'_>) -> Log {
@@ -578,4 +601,34 @@ fn log(section: &mut Section<'_>) -> Log {
             "auto is human on a terminal and json otherwise.",
         ),
     }
+}
+
+fn access_log(section: &mut Section<'_>, directory: &Path) -> AccessLog {
+    let defaults = AccessLog::default();
+    let path = section.optional("path", access_target(), "Where lines go; without it there are none.");
+    let format = section.value("format", one_of(AccessFormat::NAMES), defaults.format, "How a line is written.");
+    let all = AccessField::NAMES.len();
+    let fields =
+        section.list("fields", one_of(AccessField::NAMES), 1..=all, AccessLog::FIELDS, "What is in a line, in order.");
+    let fields = fields.unwrap_or_else(|| defaults.fields.into_iter().enumerate().collect());
+    for (n, field) in &fields {
+        if fields.iter().any(|(m, other)| m < n && other == field) {
+            section.fault_in_list("fields", *n, "stands there twice");
+        }
+    }
+    let sample = section.value("sample", share(), defaults.sample, "The share of requests that get a line.");
+    let path = path.map(|target| match target {
+        AccessTarget::File(path) => AccessTarget::File(directory.join(path)),
+        AccessTarget::Stderr => AccessTarget::Stderr,
+    });
+    AccessLog { path, format, fields: fields.into_iter().map(|(_, field)| field).collect(), sample }
+}
+
+fn access_target() -> Kind<AccessTarget> {
+    let parse = |text: String| match &*text {
+        "" => Err("empty".into()),
+        "stderr" => Ok(AccessTarget::Stderr),
+        _ => Ok(AccessTarget::File(text.into())),
+    };
+    text("\"stderr\" or the path of a file", parse, ToString::to_string)
 }

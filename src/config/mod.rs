@@ -3,6 +3,7 @@
 //! [`parse`] turns TOML into it in one step and names every fault at once. Nothing below re-checks what a
 //! [`Config`] holds.
 
+mod access;
 mod diff;
 mod fault;
 mod file;
@@ -16,6 +17,7 @@ mod timeouts;
 mod transport;
 mod values;
 
+pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Share};
 pub use diff::{Change, NEEDS_RESTART};
 pub use fault::{Fault, Faults};
 pub use file::{load, parse, schema};
@@ -59,6 +61,8 @@ pub struct Config {
     pub admin: Admin,
     /// What is logged and how.
     pub log: Log,
+    /// What is written of each request.
+    pub access_log: AccessLog,
     /// Peers whose `Forwarded` and `X-Forwarded-*` fields are appended to instead of removed: networks as
     /// (address, prefix length).
     pub trusted_proxies: Vec<Network>,
@@ -86,6 +90,7 @@ impl Config {
             litequic: LiteQuic::default(),
             admin: Admin::default(),
             log: Log::default(),
+            access_log: AccessLog::default(),
             trusted_proxies: Vec::new(),
         }
     }
@@ -191,6 +196,11 @@ pub struct Route {
 }
 
 impl Route {
+    /// What logs and metrics call it: its host, or `*` for any, and its prefix.
+    pub fn name(&self) -> String {
+        format!("{}{}", self.host.as_deref().unwrap_or("*"), self.path_prefix)
+    }
+
     /// Every request to `origin`.
     pub fn catch_all(origin: &str) -> Self {
         Self {
@@ -213,6 +223,10 @@ pub struct Admin {
     pub probes: Option<SocketAddr>,
     /// Whether `/readyz` also asks that an origin be reachable.
     pub ready_needs_origin: bool,
+    /// The file with what whoever asks `listen` has to show.
+    pub token_file: Option<PathBuf>,
+    /// The environment variable with that, instead.
+    pub token_env: Option<String>,
 }
 
 /// `[log]`

@@ -117,6 +117,7 @@ impl<'s> Source<'s> {
                 Ok(Given::Integer(number))
             }
             DeValue::Boolean(boolean) => Ok(Given::Boolean(*boolean)),
+            DeValue::Float(float) => Ok(Given::Float(float.as_str().parse().unwrap_or(f64::NAN))),
             other => Ok(Given::Other(other.type_str())),
         };
         let expanded = match &given {

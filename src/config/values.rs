@@ -1,7 +1,7 @@
 //! What a single value may be: numbers, sizes, durations, words. Each kind knows how to read itself, what to say it
 //! expected, and its JSON schema.
 
-use super::{AckFrequency, Workers, fault::nearest};
+use super::{AckFrequency, Share, Workers, fault::nearest};
 use bytesize::ByteSize;
 use serde_json::{Value as Json, json};
 use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
@@ -12,6 +12,7 @@ pub(super) enum Given {
     Text(String),
     Integer(i128),
     Boolean(bool),
+    Float(f64),
     /// None of them: its TOML type.
     Other(&'static str),
 }
@@ -36,6 +37,7 @@ impl Given {
             Self::Text(_) => "string",
             Self::Integer(_) => "integer",
             Self::Boolean(_) => "boolean",
+            Self::Float(_) => "float",
             Self::Other(name) => name,
         };
         let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
@@ -158,6 +160,30 @@ pub(super) fn boolean() -> Kind<bool> {
             other => Err(other.wrong_type()),
         }),
         show: Box::new(|boolean| json!(boolean)),
+    }
+}
+
+/// A share of a whole: more than nothing.
+pub(super) fn share() -> Kind<Share> {
+    Kind {
+        expected: "a number from 0.000001 to 1".into(),
+        schema: json!({ "type": ["integer", "number"], "exclusiveMinimum": 0, "maximum": 1 }),
+        read: Box::new(|given| {
+            let share = match given {
+                Given::Integer(1) => 1.0,
+                Given::Integer(number) if number > 1 => return Err("too large".into()),
+                Given::Integer(_) => return Err("too small".into()),
+                Given::Float(share) => share,
+                other => return Err(other.wrong_type()),
+            };
+            match Share::of(share) {
+                Some(share) => Ok(share),
+                None if share > 1.0 => Err("too large".into()),
+                // What is not a number is no share either.
+                None => Err("too small".into()),
+            }
+        }),
+        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Share::ALL.0))),
     }
 }
 

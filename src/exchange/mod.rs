@@ -7,6 +7,7 @@ mod identity;
 mod idle;
 mod interim;
 mod path;
+mod record;
 
 pub use authority::authority;
 pub use body::{Body, BodyError};
@@ -14,6 +15,7 @@ pub use identity::{Certificate, CertificateRequest, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
 pub use path::path;
+pub use record::{End, Facts, Listener, Record, Recording, Records};
 
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
 
@@ -32,6 +34,8 @@ pub struct Exchange {
     pub client: Rc<Client>,
     /// Where interim (1xx) responses go.
     pub interim: Interim,
+    /// Where what becomes of it is written down.
+    pub record: Record,
 }
 
 /// The peer of a front door's connection.
@@ -65,6 +69,15 @@ impl Protocol {
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::Http1 | Self::Http2 | Self::Http3 => "https",
+        }
+    }
+
+    /// As access logs say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+            Self::Http3 => "HTTP/3",
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Identity, Protocol},
+    exchange::{Client, Identity, Protocol, Records},
     lifecycle::Watch,
     rate::Bucket,
     telemetry::WorkerMetrics,
@@ -46,6 +46,7 @@ pub struct Front {
     client_address: ClientAddress,
     budget: Rc<Budget>,
     pub(super) watch: Watch,
+    pub(super) records: Records,
 }
 
 impl Front {
@@ -59,7 +60,21 @@ impl Front {
     ) -> Self {
         let terms = Terms::of(config.load_full());
         let budget = Budget::for_worker(terms.limits.worker_send_buffer);
-        Self { config, terms: RefCell::new(Rc::new(terms)), metrics, covers, client_address, budget, watch }
+        Self {
+            config,
+            terms: RefCell::new(Rc::new(terms)),
+            metrics,
+            covers,
+            client_address,
+            budget,
+            watch,
+            records: Records::default(),
+        }
+    }
+
+    /// Has what becomes of each request written down in `records`.
+    pub fn recording(self, records: Records) -> Self {
+        Self { records, ..self }
     }
 
     /// What holds now, for what begins now.

@@ -8,7 +8,7 @@ use super::{
     send::application_error,
 };
 use crate::{
-    exchange::{BodyError, IdleTimer},
+    exchange::{BodyError, IdleTimer, Record},
     rate::Bucket,
     telemetry::WorkerMetrics,
 };
@@ -197,6 +197,7 @@ pub(super) struct RequestBody {
     trailers: Option<HeaderMap>,
     done: bool,
     metrics: Arc<WorkerMetrics>,
+    record: Record,
 }
 
 impl RequestBody {
@@ -207,10 +208,11 @@ impl RequestBody {
         patience: Duration,
         limits: FieldLimits,
         metrics: Arc<WorkerMetrics>,
+        record: Record,
     ) -> Self {
         let idle = IdleTimer::new(patience);
         let ahead = ahead.map(|part| Ok(Some(part)));
-        Self { receiver, ahead, idle, limits, expected, received: 0, trailers: None, done: false, metrics }
+        Self { receiver, ahead, idle, limits, expected, received: 0, trailers: None, done: false, metrics, record }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Fault>> {
@@ -266,6 +268,7 @@ impl RequestBody {
             Some(Part::Data(data)) => {
                 self.received += data.len() as u64;
                 self.metrics.request_body_bytes.add(data.len() as u64);
+                self.record.note(|facts| facts.received = self.received);
                 if self.expected.is_some_and(|expected| self.received > expected) {
                     return Err(Fault::Stream(Code::MessageError));
                 }

@@ -11,7 +11,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    exchange::{Abort, Body, Client, Exchange, Handler, IdleTimer, Interim, Request, Response},
+    exchange::{Abort, Body, Client, End, Exchange, Handler, IdleTimer, Interim, Record, Request, Response},
     lifecycle::panic_if_asked,
     telemetry::WorkerMetrics,
 };
@@ -25,7 +25,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::time::timeout;
 
@@ -50,7 +50,9 @@ pub(super) async fn serve<H: Handler>(
     let metrics = &front.metrics;
     metrics.requests_open.increment();
     panic_if_asked("request");
-    let _open = Open(&connection);
+    let _open = Open(&connection, Instant::now());
+    let recording = connection.front.records.begin(|| connection.client());
+    let record = recording.record();
     let (receive, send) = stream.split();
     let verdict = Verdict::new();
     let terms = connection.front.terms();
@@ -59,12 +61,12 @@ pub(super) async fn serve<H: Handler>(
     let mut sender = connection.sender(send, window, &terms.timeouts);
 
     let client = connection.client();
-    let outcome = match accept(receiver, &client, front, &terms).await {
+    let outcome = match accept(receiver, &client, front, &terms, record).await {
         Ok(request) => {
             metrics.requests.increment();
-            exchange(request, client, &mut sender, &connection, &verdict).await
+            exchange(request, client, &mut sender, &connection, &verdict, record).await
         }
-        Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict).await,
+        Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict, record).await,
     };
     let outcome = match outcome {
         Ok(()) => sender.finish().await.map_err(Failure::Send),
@@ -74,6 +76,7 @@ pub(super) async fn serve<H: Handler>(
         }
     };
     let fault = verdict.fault();
+    recording.ended(end(fault, &outcome));
     if let Some(Fault::Connection(code)) = fault {
         connection.fail(code);
     }
@@ -91,12 +94,24 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-/// Counts a request as open as long as it lives.
-struct Open<'a, H: Handler>(&'a Connection<H>);
+/// How a request ended, as its record says it.
+fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
+    match (fault, outcome) {
+        (Some(Fault::Stream(_) | Fault::Connection(_)), _) => End::Malformed,
+        (Some(Fault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
+        (_, Err(Failure::Send(SendError::TimedOut))) => End::Stalled,
+        (_, Err(_)) => End::Failed,
+        (_, Ok(())) => End::Complete,
+    }
+}
+
+/// Counts a request as open as long as it lives, and how long that was.
+struct Open<'a, H: Handler>(&'a Connection<H>, Instant);
 
 impl<H: Handler> Drop for Open<'_, H> {
     fn drop(&mut self) {
         self.0.front.metrics.requests_open.decrement();
+        self.0.front.metrics.request_duration.observe(self.1.elapsed());
     }
 }
 
@@ -119,7 +134,13 @@ enum Refusal {
 }
 
 /// Reads and checks the request's header.
-async fn accept(mut receiver: Receiver, client: &Client, front: &Front, terms: &Terms) -> Result<Request, Refusal> {
+async fn accept(
+    mut receiver: Receiver,
+    client: &Client,
+    front: &Front,
+    terms: &Terms,
+    record: &Record,
+) -> Result<Request, Refusal> {
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = timeout(terms.timeouts.request_header, header).await else {
         front.metrics.timeout_request_header.increment();
@@ -147,6 +168,7 @@ async fn accept(mut receiver: Receiver, client: &Client, front: &Front, terms: &
         }
     })?;
     let method = method(&fields);
+    record.note(|facts| fields.iter().for_each(|field| facts.field(field.name.as_bytes(), &field.value)));
     let head = message::request(fields).map_err(|rejection| match rejection {
         Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
         Rejection::Status(status, why) => Refusal::Status(status, why, method),
@@ -161,15 +183,15 @@ async fn accept(mut receiver: Receiver, client: &Client, front: &Front, terms: &
         ));
     }
     let body =
-        body(receiver, head.content_length, &head.method, terms, &front.metrics).await.map_err(
-            |fault| match fault {
+        body(receiver, head.content_length, &head.method, terms, &front.metrics, record).await.map_err(|fault| {
+            match fault {
                 Fault::TimedOut => {
                     let why = "the request's body did not end in time";
                     Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, head.method.clone())
                 }
                 fault => Refusal::Fault(fault),
-            },
-        )?;
+            }
+        })?;
     Ok(head.into_request(body))
 }
 
@@ -194,6 +216,7 @@ async fn body(
     method: &Method,
     terms: &Terms,
     metrics: &Arc<WorkerMetrics>,
+    record: &Record,
 ) -> Result<Body, Fault> {
     if expected == Some(0) {
         let ended = timeout(terms.timeouts.request_body, receiver.empty_body(&terms.field_limits, metrics)).await;
@@ -229,6 +252,7 @@ async fn body(
         terms.timeouts.request_body,
         terms.field_limits,
         Arc::clone(metrics),
+        record.clone(),
     )))
 }
 
@@ -238,6 +262,7 @@ async fn refuse<H: Handler>(
     sender: &mut Sender,
     connection: &Connection<H>,
     verdict: &Verdict,
+    record: &Record,
 ) -> Result<(), Failure> {
     match refusal {
         Refusal::Fault(fault) => {
@@ -245,8 +270,9 @@ async fn refuse<H: Handler>(
             Err(Failure::Request(fault))
         }
         Refusal::Status(status, why, method) => {
+            record.error("http_request_error");
             let response = own(status, why, "litequic; error=http_request_error");
-            respond(response, &method, sender, connection, verdict).await
+            respond(response, &method, sender, connection, verdict, record).await
         }
     }
 }
@@ -268,10 +294,11 @@ async fn exchange<H: Handler>(
     sender: &mut Sender,
     connection: &Connection<H>,
     verdict: &Verdict,
+    record: &Record,
 ) -> Result<(), Failure> {
     let method = request.method().clone();
     let (interim, queue) = Interim::channel();
-    let exchange = Exchange { request, client, interim };
+    let exchange = Exchange { request, client, interim, record: record.clone() };
     let mut answer = pin!(connection.handler.handle(exchange));
     let mut answered = None;
     let response = loop {
@@ -309,7 +336,7 @@ async fn exchange<H: Handler>(
     if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = verdict.fault() {
         return Err(Failure::Request(fault));
     }
-    respond(response, &method, sender, connection, verdict).await
+    respond(response, &method, sender, connection, verdict, record).await
 }
 
 enum Answer {
@@ -325,10 +352,11 @@ async fn respond<H: Handler>(
     sender: &mut Sender,
     connection: &Connection<H>,
     verdict: &Verdict,
+    record: &Record,
 ) -> Result<(), Failure> {
     let (parts, body) = response.into_parts();
     let mut body = pin!(body);
-    let sent = send_response(parts, body.as_mut(), method, sender, connection).await;
+    let sent = send_response(parts, body.as_mut(), method, sender, connection, record).await;
     if let Err(failure) = sent {
         // Before the body goes, and with it what is left of the request.
         verdict.stop_with(code(verdict.fault().map_or(failure, Failure::Request)));
@@ -342,6 +370,7 @@ async fn send_response<H: Handler>(
     method: &Method,
     sender: &mut Sender,
     connection: &Connection<H>,
+    record: &Record,
 ) -> Result<(), Failure> {
     let metrics = &connection.front.metrics;
     if !connection.takes(Some(parts.status), &parts.headers) {
@@ -351,10 +380,12 @@ async fn send_response<H: Handler>(
         if !connection.takes(Some(own_parts.status), &own_parts.headers) {
             return Err(Failure::Response);
         }
+        record.error("http_response_header_section_size");
         parts = own_parts;
         body.set(own_body);
     }
     connection.front.count_response(parts.status);
+    record.responded(parts.status);
     let length = body.size_hint().exact();
     let without_body = *method == Method::HEAD
         || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
@@ -407,7 +438,10 @@ async fn send_response<H: Handler>(
         let frame = match next.await {
             Err(()) => return Err(Failure::Send(SendError::Stopped)),
             Ok(None) => break,
-            Ok(Some(Err(_))) => return Err(Failure::Response),
+            Ok(Some(Err(error))) => {
+                record.broke_off(error);
+                return Err(Failure::Response);
+            }
             Ok(Some(Ok(frame))) => frame,
         };
         idle.touch();
@@ -419,6 +453,7 @@ async fn send_response<H: Handler>(
                     return Err(Failure::Response);
                 }
                 metrics.response_body_bytes.add(data.len() as u64);
+                record.note(|facts| facts.sent = sent);
                 if length.is_some() {
                     sender.send(data).await.map_err(Failure::Send)?;
                 } else {

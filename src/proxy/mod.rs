@@ -21,8 +21,8 @@ mod tests;
 
 use crate::{
     config::{self, Config, Network, Timeouts},
-    exchange::{Abort, CertificateRequest, Client, Exchange, Handler, Interim, Request, Response},
-    telemetry::WorkerMetrics,
+    exchange::{Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Record, Response},
+    telemetry::{RouteMetrics, WorkerMetrics},
 };
 use arc_swap::ArcSwap;
 use error::Error;
@@ -37,6 +37,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct Routing {
     routes: Routes,
+    /// The routes', in the order of the configuration.
+    names: Vec<String>,
     origins: BTreeMap<String, config::Origin>,
     timeouts: Timeouts,
     trusted: Vec<Network>,
@@ -47,6 +49,7 @@ impl Routing {
     pub fn new(config: &Config) -> Self {
         Self {
             routes: Routes::new(&config.routes, config.limits.max_body_bytes, &config.client_certificates),
+            names: config.routes.iter().map(config::Route::name).collect(),
             origins: config.origins.clone(),
             timeouts: config.timeouts,
             trusted: config.trusted_proxies.clone(),
@@ -103,6 +106,8 @@ pub struct Proxy {
 struct Local {
     routing: Arc<Routing>,
     origins: BTreeMap<String, Rc<Origin>>,
+    /// By the routes' numbers.
+    routes: Vec<Arc<RouteMetrics>>,
 }
 
 impl Proxy {
@@ -130,17 +135,23 @@ impl Proxy {
         next
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what one request is served by")]
     async fn serve(
         &self,
         local: &Local,
-        request: Request,
+        route: &routes::Route,
+        request: (http::request::Parts, Body),
         client: &Client,
         interim: &Interim,
         id: &HeaderValue,
         trusted: bool,
+        record: &Record,
     ) -> Result<Response, Outcome> {
-        let (mut head, body) = request.into_parts();
-        let route = local.routing.route(&head).ok_or(Error::NoRoute)?;
+        let (mut head, body) = request;
+        record.note(|facts| {
+            facts.route = Some(Arc::clone(&route.name));
+            facts.origin = Some(route.origin.as_str().into());
+        });
         if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
             return Err(Error::NoCertificate.into());
         }
@@ -162,7 +173,13 @@ impl Proxy {
         let timeouts = &local.routing.timeouts;
         let deadline = timeouts.request.map(|limit| Instant::now() + limit);
         let max_body_bytes = route.max_body_bytes;
-        origin.send(Sending { head, framing, body, max_body_bytes, interim, timeouts, deadline }).await
+        let sending = Sending { head, framing, body, max_body_bytes, interim, timeouts, deadline };
+        let began = Instant::now();
+        let answer = origin.send(sending).await;
+        let took = began.elapsed();
+        self.metrics.origin_duration.observe(took);
+        record.note(|facts| facts.origin_time = Some(took));
+        answer
     }
 }
 
@@ -181,21 +198,36 @@ impl Local {
             (name.clone(), kept.unwrap_or_else(|| Rc::new(Origin::new(config, Arc::clone(metrics)))))
         };
         let origins = routing.origins.iter().map(pool).collect();
-        Self { routing, origins }
+        let routes = routing.names.iter().map(|name| metrics.routes.of(name)).collect();
+        Self { routing, origins, routes }
     }
 }
 
 impl Handler for Proxy {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
-        let Exchange { request, client, interim } = exchange;
+        let Exchange { request, client, interim, record } = exchange;
         let local = self.local();
         let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
         let id = forwarded::request_id(request.headers(), trusted);
-        match self.serve(&local, request, &client, &interim, &id, trusted).await {
-            Ok(response) => Ok(response),
+        record.note(|facts| facts.request_id = id.as_bytes().to_vec().into());
+        let request = request.into_parts();
+        let route = local.routing.route(&request.0);
+        let count = |response: Response| {
+            if let Some(counters) = route.and_then(|route| local.routes.get(route.number)) {
+                counters.count(response.status());
+            }
+            response
+        };
+        let served = match route {
+            Some(route) => self.serve(&local, route, request, &client, &interim, &id, trusted, &record).await,
+            None => Err(Error::NoRoute.into()),
+        };
+        match served {
+            Ok(response) => Ok(count(response)),
             Err(Outcome::Answer(error)) => {
                 tracing::info!(request = id.to_str().unwrap_or_default(), %error, "answered in the origin's place");
-                Ok(error.response(&id))
+                record.error(error.table().1);
+                Ok(count(error.response(&id)))
             }
             Err(Outcome::Abort(abort)) => Err(abort),
         }

@@ -8,7 +8,7 @@ use crate::{
     exchange::CertificateRequest,
 };
 use http::HeaderValue;
-use std::{borrow::Cow, collections::HashMap, net::Ipv4Addr};
+use std::{borrow::Cow, collections::HashMap, net::Ipv4Addr, sync::Arc};
 
 /// Every route, ready to be asked.
 #[derive(Debug, Default)]
@@ -33,6 +33,10 @@ struct Host {
 /// What a request that matches is treated by.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
+    /// For the operator: the host's pattern and the prefix.
+    pub(super) name: Arc<str>,
+    /// Its place in the configuration.
+    pub(super) number: usize,
     /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty.
     prefix: String,
     /// The origin's name.
@@ -55,8 +59,10 @@ impl Routes {
         certificates: &ClientCertificates,
     ) -> Self {
         let mut this = Self::default();
-        for route in routes {
+        for (number, route) in routes.iter().enumerate() {
             let compiled = Route {
+                name: route.name().into(),
+                number,
                 prefix: route.path_prefix.trim_end_matches('/').to_owned(),
                 origin: route.origin.clone(),
                 // A checked configuration has no value here that a field could not hold.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     config::{Limits, Timeouts},
-    exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Interim, Protocol, Response},
+    exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Interim, Protocol, Record, Response},
     lifecycle::{Phase, panic_if_asked},
     rate::Bucket,
     telemetry::WorkerMetrics,
@@ -212,7 +212,12 @@ impl<H: Handler> Connection<H> {
                 Err(refusal) => return Ok(connection.refuse(refusal, open)),
             };
             connection.count_request();
-            let exchange = Exchange { request, client: Rc::clone(&connection.client), interim: Interim::default() };
+            let exchange = Exchange {
+                request,
+                client: Rc::clone(&connection.client),
+                interim: Interim::default(),
+                record: Record::default(),
+            };
             match connection.front.handler.handle(exchange).await {
                 Ok(response) => Ok(connection.finish(response, &method, open, false)),
                 Err(_) if fault.get() == Some(BodyError::Malformed) => {

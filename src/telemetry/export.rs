@@ -4,8 +4,9 @@
 use super::{
     control::Control,
     counter::BOUNDS,
-    metrics::{DESCRIPTIONS, Description, Kind, Metrics, SMOOTHED_RTT, WorkerMetrics},
+    metrics::{DESCRIPTIONS, Description, HISTOGRAMS, Kind, Metrics, Times, WorkerMetrics},
     process::Process,
+    routes::RouteTable,
 };
 use prometheus_client::{
     collector::Collector,
@@ -59,30 +60,38 @@ impl Collector for Workers {
                 }
             }
         }
-        self.encode_smoothed_rtt(encoder)
+        for times in HISTOGRAMS {
+            self.encode_times(times, &mut encoder)?;
+        }
+        self.encode_routes(encoder)
     }
 }
 
 impl Workers {
-    fn encode_smoothed_rtt(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+    fn encode_times(&self, times: &Times, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let seconds = |micros: u64| micros as f64 / 1e6;
         // What the format calls infinity.
         let bounds = BOUNDS.map(seconds).into_iter().chain([f64::MAX]);
         let mut buckets: Vec<(f64, u64)> = bounds.map(|bound| (bound, 0)).collect();
         let mut sum = 0;
         for worker in &self.0 {
-            let (counts, micros) = worker.smoothed_rtt.get();
+            let (counts, micros) = (times.read)(worker).get();
             buckets.iter_mut().zip(counts).for_each(|((_, total), count)| *total += count);
             sum += micros;
         }
         let count = buckets.iter().map(|(_, count)| count).sum();
-        let (name, help) = SMOOTHED_RTT;
-        encoder.encode_descriptor(name, help, None, MetricType::Histogram)?.encode_histogram::<NoLabelSet>(
-            seconds(sum),
-            count,
-            &buckets,
-            None,
-        )
+        let mut histogram = encoder.encode_descriptor(times.name, times.help, None, MetricType::Histogram)?;
+        histogram.encode_histogram::<NoLabelSet>(seconds(sum), count, &buckets, None)
+    }
+
+    fn encode_routes(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Responses by route and status class, litequic's own among them.";
+        let mut family = encoder.encode_descriptor("route_responses", help, None, MetricType::Counter)?;
+        for ((route, class), count) in RouteTable::sums(self.0.iter().map(|worker| &worker.routes)) {
+            let labels = [("route", &*route), ("class", class)];
+            family.encode_family(&labels)?.encode_counter(&count, None::<&Exemplar<NoLabelSet, u64>>)?;
+        }
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     control::ControlMetrics,
     counter::{Counter, Gauge, Histogram},
+    routes::RouteTable,
 };
 use std::sync::Arc;
 
@@ -29,6 +30,15 @@ impl Metrics {
         &self.workers
     }
 
+    /// Every metric of the table below with its labels, as `name{label="value"}`, summed over all workers.
+    pub fn samples(&self) -> impl Iterator<Item = (String, u64)> {
+        DESCRIPTIONS.iter().map(|line| {
+            let labels: Vec<String> = line.labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            (format!("{}{labels}", line.name), self.sum(line.read))
+        })
+    }
+
     /// The sum over all workers of what `read` finds in each.
     pub fn sum(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
         self.workers.iter().map(|worker| read(worker)).sum()
@@ -52,11 +62,31 @@ pub(super) struct Description {
     pub(super) read: fn(&WorkerMetrics) -> u64,
 }
 
-/// Name and help of the one histogram, which the table below has no room for.
-pub(super) const SMOOTHED_RTT: (&str, &str) = (
-    "smoothed_rtt_seconds",
-    "Smoothed round-trip times of connections on which packets go, taken 20 times a second at most.",
-);
+/// A histogram, which the table below has no room for.
+pub(super) struct Times {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) read: fn(&WorkerMetrics) -> &Histogram,
+}
+
+/// All of them.
+pub(super) const HISTOGRAMS: &[Times] = &[
+    Times {
+        name: "smoothed_rtt_seconds",
+        help: "Smoothed round-trip times of connections on which packets go, taken 20 times a second at most.",
+        read: |worker| &worker.smoothed_rtt,
+    },
+    Times {
+        name: "request_duration_seconds",
+        help: "Requests over HTTP/3, from their stream's beginning to the last acknowledgement, or whatever ended them.",
+        read: |worker| &worker.request_duration,
+    },
+    Times {
+        name: "origin_duration_seconds",
+        help: "Waits for an origin: from the wait for a connection to the response's header, or the failure.",
+        read: |worker| &worker.origin_duration,
+    },
+];
 
 macro_rules! metrics {
     ($($kind:ident $field:ident = $name:literal $([$($label:ident = $value:literal),+])? $help:literal;)+) => {
@@ -65,8 +95,14 @@ macro_rules! metrics {
         #[repr(align(128))]
         pub struct WorkerMetrics {
             $(#[doc = $help] pub $field: $kind,)+
-            #[doc = "See [`SMOOTHED_RTT`]."]
+            #[doc = "See the table of histograms."]
             pub smoothed_rtt: Histogram,
+            #[doc = "See the table of histograms."]
+            pub request_duration: Histogram,
+            #[doc = "See the table of histograms."]
+            pub origin_duration: Histogram,
+            #[doc = "Responses by route."]
+            pub routes: RouteTable,
         }
 
         /// Lines with one name stand together.
@@ -129,6 +165,10 @@ metrics! {
     Counter streams_reset_by_client = "streams_reset" [by = "client"] "Request streams reset before their end.";
     Counter streams_reset_by_proxy = "streams_reset" [by = "litequic"] "Request streams reset before their end.";
     Gauge send_buffered = "send_buffered_bytes" "Unacknowledged response bytes that streams have reserved.";
+
+    // Access log
+    Counter access_log_lines = "access_log_lines" [result = "queued"] "Lines of the access log by what became of them.";
+    Counter access_log_dropped = "access_log_lines" [result = "dropped"] "Lines of the access log by what became of them.";
 
     // TCP
     Counter tcp_connections_h2 = "tcp_connections" [protocol = "h2"] "Connections over TCP whose TLS handshake was completed.";

@@ -1,8 +1,10 @@
 //! The integration tests: one binary, a module a subject.
 #![cfg(test)]
 
+mod access_log;
 mod ack_frequency;
 mod acknowledgements;
+mod admin;
 mod aioquic;
 mod browser;
 mod cli;

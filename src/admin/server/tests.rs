@@ -25,6 +25,8 @@ async fn start(surface: Surface, limits: Limits) -> Admin {
         heartbeats: vec![Arc::default(), Arc::<Heartbeat>::default()],
         readiness: Readiness::new(None),
         reload: None,
+        token: None,
+        inside: None,
     });
     let server = Server::bind(([127, 0, 0, 1], 0).into(), surface, limits).await.unwrap();
     let address = server.local_address().unwrap();
@@ -61,7 +63,11 @@ async fn each_address_answers_what_its_surface_has() {
         ("GET /metrics", "200 OK", "200 OK", "# EOF\n"),
         ("POST /metrics", "405 Method Not Allowed", "405 Method Not Allowed", "/metrics takes GET, HEAD\n"),
         ("GET /drain", "404 Not Found", "405 Method Not Allowed", ""),
-        ("GET /", "404 Not Found", "404 Not Found", "GET, HEAD /metrics\n"),
+        ("GET /nowhere", "404 Not Found", "404 Not Found", "GET, HEAD /metrics\n"),
+        ("GET /", "404 Not Found", "200 OK", ""),
+        ("GET /status", "404 Not Found", "403 Forbidden", ""),
+        ("GET /config", "404 Not Found", "403 Forbidden", ""),
+        ("POST /status", "404 Not Found", "405 Method Not Allowed", ""),
         ("GET /healthz/", "404 Not Found", "404 Not Found", "GET, HEAD /healthz\n"),
     ];
     for (head, on_probes, on_operator, body) in cases {

@@ -9,7 +9,8 @@ use super::{Proxy, Routing};
 use crate::{
     config::{self, Config, Origin, OriginAddress, Timeouts},
     exchange::{
-        Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, Protocol, Request, Response,
+        Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, Protocol, Record, Request,
+        Response,
     },
     telemetry::WorkerMetrics,
 };
@@ -79,6 +80,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         litequic: config::LiteQuic::default(),
         admin: config::Admin::default(),
         log: config::Log { level: config::Level::Info, format: config::LogFormat::Auto },
+        access_log: config::AccessLog::default(),
         trusted_proxies: Vec::new(),
     };
     change(&mut config);
@@ -169,7 +171,7 @@ impl Setup {
             server_name: None,
             identity: Identity::default(),
         };
-        (Exchange { request, client: Rc::new(client), interim }, queue)
+        (Exchange { request, client: Rc::new(client), interim, record: Record::default() }, queue)
     }
 
     /// Sends a request as a task of its own.

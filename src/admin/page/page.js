@@ -1,0 +1,147 @@
+'use strict';
+// Asks /status every two seconds and shows it, with what two answers differ by. Puts texts alone into the page.
+const EVERY = 2000;
+const PATIENCE = 5000;
+const at = id => document.getElementById(id);
+let before = null;
+let token = '';
+
+function element(name, text, kind) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+}
+
+// A row's cells: a text, or [text, class]. The first names the row. What did not change is left, for whoever is reading it.
+function rows(id, all) {
+  const body = at(id).tBodies[0];
+  const text = JSON.stringify(all);
+  if (body.dataset.shown === text) return;
+  body.dataset.shown = text;
+  body.replaceChildren(...all.map(cells => {
+    const row = document.createElement('tr');
+    cells.forEach((cell, n) => {
+      const [text, kind] = Array.isArray(cell) ? cell : [cell, ''];
+      const made = element(n ? 'td' : 'th', text, kind);
+      if (!n) made.scope = 'row';
+      row.append(made);
+    });
+    return row;
+  }));
+}
+
+function say(text, kind) {
+  if (at('state').textContent === text) return;
+  at('state').textContent = text;
+  at('state').className = kind;
+}
+
+const digits = (value, most = 1) => value.toLocaleString('en', { maximumFractionDigits: most });
+const whole = value => digits(value, 0);
+
+function bytes(value) {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
+  let n = 0;
+  for (; value >= 1000 && n < units.length - 1; n++) value /= 1000;
+  return digits(value, n ? 1 : 0) + ' ' + units[n];
+}
+
+function ratio(above, below, percent) {
+  if (!below) return '–';
+  return percent ? digits(100 * above / below) + ' %' : digits(above / below);
+}
+
+function show(now) {
+  const metric = (status, name) => status.metrics[name] || 0;
+  const total = name => metric(now, name);
+  // Another process has begun anew.
+  const same = before && before.configuration.reloads <= now.configuration.reloads
+    && metric(before, 'connections') <= total('connections');
+  const seconds = same ? now.time - before.time : 0;
+  const change = name => same ? total(name) - metric(before, name) : 0;
+  const rate = name => seconds > 0 ? change(name) / seconds : 0;
+  const labelled = name => Object.keys(now.metrics).filter(key => key.startsWith(name + '{'))
+    .map(key => [key.slice(key.indexOf('"') + 1, key.lastIndexOf('"')), key]);
+
+  at('version').textContent = now.version;
+  const requests = labelled('requests');
+  const tiles = [
+    ['Requests a second', digits(requests.reduce((sum, [, key]) => sum + rate(key), 0))],
+    ['Requests open', whole(total('requests_open'))],
+    ['Connections open', whole(total('connections_open'))],
+    ['Handshakes under way', whole(total('handshakes_open'))],
+    ['To clients', bytes(rate('response_body_bytes')) + '/s'],
+    ['From clients', bytes(rate('request_body_bytes')) + '/s'],
+    ['To clients in all', bytes(total('response_body_bytes'))],
+    ['Origin connections', whole(total('origin_connections_open'))],
+  ];
+  at('tiles').replaceChildren(...tiles.map(([name, value]) => {
+    const tile = document.createElement('div');
+    tile.append(element('dt', name), element('dd', value));
+    return tile;
+  }));
+
+  const savings = [
+    ['Datagrams a batch received', 'datagrams_received', 'receive_batches', false],
+    ['Segments a send (GSO)', 'datagrams_sent', 'send_messages', false],
+    ['Acknowledgements merged', 'ack_frames_merged', 'ack_frames_received', true],
+    ['Packets sent an acknowledgement', 'packets_sent', 'ack_frames_received', false],
+  ];
+  rows('savings', savings.map(([name, above, below, percent]) => [
+    name,
+    [ratio(change(above), change(below), percent), 'n'],
+    [ratio(total(above), total(below), percent), 'n'],
+  ]));
+  const counted = ([name, key]) => [name, [whole(total(key)), 'n'], [digits(rate(key)), 'n']];
+  rows('protocols', requests.map(counted));
+  rows('classes', labelled('responses').map(counted));
+  rows('workers', now.workers.map(({ worker, seconds_since_turn: ago }) => [
+    String(worker), ago > 5 ? ['hangs', 'bad'] : ['turns', 'good'], [digits(ago), 'n'],
+  ]));
+  rows('origins', (now.origins || []).map(({ name, address, problem }) => [
+    name, address, problem ? [problem, 'bad'] : ['takes connections', 'good'],
+  ]));
+  rows('certificates', (now.certificates || []).map(({ names, expires }) => {
+    const days = Math.floor((expires - now.time) / 86400);
+    return [names.join(', '), new Date(expires * 1000).toISOString().slice(0, 10), [whole(days), days < 14 ? 'n bad' : 'n']];
+  }));
+  const { read, reloads, refused } = now.configuration;
+  at('read').textContent = 'Read ' + new Date(read * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC; reloads: '
+    + reloads + ', refused: ' + refused + '.';
+  const hangs = now.workers.some(worker => worker.seconds_since_turn > 5);
+  say(hangs ? 'A worker hangs.' : 'It is ' + now.phase + '.', hangs || now.phase !== 'ready' ? 'bad' : 'good');
+  before = now;
+}
+
+async function get(path) {
+  const headers = token ? { Authorization: 'Bearer ' + token } : {};
+  const answer = await fetch(path, { headers, cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) });
+  if (answer.status === 401) {
+    at('ask').hidden = false;
+    throw new Error('It wants its token.');
+  }
+  if (!answer.ok) throw new Error('It answers with ' + answer.status + '.');
+  at('ask').hidden = true;
+  return answer.json();
+}
+
+async function turn() {
+  try {
+    const read = before && before.configuration.read;
+    const status = await get('/status');
+    if (read !== status.configuration.read || !at('keys').tBodies[0].rows.length) {
+      rows('keys', Object.entries(await get('/config')));
+    }
+    show(status);
+  } catch (error) {
+    say(error instanceof TypeError || error.name === 'TimeoutError' ? 'It does not answer.' : error.message, 'bad');
+  }
+  setTimeout(turn, EVERY);
+}
+
+at('ask').addEventListener('submit', event => {
+  event.preventDefault();
+  token = at('token').value;
+});
+turn();

@@ -1,0 +1,54 @@
+//! `/status`: what litequic does now, as JSON, for the status page and for programs. Counters as they stand; whoever wants
+//! rates asks twice.
+
+use super::State;
+use crate::lifecycle::Phase;
+use serde_json::{Map, Value as Json, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The whole of it.
+pub(super) async fn status(state: &State) -> Json {
+    let inside = match &state.inside {
+        Some(inside) => (inside.status)().await,
+        None => Json::Null,
+    };
+    let workers =
+        state.heartbeats.iter().enumerate().map(
+            |(worker, heartbeat)| json!({ "worker": worker, "seconds_since_turn": heartbeat.age().as_secs_f64() }),
+        );
+    let metrics: Map<String, Json> = state.metrics.samples().map(|(name, value)| (name, value.into())).collect();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let control = state.metrics.control();
+    let mut status = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "time": now.as_secs_f64(),
+        "phase": phase(state.lifecycle.phase()),
+        "workers": workers.collect::<Vec<_>>(),
+        "configuration": {
+            "read": control.configured_at.get(),
+            "reloads": control.reloads.get(),
+            "refused": control.reloads_refused.get(),
+        },
+        "metrics": metrics,
+    });
+    if let (Some(status), Json::Object(inside)) = (status.as_object_mut(), inside) {
+        status.extend(inside);
+    }
+    status
+}
+
+/// `/config`: every key of the configuration in force, as a flat object of texts.
+pub(super) fn configuration(state: &State) -> Json {
+    let keys = state.inside.iter().flat_map(|inside| (inside.configuration)());
+    Json::Object(keys.map(|(key, value)| (key, value.into())).collect())
+}
+
+const fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Starting => "starting",
+        Phase::Ready => "ready",
+        Phase::Leaving => "leaving",
+        Phase::Draining => "draining",
+        Phase::Stopping => "stopping",
+    }
+}

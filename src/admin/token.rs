@@ -1,0 +1,145 @@
+//! The secret that whoever asks an admin address has to know, where there is one.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use http::{HeaderMap, header::AUTHORIZATION};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+/// Bytes of a token, at least: what nobody guesses at the rate at which an admin address answers.
+const LEAST: usize = 16;
+/// At most: what is larger is another file, or never ends.
+const MOST: usize = 1024;
+
+/// A secret in printable ASCII. Is shown nowhere.
+#[derive(Clone)]
+pub struct Token(String);
+
+/// Why a token cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// Its file cannot be read.
+    #[error("cannot read the token in {path:?}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Its environment variable is not there.
+    #[error("admin.token_env: the environment variable {0} is not set")]
+    Unset(String),
+    /// It is nothing that a header field could carry, or that nobody would guess.
+    #[error(
+        "the token of {0} is not {LEAST} to {MOST} printable characters without blanks, such as `openssl rand -hex 32` writes"
+    )]
+    Unfit(String),
+}
+
+impl Token {
+    /// The content of the file at `path`, without the line's end.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`]
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let failed = |source| TokenError::Read { path: path.into(), source };
+        let mut text = Vec::new();
+        File::open(path).map_err(failed)?.take(MOST as u64 + 3).read_to_end(&mut text).map_err(failed)?;
+        Self::new(&String::from_utf8_lossy(&text), || format!("{path:?}"))
+    }
+
+    /// The value of the environment variable `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`]
+    pub fn from_env(name: &str) -> Result<Self, TokenError> {
+        let value = std::env::var(name).map_err(|_| TokenError::Unset(name.into()))?;
+        Self::new(&value, || name.into())
+    }
+
+    fn new(text: &str, place: impl FnOnce() -> String) -> Result<Self, TokenError> {
+        let text = text.trim_end_matches(['\r', '\n']);
+        let fits = (LEAST..=MOST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if fits { Ok(Self(text.into())) } else { Err(TokenError::Unfit(place())) }
+    }
+
+    /// Whether a request shows it: `Authorization: Bearer TOKEN` (RFC 6750 §2.1). Takes as long for a token that is
+    /// nearly right as for one that is not at all.
+    pub(super) fn is_shown(&self, fields: &HeaderMap) -> bool {
+        let mut lines = fields.get_all(AUTHORIZATION).iter();
+        let (Some(line), None) = (lines.next(), lines.next()) else { return false };
+        let Some((scheme, shown)) = line.to_str().ok().and_then(|line| line.split_once(' ')) else { return false };
+        scheme.eq_ignore_ascii_case("bearer")
+            && verify_slices_are_equal(shown.trim_start().as_bytes(), self.0.as_bytes()).is_ok()
+    }
+
+    /// The field's value that shows it.
+    pub fn authorization(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "0123456789abcdef";
+
+    #[test]
+    fn a_token_is_known_by_its_exact_text_and_shown_nowhere() {
+        let token = Token::new(&format!("{SECRET}\n"), String::new).unwrap();
+        assert_eq!(format!("{token:?}"), "Token");
+        for (value, expected) in [
+            (token.authorization().as_str(), true),
+            ("bearer 0123456789abcdef", true),
+            ("Bearer 0123456789abcde", false),
+            ("Bearer 0123456789abcdeg", false),
+            ("Bearer 0123456789abcdef0", false),
+            ("Basic 0123456789abcdef", false),
+            ("0123456789abcdef", false),
+            ("Bearer ", false),
+            ("", false),
+        ] {
+            let mut fields = HeaderMap::new();
+            fields.insert(AUTHORIZATION, value.parse().unwrap());
+            assert_eq!(token.is_shown(&fields), expected, "{value}");
+            fields.append(AUTHORIZATION, value.parse().unwrap());
+            assert!(!token.is_shown(&fields), "{value}, twice");
+        }
+        assert!(!token.is_shown(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn a_token_that_can_be_guessed_or_sent_by_no_client_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        assert!(matches!(Token::read(&path), Err(TokenError::Read { .. })));
+        for (content, fits) in [
+            (SECRET.to_owned(), true),
+            (format!("{SECRET}\r\n"), true),
+            (SECRET.repeat(64), true),
+            (SECRET.repeat(65), false),
+            ("short".into(), false),
+            (format!("{SECRET} and more"), false),
+            (format!("{SECRET}\nand more"), false),
+            (format!("{SECRET}\u{e9}"), false),
+        ] {
+            std::fs::write(&path, &content).unwrap();
+            let read = Token::read(&path);
+            assert_eq!(read.is_ok(), fits, "{content}");
+            assert!(read.err().is_none_or(|error| !error.to_string().contains(&content)));
+        }
+        assert!(matches!(Token::from_env("LITEQUIC_NO_SUCH_VARIABLE"), Err(TokenError::Unset(_))));
+    }
+}

@@ -1,0 +1,344 @@
+//! What is known of one request by its end: noted on the way by the door that took it in and by the proxy, told once when
+//! the door lets go of it, however it ended. A record that is off costs a comparison, and holds nothing.
+
+use super::{BodyError, Client};
+use bytes::Bytes;
+use http::StatusCode;
+use std::{
+    cell::RefCell,
+    fmt,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// One worker's: says which requests are recorded, and hears what became of them.
+#[derive(Clone, Default)]
+pub struct Records(Option<Rc<dyn Listener>>);
+
+/// Who wants to know what became of requests.
+pub trait Listener {
+    /// Whether the request that begins now is recorded.
+    fn wants(&self) -> bool;
+    /// What became of one that was. Called where the request ends, and therefore never to block.
+    fn ended(&self, facts: &Facts);
+}
+
+/// One request's record, shared by all who serve it. Off by default.
+#[derive(Debug, Clone, Default)]
+pub struct Record(Option<Rc<RefCell<Facts>>>);
+
+/// The door's own hold on a record: the listener hears of the request when it is dropped.
+pub struct Recording {
+    record: Record,
+    listener: Option<Rc<dyn Listener>>,
+}
+
+/// What became of a request. What is empty was never known. Whatever came from a client is as the client sent it.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// When its stream was accepted.
+    pub began: SystemTime,
+    /// The same, for durations.
+    pub started: Instant,
+    /// Who asked.
+    pub client: Rc<Client>,
+    /// The ID that the origin and an answer in its place carry.
+    pub request_id: Bytes,
+    /// `:method`
+    pub method: Bytes,
+    /// `:authority`, or `Host`.
+    pub host: Bytes,
+    /// `:path`, with its query.
+    pub path: Bytes,
+    /// `User-Agent`
+    pub user_agent: Bytes,
+    /// `Referer`
+    pub referer: Bytes,
+    /// `traceparent`, as far as it was the only one.
+    pub traceparent: Option<Bytes>,
+    /// The name of the route that it took.
+    pub route: Option<Arc<str>>,
+    /// The name of the origin that it was for.
+    pub origin: Option<Arc<str>>,
+    /// Of the final response, as far as there was one.
+    pub status: Option<StatusCode>,
+    /// Body bytes that were taken from the client.
+    pub received: u64,
+    /// Body bytes that were handed over for the client.
+    pub sent: u64,
+    /// From the beginning until the final response's header was handed over.
+    pub first_byte: Option<Duration>,
+    /// From the moment at which a connection to the origin was asked for until its response's header came, or the failure.
+    pub origin_time: Option<Duration>,
+    /// Why litequic answered in the origin's place, or broke off: an error type of RFC 9209 §2.3.
+    pub error: Option<&'static str>,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The client has the whole response.
+    Complete,
+    /// The client went away, or wanted no more.
+    Cancelled,
+    /// The client took no bytes in time.
+    Stalled,
+    /// The request broke the protocol's rules.
+    Malformed,
+    /// There was no response, or it broke off.
+    Failed,
+}
+
+impl End {
+    /// In a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Cancelled => "cancelled",
+            Self::Stalled => "stalled",
+            Self::Malformed => "malformed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Records {
+    /// Has `listener` hear of every request that it wants.
+    pub fn for_listener(listener: impl Listener + 'static) -> Self {
+        Self(Some(Rc::new(listener)))
+    }
+
+    /// A request of `client` begins.
+    pub fn begin(&self, client: impl FnOnce() -> Rc<Client>) -> Recording {
+        let listener = self.0.as_ref().filter(|listener| listener.wants()).cloned();
+        let record = Record(listener.as_ref().map(|_| Rc::new(RefCell::new(Facts::new(client())))));
+        Recording { record, listener }
+    }
+}
+
+impl Record {
+    /// Whether anybody wants to know.
+    pub const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Writes something down, if anybody wants to know. `note` must not come back here.
+    pub fn note(&self, note: impl FnOnce(&mut Facts)) {
+        if let Some(facts) = &self.0 {
+            note(&mut facts.borrow_mut());
+        }
+    }
+
+    /// Writes down the first reason why the request does not go well.
+    pub fn error(&self, word: &'static str) {
+        self.note(|facts| facts.error = facts.error.or(Some(word)));
+    }
+
+    /// A response's body broke off.
+    pub fn broke_off(&self, error: BodyError) {
+        self.error(match error {
+            BodyError::TimedOut => "connection_read_timeout",
+            BodyError::Malformed | BodyError::TooLarge => "http_protocol_error",
+            BodyError::Cancelled | BodyError::Truncated => "http_response_incomplete",
+        });
+    }
+
+    /// The final response's header was handed over for the client.
+    pub fn responded(&self, status: StatusCode) {
+        self.note(|facts| {
+            facts.status = Some(status);
+            facts.first_byte = Some(facts.started.elapsed());
+        });
+    }
+}
+
+impl Recording {
+    /// For all who serve the request.
+    pub const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// How it ended; until that is said it counts as cancelled: its connection went.
+    pub fn ended(&self, end: End) {
+        self.record.note(|facts| facts.end = end);
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if let (Some(listener), Some(facts)) = (&self.listener, &self.record.0) {
+            listener.ended(&facts.borrow());
+        }
+    }
+}
+
+impl Facts {
+    fn new(client: Rc<Client>) -> Self {
+        Self {
+            began: SystemTime::now(),
+            started: Instant::now(),
+            client,
+            request_id: Bytes::new(),
+            method: Bytes::new(),
+            host: Bytes::new(),
+            path: Bytes::new(),
+            user_agent: Bytes::new(),
+            referer: Bytes::new(),
+            traceparent: None,
+            route: None,
+            origin: None,
+            status: None,
+            received: 0,
+            sent: 0,
+            first_byte: None,
+            origin_time: None,
+            error: None,
+            end: End::Cancelled,
+        }
+    }
+
+    /// Takes from a request's field what is wanted of it; pseudo-header fields have their colon.
+    pub fn field(&mut self, name: &[u8], value: &Bytes) {
+        let place = match name {
+            b":method" => &mut self.method,
+            b":authority" => &mut self.host,
+            b"host" if self.host.is_empty() => &mut self.host,
+            b":path" => &mut self.path,
+            b"user-agent" => &mut self.user_agent,
+            b"referer" => &mut self.referer,
+            b"traceparent" => {
+                // Two are as good as none (Trace Context §3.2): an empty one is not valid.
+                let value = if self.traceparent.is_some() { Bytes::new() } else { value.clone() };
+                self.traceparent = Some(value);
+                return;
+            }
+            _ => return,
+        };
+        place.clone_from(value);
+    }
+
+    /// The trace that the client says the request belongs to, if its `traceparent` is valid (Trace Context §3.2).
+    pub fn trace_id(&self) -> Option<&str> {
+        trace_id(std::str::from_utf8(self.traceparent.as_deref()?).ok()?)
+    }
+}
+
+/// `version "-" trace-id "-" parent-id "-" trace-flags`, lower-case hexadecimal digits, the IDs not all zeros. A version
+/// that is not known yet may go on after another `-`; `ff` is none.
+fn trace_id(traceparent: &str) -> Option<&str> {
+    let mut parts = traceparent.splitn(5, '-');
+    let mut hex = |digits: usize| {
+        let part = parts.next().filter(|part| part.len() == digits)?;
+        part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')).then_some(part)
+    };
+    let (version, trace, parent, _flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
+    let is_known = version == "00";
+    let ends_well = parts.next().is_none() || !is_known;
+    let is_zero = |id: &str| id.bytes().all(|byte| byte == b'0');
+    (version != "ff" && ends_well && !is_zero(trace) && !is_zero(parent)).then_some(trace)
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Records").field(&self.0.is_some()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::{Identity, Protocol};
+    use std::cell::Cell;
+
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+    fn client() -> Rc<Client> {
+        Rc::new(Client {
+            address: ([192, 0, 2, 1], 1).into(),
+            local: ([192, 0, 2, 2], 443).into(),
+            protocol: Protocol::Http3,
+            server_name: None,
+            identity: Identity::default(),
+        })
+    }
+
+    struct Heard {
+        wants: bool,
+        ends: Rc<RefCell<Vec<End>>>,
+    }
+
+    impl Listener for Heard {
+        fn wants(&self) -> bool {
+            self.wants
+        }
+        fn ended(&self, facts: &Facts) {
+            self.ends.borrow_mut().push(facts.end);
+        }
+    }
+
+    #[test]
+    fn a_record_is_told_once_however_the_request_ended() {
+        let ends = Rc::default();
+        let records = Records::for_listener(Heard { wants: true, ends: Rc::clone(&ends) });
+        let recording = records.begin(client);
+        let shared = recording.record().clone();
+        recording.ended(End::Complete);
+        drop(recording);
+        shared.error("too late");
+        drop(records.begin(client));
+        assert_eq!(*ends.borrow(), [End::Complete, End::Cancelled]);
+    }
+
+    #[test]
+    fn what_nobody_wants_to_know_is_not_asked_for() {
+        let ends = Rc::default();
+        let asked = Cell::new(0);
+        for records in [Records::default(), Records::for_listener(Heard { wants: false, ends: Rc::clone(&ends) })] {
+            let recording = records.begin(|| {
+                asked.set(1);
+                client()
+            });
+            recording.record().note(|_| asked.set(2));
+            assert!(!recording.record().is_on());
+        }
+        assert_eq!((asked.get(), ends.borrow().len()), (0, 0));
+    }
+
+    #[test]
+    fn a_trace_id_is_that_of_a_valid_traceparent() {
+        let parent = "00f067aa0ba902b7";
+        for (traceparent, expected) in [
+            (format!("00-{TRACE}-{parent}-01"), Some(TRACE)),
+            (format!("cc-{TRACE}-{parent}-01-what-the-future-brings"), Some(TRACE)),
+            (format!("00-{TRACE}-{parent}-01-more"), None),
+            (format!("ff-{TRACE}-{parent}-01"), None),
+            (format!("00-{}-{parent}-01", TRACE.to_uppercase()), None),
+            (format!("00-{}-{parent}-01", "0".repeat(32)), None),
+            (format!("00-{TRACE}-{}-01", "0".repeat(16)), None),
+            (format!("00-{TRACE}-{parent}"), None),
+            (format!("00-{TRACE}-{parent}-1"), None),
+            (format!(" 00-{TRACE}-{parent}-01"), None),
+            ("\n".into(), None),
+            (String::new(), None),
+        ] {
+            let mut facts = Facts::new(client());
+            facts.field(b"traceparent", &Bytes::from(traceparent.clone()));
+            assert_eq!(facts.trace_id(), expected, "{traceparent}");
+            facts.field(b"traceparent", &Bytes::from(traceparent));
+            assert_eq!(facts.trace_id(), None, "two of them");
+        }
+    }
+
+    #[test]
+    fn the_host_is_the_authority_where_there_is_one() {
+        let mut facts = Facts::new(client());
+        facts.field(b"host", &Bytes::from_static(b"b.test"));
+        assert_eq!(facts.host, "b.test");
+        facts.field(b":authority", &Bytes::from_static(b"a.test"));
+        facts.field(b"host", &Bytes::from_static(b"b.test"));
+        assert_eq!(facts.host, "a.test");
+    }
+}

@@ -1,0 +1,337 @@
+//! The access log: a line for every request, however it ended, and none that a client could forge. And trace context,
+//! which passes as it came.
+
+use crate::support::{
+    client::{self, Client, Quic},
+    io_key,
+    origin::{self, Always, Script},
+    process::{Process, free_udp_port},
+    proxy::Litequic,
+    raw::{self, Raw},
+    within,
+};
+use bytes::Bytes;
+use http::Method;
+use litequic::{
+    config::{AccessField, AccessFormat, AccessLog, AccessTarget, Share},
+    tls::self_signed,
+};
+use serde_json::Value as Json;
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::time::sleep;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+/// Between two looks at a file.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Every field there is, as JSON, into a file of `folder`.
+fn everything(folder: &tempfile::TempDir) -> AccessLog {
+    AccessLog {
+        path: Some(AccessTarget::File(folder.path().join("access.log"))),
+        fields: AccessField::NAMES.iter().map(|(_, field)| *field).collect(),
+        ..AccessLog::default()
+    }
+}
+
+/// litequic before `origin` with such a log, and the log's file.
+async fn logging(origin: SocketAddr, folder: &tempfile::TempDir) -> (Litequic, PathBuf) {
+    let litequic = Litequic::start(origin, |config| config.access_log = everything(folder)).await;
+    (litequic, folder.path().join("access.log"))
+}
+
+/// Ends litequic, and reads the lines that it wrote.
+async fn lines(litequic: Litequic, path: &Path) -> Vec<Json> {
+    litequic.stop().await;
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+}
+
+fn seconds(line: &Json, field: &str) -> f64 {
+    line[field].as_f64().unwrap_or_else(|| panic!("{field} in {line}"))
+}
+
+#[tokio::test]
+async fn a_line_says_who_asked_what_became_of_it_and_how_long_it_took() {
+    let folder = tempfile::tempdir().unwrap();
+    let (litequic, path) = logging(origin::demo().await, &folder).await;
+    let client = Client::to(&litequic).await;
+    let port = client.quic.endpoint.local_addr().unwrap().port();
+    let body = vec![b'x'; 100_000];
+    let request = client.request(Method::POST, "/echo?secret=1").header("user-agent", "test/1").header("referer", "/r");
+    let answer = client.fetch(request.header("traceparent", format!("00-{TRACE}-00f067aa0ba902b7-01")), body).await;
+    assert_eq!(answer.status.as_u16(), 200);
+    let drip = client.get("/drip/5/20").await;
+    assert_eq!(drip.status.as_u16(), 200);
+    let (address, local) = (litequic.address, litequic.address.to_string());
+    let lines = lines(litequic, &path).await;
+    assert_eq!(lines.len(), 2);
+
+    let line = &lines[0];
+    let said = |field: &str| line[field].as_str().unwrap_or_else(|| panic!("{field} in {line}")).to_owned();
+    for (field, expected) in [
+        ("client", "127.0.0.1"),
+        ("client_port", &format!("127.0.0.1:{port}")),
+        ("local", &local),
+        ("protocol", "HTTP/3"),
+        ("server_name", "localhost"),
+        ("method", "POST"),
+        ("host", &format!("localhost:{}", address.port())),
+        ("path", "/echo"),
+        ("query", "secret=1"),
+        ("user_agent", "test/1"),
+        ("referer", "/r"),
+        ("trace_id", TRACE),
+        ("route", "*/"),
+        ("origin", "origin"),
+        ("end", "complete"),
+    ] {
+        assert_eq!(said(field), expected, "{field}");
+    }
+    assert_eq!(
+        (&line["status"], &line["bytes_in"], &line["bytes_out"]),
+        (&200.into(), &100_000.into(), &100_000.into())
+    );
+    assert_eq!(said("request_id").len(), 32);
+    assert!(humantime::parse_rfc3339(&said("time")).is_ok());
+    assert!(line.get("error").is_none());
+
+    // The origin's header comes at once, its last drop after at least 80 ms.
+    let slow = &lines[1];
+    let (duration, first, origin) =
+        (seconds(slow, "duration"), seconds(slow, "first_byte"), seconds(slow, "origin_time"));
+    assert!(origin <= first && first < duration && duration >= 0.080, "{slow}");
+}
+
+#[tokio::test]
+async fn requests_that_fail_are_reset_or_break_the_rules_get_a_line_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Script::new().await;
+    let (litequic, path) = logging(script.address, &folder).await;
+    let raw = Raw::to(&litequic).await;
+    // The origin closes without an answer.
+    let (mut exchange, peer) = raw.asked_at(&script).await;
+    drop(peer);
+    assert_eq!(exchange.outcome().await.status(), 502);
+    // It breaks off within its answer.
+    let (mut exchange, mut peer) = raw.asked_at(&script).await;
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
+    drop(peer);
+    exchange.outcome().await;
+    // No rule of HTTP/3 allows a field name in upper case.
+    raw.ask(&raw::headers(&[raw::pseudo("GET", "/bad"), vec![("X", "y")]].concat())).await;
+    // A path that no origin gets.
+    assert_eq!(raw.ask(&raw::headers(&raw::pseudo("GET", "/a/../b"))).await.status(), 400);
+    // The client wants no more.
+    let (mut exchange, _peer) = raw.asked_at(&script).await;
+    exchange.receive.stop(0x10c_u32.into()).unwrap();
+    litequic.wait_until_idle().await;
+    // Its connection goes.
+    let (_exchange, _peer) = raw.asked_at(&script).await;
+    raw.quic.connection.close(0x100_u32.into(), b"");
+    litequic.wait_until_idle().await;
+
+    let mut said = Vec::new();
+    for line in lines(litequic, &path).await {
+        let word = |field: &str| line[field].as_str().unwrap_or("-").to_owned();
+        said.push(format!("{} {} {} {}", word("path"), line["status"], word("end"), word("error")));
+    }
+    assert_eq!(
+        said,
+        [
+            "/ 502 complete connection_terminated",
+            "/ 200 failed http_response_incomplete",
+            "/bad null malformed -",
+            "/a/../b 400 complete http_request_error",
+            "/ null cancelled -",
+            "/ null cancelled -",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_client_cannot_forge_a_line_or_a_field() {
+    let evil = "x\",\"status\":999,\"y\":\"\\ status=999 \u{85}";
+    for format in [AccessFormat::Json, AccessFormat::Logfmt] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let log = AccessLog { format, ..everything(&folder) };
+        let origin = Always::new(Always::EMPTY_200).await;
+        let litequic = Litequic::start(origin.address, |config| config.access_log = log).await;
+        let raw = Raw::to(&litequic).await;
+        let fields = [raw::pseudo("GET", "/%0a%22status=999"), vec![("user-agent", evil), ("referer", evil)]].concat();
+        assert_eq!(raw.ask(&raw::headers(&fields)).await.status(), 200);
+        // What is refused is logged as it came.
+        let fields = [raw::pseudo("GET", "/a\n{\"status\":999}\n"), vec![("user-agent", "a\nb=c")]].concat();
+        raw.ask(&raw::headers(&fields)).await;
+        litequic.stop().await;
+        let text = fs::read_to_string(path).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{text}");
+        if format == AccessFormat::Json {
+            let first: Json = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+            assert_eq!((&first["status"], first["user_agent"].as_str()), (&200.into(), Some(evil)));
+            assert_eq!(first["path"], "/%0a%22status=999");
+            let second: Json = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
+            assert_eq!(second["path"], "/a\n{\"status\":999}\n");
+        } else {
+            // Beyond what stands in quotes there is one status.
+            let outside = |line: &str| line.replace("\\\"", "").split('"').step_by(2).collect::<String>();
+            let statuses = text.lines().map(|line| outside(line).matches(" status=").count());
+            assert!(statuses.clone().all(|count| count <= 1) && text.contains(" status=200 "), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sample_is_a_part_of_the_requests() {
+    const REQUESTS: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let log = AccessLog { sample: Share::of(0.5).unwrap(), ..everything(&folder) };
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = Litequic::start(origin.address, |config| config.access_log = log).await;
+    let client = Client::to(&litequic).await;
+    for _ in 0..REQUESTS {
+        client.get("/").await;
+    }
+    let written = lines(litequic, &folder.path().join("access.log")).await.len();
+    // None or all of them would be a chance of 2^-199.
+    assert!(written > 0 && written < REQUESTS, "{written}");
+}
+
+#[tokio::test]
+async fn trace_context_passes_as_it_came_and_a_valid_one_names_the_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Script::new().await;
+    let (litequic, path) = logging(script.address, &folder).await;
+    let client = Client::to(&litequic).await;
+    let valid = format!("00-{TRACE}-00f067aa0ba902b7-01");
+    let invalid = format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32));
+    let mut peer = None;
+    for traceparent in [&valid, &invalid] {
+        let request =
+            client.request(Method::GET, "/").header("traceparent", traceparent).header("tracestate", "a=1,b=2");
+        let mut stream = client.open(request).await;
+        stream.finish().await.unwrap();
+        let connection = match &mut peer {
+            Some(connection) => connection,
+            none => none.insert(script.accept().await),
+        };
+        let head = connection.head().await;
+        assert_eq!((head.field("traceparent"), head.field("tracestate")), (Some(&**traceparent), Some("a=1,b=2")));
+        connection.say(Always::EMPTY_200).await;
+        assert_eq!(client::answer(&mut stream).await.status.as_u16(), 200);
+    }
+    let lines = lines(litequic, &path).await;
+    let traces: Vec<_> = lines.iter().map(|line| line["trace_id"].as_str()).collect();
+    assert_eq!(traces, [Some(TRACE), None]);
+}
+
+/// Waits until the file at `path` has `lines` lines.
+async fn has_lines(path: &Path, lines: usize) {
+    let enough = async {
+        while fs::read_to_string(path).unwrap_or_default().lines().count() < lines {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    within(&format!("{lines} lines in {}", path.display()), enough).await;
+}
+
+/// litequic as a process, its configuration in `folder` with `more` in it.
+fn process(folder: &Path, more: &str) -> (Process, SocketAddr, String) {
+    let made = self_signed(["localhost"]).unwrap();
+    fs::write(folder.join("tls.crt"), &made.cert_pem).unwrap();
+    fs::write(folder.join("tls.key"), &made.key_pem).unwrap();
+    let udp: SocketAddr = (Ipv4Addr::LOCALHOST, free_udp_port()).into();
+    let config = format!(
+        "{}listen.udp = \"{udp}\"\nlog.format = \"json\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n{more}",
+        io_key()
+    );
+    let file = folder.join("litequic.toml");
+    fs::write(&file, config).unwrap();
+    (Process::start(["run", "--config", file.to_str().unwrap()]), udp, made.cert_pem)
+}
+
+#[tokio::test]
+async fn after_a_rotation_sigusr1_has_the_lines_go_to_the_new_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = Always::new(Always::EMPTY_200).await;
+    let more = format!(
+        "[origin]\nurl = \"http://{}\"\n[access_log]\npath = \"access.log\"\nformat = \"logfmt\"\nfields = [\"path\", \"status\"]",
+        origin.address
+    );
+    let (process, udp, cert_pem) = process(folder.path(), &more);
+    process.address();
+    let quic = Quic::connect(udp, "localhost", &cert_pem, quinn::TransportConfig::default()).await;
+    let client = Client::over(quic, "localhost").await;
+    let (path, rotated) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    client.get("/one").await;
+    // While litequic runs, and without another request to push it.
+    has_lines(&path, 1).await;
+    fs::rename(&path, &rotated).unwrap();
+    process.signal("USR1");
+    within("the new file", async {
+        while !path.exists() {
+            sleep(LOOK_AGAIN).await;
+        }
+    })
+    .await;
+    client.get("/two").await;
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+    assert_eq!(fs::read_to_string(rotated).unwrap(), "path=/one status=200\n");
+    assert_eq!(fs::read_to_string(path).unwrap(), "path=/two status=200\n");
+}
+
+#[tokio::test]
+async fn sigusr1_ends_nothing_where_there_is_no_access_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = Always::new(Always::EMPTY_200).await;
+    let (mut process, udp, cert_pem) =
+        process(folder.path(), &format!("[origin]\nurl = \"http://{}\"", origin.address));
+    process.address();
+    process.signal("USR1");
+    let quic = Quic::connect(udp, "localhost", &cert_pem, quinn::TransportConfig::default()).await;
+    assert_eq!(Client::over(quic, "localhost").await.get("/").await.status.as_u16(), 200);
+    assert!(process.is_running());
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_said_before_anything_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = "[origin]\nurl = \"http://127.0.0.1:1\"\n[access_log]\npath = \"absent/access.log\"";
+    let (process, ..) = process(folder.path(), more);
+    let ended = process.end();
+    assert_eq!(ended.code, Some(78));
+    assert!(
+        ended.stderr.contains("cannot write access_log.path = ") && ended.stderr.contains("No such file"),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_nothing_keeps_no_request_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    // Opened for both, so that litequic's open does not wait; nobody reads.
+    let _reader = fs::File::options().read(true).write(true).open(&path).unwrap();
+    let origin = Always::new(Always::EMPTY_200).await;
+    let (litequic, _) = logging(origin.address, &folder).await;
+    let client = Client::to(&litequic).await;
+    let agent = "x".repeat(2000);
+    // A pipe holds 64 KiB; these lines are some 2 KiB each, and the writer is stuck long before the last.
+    for _ in 0..200 {
+        let request = client.request(Method::GET, "/").header("user-agent", &agent);
+        assert_eq!(client.fetch(request, Bytes::new()).await.status.as_u16(), 200);
+    }
+    let lines = |worker: &litequic::telemetry::WorkerMetrics| worker.access_log_lines.get();
+    litequic.wait_until("lines are handed over", lines, |lines| lines == 200).await;
+    // Nor the end, for longer than its grace.
+    litequic.stop().await;
+}

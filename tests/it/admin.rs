@@ -1,0 +1,295 @@
+//! The operator's side: the status page in a real browser, `litequic ctl`, the token, what is told and to whom.
+
+use crate::support::{
+    client::Client,
+    io_key, needs,
+    origin::{self, Always},
+    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic},
+    proxy::Litequic,
+    within,
+};
+use litequic::{
+    config::{self, Config, Route},
+    tls::self_signed,
+};
+use serde_json::Value as Json;
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+const TOKEN: &str = "correct-horse-battery-staple";
+/// Starting a browser on a busy machine takes seconds.
+const BROWSER: Duration = Duration::from_secs(60);
+
+/// A litequic with an admin address, and whatever else.
+struct Setup {
+    folder: tempfile::TempDir,
+    process: Process,
+    admin: SocketAddr,
+}
+
+impl Setup {
+    fn new(origin: SocketAddr, more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let made = self_signed(["localhost"]).unwrap();
+        fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
+        fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
+        fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
+        let udp = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
+        let text = format!(
+            "{}log.format = \"json\"\nlisten.udp = \"{udp}\"\nlisten.workers = 2\nadmin.listen = \"{admin}\"\n{more}\n\
+             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n[origin]\nurl = \"http://{origin}\"\n",
+            io_key()
+        );
+        let file = folder.path().join("litequic.toml");
+        fs::write(&file, text).unwrap();
+        let process = Process::start(["run", "--config", file.to_str().unwrap()]);
+        process.address();
+        Self { folder, process, admin }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// `litequic ctl WHAT`, with `more`.
+    fn ctl(&self, what: &str, more: &[&str]) -> Ended {
+        let admin = self.admin.to_string();
+        let mut command = command([&["ctl", what, "--admin", &admin], more].concat());
+        command.env_remove("LITEQUIC_ADMIN_TOKEN");
+        Process::spawn(command).end()
+    }
+}
+
+#[tokio::test]
+async fn ctl_tells_status_and_configuration_reloads_and_drains() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let setup = Setup::new(origin.address, "");
+    let status: Json = serde_json::from_str(&setup.ctl("status", &[]).success()).unwrap();
+    assert_eq!((&status["phase"], &status["version"]), (&"ready".into(), &env!("CARGO_PKG_VERSION").into()));
+    assert_eq!(status["workers"].as_array().unwrap().len(), 2);
+    assert_eq!(status["metrics"]["requests{protocol=\"h3\"}"], 0);
+    assert_eq!(status["origins"][0]["problem"], Json::Null, "{status}");
+    assert_eq!(status["certificates"][0]["names"][0], "localhost");
+
+    let config: Json = serde_json::from_str(&setup.ctl("config", &[]).success()).unwrap();
+    assert_eq!(config["admin.listen"], setup.admin.to_string().as_str());
+    assert_eq!(config["origin.url"], format!("http://{}", origin.address).as_str());
+    assert!(setup.ctl("metrics", &[]).success().ends_with("# EOF\n"));
+
+    assert_eq!(setup.ctl("reload", &[]).success(), "nothing has changed\n");
+    let file = setup.path("litequic.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{good}[limits]\nmax_headers = 0\n[timeouts]\nidle = \"x\"\n")).unwrap();
+    let refused = setup.ctl("reload", &[]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("limits.max_headers") && refused.stderr.contains("timeouts.idle"), "{refused:?}");
+    fs::write(&file, format!("{good}[limits]\nmax_headers = 7\n")).unwrap();
+    // A change of the file is noticed by itself too, but not within half a second.
+    let changed = setup.ctl("reload", &[]).success();
+    assert!(changed == "limits.max_headers: 100 → 7\n" || changed == "nothing has changed\n", "{changed}");
+    let config: Json = serde_json::from_str(&setup.ctl("config", &[]).success()).unwrap();
+    assert_eq!(config["limits.max_headers"], "7");
+
+    assert_eq!(setup.ctl("drain", &[]).success(), "draining\n");
+    assert_eq!(setup.process.end().code, Some(0));
+}
+
+#[tokio::test]
+async fn with_a_token_nothing_is_told_or_done_without_it() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let setup = Setup::new(origin.address, "admin.token_file = \"token\"");
+    let token = setup.path("token");
+    fs::write(setup.path("wrong"), "correct-horse-battery-staplf").unwrap();
+    for what in ["status", "config", "reload", "drain", "metrics"] {
+        for more in [&[][..], &["--token-file", &setup.path("wrong")]] {
+            let ended = setup.ctl(what, more);
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), "litequic: this takes the token\n"), "{what}");
+        }
+    }
+    for what in ["status", "config", "metrics"] {
+        let told = setup.ctl(what, &["--token-file", &token]).success();
+        assert!(!told.contains(TOKEN), "{what}");
+    }
+    let (status, _) = crate::drain::ask(setup.admin, "GET /readyz").await;
+    assert_eq!(status, 200, "probes need none");
+    assert_eq!(setup.ctl("drain", &["--token-file", &token]).success(), "draining\n");
+    let ended = setup.process.end();
+    assert_eq!(ended.code, Some(0));
+    assert!(!ended.stderr.contains(TOKEN), "{}", ended.stderr);
+}
+
+#[test]
+fn a_token_comes_from_the_environment_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "admin.token_env = \"LITEQUIC_TEST_TOKEN\"\nadmin.listen = \"0.0.0.0:9443\"\n\
+                [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n[origin]\nurl = \"http://127.0.0.1:1\"\n";
+    let file = folder.path().join("litequic.toml");
+    let made = self_signed(["localhost"]).unwrap();
+    fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
+    fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
+    fs::write(&file, text).unwrap();
+    for (value, code) in [(None, 78), (Some("short"), 78), (Some(TOKEN), 0)] {
+        let mut check = command(["check", "--config", file.to_str().unwrap()]);
+        check.env_remove("LITEQUIC_TEST_TOKEN").envs(value.map(|value| ("LITEQUIC_TEST_TOKEN", value)));
+        let ended = Process::spawn(check).end();
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert!(!ended.stderr.contains("short"), "{ended:?}");
+    }
+}
+
+#[test]
+fn an_admin_address_for_other_machines_takes_a_token() {
+    let base = "[[certificates]]\ncert = 'c'\nkey = 'k'\n[origin]\nurl = 'http://a'\n[admin]\n";
+    for (keys, accepted) in [
+        ("listen = '127.0.0.1:9443'", true),
+        ("listen = '[::1]:9443'", true),
+        ("listen = '0.0.0.0:9443'", false),
+        ("listen = '192.0.2.1:9443'", false),
+        ("listen = '[::]:9443'", false),
+        ("listen = '0.0.0.0:9443'\ntoken_file = 't'", true),
+        ("listen = '0.0.0.0:9443'\ntoken_env = 'T'", true),
+        ("listen = '0.0.0.0:9443'\ntoken_env = 'T'\ntoken_file = 't'", false),
+        ("probes = '0.0.0.0:9444'", true),
+    ] {
+        let parsed = config::parse(&format!("{base}{keys}"), Path::new("litequic.toml"), |_| None);
+        assert_eq!(parsed.is_ok(), accepted, "{keys}: {parsed:?}");
+    }
+}
+
+fn chromium(program: &Path, profile: &Path) -> Command {
+    let mut chromium = Command::new(program);
+    chromium
+        // The sandbox does not work as root, nor in many containers; the page is our own.
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
+        .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        // Timers run ahead while nothing loads: several questions are asked and answered.
+        .arg("--virtual-time-budget=5000");
+    chromium
+}
+
+/// With `LITEQUIC_SCREENSHOTS=FOLDER` in the environment it is taken in both colour schemes as well.
+#[tokio::test]
+async fn the_status_page_shows_in_a_browser_what_litequic_does() {
+    let Some(program) = needs::program("chromium") else { return };
+    let setup = Setup::new(origin::demo().await, "");
+    let url = format!("https://{}/bytes/2M", setup.process.address());
+    // The origin needs this thread.
+    let load =
+        move || (0..3).for_each(|_| drop(litequic(["get", "--insecure", "--output", "/dev/null", &url]).success()));
+    tokio::task::spawn_blocking(load).await.unwrap();
+    let page = format!("http://{}/", setup.admin);
+    let profile = tempfile::tempdir().unwrap();
+    let mut dump = chromium(&program, profile.path());
+    dump.args(["--dump-dom", "--enable-logging=stderr", &page]);
+    let ended = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap();
+    // What the policy refused, or the script did wrong, the browser says.
+    let complaints = ["Content Security Policy", "Uncaught"].map(|what| ended.stderr.contains(what));
+    assert_eq!(complaints, [false; 2], "{}", ended.stderr);
+    let shown = ended.success();
+    for expected in [
+        "It is ready.",
+        "<th scope=\"row\">h3</th><td class=\"n\">3</td>",
+        "<th scope=\"row\">2xx</th><td class=\"n\">3</td>",
+        "<th scope=\"row\">0</th><td class=\"good\">turns</td>",
+        "<th scope=\"row\">Segments a send (GSO)</th>",
+        "<th scope=\"row\">origin</th>",
+        "<td class=\"good\">takes connections</td>",
+        "<th scope=\"row\">localhost</th>",
+        "<th scope=\"row\">limits.max_headers</th><td>100</td>",
+        "<dd>6 MB</dd>",
+    ] {
+        assert!(shown.contains(expected), "{expected}\n{shown}");
+    }
+    let Some(folder) = std::env::var_os("LITEQUIC_SCREENSHOTS") else { return };
+    // Chromium's words for prefers-color-scheme.
+    for (name, scheme) in [("light", 1), ("dark", 0)] {
+        let profile = tempfile::tempdir().unwrap();
+        let file = Path::new(&folder).join(format!("status-{name}.png"));
+        let mut shot = chromium(&program, profile.path());
+        shot.arg(format!("--blink-settings=preferredColorScheme={scheme}")).args([
+            "--window-size=1200,1250",
+            &format!("--screenshot={}", file.display()),
+            &page,
+        ]);
+        tokio::task::spawn_blocking(move || Process::spawn(shot).end_within(BROWSER)).await.unwrap().success();
+        assert!(file.exists(), "{}", file.display());
+    }
+}
+
+#[tokio::test]
+async fn the_status_page_asks_for_the_token_where_there_is_one() {
+    let Some(program) = needs::program("chromium") else { return };
+    let setup = Setup::new(origin::demo().await, "admin.token_file = \"token\"");
+    let profile = tempfile::tempdir().unwrap();
+    let mut dump = chromium(&program, profile.path());
+    dump.args(["--dump-dom", &format!("http://{}/", setup.admin)]);
+    let shown = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap().success();
+    assert!(shown.contains("It wants its token.") && shown.contains("<form id=\"ask\">"), "{shown}");
+    assert!(!shown.contains(TOKEN) && !shown.contains("limits.max_headers"));
+}
+
+#[tokio::test]
+async fn the_page_may_load_nothing_and_be_framed_by_nobody() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let setup = Setup::new(origin.address, "");
+    let url = format!("http://{}/", setup.admin);
+    let answer = within("the page", head(&url)).await;
+    for field in [
+        "content-security-policy: default-src 'none'; style-src 'sha256-",
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "content-type: text/html; charset=utf-8",
+        "referrer-policy: no-referrer",
+        "x-content-type-options: nosniff",
+    ] {
+        assert!(answer.contains(field), "{field}\n{answer}");
+    }
+}
+
+/// The header of what is at `url`.
+async fn head(url: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(format!("HEAD / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        let api = Route { path_prefix: "/status".into(), ..Route::catch_all(Config::ORIGIN) };
+        let nobody = Route { host: Some("a.test".into()), ..api.clone() };
+        config.routes.splice(0..0, [api, nobody]);
+    })
+    .await;
+    let client = Client::to(&litequic).await;
+    for (path, status) in [("/bytes/1", 200), ("/status/503", 503), ("/status/404", 404), ("/status/404", 404)] {
+        assert_eq!(client.get(path).await.status.as_u16(), status);
+    }
+    litequic.wait_until_idle().await;
+    let scrape = litequic.metrics.render();
+    for line in [
+        "litequic_route_responses_total{route=\"*/\",class=\"2xx\"} 1",
+        "litequic_route_responses_total{route=\"*/status\",class=\"4xx\"} 2",
+        "litequic_route_responses_total{route=\"*/status\",class=\"5xx\"} 1",
+        "litequic_route_responses_total{route=\"a.test/status\",class=\"2xx\"} 0",
+        "litequic_request_duration_seconds_count 4",
+        "litequic_origin_duration_seconds_count 4",
+    ] {
+        assert!(scrape.lines().any(|found| found == line), "{line} in {scrape}");
+    }
+    assert!(scrape.contains("litequic_certificates_expiry_timestamp_seconds{certificate=\"certificates[0]\"} 1"));
+    litequic.stop().await;
+}

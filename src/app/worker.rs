@@ -3,7 +3,7 @@
 use super::{StartError, access};
 use crate::{
     config::{Io, LiteQuic, Live},
-    exchange::{Client, Handler},
+    exchange::{Client, Handler, Records},
     http3::{self, Front},
     lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
     net::{Backend, OpenSocket, SocketOptions},
@@ -148,7 +148,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let (records, lines) = access::Factory::records(plan.access);
         let mut endpoints = JoinSet::new();
         let doors = Doors { config: &config, metrics: &metrics, watch: &plan.watch, tasks: &mut endpoints };
-        doors.open(plan.companion, &handler, covers.clone(), certificates);
+        doors.open(plan.companion, &handler, covers.clone(), certificates, &records);
         let front = Front::new(config, metrics, Box::new(covers), quic::client_address, plan.watch.clone());
         let front = Rc::new(front.recording(records));
         let _ = started.send(Ok(()));
@@ -200,18 +200,20 @@ impl Doors<'_> {
         handler: &Rc<H>,
         covers: impl Fn(&Client, &str) -> bool + 'static,
         certificates: Arc<CertificateResolver>,
+        records: &Records,
     ) {
         let Companion { listeners, tls, redirects, https } = companion;
         let tls: Rc<tcp::ChooseTls> = Rc::new(move |name| tls.choose(name));
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
-        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), Box::new(covers), self.watch.clone());
+        let (covers, watch) = (Box::new(covers), || self.watch.clone());
+        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records.clone());
         for (listener, alt_svc) in listeners {
             let serving = tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), alt_svc);
             self.tasks.spawn_local(async move { serving.await.map_err(|_| EndpointDied) });
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
-        let front = tcp::Front::new(config(), metrics(), redirect, known, self.watch.clone());
+        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records.clone());
         for listener in redirects {
             let serving = tcp::serve_plain(listener, Rc::clone(&front));
             self.tasks.spawn_local(async move { serving.await.map_err(|_| EndpointDied) });

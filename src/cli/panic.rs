@@ -14,6 +14,9 @@ use tracing::Level;
 /// unwind, by SIGABRT where they abort (release builds).
 pub(super) fn end_the_process_on_panics() {
     panic::set_hook(Box::new(|panic| {
+        // Kept for good: whoever else has something to say, on another thread, waits for the end, so that ours is the last
+        // line. On this thread it is no obstacle (the lock is reentrant).
+        std::mem::forget(io::stderr().lock());
         tell(panic);
         if cfg!(panic = "unwind") {
             std::process::exit(Exit::Software as i32);

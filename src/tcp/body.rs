@@ -1,7 +1,10 @@
 //! The two bodies of an exchange: the request's as hyper brings it, the response's as hyper takes it.
 
 use super::{connection::Open, http2::Stall, io::Patience};
-use crate::{exchange::BodyError, telemetry::WorkerMetrics};
+use crate::{
+    exchange::{BodyError, Record},
+    telemetry::WorkerMetrics,
+};
 use bytes::Bytes;
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
@@ -32,6 +35,7 @@ pub(super) struct RequestBody {
     /// What was wrong with it.
     fault: Rc<Cell<Option<BodyError>>>,
     metrics: Arc<WorkerMetrics>,
+    record: Record,
 }
 
 impl RequestBody {
@@ -40,8 +44,9 @@ impl RequestBody {
         patience: Duration,
         fault: Rc<Cell<Option<BodyError>>>,
         metrics: Arc<WorkerMetrics>,
+        record: Record,
     ) -> Self {
-        Self { incoming, ahead: None, patience: Patience::new(patience), fault, metrics }
+        Self { incoming, ahead: None, patience: Patience::new(patience), fault, metrics, record }
     }
 
     /// Itself; `None` if it ends at once, as the body of a `method` request of unknown length often does.
@@ -75,7 +80,9 @@ impl RequestBody {
         };
         match &next {
             Some(Ok(frame)) => {
-                self.metrics.request_body_bytes.add(frame.data_ref().map_or(0, |data| data.len() as u64));
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.metrics.request_body_bytes.add(bytes);
+                self.record.note(|facts| facts.received = facts.received.saturating_add(bytes));
             }
             Some(Err(error)) => self.fault.set(Some(*error)),
             None => {}
@@ -141,8 +148,10 @@ impl<H> ResponseBody<H> {
             None => self.owed.is_none_or(|owed| owed == 0).then_some(()),
         };
         if whole.is_none() {
+            let error = next.and_then(Result::err).unwrap_or(BodyError::Truncated);
             self.open.fail();
-            return Some(next.and_then(Result::err).map_or(Err(BodyError::Truncated), Err));
+            self.open.record().broke_off(error);
+            return Some(Err(error));
         }
         next
     }
@@ -167,6 +176,7 @@ impl<H: 'static> Body for ResponseBody<H> {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                 this.open.metrics().response_body_bytes.add(bytes);
+                this.open.record().note(|facts| facts.sent = facts.sent.saturating_add(bytes));
                 if frame.is_trailers() || this.body.is_end_stream() {
                     this.open.end();
                 }

@@ -9,7 +9,9 @@ use super::{
 };
 use crate::{
     config::{Limits, Timeouts},
-    exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Interim, Protocol, Record, Response},
+    exchange::{
+        Abort, Body, BodyError, Client, End, Exchange, Handler, Interim, Protocol, Record, Recording, Response,
+    },
     lifecycle::{Phase, panic_if_asked},
     rate::Bucket,
     telemetry::WorkerMetrics,
@@ -157,6 +159,8 @@ impl<H> Connection<H> {
 /// A request that is being served, until its response has ended.
 pub(super) struct Open<H> {
     connection: Rc<Connection<H>>,
+    recording: Recording,
+    began: Instant,
     ended: bool,
 }
 
@@ -164,21 +168,30 @@ impl<H> Open<H> {
     fn new(connection: Rc<Connection<H>>) -> Self {
         connection.open.set(connection.open.get().saturating_add(1));
         connection.metrics().requests_open.increment();
-        Self { connection, ended: false }
+        let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
+        Self { connection, recording, began: Instant::now(), ended: false }
     }
 
     pub(super) fn metrics(&self) -> &WorkerMetrics {
         self.connection.metrics()
     }
 
+    pub(super) fn record(&self) -> &Record {
+        self.recording.record()
+    }
+
     /// The response was made to its end.
     pub(super) fn end(&mut self) {
-        self.ended = true;
+        if !self.ended {
+            self.ended = true;
+            self.recording.ended(End::Complete);
+        }
     }
 
     /// The response breaks off, and not by the client.
     pub(super) fn fail(&mut self) {
         self.ended = true;
+        self.recording.ended(End::Failed);
         self.metrics().streams_reset_by_proxy.increment();
     }
 }
@@ -189,6 +202,7 @@ impl<H> Drop for Open<H> {
         connection.open.set(connection.open.get().saturating_sub(1));
         connection.idle_since.set(Instant::now());
         connection.metrics().requests_open.decrement();
+        connection.metrics().request_duration.observe(self.began.elapsed());
         if !self.ended {
             connection.count_reset();
         }
@@ -207,7 +221,7 @@ impl<H: Handler> Connection<H> {
             panic_if_asked("request");
             let method = request.method().clone();
             let fault = Rc::new(Cell::new(None));
-            let request = match connection.accept(request, &fault).await {
+            let request = match connection.accept(request, &fault, open.record()).await {
                 Ok(request) => request,
                 Err(refusal) => return Ok(connection.refuse(refusal, open)),
             };
@@ -216,7 +230,7 @@ impl<H: Handler> Connection<H> {
                 request,
                 client: Rc::clone(&connection.client),
                 interim: Interim::default(),
-                record: Record::default(),
+                record: open.record().clone(),
             };
             match connection.front.handler.handle(exchange).await {
                 Ok(response) => Ok(connection.finish(response, &method, open, false)),
@@ -248,11 +262,13 @@ impl<H: Handler> Connection<H> {
         &self,
         request: hyper::Request<Incoming>,
         fault: &Rc<Cell<Option<BodyError>>>,
+        record: &Record,
     ) -> Result<crate::exchange::Request, Refusal> {
         if let Some(refusal) = self.told.refusal(request.method()) {
             return Err(refusal);
         }
         let (mut parts, incoming) = request.into_parts();
+        request::note(&parts, record);
         request::translate(&mut parts, self.client.protocol, &self.bounds())?;
         if let Some(host) = parts.uri.host()
             && !(self.front.covers)(&self.client, host)
@@ -263,7 +279,8 @@ impl<H: Handler> Connection<H> {
             Body::empty()
         } else {
             let metrics = Arc::clone(self.metrics());
-            let body = RequestBody::new(incoming, self.timeouts.request_body, Rc::clone(fault), metrics);
+            let patience = self.timeouts.request_body;
+            let body = RequestBody::new(incoming, patience, Rc::clone(fault), metrics, record.clone());
             body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream)
         };
         Ok(http::Request::from_parts(parts, body))
@@ -273,6 +290,7 @@ impl<H: Handler> Connection<H> {
     fn refuse(&self, refusal: Refusal, open: Open<H>) -> hyper::Response<ResponseBody<H>> {
         tracing::debug!(client = %self.client.address, error = %refusal, "a request was refused");
         refusal.count(self.metrics());
+        open.record().error("http_request_error");
         match self.client.protocol {
             Protocol::Http2 => self.metrics().tcp_refused_h2.increment(),
             Protocol::Http1 | Protocol::Http3 => self.metrics().tcp_refused_h1.increment(),
@@ -289,6 +307,7 @@ impl<H: Handler> Connection<H> {
     ) -> hyper::Response<ResponseBody<H>> {
         let (mut parts, body) = response.into_parts();
         self.front.count_response(parts.status);
+        open.record().responded(parts.status);
         if let Some(alt_svc) = &self.alt_svc
             && self.front.watch.phase() < Phase::Draining
         {

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{Config, Limits, Live, Timeouts},
-    exchange::{CertificateRequest, Client},
+    exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
     telemetry::WorkerMetrics,
 };
@@ -23,21 +23,23 @@ pub struct Front<H> {
     pub(super) handler: Rc<H>,
     pub(super) covers: Box<Covers>,
     pub(super) watch: Watch,
+    pub(super) records: Records,
     connections: Cell<u32>,
     handshakes: Cell<u32>,
 }
 
 impl<H> Front<H> {
-    /// A worker's front door, whose requests `handler` serves.
+    /// A worker's front door, whose requests `handler` serves; what becomes of them is written down in `records`.
     pub fn new(
         config: Live,
         metrics: Arc<WorkerMetrics>,
         handler: Rc<H>,
         covers: Box<Covers>,
         watch: Watch,
+        records: Records,
     ) -> Rc<Self> {
         let (connections, handshakes) = (Cell::new(0), Cell::new(0));
-        Rc::new(Self { config, metrics, handler, covers, watch, connections, handshakes })
+        Rc::new(Self { config, metrics, handler, covers, watch, records, connections, handshakes })
     }
 
     /// What holds now, for a connection that begins now.

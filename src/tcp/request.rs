@@ -5,7 +5,7 @@ use super::{
     http1::Bounds,
     refusal::{Limit, Refusal},
 };
-use crate::exchange::{Protocol, authority, path};
+use crate::exchange::{Protocol, Record, authority, path};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request,
@@ -73,6 +73,21 @@ fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
         return Err(Refusal::too_large(Limit::Headers));
     }
     Ok(())
+}
+
+/// Writes down what is wanted of a request as it came.
+pub(super) fn note(parts: &request::Parts, record: &Record) {
+    record.note(|facts| {
+        let mut field = |name: &[u8], value: &[u8]| facts.field(name, &Bytes::copy_from_slice(value));
+        field(b":method", parts.method.as_str().as_bytes());
+        field(b":path", parts.uri.path_and_query().map_or("", PathAndQuery::as_str).as_bytes());
+        if let Some(authority) = parts.uri.authority() {
+            field(b":authority", authority.as_str().as_bytes());
+        }
+        for (name, value) in &parts.headers {
+            field(name.as_str().as_bytes(), value.as_bytes());
+        }
+    });
 }
 
 /// Takes `Host` out of `headers`.

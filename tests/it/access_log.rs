@@ -3,11 +3,13 @@
 
 use crate::support::{
     client::{self, Client, Quic},
+    http2::{self, Http2},
     io_key,
     origin::{self, Always, Script},
     process::{Process, free_udp_port},
     proxy::Litequic,
     raw::{self, Raw},
+    tls::Tls,
     within,
 };
 use bytes::Bytes;
@@ -105,6 +107,45 @@ async fn a_line_says_who_asked_what_became_of_it_and_how_long_it_took() {
     let (duration, first, origin) =
         (seconds(slow, "duration"), seconds(slow, "first_byte"), seconds(slow, "origin_time"));
     assert!(origin <= first && first < duration && duration >= 0.080, "{slow}");
+}
+
+#[tokio::test]
+async fn requests_over_tcp_have_their_lines_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (litequic, path) = logging(origin::demo().await, &folder).await;
+    let mut http1 = Tls::http1(&litequic).await;
+    http1
+        .say("POST /echo?secret=1 HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1\r\nContent-Length: 5\r\n\r\nhello")
+        .await;
+    http1.until("hello").await;
+    http1.say("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await;
+    assert!(http1.rest().await.0.starts_with("HTTP/1.1 400"));
+    let mut http2 = Http2::connect(&litequic, &[]).await;
+    http2.say(http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, 1, &http2::get(&[])).await;
+    while http2.find(&[http2::DATA]).await.unwrap().flags & http2::END_STREAM == 0 {}
+    litequic.wait_until_idle().await;
+    let lines = lines(litequic, &path).await;
+    let said = |line: usize, field: &str| lines[line][field].as_str().unwrap_or_default().to_owned();
+    let number = |line: usize, field: &str| lines[line][field].as_u64().unwrap_or_default();
+    assert_eq!(lines.len(), 3);
+    for (field, expected) in [
+        ("protocol", "HTTP/1.1"),
+        ("method", "POST"),
+        ("host", "localhost"),
+        ("path", "/echo"),
+        ("query", "secret=1"),
+        ("user_agent", "test/1"),
+        ("route", "*/"),
+        ("end", "complete"),
+    ] {
+        assert_eq!(said(0, field), expected, "{field}");
+    }
+    assert_eq!((number(0, "status"), number(0, "bytes_in"), number(0, "bytes_out")), (200, 5, 5));
+    assert_eq!((number(1, "status"), said(1, "error").as_str()), (400, "http_request_error"));
+    assert_eq!((said(1, "end").as_str(), said(1, "path").as_str()), ("complete", ""), "nothing is known of it");
+    assert_eq!((number(2, "status"), said(2, "protocol").as_str()), (200, "HTTP/2"));
+    assert_eq!((said(2, "host").as_str(), said(2, "end").as_str()), ("localhost", "complete"));
+    assert!(number(2, "bytes_out") > 0 && seconds(&lines[2], "first_byte") <= seconds(&lines[2], "duration"));
 }
 
 #[tokio::test]

@@ -48,7 +48,8 @@ pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
     if has_bare_lf(head) {
         return Err(BARE_LF);
     }
-    let mut lines = head.strip_suffix(b"\r\n\r\n").unwrap_or(head).split(|byte| *byte == b'\n').map(line);
+    // Each line keeps the CR of its end, the last one too.
+    let mut lines = head.strip_suffix(b"\n\r\n").unwrap_or(head).split(|byte| *byte == b'\n').map(line);
     let mut next = || lines.next();
     let request_line = next().unwrap_or(Ok(b""))?;
     let (method, target, minor) = request_line_parts(request_line)?;
@@ -245,6 +246,18 @@ mod tests {
             ("POST / HTTP/1.1\r\nHost: a\r\ntransfer-encoding:\tChunked \r\n\r\n", Framing::Chunked),
         ] {
             assert_eq!(check(head.as_bytes(), &BOUNDS), Ok(expected), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_cr_before_a_lines_end_is_refused_in_every_line() {
+        for head in [
+            "GET / HTTP/1.1\r\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\r\nX: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nX:\r\r\n\r\n",
+        ] {
+            assert_eq!(status(head), 400, "{head:?}");
         }
     }
 

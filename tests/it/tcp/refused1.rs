@@ -58,6 +58,7 @@ async fn what_two_parsers_could_read_differently_is_refused_and_the_connection_c
         (&with("X: a\r\n b\r\n"), 400),
         (&with(" X: a\r\n"), 400),
         (&with("X: a\rb\r\n"), 400),
+        (&with("X: a\r\r\n"), 400),
         (&with("X: a\nY: b\r\n"), 400),
         (&with("X: a\0b\r\n"), 400),
         (&with("X: a\u{7f}\r\n"), 400),

@@ -1,0 +1,67 @@
+# syntax=docker/dockerfile:1
+# The image: litequic, CA certificates, a configuration that needs an origin and a certificate, and nothing else.
+# docs/container.md says how it is built, run and looked into.
+
+# The compiler of rust-toolchain.toml, on the Debian whose C library the last stage has.
+ARG RUST_IMAGE=rust:1.95-slim-bookworm
+ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
+
+FROM ${RUST_IMAGE} AS dependencies
+WORKDIR /src
+# Cargo wants to find every target that the manifests name; what is in them does not matter for the dependencies.
+COPY Cargo.toml Cargo.lock ./
+COPY benches/lab/Cargo.toml benches/lab/Cargo.toml
+RUN mkdir -p src examples benches/lab/src && \
+    touch src/lib.rs benches/lab/src/lib.rs benches/hot_path.rs examples/soak.rs && \
+    echo 'fn main() {}' >src/main.rs
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    cargo build --release --locked --package litequic --bin litequic && \
+    rm -r target/release/.fingerprint/litequic-* src examples benches
+
+FROM dependencies AS build
+COPY benches benches
+COPY examples examples
+COPY src src
+# Without what a debugger wants: a backtrace still has its functions' names.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    cargo build --release --locked --package litequic --bin litequic && \
+    objcopy --strip-debug target/release/litequic /litequic
+
+# What the binary is made of, as CycloneDX: docker build --target sbom --output target .
+FROM ${RUST_IMAGE} AS sbom-tool
+ARG CARGO_CYCLONEDX=0.5.9
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    cargo install --locked --version "${CARGO_CYCLONEDX}" cargo-cyclonedx
+WORKDIR /src
+COPY Cargo.toml Cargo.lock ./
+COPY benches benches
+COPY examples examples
+COPY src src
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    cargo cyclonedx --format json --spec-version 1.5
+
+FROM scratch AS sbom
+COPY --from=sbom-tool /src/litequic.cdx.json /
+
+FROM ${RUNTIME_IMAGE} AS image
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=unknown
+LABEL org.opencontainers.image.title="litequic" \
+      org.opencontainers.image.description="Terminates HTTP/3 and forwards HTTP/1.1 to an unmodified origin" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+COPY LICENSE /usr/share/doc/litequic/LICENSE
+COPY packaging/container/litequic.toml /etc/litequic/litequic.toml
+COPY --from=build --chmod=0755 /litequic /usr/local/bin/litequic
+# Distroless' nonroot, by number: Kubernetes' runAsNonRoot knows no names.
+USER 65532:65532
+EXPOSE 8443/udp 8443/tcp
+STOPSIGNAL SIGTERM
+# Of workers that do not turn any more; an origin that is down makes no container unhealthy.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --start-interval=1s --retries=3 \
+    CMD ["/usr/local/bin/litequic", "ctl", "health"]
+ENTRYPOINT ["/usr/local/bin/litequic"]
+CMD ["run", "--config", "/etc/litequic/litequic.toml"]

@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# What the scripts beside it share: checks that are counted, and a folder that vanishes.
+set -euo pipefail
+
+passed=0
+failed=0
+work=$(mktemp -d)
+readonly work
+
+# check NAME COMMAND...: says whether it succeeds; its output only if it does not.
+check() {
+    local name=$1
+    shift
+    if "$@" >"$work/out" 2>&1; then
+        printf 'ok    %s\n' "$name"
+        passed=$((passed + 1))
+    else
+        printf 'FAIL  %s\n' "$name"
+        tail -n 15 "$work/out" | sed 's/^/      /'
+        failed=$((failed + 1))
+    fi
+}
+
+# says PATTERN COMMAND...: whether its output has it, however it ends.
+says() {
+    local pattern=$1 output
+    shift
+    output=$("$@" 2>&1) || true
+    printf '%s\n' "$output"
+    grep -Eq -- "$pattern" <<<"$output"
+}
+
+not() { ! "$@"; }
+
+# wait_for SECONDS COMMAND...: until it succeeds.
+wait_for() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < end)) || {
+            "$@"
+            return 1
+        }
+        sleep 0.5
+    done
+}
+
+# certificate NAME HOST...: NAME.crt and NAME.key in the folder, signed by themselves.
+certificate() {
+    local name=$1 host names=
+    shift
+    for host in "$@"; do names+=",DNS:$host"; done
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj "/CN=$name" \
+        -addext "subjectAltName=${names#,}" -addext basicConstraints=critical,CA:FALSE -keyout "$work/$name.key" -out "$work/$name.crt" 2>/dev/null
+    chmod 0644 "$work/$name.key" # the container's user is another
+}
+
+# An origin for nginx at port 8080 without root: /blob has 900,000 bytes, /slow sends them in some 9 seconds.
+write_origin() {
+    # Text: a container's log, where a download ends up, takes no other octets.
+    head -c 675000 /dev/urandom | base64 -w 0 >"$work/blob"
+    cat >"$work/origin.conf" <<'CONF'
+server {
+    listen 8080;
+    listen [::]:8080;
+    root /srv;
+    location = / { return 200 "origin\n"; }
+    location = /slow { alias /srv/blob; limit_rate 100k; }
+}
+CONF
+}
+
+finish() {
+    printf '%d passed, %d failed\n' "$passed" "$failed"
+    ((failed == 0))
+}

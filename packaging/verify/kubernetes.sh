@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# kubernetes.sh [IMAGE]: installs both charts into the cluster that kubectl points at, under Pod Security `restricted`, and
+# looks whether they do what docs/kubernetes.md says. Needs kubectl, helm, openssl, and a litequic program for NodePorts
+# (LITEQUIC, default target/release/litequic). The cluster's nodes must have the image, and ORIGIN_IMAGE or a way to it.
+#   NODE=ADDRESS         where NodePorts are reached; the first node's InternalIP
+#   KILL='COMMAND ID'    kills a container by its runtime's ID; without it the sidecar is told to end
+# Works in the namespace litequic-verify, which is made anew and removed.
+cd "$(dirname "$0")/../.."
+# shellcheck source=packaging/verify/checks.sh
+. packaging/verify/checks.sh
+
+image=${1:-litequic:0.1.0}
+origin_image=${ORIGIN_IMAGE:-nginxinc/nginx-unprivileged:1.28}
+litequic=${LITEQUIC:-target/release/litequic}
+ns="litequic-verify"
+node=${NODE:-$(kubectl get nodes -o jsonpath='{.items[0].status.addresses[?(@.type=="InternalIP")].address}')}
+loads=()
+end() {
+    local pid
+    for pid in "${loads[@]+"${loads[@]}"}"; do kill "$pid" 2>/dev/null || true; done
+    [[ -n ${KEEP:-} ]] || kubectl delete namespace "$ns" --wait=false >/dev/null 2>&1 || true
+    rm -rf "$work"
+}
+trap end EXIT
+k() { kubectl --namespace "$ns" "$@"; }
+h() { helm --namespace "$ns" "$@"; }
+
+kubectl delete namespace "$ns" --ignore-not-found --timeout=120s >/dev/null
+kubectl create namespace "$ns" >/dev/null
+kubectl label namespace "$ns" pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
+certificate first www.example.com
+certificate second www.example.com
+certificate application app.example.com
+write_origin
+secret() { k create secret tls "$1" --cert="$work/$2.crt" --key="$work/$2.key" --dry-run=client -o yaml | k apply -f - >/dev/null; }
+secret litequic-tls first
+secret application-tls application
+k create configmap origin --from-file="$work/origin.conf" --from-file="$work/blob" >/dev/null
+helm dependency update helm/examples/application >/dev/null
+
+# An origin without litequic: the example's nginx.
+cat >"$work/origin.yaml" <<YAML
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: origin}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: origin}}
+  template:
+    metadata: {labels: {app: origin}}
+    spec:
+      automountServiceAccountToken: false
+      securityContext: {runAsNonRoot: true, runAsUser: 101, seccompProfile: {type: RuntimeDefault}}
+      containers:
+        - name: nginx
+          image: $origin_image
+          securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+          volumeMounts:
+            - {name: tmp, mountPath: /tmp}
+            - {name: origin, mountPath: /etc/nginx/conf.d}
+            - {name: origin, mountPath: /srv}
+      volumes:
+        - {name: tmp, emptyDir: {}}
+        - {name: origin, configMap: {name: origin}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: origin}
+spec:
+  selector: {app: origin}
+  ports: [{name: http, port: 8080}]
+YAML
+k apply -f "$work/origin.yaml" >/dev/null
+k rollout status deployment/origin --timeout=120s >/dev/null
+
+# get HOST PORT PATH CA [OPTION...]: over HTTP/3, from here to a NodePort.
+get() {
+    local host=$1 port=$2 path=$3 ca=$4
+    shift 4
+    "$litequic" get --timeout 60s --ca "$work/$ca.crt" --resolve "$host:$port:$node" "$@" "https://$host:$port$path"
+}
+# whole HOST PORT PATH CA: whether all of the origin's blob came.
+whole() { get "$@" --output - | cmp - "$work/blob"; }
+# pods LABELS: the newest last.
+pods() { k get pods -l "$1" --sort-by=.metadata.creationTimestamp -o name; }
+
+echo "# edge"
+port=30443
+edge=(edge helm/litequic --set "image.repository=${image%:*},image.tag=${image##*:}" --set "config.origin.url=http://origin:8080"
+    --set "service.type=NodePort,service.nodePort=$port,service.externalTrafficPolicy=Cluster"
+    --set "test.host=www.example.com,test.ca=tls.crt" --set resources.requests.cpu=50m --set config.listen.workers=1)
+check "helm install --wait under restricted" h upgrade --install --wait --timeout 180s "${edge[@]}"
+check "both pods are ready" says '^2$' k get deployment edge-litequic -o jsonpath='{.status.readyReplicas}'
+check "helm test: HTTP/3 through the Service, from a pod" h test edge --timeout 90s
+check "UDP and TCP have one port number" says '^443 443$' k get service edge-litequic -o jsonpath='{.spec.ports[*].port}'
+check "HTTP/3 through a NodePort" says '^origin$' get www.example.com "$port" / first
+check "HTTP/2 through the NodePort of the same number, which announces it" says "^alt-svc: h3=\":$port\"" \
+    curl --noproxy '*' -sSi --cacert "$work/first.crt" --resolve "www.example.com:$port:$node" "https://www.example.com:$port/"
+# Of one of the pods, and each request goes to either.
+counted() {
+    get www.example.com "$port" / first &&
+        says '^litequic_requests_total\{protocol="h3"\} [1-9]' k exec deployment/edge-litequic -- /usr/local/bin/litequic ctl metrics
+}
+check "metrics" wait_for 30 counted
+
+echo "# a new certificate, while a download runs"
+whole www.example.com "$port" /slow first >"$work/during" 2>&1 &
+download=$!
+secret litequic-tls second
+# Each pod gets it from its kubelet in its own time, and each connection goes to any of them.
+renewed() { local _; for _ in {1..12}; do get www.example.com "$port" / second || return 1; done; }
+check "the new certificate is served by both pods" wait_for 180 renewed
+check "the old one no more" not get www.example.com "$port" / first
+check "a download that ran meanwhile is whole" wait "$download"
+check "no pod was restarted" says '^0 0$' k get pods -l app.kubernetes.io/instance=edge -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'
+
+echo "# a rolling upgrade under load"
+# Downloads of nine seconds and small requests, each on a connection of its own, and HTTP/2 beside them; a line each.
+load() { # KIND COMMAND...
+    local kind=$1 said
+    said=$work/load.$kind.$BASHPID
+    shift
+    while :; do
+        if "$@" >"$said" 2>&1; then echo "$kind ok"; else echo "$kind LOST $(paste -s -d ' ' "$said")"; fi
+    done >>"$work/load"
+}
+curled() {
+    curl --noproxy '*' -sS --fail --http2 --cacert "$work/second.crt" --resolve "www.example.com:$port:$node" "https://www.example.com:$port/blob" | cmp - "$work/blob"
+}
+: >"$work/load"
+for _ in 1 2 3 4; do
+    load slow whole www.example.com "$port" /slow second &
+    loads+=($!)
+done
+load small whole www.example.com "$port" /blob second &
+loads+=($!)
+load http2 curled &
+loads+=($!)
+before=$(pods app.kubernetes.io/instance=edge)
+check "helm upgrade --wait rolls the pods" h upgrade --wait --timeout 300s "${edge[@]}" --set config.litequic.receive_batch=64
+gone() { local pod; for pod in $before; do not k get "$pod" || return 1; done; }
+check "the old pods end" wait_for 120 gone
+sleep 12 # the downloads that the new pods began
+for pid in "${loads[@]}"; do kill "$pid" 2>/dev/null || true; done
+loads=()
+sort "$work/load" | uniq -c | sed 's/^/      /'
+check "no request was lost" not grep LOST "$work/load"
+check "each kind was served" bash -c "for kind in slow small http2; do grep -q \"\$kind ok\" '$work/load' || exit 1; done"
+before=$(pods app.kubernetes.io/instance=edge)
+h upgrade "${edge[@]}" --set config.litequic.receive_batch=64,config.limits.max_headers=77 >/dev/null
+taken() { says '"limits.max_headers": "77"' k exec "$(pods app.kubernetes.io/instance=edge | tail -n 1)" -- /usr/local/bin/litequic ctl config; }
+check "it is taken on while serving" wait_for 180 taken
+check "by the same pods" test "$before" = "$(pods app.kubernetes.io/instance=edge)"
+check "a wrong value is refused" says "'/config/limits/max_headers'" h upgrade "${edge[@]}" --set config.limits.max_headers=none
+check "helm uninstall" h uninstall edge --wait --timeout 120s
+
+echo "# an application with the sidecar"
+port=30444
+application=(app helm/examples/application --set "image=$origin_image,replicas=1"
+    --set "litequic-sidecar.image.repository=${image%:*},litequic-sidecar.image.tag=${image##*:},litequic-sidecar.advertisedPort=$port")
+check "helm install --wait under restricted" h upgrade --install --wait --timeout 180s "${application[@]}"
+# The same application with an answer that takes time, and a port of the node.
+k patch service app --type=json -p "[{\"op\":\"replace\",\"path\":\"/spec/type\",\"value\":\"NodePort\"},
+    {\"op\":\"add\",\"path\":\"/spec/ports/0/nodePort\",\"value\":$port},{\"op\":\"add\",\"path\":\"/spec/ports/1/nodePort\",\"value\":$port}]" >/dev/null
+k patch deployment app -p '{"spec":{"template":{"spec":{"volumes":[{"name":"origin","configMap":{"name":"origin"}}],
+    "containers":[{"name":"nginx","volumeMounts":[{"name":"origin","mountPath":"/etc/nginx/conf.d"},{"name":"origin","mountPath":"/srv"}]}]}}}}' >/dev/null
+k rollout status deployment/app --timeout=180s >/dev/null
+wait_for 60 says '^1$' bash -c "kubectl -n '$ns' get pods -l app=app -o name | wc -l" || true
+check "HTTP/3 to the application" says '^origin$' get app.example.com "$port" / application
+pod=$(pods app=app | tail -n 1)
+cat >"$work/client.yaml" <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: client}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  volumes: [{name: tls, secret: {secretName: application-tls}}]
+  containers:
+    - name: get
+      image: $image
+      args: [get, --ca=/tls/tls.crt, "--resolve=app.example.com:443:\$(APP_SERVICE_HOST)", "https://app.example.com/"]
+      securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+      volumeMounts: [{name: tls, mountPath: /tls, readOnly: true}]
+YAML
+k apply -f "$work/client.yaml" >/dev/null
+check "HTTP/3 through the Service, from a pod" wait_for 60 says '^Succeeded$' k get pod client -o jsonpath='{.status.phase}'
+restarts() { k get "$pod" -o jsonpath='{.status.initContainerStatuses[0].restartCount} {.status.containerStatuses[0].restartCount} {.status.initContainerStatuses[0].ready}'; }
+if [[ -n ${KILL:-} ]]; then
+    id=$(k get "$pod" -o jsonpath='{.status.initContainerStatuses[0].containerID}')
+    # shellcheck disable=SC2086 # a command with its arguments
+    check "the sidecar is killed" $KILL "${id##*//}"
+else
+    check "the sidecar is told to end" k exec "$pod" -c litequic -- /usr/local/bin/litequic ctl drain
+fi
+check "it comes back alone" wait_for 90 says '^1 0 true$' restarts
+check "and serves" wait_for 30 get app.example.com "$port" / application
+whole app.example.com "$port" /slow application >"$work/during" 2>&1 &
+download=$!
+open() { says '"requests_open": 1' k exec "$pod" -c litequic -- /usr/local/bin/litequic ctl status; }
+check "a download begins" wait_for 8 open
+began=$SECONDS
+check "the pod is deleted" k delete "$pod" --timeout=90s
+echo "      it took $((SECONDS - began)) s"
+check "the pod's end drained: the download is whole" wait "$download"
+check "helm uninstall" h uninstall app --wait --timeout 120s
+finish

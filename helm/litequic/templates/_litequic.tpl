@@ -1,0 +1,228 @@
+{{- /*
+What a pod with litequic has, edge proxy or sidecar. Both charts have this file, and a test that they have the same one.
+
+Most take a scope: root (the chart's own context), values (those documented in values.yaml), name (of the ConfigMap) and
+preStop (whether SIGTERM comes too late: it reaches a sidecar after the application has ended).
+*/ -}}
+
+{{- /* A value of YAML as TOML has it. Helm's numbers are floats; a JSON string is one of TOML's. */ -}}
+{{- define "litequic.toml.value" -}}
+{{- if kindIs "string" . -}}{{ mustToRawJson . }}
+{{- else if kindIs "bool" . -}}{{ . }}
+{{- else if kindIs "slice" . -}}
+[{{ range $index, $value := . }}{{ if $index }}, {{ end }}{{ include "litequic.toml.value" $value }}{{ end }}]
+{{- else if eq (float64 .) (floor .) -}}{{ int64 . }}
+{{- else -}}{{ . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "litequic.toml.key" -}}
+{{- if regexMatch "^[A-Za-z0-9_-]+$" . }}{{ . }}{{ else }}{{ mustToRawJson . }}{{ end -}}
+{{- end -}}
+
+{{- /* table as TOML, at path: its own keys, then its tables, then its lists of tables. */ -}}
+{{- define "litequic.toml" -}}
+{{- $path := .path -}}
+{{- $tables := list -}}
+{{- $lists := list -}}
+{{- range $key, $value := .table -}}
+{{- if kindIs "map" $value -}}{{- $tables = append $tables $key -}}
+{{- else if and (kindIs "slice" $value) (kindIs "map" (first $value)) -}}{{- $lists = append $lists $key -}}
+{{- else }}
+{{ include "litequic.toml.key" $key }} = {{ include "litequic.toml.value" $value }}
+{{- end -}}
+{{- end -}}
+{{- range $key := $tables -}}
+{{- $inner := printf "%s%s" $path (include "litequic.toml.key" $key) }}
+
+[{{ $inner }}]
+{{- include "litequic.toml" (dict "path" (printf "%s." $inner) "table" (index $.table $key)) }}
+{{- end -}}
+{{- range $key := $lists -}}
+{{- $inner := printf "%s%s" $path (include "litequic.toml.key" $key) }}
+{{- range $item := index $.table $key }}
+
+[[{{ $inner }}]]
+{{- include "litequic.toml" (dict "path" (printf "%s." $inner) "table" $item) }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The whole configuration: the user's, and what follows from the other values. */ -}}
+{{- define "litequic.config" -}}
+{{- $values := .values -}}
+{{- $config := deepCopy $values.config -}}
+{{- $any := $values.listenAddress -}}
+{{- $listen := $config.listen | default dict -}}
+{{- $_ := set $listen "udp" (list (printf "%s:%v" $any $values.ports.https)) -}}
+{{- $_ := set $listen "tcp" (list (printf "%s:%v" $any $values.ports.https)) -}}
+{{- $_ := set $listen "advertised_port" .advertisedPort -}}
+{{- if $values.redirect -}}
+{{- $_ := set $listen "redirect" (list (printf "%s:%v" $any $values.ports.redirect)) -}}
+{{- end -}}
+{{- $_ := set $config "listen" $listen -}}
+{{- $certificates := list -}}
+{{- range $values.certificates -}}
+{{- $file := printf "/etc/litequic/tls/%s" .secretName -}}
+{{- $certificates = append $certificates (dict "cert" (printf "%s.crt" $file) "key" (printf "%s.key" $file)) -}}
+{{- end -}}
+{{- $_ := set $config "certificates" $certificates -}}
+{{- $timeouts := $config.timeouts | default dict -}}
+{{- $_ := set $timeouts "drain_grace" (printf "%vs" $values.drain.graceSeconds) -}}
+{{- $_ := set $timeouts "drain" (printf "%vs" $values.drain.seconds) -}}
+{{- $_ := set $config "timeouts" $timeouts -}}
+{{- $admin := $config.admin | default dict -}}
+{{- $_ := set $admin "listen" (printf "127.0.0.1:%v" $values.ports.admin) -}}
+{{- $_ := set $admin "probes" (printf "%s:%v" $any $values.ports.probes) -}}
+{{- $_ := set $config "admin" $admin -}}
+{{- include "litequic.toml" (dict "path" "" "table" $config) | trim -}}
+{{- end -}}
+
+{{- /* What changes when a running litequic cannot take a change on: docs/configuration.md says so of these keys. */ -}}
+{{- define "litequic.restartChecksum" -}}
+{{- $config := .values.config -}}
+{{- $log := $config.log | default dict -}}
+{{- $listen := omit ($config.listen | default dict) "proxy_protocol_from" -}}
+{{- $admin := omit ($config.admin | default dict) "ready_needs_origin" -}}
+{{- $kept := dict "listen" $listen "litequic" $config.litequic "admin" $admin "format" $log.format -}}
+{{- list $kept .values.listenAddress .values.ports .values.redirect .advertisedPort | mustToJson | sha256sum -}}
+{{- end -}}
+
+{{- define "litequic.image" -}}
+{{- $image := .values.image -}}
+{{- $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .appVersion }}{{ end -}}
+{{- end -}}
+
+{{- define "litequic.container" -}}
+{{- $values := .values -}}
+{{- $redirectHostPort := and $values.redirect $values.hostPort $values.redirectHostPort -}}
+{{- if and $redirectHostPort (eq (int $redirectHostPort) (int $values.hostPort)) -}}
+{{- fail "redirectHostPort: is hostPort already, where https is" -}}
+{{- end -}}
+name: litequic
+image: {{ include "litequic.image" . | quote }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+args: [run, --config, /etc/litequic/config/litequic.toml]
+{{- with $values.env }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+ports:
+  - {name: h3, containerPort: {{ $values.ports.https }}, protocol: UDP{{ with $values.hostPort }}, hostPort: {{ . }}{{ end }}}
+  - {name: https, containerPort: {{ $values.ports.https }}, protocol: TCP{{ with $values.hostPort }}, hostPort: {{ . }}{{ end }}}
+  {{- if $values.redirect }}
+  - {name: redirect, containerPort: {{ $values.ports.redirect }}, protocol: TCP{{ with $redirectHostPort }}, hostPort: {{ . }}{{ end }}}
+  {{- end }}
+  - {name: probes, containerPort: {{ $values.ports.probes }}, protocol: TCP}
+# Whether litequic itself runs; never about an origin, which no restart of the proxy would mend.
+startupProbe:
+  httpGet: {path: /healthz, port: probes}
+  periodSeconds: 1
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: probes}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+# /readyz fails in a drain. The probe must not, before the drain is over: once a pod is unready, kube-proxy sends the packets
+# of its QUIC connections to other pods. That a pod ends is told to everybody by its deletion.
+readinessProbe:
+  httpGet: {path: /readyz, port: probes}
+  periodSeconds: {{ $values.readiness.periodSeconds }}
+  timeoutSeconds: 2
+  failureThreshold: {{ $values.readiness.failureThreshold | default (include "litequic.readinessThreshold" . | int) }}
+{{- if .preStop }}
+lifecycle:
+  preStop:
+    exec:
+      command: [/usr/local/bin/litequic, ctl, drain, --admin, "127.0.0.1:{{ $values.ports.admin }}"]
+{{- end }}
+securityContext:
+  {{- toYaml $values.securityContext | nindent 2 }}
+resources:
+  {{- toYaml $values.resources | nindent 2 }}
+volumeMounts:
+  # Directories, no single files (subPath): litequic notices when Kubernetes swaps what is in them.
+  - {name: litequic-config, mountPath: /etc/litequic/config, readOnly: true}
+  - {name: litequic-tls, mountPath: /etc/litequic/tls, readOnly: true}
+  {{- with $values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "litequic.readinessThreshold" -}}
+{{- $drain := add .values.drain.graceSeconds .values.drain.seconds -}}
+{{- add 2 (div $drain .values.readiness.periodSeconds) -}}
+{{- end -}}
+
+{{- define "litequic.volumes" -}}
+- name: litequic-config
+  configMap: {name: {{ .values.configMap | default .name }}}
+- name: litequic-tls
+  projected:
+    # The volume is in this container alone, whose user is not root.
+    defaultMode: 0444
+    sources:
+      {{- range .values.certificates }}
+      - secret:
+          name: {{ .secretName }}
+          items:
+            - {key: tls.crt, path: {{ .secretName }}.crt}
+            - {key: tls.key, path: {{ .secretName }}.key}
+      {{- end }}
+{{- end -}}
+
+{{- /* The ConfigMap, and cert-manager's Certificates. Also takes labels, as YAML. */ -}}
+{{- define "litequic.manifests" -}}
+{{- $scope := . -}}
+{{- if not .values.configMap -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- .labels | nindent 4 }}
+data:
+  litequic.toml: |
+    {{- include "litequic.config" . | nindent 4 }}
+{{- end }}
+{{- range .values.certificates }}
+{{- $secretName := .secretName }}
+{{- with .certManager }}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ $secretName }}
+  labels:
+    {{- $scope.labels | nindent 4 }}
+spec:
+  secretName: {{ $secretName }}
+  dnsNames:
+    {{- toYaml .dnsNames | nindent 4 }}
+  issuerRef:
+    {{- toYaml .issuerRef | nindent 4 }}
+  privateKey: {algorithm: ECDSA, size: 256, rotationPolicy: Always}
+  usages: [digital signature, server auth]
+  {{- with .duration }}
+  duration: {{ . }}
+  {{- end }}
+  {{- with .renewBefore }}
+  renewBefore: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* A Service's ports. Also takes protocols (of UDP and TCP), port, and optionally nodePort and redirectPort. */ -}}
+{{- define "litequic.servicePorts" -}}
+{{- if has "UDP" .protocols }}
+- {name: h3, port: {{ .port }}, targetPort: h3, protocol: UDP{{ with .nodePort }}, nodePort: {{ . }}{{ end }}}
+{{- end }}
+{{- if has "TCP" .protocols }}
+- {name: https, port: {{ .port }}, targetPort: https, protocol: TCP, appProtocol: https{{ with .nodePort }}, nodePort: {{ . }}{{ end }}}
+{{- if .values.redirect }}
+- {name: redirect, port: {{ .redirectPort | default 80 }}, targetPort: redirect, protocol: TCP, appProtocol: http}
+{{- end }}
+{{- end }}
+{{- end -}}

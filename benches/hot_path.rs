@@ -18,8 +18,9 @@ use litequic::{
     },
     proxy::{Routing, request_head, response_head},
     quic::frame::Frames,
+    telemetry::{Metrics, WorkerMetrics},
 };
-use std::{hint::black_box, net::Ipv4Addr, path::PathBuf};
+use std::{hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 /// The defaults of `limits.max_header_bytes` and `limits.max_headers`.
 const LIMITS: FieldLimits =
@@ -65,6 +66,7 @@ fn main() {
     streams(&mut criterion);
     field_sections(&mut criterion);
     heads(&mut criterion);
+    scrape(&mut criterion);
     criterion.final_summary();
 }
 
@@ -158,7 +160,7 @@ fn field_sections(criterion: &mut Criterion) {
         let fields = || decode(&request);
         bencher.iter_batched(
             fields,
-            |fields: Vec<Field>| message::request(fields).expect("valid"),
+            |fields: Vec<Field>| message::request(fields, false).expect("valid"),
             BatchSize::SmallInput,
         );
     });
@@ -209,6 +211,27 @@ fn heads(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Not on anybody's way: what the control thread does for `/metrics`, of two workers and a configuration of a hundred routes;
+/// and what a request costs of it.
+fn scrape(criterion: &mut Criterion) {
+    let metrics = Metrics::new(2);
+    for worker in metrics.workers() {
+        (0..100).for_each(|n| drop(worker.routes.of(&format!("host-{n}.example.org/"))));
+    }
+    let mut group = criterion.benchmark_group("metrics");
+    group.bench_function("scrape", |bencher| bencher.iter(|| black_box(&metrics).render()));
+    let worker = WorkerMetrics::default();
+    group.bench_function("count a request's time and size", |bencher| {
+        bencher.iter(|| {
+            let worker = black_box(&worker);
+            worker.requests.increment();
+            worker.request_duration.observe(black_box(Duration::from_micros(1234)));
+            worker.response_size.observe(black_box(183_204));
+        });
+    });
+    group.finish();
+}
+
 fn frame_header(kind: FrameType, length: usize, out: &mut BytesMut) {
     FrameHeader { kind, length: length as u64 }.encode(out);
 }
@@ -231,7 +254,7 @@ fn response_section() -> Bytes {
 /// As the front door hands it over.
 fn request_parts() -> http::request::Parts {
     let fields = qpack::decode(section(&REQUEST), &LIMITS).expect("ours");
-    let head = message::request(fields).expect("valid");
+    let head = message::request(fields, false).expect("valid");
     let (mut parts, ()) = http::Request::new(()).into_parts();
     (parts.method, parts.uri, parts.headers, parts.version) = (head.method, head.uri, head.headers, Version::HTTP_3);
     parts

@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!trailers.contains_key("content-length") && !trailers.contains_key("transfer-encoding"));
     }
     let path = fields.iter().find(|field| field.name.as_bytes() == b":path").map(|field| field.value.clone());
-    let Ok(head) = message::request(fields) else { return };
+    let Ok(head) = message::request(fields, true) else { return };
     let sent = head.uri.path_and_query().expect("in absolute form").as_str().as_bytes();
     assert_eq!(sent, path.expect("required"));
     assert!(sent.iter().all(u8::is_ascii_graphic));
@@ -28,6 +28,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!value.as_bytes().iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')));
     }
 
+    if head.protocol.is_some() {
+        return; // litequic's client asks for none
+    }
     let mut out = BytesMut::new();
     message::encode_request(&head.method, &head.uri, &head.headers, &mut out).expect("has scheme and authority");
     let mut frame = out.freeze();
@@ -36,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
     frame.advance(used);
     assert_eq!(frame.len() as u64, length);
     let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
-    let again = message::request(decode(frame, &limits).expect("ours")).expect("passed before");
+    let again = message::request(decode(frame, &limits).expect("ours"), true).expect("passed before");
     assert_eq!(again, head);
 });
 

@@ -15,7 +15,11 @@ use http::{
     request::Parts,
 };
 use http_body_util::Full;
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::oneshot;
 
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -116,7 +120,9 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
             Ok(()) => text(StatusCode::OK, "ready\n".into()),
             Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
-        Resource::Metrics => content(StatusCode::OK, telemetry::CONTENT_TYPE, state.metrics.render()),
+        Resource::Metrics => {
+            content(StatusCode::OK, telemetry::CONTENT_TYPE, state.scrape.text(&state.metrics, Instant::now()))
+        }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
         Resource::Reload | Resource::Drain if request.headers.contains_key(ORIGIN) => {
@@ -184,8 +190,8 @@ fn text(status: StatusCode, body: String) -> Answer {
     content(status, TEXT, body)
 }
 
-fn content(status: StatusCode, content_type: &'static str, body: String) -> Answer {
-    let mut answer = Response::new(Full::from(body));
+fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -195,7 +201,11 @@ fn content(status: StatusCode, content_type: &'static str, body: String) -> Answ
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{admin::Readiness, lifecycle::Lifecycle, telemetry::Metrics};
+    use crate::{
+        admin::{Readiness, Scrape},
+        lifecycle::Lifecycle,
+        telemetry::Metrics,
+    };
 
     #[test]
     fn a_worker_is_hung_once_past_the_deadline() {
@@ -209,6 +219,7 @@ mod tests {
         let (reload, mut requests) = tokio::sync::mpsc::channel::<crate::admin::ReloadRequest>(1);
         let state = State {
             metrics: Arc::new(Metrics::new(1)),
+            scrape: Scrape::default(),
             lifecycle: Lifecycle::default(),
             heartbeats: Vec::new(),
             readiness: Readiness::new(None),
@@ -246,6 +257,7 @@ mod tests {
     async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
         let state = State {
             metrics: Arc::new(Metrics::new(2)),
+            scrape: Scrape::default(),
             lifecycle: Lifecycle::default(),
             heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))],
             readiness: Readiness::new(None),

@@ -17,11 +17,13 @@
 mod answer;
 mod page;
 mod readiness;
+mod scrape;
 mod server;
 mod status;
 mod token;
 
 pub use readiness::{OriginProbe, Readiness};
+pub use scrape::Scrape;
 pub use server::{Limits, Server};
 pub use token::{Token, TokenError};
 
@@ -53,6 +55,8 @@ pub type ReloadRequest = oneshot::Sender<Result<String, String>>;
 pub struct State {
     /// The workers' counters.
     pub metrics: Arc<Metrics>,
+    /// What `/metrics` tells of them.
+    pub scrape: Scrape,
     /// Told to leave by `POST /drain`.
     pub lifecycle: Lifecycle,
     /// One a worker, by its index.

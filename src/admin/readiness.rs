@@ -1,4 +1,4 @@
-//! Whether new clients are welcome: the lifecycle says so and, where the operator asked for it, an origin answers.
+//! Whether new clients are welcome: the lifecycle says so and, where the operator asked for it, origins do.
 
 use crate::lifecycle::{Lifecycle, Phase};
 use std::{fmt, pin::Pin, time::Duration};
@@ -14,7 +14,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a finding stands, so that however often readiness is asked for, an origin is probed once a second at most.
 const PROBE_VALIDITY: Duration = Duration::from_secs(1);
 
-/// Asks whether an origin can be reached; resolves to the reason when none can.
+/// Asks whether origins can be reached; resolves to the reason when one cannot.
 pub type OriginProbe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 /// Decides what `/readyz` answers.
@@ -51,8 +51,8 @@ impl Readiness {
             return finding.clone();
         }
         let finding = match timeout(PROBE_TIMEOUT, probe()).await {
-            Ok(finding) => finding.map_err(|reason| format!("no origin is reachable: {reason}")),
-            Err(_) => Err(format!("no origin is reachable: no answer within {PROBE_TIMEOUT:?}")),
+            Ok(finding) => finding.map_err(|reason| format!("an origin is out of reach: {reason}")),
+            Err(_) => Err(format!("an origin is out of reach: no answer within {PROBE_TIMEOUT:?}")),
         };
         *last = Some((Instant::now(), finding.clone()));
         finding
@@ -109,7 +109,7 @@ mod tests {
         let ready = at(Phase::Ready);
         let answers = future::join_all((0..10).map(|_| readiness.check(&ready))).await;
         for answer in answers {
-            assert_eq!(answer, Err("no origin is reachable: connection refused".into()));
+            assert_eq!(answer, Err("an origin is out of reach: connection refused".into()));
         }
         assert_eq!(probes.load(Relaxed), 1);
     }

@@ -1,10 +1,20 @@
 //! An admin address: takes connections, bounded in number, time and size, until the process stops.
 
 use super::{State, Surface, answer::answer};
-use crate::lifecycle::{Phase, Watch};
+use crate::{
+    lifecycle::{Phase, Watch},
+    rate::Bucket,
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -17,11 +27,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long answers under way may take once the process stops.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
+/// How long a request beyond [`Limits::requests`] waits: what asks as fast as it is answered then costs next to nothing.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// What a client of an admin address may do at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time; further ones wait in the kernel's backlog.
     pub connections: usize,
+    /// Requests a second, and at once, of an address; further ones wait.
+    pub requests: u32,
     /// How long a connection may be idle, or take to send a request's header.
     pub header_timeout: Duration,
     /// How long an answer may take to be made and taken.
@@ -35,6 +50,8 @@ impl Default for Limits {
         Self {
             // A few kubelets, scrapers and operators; far below any limit of file descriptors.
             connections: 64,
+            // Many times what those ask for.
+            requests: 200,
             // Longer than the usual pause between two probes would only keep idle connections.
             header_timeout: Duration::from_secs(5),
             // Whoever reads slowly on purpose does not hold a place for longer than that.
@@ -53,13 +70,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds `address` and listens. To be called on a tokio runtime.
+    /// Is to accept from `listener`. To be called on a tokio runtime.
     ///
     /// # Errors
     ///
-    /// The kernel's, when the address cannot be bound.
-    pub async fn bind(address: SocketAddr, surface: Surface, limits: Limits) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+    /// The kernel's, when the listener cannot be waited for.
+    pub fn new(listener: std::net::TcpListener, surface: Surface, limits: Limits) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
         if surface == Surface::Operator && !address.ip().to_canonical().is_loopback() {
             tracing::warn!(%address, "[admin] listen is open to other machines, and its token travels as it is: have the way encrypted");
         }
@@ -75,24 +94,32 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until `watch` sees [`Phase::Stopping`]; then answers under way may finish for a moment.
+    /// Serves until `watch` sees [`Phase::Stopping`], or `replaced` comes about, which says that another process accepts
+    /// from here; then answers under way may finish for a moment.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes the address and all its connections.
-    pub async fn serve(self, state: Arc<State>, mut watch: Watch) {
+    pub async fn serve(self, state: Arc<State>, mut watch: Watch, replaced: impl Future<Output = ()>) {
+        let mut replaced = pin!(replaced);
         let mut connections = JoinSet::new();
+        let pace = Arc::new(Pace::new(self.limits.requests));
         loop {
             // Places of connections that ended are free again.
             while connections.try_join_next().is_some() {}
             let room = connections.len() < self.limits.connections;
+            if !room {
+                state.metrics.control().admin_connections.increment();
+            }
             tokio::select! {
                 biased;
                 () = watch.reached(Phase::Stopping) => break,
+                () = &mut replaced => break,
                 _ = connections.join_next(), if !room => {}
                 accepted = self.listener.accept(), if room => match accepted {
                     Ok((stream, _)) => {
-                        connections.spawn(connection(stream, self.surface, self.limits, state.clone(), watch.clone()));
+                        let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
+                        connections.spawn(connection(stream, self.surface, self.limits, state, pace, watch.clone()));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the admin listener could not accept a connection");
@@ -107,13 +134,41 @@ impl Server {
     }
 }
 
+/// How often an address answers.
+struct Pace(Mutex<Bucket>);
+
+impl Pace {
+    fn new(requests: u32) -> Self {
+        Self(Mutex::new(Bucket::with_burst(requests, Duration::from_secs(1))))
+    }
+
+    /// Whether a request at `now` is answered at once.
+    fn admits(&self, now: Instant) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
+    }
+}
+
 /// Serves one connection to its end.
-async fn connection(stream: TcpStream, surface: Surface, limits: Limits, state: Arc<State>, mut watch: Watch) {
+async fn connection(
+    stream: TcpStream,
+    surface: Surface,
+    limits: Limits,
+    state: Arc<State>,
+    pace: Arc<Pace>,
+    mut watch: Watch,
+) {
+    let control = state.metrics.control();
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        let state = state.clone();
+        let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
         // The body is dropped unread: hyper then closes the connection if there is one.
         let (parts, _) = request.into_parts();
-        async move { Ok::<_, Infallible>(answer(&state, surface, &parts).await) }
+        async move {
+            if !pace.admits(Instant::now()) {
+                state.metrics.control().admin_requests.increment();
+                sleep(PAUSE).await;
+            }
+            Ok::<_, Infallible>(answer(&state, surface, &parts).await)
+        }
     });
     let mut connection = pin!(
         http1::Builder::new()
@@ -124,13 +179,19 @@ async fn connection(stream: TcpStream, surface: Surface, limits: Limits, state: 
     );
     let served = tokio::select! {
         served = connection.as_mut() => served,
-        () = sleep(limits.connection_age) => return,
+        () = sleep(limits.connection_age) => {
+            control.admin_age.increment();
+            return;
+        }
         () = watch.reached(Phase::Stopping) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = served {
+        if error.is_timeout() || error.is_parse_too_large() {
+            control.admin_header.increment();
+        }
         // The client's fault, and an operator who looks for it.
         tracing::debug!(%error, "an admin connection broke off");
     }

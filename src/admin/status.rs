@@ -23,11 +23,16 @@ pub(super) async fn status(state: &State) -> Json {
         "version": env!("CARGO_PKG_VERSION"),
         "time": now.as_secs_f64(),
         "phase": phase(state.lifecycle.phase()),
+        "generation": control.generation.get(),
+        "older_processes": control.older_processes.get(),
         "workers": workers.collect::<Vec<_>>(),
         "configuration": {
+            "version": control.version(),
             "read": control.configured_at.get(),
             "reloads": control.reloads.get(),
+            "reloaded_at": control.reloaded_at.get(),
             "refused": control.reloads_refused.get(),
+            "refused_at": control.refused_at.get(),
         },
         "metrics": metrics,
     });

@@ -1,10 +1,12 @@
-//! What the admin listener tells of the rest of the process: certificates, origins, the configuration in force.
+//! What the admin listener tells of the rest of the process: certificates, origins, the configuration in force; and
+//! whether origins are ready.
 
 use super::reload::InForce;
 use crate::{
-    admin::Inside,
-    config::{Config, Live},
-    proxy,
+    admin::{Inside, OriginProbe},
+    config::OriginAddress,
+    proxy::{self, Check, Routing, ServerState},
+    telemetry::ServerMetrics,
     tls::CertificateStore,
 };
 use futures_util::future;
@@ -19,15 +21,15 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How long an origin may take to be found reachable.
+/// How long a server may take to be found reachable.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a finding stands: however many pages are open, an origin is tried once in that time.
+/// How long a finding stands: however many pages are open, a server is tried once in that time.
 const PROBE_VALIDITY: Duration = Duration::from_secs(5);
 
 /// Tells of what is `in_force`, by now and later; clients reach it at `addresses`.
 pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
     let (config, resolver) = (Arc::clone(&in_force.config), Arc::clone(&in_force.resolver));
-    let origins = Arc::new(Origins { config: Arc::clone(&config), last: Mutex::new(None) });
+    let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     Inside {
         status: Box::new(move || {
@@ -52,33 +54,91 @@ fn certificates(store: &CertificateStore) -> Json {
     store.certificates().iter().map(one).collect()
 }
 
-/// Whether the origins take connections.
+/// Ready when a server of each origin is well that a route leads to, or nobody asks for one.
+pub(super) fn origin_probe(in_force: &InForce) -> OriginProbe {
+    let in_force = in_force.clone();
+    Box::new(move || {
+        let (config, servers) = (in_force.config.load_full(), in_force.routing.load().servers());
+        Box::pin(async move {
+            if !config.admin.ready_needs_origin {
+                return Ok(());
+            }
+            let wanted = |name: &String| config.routes.iter().any(|route| route.origin() == Some(name.as_str()));
+            let origins = config.origins.keys().filter(|name| wanted(name)).map(async |name| {
+                let servers = servers.iter().filter(|server| server.origin == *name);
+                any_is_well(servers, config.timeouts.connect).await
+            });
+            future::try_join_all(origins).await.map(drop)
+        })
+    })
+}
+
+/// # Errors
+///
+/// What is wrong with the last of `servers`, where none of them is well.
+async fn any_is_well(servers: impl Iterator<Item = &ServerState>, patience: Duration) -> Result<(), String> {
+    let problems = servers.map(async |server| match problem(server, patience).await {
+        None => Err(()),
+        Some(problem) => Ok(format!("{}: {problem}", server.address)),
+    });
+    // The first that is well ends the search.
+    match future::try_join_all(problems).await {
+        Err(()) => Ok(()),
+        Ok(problems) => Err(problems.into_iter().next_back().unwrap_or_default()),
+    }
+}
+
+/// What is wrong with `server`: by its checks where there are any, else by a connection.
+async fn problem(server: &ServerState, patience: Duration) -> Option<String> {
+    match &server.check {
+        Some(Check { up: true, .. }) => None,
+        Some(Check { problem, .. }) => Some(problem.clone().unwrap_or_else(|| "not well by its checks".into())),
+        None => connect(&server.address, patience).await,
+    }
+}
+
+async fn connect(address: &OriginAddress, patience: Duration) -> Option<String> {
+    match timeout(patience, proxy::probe(address, patience)).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("does not accept a connection in time".into()),
+    }
+}
+
+/// How the origins' servers stand.
 struct Origins {
-    config: Live,
+    in_force: InForce,
     /// The last finding, when it was made, and of which configuration. Held while they are tried.
-    last: Mutex<Option<(Instant, Arc<Config>, Json)>>,
+    last: Mutex<Option<(Instant, Arc<Routing>, Json)>>,
 }
 
 impl Origins {
     async fn look(&self) -> Json {
         let mut last = self.last.lock().await;
-        let config = self.config.load_full();
+        let routing = self.in_force.routing.load_full();
         if let Some((at, of, found)) = &*last
             && at.elapsed() < PROBE_VALIDITY
-            && Arc::ptr_eq(of, &config)
+            && Arc::ptr_eq(of, &routing)
         {
             return found.clone();
         }
-        let found = config.origins.iter().map(async |(name, origin)| {
-            let problem = match timeout(PROBE_TIMEOUT, proxy::probe(origin, PROBE_TIMEOUT)).await {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some("does not accept a connection in time".to_owned()),
-            };
-            json!({ "name": name, "address": origin.address.to_string(), "problem": problem })
+        let servers = routing.servers();
+        let found = servers.iter().map(async |server| {
+            let address = server.address.to_string();
+            let of = |read: fn(&ServerMetrics) -> u64| self.in_force.metrics.of_server(&server.origin, &address, read);
+            json!({
+                "name": server.origin,
+                "address": address,
+                "checked": server.check.is_some(),
+                "problem": problem(server, PROBE_TIMEOUT).await,
+                "ejected_by": of(|server| server.ejected.get()),
+                "connections": of(|server| server.connections.get()),
+                "requests": of(|server| server.requests.get()),
+                "failures": of(|server| server.failures.get()),
+            })
         });
         let found: Json = future::join_all(found).await.into_iter().collect();
-        *last = Some((Instant::now(), config, found.clone()));
+        *last = Some((Instant::now(), routing, found.clone()));
         found
     }
 }

@@ -3,35 +3,40 @@
 pub mod reload;
 
 mod access;
+mod handover;
 mod inside;
+mod service;
+mod sockets;
 mod watch;
 mod worker;
 
+pub use sockets::Inherited;
+
 use crate::{
     admin,
-    config::{self, AccessTarget, Config, Timeouts, Workers},
+    config::{AccessTarget, Config, Timeouts},
     exchange::Handler,
-    lifecycle::{Lifecycle, Phase},
-    net::{self, BindError, ListenError, Steering},
-    proxy::{self, Proxy},
-    quic::{EndpointParts, Layout, MAX_WORKERS, SecretError, Secrets, ServerId, WorkerIndex},
-    telemetry::{
-        Heartbeat, Metrics,
-        access::{AccessLog, Reopener},
-    },
+    lifecycle::{Lifecycle, Phase, Watch},
+    net::{BindError, ListenError},
+    proxy::{self, PageError, Pages, Proxy},
+    quic::{EndpointParts, Layout, SecretError, Secrets, ServerId, WorkerIndex},
+    telemetry::{Heartbeat, Metrics},
     tls::{
         self, Asking, Authorities, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls,
         TcpTls,
     },
 };
+pub use access::Access;
+use handover::{Beginning, HandoverError, Kept, keeper, take_over};
 use http::HeaderValue;
 use reload::InForce;
+use sockets::Sockets;
 use std::{
     io,
-    net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
-    num::{NonZeroU16, NonZeroUsize},
+    net::{SocketAddr, TcpListener},
+    num::NonZeroU16,
+    path::PathBuf,
     sync::Arc,
-    thread,
     time::Duration,
 };
 use tokio::{
@@ -42,16 +47,22 @@ use tokio::{
 };
 use worker::{Ended, Worker};
 
+/// How long this process goes on as before once another one has taken over: so that whoever came to it in that moment,
+/// with a handshake and a request to make, is served here.
+const HANDOVER_GRACE: Duration = Duration::from_secs(1);
+
 /// How long workers may take to close their connections once the process stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// What the command line adds to the configuration.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Options {
     /// Write TLS secrets to the file that the environment variable `SSLKEYLOGFILE` names.
     pub key_log: bool,
     /// Where `POST /reload` goes. Without it there is none.
     pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
+    /// What a service manager has bound.
+    pub inherited: Inherited,
 }
 
 /// Why litequic did not start. Nothing is left running.
@@ -60,6 +71,9 @@ pub enum StartError {
     /// The operator's files.
     #[error("{}", lines(.0))]
     Certificates(Vec<CertificateError>),
+    /// The operator's files as well.
+    #[error("{}", lines(.0))]
+    Pages(Vec<PageError>),
     /// The operator's file as well.
     #[error(transparent)]
     Secret(#[from] SecretError),
@@ -90,6 +104,23 @@ pub enum StartError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The sockets that a service manager passed are none that can be used.
+    #[error("a socket that was passed cannot be used: {0}")]
+    Passed(io::Error),
+    /// The process that runs keeps its place.
+    #[error(transparent)]
+    TakeOver(#[from] HandoverError),
+    /// The Unix socket that the configuration names.
+    #[error("cannot listen on admin.handover = {path:?}: {source}")]
+    Handover {
+        /// Its path.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The kernel has none.
+    #[error("no pipe can be made: {0}")]
+    Pipe(io::Error),
     /// rustls refused what it was given.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
@@ -106,7 +137,7 @@ pub enum StartError {
     },
 }
 
-fn lines(errors: &[CertificateError]) -> String {
+fn lines(errors: &[impl ToString]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
@@ -131,18 +162,18 @@ pub struct Running {
     pub metrics: Arc<Metrics>,
     /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
     pub lifecycle: Lifecycle,
-    /// For a [`reload::Reloader`].
-    pub in_force: InForce,
+    in_force: InForce,
     /// To have the access log's file opened anew, where there is one.
-    pub access_log: Option<Reopener>,
-    lines: Option<AccessLog>,
+    pub access_log: Arc<Access>,
     workers: Vec<Worker>,
     /// Every worker's sockets once more, read by nobody: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.
-    _groups: Vec<UdpSocket>,
+    kept: Kept,
     ended: mpsc::UnboundedReceiver<Ended>,
-    /// The admin listeners; they end with [`Phase::Stopping`].
+    /// The admin listeners and the health checks; they end with [`Phase::Stopping`].
     tasks: JoinSet<()>,
+    /// It ends with this.
+    _watchdog: JoinSet<()>,
 }
 
 /// Reads the certificates that the configuration names, and the authorities of clients.
@@ -167,6 +198,15 @@ pub fn certificates(config: &Config) -> Result<CertificateStore, StartError> {
     }
     let default = good.remove(0);
     Ok(CertificateStore::new(default, good).with_authorities(authorities))
+}
+
+/// Reads the error pages that the configuration names.
+///
+/// # Errors
+///
+/// [`StartError::Pages`]: every one that cannot be used.
+pub fn pages(config: &Config) -> Result<Pages, StartError> {
+    Pages::load(config).map_err(StartError::Pages)
 }
 
 /// The keys of Retry and reset tokens: of the file that the configuration names, or random ones.
@@ -194,70 +234,69 @@ pub fn token(config: &Config) -> Result<Option<admin::Token>, StartError> {
     }
 }
 
-/// Starts litequic: binds every address, then starts the workers, then the admin listeners. Returns when clients may
-/// come. To be called on a tokio runtime, which the admin listeners use; workers have threads and runtimes of their own.
+/// Starts litequic: binds every address that it does not inherit, starts the workers, then the admin listeners. Returns
+/// when clients may come. To be called on a tokio runtime, which the admin listeners use; workers have threads and
+/// runtimes of their own. Where another process runs that can be taken over from, it is, with the last step.
 ///
 /// `wrap` is put around each worker's proxy; pass the identity for the proxy alone.
 ///
 /// # Errors
 ///
-/// [`StartError`].
+/// [`StartError`]. A process that was to be taken over from goes on.
 pub async fn start<H: Handler>(
     config: &Config,
     certificates: CertificateStore,
     options: Options,
     wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
 ) -> Result<Running, StartError> {
-    let count = worker_count(config.listen.workers);
-    let layout = Layout::new(ServerId::default());
-    let secrets = Arc::new(secrets(config)?);
+    let Beginning { inherited, generation, secrets, mut predecessor, older } =
+        Beginning::find(config, options.inherited).await?;
+    let count = inherited.workers(config);
     let resolver = CertificateResolver::new(certificates);
     let metrics = Arc::new(Metrics::new(count));
-    let in_force = InForce::new(config, Arc::clone(&resolver), Arc::clone(&metrics));
+    let access = (Access::start(&config.access_log, Arc::clone(metrics.control())).await)?;
+    let in_force =
+        InForce::new(config, pages(config)?, Arc::clone(&resolver), Arc::clone(&access), Arc::clone(&metrics));
     let routing = Arc::clone(&in_force.routing);
     let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
     let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, policy.clone())?;
     let asking = Asking::new(Arc::clone(&resolver), options.key_log, policy)?;
     let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?).asking(asking);
 
-    let Bound { addresses, mut sockets, mut tcp, mut redirects } = bind(config, count, &layout)?;
-    let (tcp_addresses, redirect_addresses) = (tcp.addresses(), redirects.addresses());
+    let mut sockets = Sockets::bind(config, inherited, count, generation)?;
+    let (tcp, redirects) = (sockets.tcp.addresses(), sockets.redirects.addresses());
     // The https that a redirect leads to.
-    let https = tcp_addresses.first().or(addresses.first()).map_or(0, SocketAddr::port);
+    let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
     let https = config.listen.advertised_port.map_or(https, NonZeroU16::get);
     let token = token(config)?;
-    let (admin, probes) = (bind_admin(config).await)?;
-    let lines = access_log(config, &metrics)?;
+    let admin = admin_servers(&mut sockets)?;
 
     let lifecycle = Lifecycle::default();
     let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
     let (ended_sender, ended) = mpsc::unbounded_channel();
+    let layout = Layout::new(ServerId::default());
 
     let mut workers = Vec::with_capacity(count);
-    let mut groups = Vec::new();
     for (index, (counters, heartbeat)) in metrics.workers().iter().zip(&heartbeats).enumerate() {
-        let sockets: Vec<UdpSocket> = sockets.iter_mut().filter_map(Iterator::next).collect();
-        for socket in &sockets {
-            let reason = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
-            groups.push(socket.try_clone().map_err(reason)?);
-        }
-        let access = lines.as_ref().map(|log| access::Factory::new(&config.access_log, log, Arc::clone(counters)));
+        let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
+        let alt_svc = |address| alt_svc(config, &sockets.addresses, address);
+        let redirects = sockets.redirects.of(index, count, |_| ()).map_err(failed)?;
         let companion = worker::Companion {
-            listeners: tcp.take(index, |address| alt_svc(config, &addresses, address)),
+            listeners: sockets.tcp.of(index, count, alt_svc).map_err(failed)?,
             tls: tcp_tls.clone(),
-            redirects: redirects.take(index, |_| ()).into_iter().map(|(listener, ())| listener).collect(),
+            redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
             https,
         };
         let plan = worker::Plan {
-            access,
+            access: access.of_worker(Arc::clone(counters)),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
-            sockets,
+            sockets: sockets.next_udp(),
             endpoint: EndpointParts {
                 config: Arc::clone(&in_force.config),
                 tls: tls.clone().counting_in(Arc::clone(counters)),
                 secrets: Arc::clone(&secrets),
                 layout,
-                generation: 0,
+                generation,
                 workers: count,
                 metrics: Arc::clone(counters),
             },
@@ -270,139 +309,66 @@ pub async fn start<H: Handler>(
         workers.push(Worker::start(plan, wrap.clone(), ended_sender.clone()).await?);
     }
 
-    let mut tasks = JoinSet::new();
+    let addresses = Addresses { udp: sockets.addresses.clone(), tcp, redirects };
     let state = Arc::new(admin::State {
         metrics: Arc::clone(&metrics),
+        scrape: admin::Scrape::default(),
         lifecycle: lifecycle.clone(),
-        heartbeats,
-        readiness: admin::Readiness::new(Some(origin_probe(Arc::clone(&in_force.config)))),
+        heartbeats: heartbeats.clone(),
+        readiness: admin::Readiness::new(Some(inside::origin_probe(&in_force))),
         reload: options.reload,
         token,
-        inside: Some(inside::inside(&in_force, &addresses)),
+        inside: Some(inside::inside(&in_force, &addresses.udp)),
     });
+    let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older);
+    let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
+
+    let mut tasks = JoinSet::new();
     let local = |server: &Option<admin::Server>| server.as_ref().and_then(|server| server.local_address().ok());
-    let (admin_address, probes_address) = (local(&admin), local(&probes));
-    for server in [admin, probes].into_iter().flatten() {
-        tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch()));
+    let (admin_address, probes_address) = (local(&admin.0), local(&admin.1));
+    for server in [admin.0, admin.1].into_iter().flatten() {
+        tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
     }
-    lifecycle.advance(Phase::Ready);
-    for address in &addresses {
-        tracing::info!(%address, workers = count, "listening for HTTP/3");
-    }
-    for address in &tcp_addresses {
-        tracing::info!(%address, workers = count, "listening for HTTP/1.1 and HTTP/2");
-    }
-    for address in &redirect_addresses {
-        tracing::info!(%address, https, "listening for plain HTTP, to send clients on to https");
-    }
+    tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
+    addresses.log(count, https);
+    let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
+    service::ready();
     Ok(Running {
-        addresses,
-        tcp: tcp_addresses,
-        redirects: redirect_addresses,
+        addresses: addresses.udp,
+        tcp: addresses.tcp,
+        redirects: addresses.redirects,
         admin: admin_address,
         probes: probes_address,
         metrics,
         lifecycle,
         in_force,
-        access_log: lines.as_ref().map(AccessLog::reopener),
-        lines,
+        access_log: access,
         workers,
-        _groups: groups,
+        kept,
         ended,
         tasks,
+        _watchdog: watchdog,
     })
 }
 
-/// The standard library reads the affinity mask and the cgroups' quotas, versions 1 and 2; a quota of 1.5 counts as 1.
-fn worker_count(workers: Workers) -> usize {
-    let count = match workers {
-        Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
-        Workers::Count(count) => usize::from(count.get()),
-    };
-    count.min(MAX_WORKERS)
+/// Where clients reach litequic.
+struct Addresses {
+    udp: Vec<SocketAddr>,
+    tcp: Vec<SocketAddr>,
+    redirects: Vec<SocketAddr>,
 }
 
-/// For each address: one socket a worker, in the order of the workers, which is how the kernel's program counts them.
-type SocketGroups = Vec<std::vec::IntoIter<UdpSocket>>;
-
-/// Everything that clients reach.
-struct Bound {
-    addresses: Vec<SocketAddr>,
-    sockets: SocketGroups,
-    tcp: Listeners,
-    redirects: Listeners,
-}
-
-/// How often a port that the kernel chose for UDP may turn out to be another's in TCP.
-const MAX_TRIES: usize = 32;
-
-fn bind(config: &Config, workers: usize, layout: &Layout) -> Result<Bound, StartError> {
-    let mut tries = 0;
-    loop {
-        let (addresses, sockets) = bind_udp(config, workers, layout)?;
-        tries += 1;
-        let tcp = match Listeners::bind(&config.listen.tcp, workers, |ip| port_of(&addresses, ip)) {
-            Ok(tcp) => tcp,
-            // A number that nobody asked for: the next may be free for both.
-            Err(error) if error.is_taken() && tries < MAX_TRIES && has_free_choice(config) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let redirects = Listeners::bind(&config.listen.redirect, workers, |_| 0)?;
-        return Ok(Bound { addresses, sockets, tcp, redirects });
-    }
-}
-
-/// Whether the kernel chooses a port for UDP that TCP is to have as well.
-fn has_free_choice(config: &Config) -> bool {
-    config.listen.udp.iter().any(|udp| udp.port() == 0 && config.listen.tcp.contains(udp))
-}
-
-fn bind_udp(config: &Config, workers: usize, layout: &Layout) -> Result<(Vec<SocketAddr>, SocketGroups), StartError> {
-    let steering = Steering {
-        id_len: u8::try_from(layout.id_len()).unwrap_or(u8::MAX),
-        worker_offset: u8::try_from(layout.worker_offset()).unwrap_or(u8::MAX),
-        workers: u16::try_from(workers).unwrap_or(u16::MAX),
-    };
-    let mut addresses = Vec::new();
-    let mut groups = Vec::new();
-    for address in &config.listen.udp {
-        let sockets = net::bind_group(*address, workers, &steering)?;
-        addresses.push(sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(*address));
-        groups.push(sockets.into_iter());
-    }
-    Ok((addresses, groups))
-}
-
-/// The port that UDP got at `ip`, or 0.
-fn port_of(addresses: &[SocketAddr], ip: IpAddr) -> u16 {
-    addresses.iter().find(|address| address.ip() == ip).map_or(0, SocketAddr::port)
-}
-
-/// TCP listeners: for each address one a worker.
-struct Listeners(Vec<(SocketAddr, Vec<Option<TcpListener>>)>);
-
-impl Listeners {
-    /// Binds all of `addresses`; one with port 0 gets that of `port`.
-    fn bind(addresses: &[SocketAddr], workers: usize, port: impl Fn(IpAddr) -> u16) -> Result<Self, ListenError> {
-        let group = |address: &SocketAddr| {
-            let chosen = if address.port() == 0 { port(address.ip()) } else { address.port() };
-            let address = SocketAddr::new(address.ip(), chosen);
-            let listeners = net::listen_group(address, workers)?;
-            let bound = listeners.first().and_then(|listener| listener.local_addr().ok()).unwrap_or(address);
-            Ok((bound, listeners.into_iter().map(Some).collect()))
-        };
-        addresses.iter().map(group).collect::<Result<_, _>>().map(Self)
-    }
-
-    fn addresses(&self) -> Vec<SocketAddr> {
-        self.0.iter().map(|(address, _)| *address).collect()
-    }
-
-    /// Those of one worker, each with what `with` says of its address.
-    fn take<T>(&mut self, worker: usize, with: impl Fn(SocketAddr) -> T) -> Vec<(TcpListener, T)> {
-        let taken =
-            self.0.iter_mut().filter_map(|(address, group)| Some((group.get_mut(worker)?.take()?, with(*address))));
-        taken.collect()
+impl Addresses {
+    fn log(&self, workers: usize, https: u16) {
+        for address in &self.udp {
+            tracing::info!(%address, workers, "listening for HTTP/3");
+        }
+        for address in &self.tcp {
+            tracing::info!(%address, workers, "listening for HTTP/1.1 and HTTP/2");
+        }
+        for address in &self.redirects {
+            tracing::info!(%address, https, "listening for plain HTTP, to send clients on to https");
+        }
     }
 }
 
@@ -418,47 +384,27 @@ fn alt_svc(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> Option<H
     HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", ALT_SVC_AGE.as_secs())).ok()
 }
 
-async fn bind_admin(config: &Config) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {
-    let bind = async |key, address: Option<SocketAddr>, surface| match address {
-        None => Ok(None),
-        Some(address) => admin::Server::bind(address, surface, admin::Limits::default())
-            .await
-            .map(Some)
-            .map_err(|source| StartError::Admin { key, address, source }),
+/// Servers at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.
+fn admin_servers(sockets: &mut Sockets) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {
+    let server = |key, listener: &Option<TcpListener>, surface| {
+        let Some(listener) = listener else { return Ok(None) };
+        let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let server = listener.try_clone().and_then(|own| admin::Server::new(own, surface, admin::Limits::default()));
+        server.map(Some).map_err(|source| StartError::Admin { key, address, source })
     };
     Ok((
-        bind("admin.listen", config.admin.listen, admin::Surface::Operator).await?,
-        bind("admin.probes", config.admin.probes, admin::Surface::Probes).await?,
+        server("admin.listen", &sockets.admin, admin::Surface::Operator)?,
+        server("admin.probes", &sockets.probes, admin::Surface::Probes)?,
     ))
 }
 
-/// Opens the access log, if the configuration has one.
-fn access_log(config: &Config, metrics: &Metrics) -> Result<Option<AccessLog>, StartError> {
-    let Some(path) = &config.access_log.path else { return Ok(None) };
-    match AccessLog::start(access::target(path), Arc::clone(metrics.control())) {
-        Ok(log) => Ok(Some(log)),
-        Err(source) => Err(StartError::AccessLog { path: path.clone(), source }),
+/// Checks origins' servers until the process stops.
+async fn check_health(in_force: InForce, mut watch: Watch) {
+    let InForce { routing, rerouted, metrics, .. } = in_force;
+    select! {
+        _ = proxy::check_health(routing, rerouted, Arc::clone(metrics.control())) => {}
+        () = watch.reached(Phase::Stopping) => {}
     }
-}
-
-/// Ready when any origin can be reached, or nobody asks for one.
-fn origin_probe(config: config::Live) -> admin::OriginProbe {
-    Box::new(move || {
-        let config = config.load_full();
-        Box::pin(async move {
-            if !config.admin.ready_needs_origin {
-                return Ok(());
-            }
-            let mut reason = "there is none".to_owned();
-            for origin in config.origins.values() {
-                match proxy::probe(origin, config.timeouts.connect).await {
-                    Ok(()) => return Ok(()),
-                    Err(error) => reason = format!("{}: {error}", origin.address),
-                }
-            }
-            Err(reason)
-        })
-    })
 }
 
 impl Running {
@@ -476,11 +422,11 @@ impl Running {
             if self.workers.is_empty() {
                 break Ok(());
             }
-            let timeouts = self.timeouts();
+            let (timeouts, grace, handed_over) = (self.timeouts(), self.grace(), self.kept.handed_over());
             let next = async {
                 match phase {
                     Phase::Starting | Phase::Ready => watch.reached(Phase::Leaving).await,
-                    Phase::Leaving => wait_or(since + timeouts.drain_grace, watch.reached(Phase::Draining)).await,
+                    Phase::Leaving => wait_or(since + grace, watch.reached(Phase::Draining)).await,
                     Phase::Draining => wait_or(since + timeouts.drain, watch.reached(Phase::Stopping)).await,
                     Phase::Stopping => sleep_until(since + STOP_GRACE).await,
                 }
@@ -493,6 +439,9 @@ impl Running {
                         break Err(WorkerDied(ended.index));
                     }
                     self.workers.retain(|worker| worker.index() != ended.index);
+                }
+                () = handed_over, if self.lifecycle.phase() < Phase::Leaving => {
+                    self.lifecycle.advance(Phase::Leaving);
                 }
                 () = next => {
                     phase = match phase {
@@ -507,10 +456,13 @@ impl Running {
         };
         self.lifecycle.advance(Phase::Stopping);
         while self.tasks.join_next().await.is_some() {}
-        if let Some(lines) = self.lines {
-            lines.finish().await;
-        }
+        self.access_log.finish().await;
         outcome
+    }
+
+    /// How long clients may still come. A process that was taken over from need not wait until balancers look elsewhere.
+    fn grace(&self) -> Duration {
+        if self.kept.is_handed_over() { HANDOVER_GRACE } else { self.timeouts().drain_grace }
     }
 
     fn timeouts(&self) -> Timeouts {
@@ -523,7 +475,13 @@ impl Running {
         let now = self.lifecycle.phase();
         match now {
             Phase::Starting | Phase::Ready => {}
-            Phase::Leaving => tracing::info!(grace = ?self.timeouts().drain_grace, "leaving: no longer ready"),
+            Phase::Leaving => {
+                // With another process in its place the service goes on.
+                if !self.kept.is_handed_over() {
+                    service::stopping();
+                }
+                tracing::info!(grace = ?self.grace(), "leaving: no longer ready");
+            }
             Phase::Draining => tracing::info!(deadline = ?self.timeouts().drain, "draining: requests may finish"),
             Phase::Stopping => tracing::info!("stopping"),
         }

@@ -3,11 +3,11 @@
 //!
 //! Three things ask for one: SIGHUP, a file that changed, `POST /reload`.
 
-use super::{StartError, certificates, watch::Watcher};
+use super::{Access, Running, StartError, access::Opened, certificates, pages, service, watch::Watcher};
 use crate::{
     admin,
     config::{self, Change, Config, Log},
-    proxy::Routing,
+    proxy::{Pages, Routing},
     telemetry::Metrics,
     tls::{CertificateResolver, CertificateStore},
 };
@@ -22,7 +22,7 @@ use std::{
 use tokio::{
     select,
     signal::unix::Signal,
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot, watch},
     task::spawn_blocking,
 };
 
@@ -39,44 +39,69 @@ pub fn requests() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<admin::
 pub struct InForce {
     pub(super) config: config::Live,
     pub(super) routing: Arc<ArcSwap<Routing>>,
+    /// Told of each change of `routing`.
+    pub(super) rerouted: Arc<Notify>,
     pub(super) resolver: Arc<CertificateResolver>,
+    pub(super) access: Arc<Access>,
     pub(super) metrics: Arc<Metrics>,
 }
 
 impl InForce {
     /// Begins with what was read at the start.
-    pub(super) fn new(config: &Config, resolver: Arc<CertificateResolver>, metrics: Arc<Metrics>) -> Self {
-        let routing = Arc::new(ArcSwap::from_pointee(Routing::new(config)));
-        let in_force = Self { config: config.clone().live(), routing, resolver, metrics };
+    pub(super) fn new(
+        config: &Config,
+        pages: Pages,
+        resolver: Arc<CertificateResolver>,
+        access: Arc<Access>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let routing = Arc::new(ArcSwap::from_pointee(Routing::after(config, pages, None)));
+        let rerouted = Arc::default();
+        let in_force = Self { config: config.clone().live(), routing, rerouted, resolver, access, metrics };
         in_force.observe();
         in_force
     }
 
     /// Takes on `next` as far as can be; says what it changes.
-    fn replace(&self, next: Config, certificates: CertificateStore) -> Vec<Change> {
-        let now = self.config.load_full();
+    fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
+        let Loads { config: next, certificates, pages } = next;
+        let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let mut changes = now.changes(&next);
         changes.extend(renewed(&now, &self.resolver.store(), &next, &certificates));
+        changes.extend(
+            pages
+                .renewed(routing.pages())
+                .map(|path| Change { key: "error_pages".into(), what: format!("{} renewed", path.display()) }),
+        );
         if changes.is_empty() {
             return changes;
         }
         let next = now.follow(next);
+        if next.access_log != now.access_log {
+            self.access.follow(&next.access_log, lines);
+        }
         self.resolver.replace(certificates);
-        self.routing.store(Arc::new(Routing::new(&next)));
+        self.routing.store(Arc::new(Routing::after(&next, pages, Some(&routing))));
+        self.rerouted.notify_one();
         self.config.store(Arc::new(next));
         self.observe();
         changes
     }
 
     fn observe(&self) {
-        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let control = self.metrics.control();
+        *control.version.lock().unwrap_or_else(PoisonError::into_inner) = self.config.load().version();
         control.configured_at.set(seconds(SystemTime::now()));
         let store = self.resolver.store();
         let expiries: Vec<u64> = store.certificates().iter().map(|one| seconds(one.not_after())).collect();
         control.certificates_expire_at.set(expiries.iter().copied().min().unwrap_or_default());
         *control.certificates.lock().unwrap_or_else(PoisonError::into_inner) = expiries;
     }
+}
+
+/// Since the Unix epoch.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Certificates and authorities in the same files as before, whose content is another.
@@ -108,9 +133,16 @@ pub enum Source {
     Given(Box<Config>),
 }
 
-/// A configuration with its certificates, or why it cannot be taken on.
+/// A configuration with the content of its files.
+struct Loads {
+    config: Config,
+    certificates: CertificateStore,
+    pages: Pages,
+}
+
+/// That, or why it cannot be taken on.
 struct Loaded {
-    outcome: Result<(Config, CertificateStore), Vec<String>>,
+    outcome: Result<Loads, Vec<String>>,
     /// Every file that was or should have been read.
     files: BTreeSet<PathBuf>,
 }
@@ -129,20 +161,24 @@ impl Source {
                 return Loaded { outcome: Err(faults), files };
             }
         };
-        files.extend(certificate_files(&config));
-        let outcome = match certificates(&config) {
-            Ok(certificates) => Ok((config, certificates)),
-            Err(StartError::Certificates(errors)) => Err(errors.iter().map(ToString::to_string).collect()),
-            Err(other) => Err(vec![other.to_string()]),
+        files.extend(named_files(&config));
+        let mut faults = Vec::new();
+        let mut note = |error: StartError| faults.extend(error.to_string().lines().map(str::to_owned));
+        let certificates = certificates(&config).map_err(&mut note);
+        let pages = pages(&config).map_err(&mut note);
+        let outcome = match (certificates, pages) {
+            (Ok(certificates), Ok(pages)) => Ok(Loads { config, certificates, pages }),
+            _ => Err(faults),
         };
         Loaded { outcome, files }
     }
 }
 
-fn certificate_files(config: &Config) -> impl Iterator<Item = PathBuf> {
+/// Every file that `config` names and a reload reads.
+fn named_files(config: &Config) -> impl Iterator<Item = PathBuf> {
     let served = config.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
     let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
-    served.chain(clients.into_iter().flatten()).cloned()
+    served.chain(clients.into_iter().flatten()).cloned().chain(Pages::files(config))
 }
 
 /// Who asks for a reload.
@@ -167,6 +203,8 @@ impl Trigger {
 pub struct Reloader {
     source: Source,
     in_force: InForce,
+    /// Then the service manager hears of the other process alone.
+    handed_over: watch::Receiver<bool>,
     /// Follows `[log]`.
     log: Box<dyn Fn(&Log)>,
     watcher: Option<Watcher>,
@@ -177,10 +215,11 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reloads `in_force` from `source`, and has `log` follow `[log]`.
-    pub fn new(source: Source, in_force: InForce, log: impl Fn(&Log) + 'static) -> Self {
+    /// Reloads what is in force in `running` from `source`, and has `log` follow `[log]`.
+    pub fn new(source: Source, running: &Running, log: impl Fn(&Log) + 'static) -> Self {
+        let (in_force, handed_over) = (running.in_force.clone(), running.kept.whether_handed_over());
         let log = Box::new(log);
-        Self { source, in_force, log, watcher: None, watched: BTreeSet::new(), warned: false }
+        Self { source, in_force, handed_over, log, watcher: None, watched: BTreeSet::new(), warned: false }
     }
 
     /// Reloads on `hangup`, on `requests`, and when a file changes that was read. On a tokio runtime.
@@ -189,7 +228,7 @@ impl Reloader {
     ///
     /// Dropping the future ends the watch; a reload under way is then taken on or not, never in part.
     pub async fn run(mut self, mut hangup: Signal, mut requests: mpsc::Receiver<admin::ReloadRequest>) -> Infallible {
-        let mut files = certificate_files(&self.in_force.config.load()).collect::<BTreeSet<_>>();
+        let mut files = named_files(&self.in_force.config.load()).collect::<BTreeSet<_>>();
         if let Source::File(file) = &self.source {
             files.insert(file.clone());
         }
@@ -199,7 +238,9 @@ impl Reloader {
         loop {
             // Watched first, read then: no change falls between.
             self.watch(files);
+            self.tell_manager(service::reloading);
             let outcome = self.reload(trigger).await;
+            self.tell_manager(service::ready);
             if let Some(waiting) = waiting.take() {
                 // Whoever asked may have gone.
                 let _ = waiting.send(outcome.answer);
@@ -217,6 +258,13 @@ impl Reloader {
                 }
                 () = changed(self.watcher.as_mut()) => Trigger::Files,
             };
+        }
+    }
+
+    /// Unless it hears of another process by now.
+    fn tell_manager(&self, tell: fn()) {
+        if !*self.handed_over.borrow() {
+            tell();
         }
     }
 
@@ -250,25 +298,32 @@ impl Reloader {
         };
         let mut files = loaded.files;
         let control = self.in_force.metrics.control();
-        let answer = match loaded.outcome {
-            Ok((config, certificates)) => {
-                let changes = self.in_force.replace(config, certificates);
+        let opened = match loaded.outcome {
+            Ok(next) => match self.in_force.access.open(&next.config.access_log).await {
+                Ok(lines) => Ok((next, lines)),
+                Err(error) => Err(vec![error.to_string()]),
+            },
+            Err(faults) => Err(faults),
+        };
+        let answer = match opened {
+            Ok((next, lines)) => {
+                let changes = self.in_force.replace(next, lines);
                 let now = self.in_force.config.load();
                 (self.log)(&now.log);
                 if !(changes.is_empty() && trigger == Trigger::Files) {
-                    control.reloads.increment();
+                    control.count_reload(false, seconds(SystemTime::now()));
                 }
                 Ok(self.tell(trigger, &changes))
             }
             Err(faults) => {
-                control.reloads_refused.increment();
+                control.count_reload(true, seconds(SystemTime::now()));
                 for fault in &faults {
                     tracing::error!(%fault, by = trigger.name(), "not reloaded");
                 }
                 Err(faults.iter().map(|fault| format!("{fault}\n")).collect::<String>() + "not reloaded\n")
             }
         };
-        files.extend(certificate_files(&self.in_force.config.load()));
+        files.extend(named_files(&self.in_force.config.load()));
         Reloaded { answer, files }
     }
 

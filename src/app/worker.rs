@@ -16,6 +16,7 @@ use crate::{
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use std::{
+    io,
     net::{TcpListener, UdpSocket},
     rc::Rc,
     sync::Arc,
@@ -36,7 +37,7 @@ const LINGER: Duration = Duration::from_millis(50);
 
 /// What a worker is made of.
 pub(super) struct Plan {
-    pub(super) access: Option<access::Factory>,
+    pub(super) access: access::OfWorker,
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
@@ -145,7 +146,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         };
         let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
         let counters = Arc::clone(&metrics);
-        let (records, lines) = access::Factory::records(plan.access);
+        let (records, lines) = plan.access.records();
         let mut endpoints = JoinSet::new();
         let doors = Doors { config: &config, metrics: &metrics, watch: &plan.watch, tasks: &mut endpoints };
         doors.open(plan.companion, &handler, covers.clone(), certificates, &records);
@@ -195,7 +196,7 @@ struct Doors<'a> {
 impl Doors<'_> {
     /// Serves `companion` beside HTTP/3, by the same `handler`.
     fn open<H: Handler>(
-        self,
+        mut self,
         companion: Companion,
         handler: &Rc<H>,
         covers: impl Fn(&Client, &str) -> bool + 'static,
@@ -208,16 +209,23 @@ impl Doors<'_> {
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
         let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records.clone());
         for (listener, alt_svc) in listeners {
-            let serving = tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), alt_svc);
-            self.tasks.spawn_local(async move { serving.await.map_err(|_| EndpointDied) });
+            self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), alt_svc));
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
         let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records.clone());
         for listener in redirects {
-            let serving = tcp::serve_plain(listener, Rc::clone(&front));
-            self.tasks.spawn_local(async move { serving.await.map_err(|_| EndpointDied) });
+            self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
         }
+    }
+
+    /// Accepts from a listener once the process is ready: until then another one, whose listener it is as well, may.
+    fn spawn(&mut self, serving: impl Future<Output = io::Result<()>> + 'static) {
+        let mut watch = self.watch.clone();
+        self.tasks.spawn_local(async move {
+            watch.reached(Phase::Ready).await;
+            serving.await.map_err(|_| EndpointDied)
+        });
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Prints one line about the configuration at `path` to stdout; or its faults to stderr, with [`Exit::Config`].
-/// Certificates and a secret that cannot be used are faults too.
+/// Certificates, error pages and a secret that cannot be used are faults too.
 pub fn run(path: &Path) -> ExitCode {
     // Whoever closed our output does not want the rest of it: the exit code still says how it went.
     let config = match config::load(path) {
@@ -20,7 +20,10 @@ pub fn run(path: &Path) -> ExitCode {
         Err(faults) => return fail_config(&faults),
     };
     // What the configuration names must be there as well: `run` would refuse it.
-    let named = app::certificates(&config).and_then(|_| app::secrets(&config)).and_then(|_| app::token(&config));
+    let named = app::certificates(&config)
+        .and_then(|_| app::pages(&config))
+        .and_then(|_| app::secrets(&config))
+        .and_then(|_| app::token(&config));
     if let Err(error) = named {
         return fail(Exit::from(&error), error);
     }
@@ -50,6 +53,6 @@ fn count(number: usize, what: &str) -> String {
 
 /// The origins that no route names: allowed, since a route may be switched off for a while, but worth a word.
 fn unused(config: &Config) -> Vec<&str> {
-    let used = |name: &str| config.routes.iter().any(|route| route.origin == name);
+    let used = |name: &str| config.routes.iter().any(|route| route.origin() == Some(name));
     config.origins.keys().map(String::as_str).filter(|name| !used(name)).collect()
 }

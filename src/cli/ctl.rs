@@ -1,4 +1,4 @@
-//! `litequic ctl`: asks a running litequic, at its `admin.listen`.
+//! `litequic ctl`: asks a running litequic, at its `admin.listen`; what `admin.probes` answers too, there as well.
 
 use super::{
     exit::{Exit, fail},
@@ -53,6 +53,10 @@ enum What {
     Reload,
     /// What it counts, as OpenMetrics text.
     Metrics,
+    /// Whether every worker's loop turns: for a container's health check.
+    Health,
+    /// Whether new clients are welcome.
+    Ready,
 }
 
 impl What {
@@ -63,6 +67,8 @@ impl What {
             Self::Drain => (Method::POST, "/drain"),
             Self::Reload => (Method::POST, "/reload"),
             Self::Metrics => (Method::GET, "/metrics"),
+            Self::Health => (Method::GET, "/healthz"),
+            Self::Ready => (Method::GET, "/readyz"),
         }
     }
 }

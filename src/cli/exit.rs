@@ -38,11 +38,17 @@ impl From<&StartError> for Exit {
     fn from(error: &StartError) -> Self {
         match error {
             StartError::Certificates(_)
+            | StartError::Pages(_)
             | StartError::Secret(_)
             | StartError::AccessLog { .. }
+            | StartError::Handover { .. }
             | StartError::Token(_) => Self::Config,
-            StartError::Bind(_) | StartError::Listen(_) | StartError::Admin { .. } => Self::Unavailable,
-            StartError::Tls(_) | StartError::Random | StartError::Worker { .. } => Self::Software,
+            StartError::Bind(_)
+            | StartError::Listen(_)
+            | StartError::Passed(_)
+            | StartError::TakeOver(_)
+            | StartError::Admin { .. } => Self::Unavailable,
+            StartError::Tls(_) | StartError::Random | StartError::Pipe(_) | StartError::Worker { .. } => Self::Software,
         }
     }
 }

@@ -1,16 +1,20 @@
 //! The command line: one file a command.
 
 pub mod check;
+pub mod completions;
 pub mod ctl;
 pub mod demo;
 pub mod exit;
 pub mod get;
+pub mod manual;
 mod panic;
 pub mod probe;
+pub mod reference;
 pub mod run;
 pub mod schema;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use exit::Exit;
 use std::{path::PathBuf, process::ExitCode};
 
@@ -34,7 +38,7 @@ enum Command {
     },
     /// Try HTTP/3 out: serve a small origin, or your own, with a certificate made on the spot.
     Demo(demo::Arguments),
-    /// Ask a running litequic: for its status, its configuration, a reload, a drain.
+    /// Ask a running litequic: for its status, its health, its configuration, a reload, a drain.
     Ctl(ctl::Arguments),
     /// Make one HTTP/3 request: for health checks and scripts.
     Get(get::Arguments),
@@ -42,6 +46,23 @@ enum Command {
     Probe(probe::Arguments),
     /// Print the configuration's JSON schema.
     Schema,
+    /// Print a script by which a shell completes this command line.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write the manual pages.
+    Manual {
+        /// The folder for them.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Print a page of the reference, as Markdown.
+    Reference {
+        /// Which.
+        page: reference::Page,
+    },
 }
 
 /// Runs the command that the process' arguments name.
@@ -63,5 +84,8 @@ pub fn main() -> ExitCode {
         Command::Get(arguments) => get::run(arguments),
         Command::Probe(arguments) => probe::run(arguments),
         Command::Schema => schema::run(),
+        Command::Completions { shell } => completions::run(shell, Arguments::command()),
+        Command::Manual { out } => manual::run(&out, Arguments::command()),
+        Command::Reference { page } => reference::run(page),
     }
 }

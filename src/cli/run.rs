@@ -3,15 +3,25 @@
 use super::exit::{Exit, fail, fail_config};
 use crate::{
     app::{
-        self, Options, Running,
+        self, Access, Inherited, Options, Running, StartError,
         reload::{self, Reloader, Source},
     },
     config::{self, Config, Level, LogFormat, OriginAddress},
     lifecycle::{Lifecycle, Phase, panic_if_asked},
-    telemetry::{access::Reopener, log},
+    telemetry::log,
 };
 use clap::{Args, ValueEnum};
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use listenfd::ListenFd;
+use std::{
+    env,
+    ffi::OsString,
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Command, ExitCode, ExitStatus},
+    sync::Arc,
+    thread,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What `litequic run` is told.
@@ -106,6 +116,9 @@ impl LogArguments {
 
 /// Serves until it is told to stop.
 pub fn run(arguments: Arguments) -> ExitCode {
+    // Before there are threads: it changes the environment.
+    let passed = ListenFd::from_env();
+    let again = Again::new();
     let config = match configuration(&arguments) {
         Ok(config) => config,
         Err(faults) => return fail_config(&faults),
@@ -124,29 +137,75 @@ pub fn run(arguments: Arguments) -> ExitCode {
             (Err(error), _) | (_, Err(error)) => return fail(Exit::Software, error),
         };
         let (reload, requests) = reload::requests();
-        let started = match app::certificates(&config) {
-            Ok(certificates) => {
-                let options = Options { key_log: arguments.key_log, reload: Some(reload) };
-                app::start(&config, certificates, options, |proxy| proxy).await
-            }
-            Err(error) => Err(error),
+        let start = async {
+            let certificates = app::certificates(&config)?;
+            let inherited = inherited(passed)?;
+            let options = Options { key_log: arguments.key_log, reload: Some(reload), inherited };
+            app::start(&config, certificates, options, |proxy| proxy).await
         };
-        let running = match started {
+        let running = match start.await {
             Ok(running) => running,
             Err(error) => return fail(Exit::from(&error), error),
         };
         panic_if_asked("control");
+        let again = config.admin.handover.is_some().then_some(again);
         let source = match arguments.config {
             Some(file) => Source::File(file),
             None => Source::Given(Box::new(config)),
         };
         let follow = move |config: &config::Log| log.set_level(arguments.log.level(config));
-        let reloader = Reloader::new(source, running.in_force.clone(), follow);
+        let reloader = Reloader::new(source, &running, follow);
         tokio::select! {
-            exit = serve(running, signals) => exit,
+            exit = serve(running, signals.starting(again)) => exit,
             never = reloader.run(hangup, requests) => match never {},
         }
     })
+}
+
+/// The sockets that a service manager has passed (sd_listen_fds(3)).
+fn inherited(mut passed: ListenFd) -> Result<Inherited, StartError> {
+    let (mut udp, mut tcp) = (Vec::new(), Vec::new());
+    for place in 0..passed.len() {
+        // What is neither is an error, which names it.
+        match passed.take_udp_socket(place) {
+            Ok(socket) => udp.extend(socket),
+            Err(_) => tcp.extend(passed.take_tcp_listener(place).map_err(StartError::Passed)?),
+        }
+    }
+    Inherited::passed(udp, tcp)
+}
+
+/// How this process was started, to start another that takes over.
+pub(super) struct Again {
+    /// Where the program was: a new one may stand there by then.
+    program: io::Result<PathBuf>,
+    arguments: Vec<OsString>,
+}
+
+impl Again {
+    fn new() -> Self {
+        Self { program: env::current_exe(), arguments: env::args_os().skip(1).collect() }
+    }
+
+    /// Starts it. Whether it takes over is between the two.
+    fn start(&self) {
+        let spawned = match &self.program {
+            // The service manager's watchdog is the new process' to feed (sd_watchdog_enabled(3)).
+            Ok(program) => Command::new(program).args(&self.arguments).env_remove("WATCHDOG_PID").spawn(),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        };
+        match spawned {
+            Ok(mut child) => {
+                tracing::info!(process = child.id(), "a new process has been started");
+                // One a call; it ends with its process or with this one.
+                thread::spawn(move || match child.wait().as_ref().map(ExitStatus::success) {
+                    Ok(true) => {}
+                    _ => tracing::error!(process = child.id(), "the new process has ended"),
+                });
+            }
+            Err(error) => tracing::error!(%error, "no new process can be started"),
+        }
+    }
 }
 
 fn configuration(arguments: &Arguments) -> Result<Config, config::Faults> {
@@ -161,13 +220,13 @@ fn configuration(arguments: &Arguments) -> Result<Config, config::Faults> {
 }
 
 /// The control thread's runtime: admin listeners, signals.
-pub(super) fn control_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+pub(super) fn control_runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 /// Serves until a signal, or `POST /drain`, and the drain after it.
 pub(super) async fn serve(running: Running, signals: Signals) -> ExitCode {
-    let (lifecycle, access_log) = (running.lifecycle.clone(), running.access_log.clone());
+    let (lifecycle, access_log) = (running.lifecycle.clone(), Arc::clone(&running.access_log));
     let outcome = tokio::select! {
         outcome = running.wait() => outcome,
         never = signals.obey(lifecycle, access_log) => match never {},
@@ -179,37 +238,57 @@ pub(super) async fn serve(running: Running, signals: Signals) -> ExitCode {
 }
 
 /// The signals that end litequic, the first drains, the second ends it now; and the one that has the access log's file
-/// opened anew. Made before litequic says that it listens:
+/// opened anew, and the one that has another process take over. Made before litequic says that it listens:
 /// whoever reads that may send one at once.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     rotate: Signal,
+    upgrade: Signal,
+    again: Option<Again>,
 }
 
 impl Signals {
-    pub(super) fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             rotate: signal(SignalKind::user_defined1())?,
+            upgrade: signal(SignalKind::user_defined2())?,
+            again: None,
         })
     }
 
-    async fn obey(mut self, lifecycle: Lifecycle, access_log: Option<Reopener>) -> std::convert::Infallible {
+    /// Lets SIGUSR2 start another process that takes over.
+    fn starting(self, again: Option<Again>) -> Self {
+        Self { again, ..self }
+    }
+
+    async fn obey(mut self, lifecycle: Lifecycle, access_log: Arc<Access>) -> std::convert::Infallible {
+        // The second signal, not the first in a drain: Kubernetes asks a sidecar to drain by its preStop hook, and sends
+        // SIGTERM once the application has ended.
+        let mut told = false;
         loop {
             let name = tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
                 _ = self.rotate.recv() => {
                     // Without an access log there is nothing to open anew, and no reason to end.
-                    access_log.iter().for_each(Reopener::reopen);
+                    access_log.reopen();
+                    continue;
+                }
+                _ = self.upgrade.recv() => {
+                    match &self.again {
+                        Some(again) => again.start(),
+                        None => tracing::warn!("SIGUSR2: without admin.handover no process can take over"),
+                    }
                     continue;
                 }
             };
-            let next = if lifecycle.phase() < Phase::Leaving { Phase::Leaving } else { Phase::Stopping };
-            tracing::info!(signal = name, "told to {}", if next == Phase::Leaving { "drain" } else { "stop now" });
+            let next = if told { Phase::Stopping } else { Phase::Leaving };
+            tracing::info!(signal = name, "told to {}", if told { "stop now" } else { "drain" });
             lifecycle.advance(next);
+            told = true;
         }
     }
 }

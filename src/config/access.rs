@@ -150,6 +150,8 @@ fields! {
     Route = "route",
     /// The origin's name.
     Origin = "origin",
+    /// The server of it that was asked last.
+    Server = "server",
     /// The response's status.
     Status = "status",
     /// The request's body.

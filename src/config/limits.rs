@@ -16,6 +16,8 @@ pub struct Limits {
     pub max_handshakes: u32,
     /// Requests at once on a connection: the QUIC transport parameter `initial_max_streams_bidi`.
     pub max_streams: u32,
+    /// Tunnels (WebSockets and the like) at once a worker: 503 beyond. 0 offers none.
+    pub max_tunnels: u32,
     /// Requests on a connection in all; then GOAWAY.
     pub max_requests: u64,
     /// Requests a second that a client may cancel on a connection, ten seconds' worth at once: H3_EXCESSIVE_LOAD beyond.
@@ -55,6 +57,8 @@ impl Limits {
     pub const MAX_HANDSHAKES: u32 = 2_048;
     /// What nginx and the RFC (9114 §6.1: at least 100) agree on.
     pub const MAX_STREAMS: u32 = 128;
+    /// Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
+    pub const MAX_TUNNELS: u32 = 10_000;
     /// A connection does not live for ever, so that load spreads again after a scale-up.
     pub const MAX_REQUESTS: u64 = 1_000_000;
     /// A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or two: a
@@ -107,6 +111,7 @@ impl Default for Limits {
             retry_handshakes: Self::RETRY_HANDSHAKES,
             max_handshakes: Self::MAX_HANDSHAKES,
             max_streams: Self::MAX_STREAMS,
+            max_tunnels: Self::MAX_TUNNELS,
             max_requests: Self::MAX_REQUESTS,
             max_resets: Self::MAX_RESETS,
             max_control_frames: Self::MAX_CONTROL_FRAMES,

@@ -11,6 +11,8 @@ mod keys;
 mod limits;
 mod names;
 mod origin;
+mod reference;
+mod rules;
 mod section;
 mod source;
 mod timeouts;
@@ -22,14 +24,19 @@ pub use diff::{Change, NEEDS_RESTART};
 pub use fault::{Fault, Faults};
 pub use file::{load, parse, schema};
 pub use limits::Limits;
-pub use origin::{Origin, OriginAddress, OriginAddressError};
+pub use origin::{Balance, Health, Origin, OriginAddress, OriginAddressError, Statuses, StatusesError};
+pub use reference::reference;
+pub use rules::{
+    ErrorPages, Errors, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, RouteTimeouts, Target, Template, Variable,
+    media_type, request_field_fault, response_field_fault,
+};
 pub use timeouts::Timeouts;
 pub use transport::{AckFrequency, Io, LiteQuic};
 
 use arc_swap::ArcSwap;
 use std::{
     collections::BTreeMap,
-    net::{Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     num::NonZeroU16,
     path::PathBuf,
     sync::Arc,
@@ -49,6 +56,8 @@ pub struct Config {
     pub client_certificates: ClientCertificates,
     /// In the order of the file; which one serves a request is decided by `proxy::routes`.
     pub routes: Vec<Route>,
+    /// For the errors that a route has no page for, and for requests that no route takes.
+    pub error_pages: ErrorPages,
     /// By name. Every route's origin is among them.
     pub origins: BTreeMap<String, Origin>,
     /// What a client may do at most.
@@ -69,6 +78,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether a client may switch to another protocol on any route.
+    pub fn has_tunnels(&self) -> bool {
+        self.limits.max_tunnels > 0 && self.routes.iter().any(|route| !route.upgrade.is_empty())
+    }
+
     /// The name under which `[origin]` is among [`Config::origins`].
     pub const ORIGIN: &str = "origin";
 
@@ -84,6 +98,7 @@ impl Config {
             certificates: vec![CertificateFiles { cert, key }],
             client_certificates: ClientCertificates::default(),
             routes: vec![Route::catch_all(Self::ORIGIN)],
+            error_pages: ErrorPages::default(),
             origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
@@ -105,6 +120,8 @@ pub struct Listen {
     pub tcp: Vec<SocketAddr>,
     /// TCP addresses for plain HTTP, where every request is sent on to https.
     pub redirect: Vec<SocketAddr>,
+    /// Peers whose TCP connections begin with a PROXY protocol header.
+    pub proxy_protocol_from: Vec<Network>,
     /// The port at which clients reach litequic, where it is another than the one it listens at.
     pub advertised_port: Option<NonZeroU16>,
     /// How many worker threads.
@@ -120,6 +137,7 @@ impl Listen {
             udp: vec![address],
             tcp: vec![address],
             redirect: Vec::new(),
+            proxy_protocol_from: Vec::new(),
             advertised_port: None,
             workers: Workers::Auto,
             secret_file: None,
@@ -127,7 +145,7 @@ impl Listen {
     }
 
     /// No privileged port is needed, and a port above 1024 is what a Service or a balancer maps 443 to.
-    pub const UDP: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
+    pub const UDP: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
     /// Each address is a socket a worker.
     pub const MAX_ADDRESSES: usize = 16;
     /// What fits into the octet of a connection ID that names the worker.
@@ -185,17 +203,38 @@ pub struct Route {
     pub host: Option<String>,
     /// Starts with `/`; matches whole segments.
     pub path_prefix: String,
-    /// The name of one of [`Config::origins`].
-    pub origin: String,
+    /// Where its requests go.
+    pub target: Target,
+    /// What stands in the path in place of `path_prefix`, for the origin or the redirect.
+    pub rewrite_prefix: Option<String>,
     /// What the origin gets as `Host`, instead of `:authority`.
     pub rewrite_host: Option<String>,
     /// Instead of [`Limits::max_body_bytes`].
     pub max_body_bytes: Option<u64>,
     /// Instead of [`ClientCertificates::verify`].
     pub client_certificate: Option<Verify>,
+    /// What becomes of the origin's header.
+    pub request_headers: HeaderRules,
+    /// What becomes of the client's, also where litequic answers by itself.
+    pub response_headers: HeaderRules,
+    /// Instead of [`Config::timeouts`].
+    pub timeouts: RouteTimeouts,
+    /// How often it may be asked.
+    pub rate_limit: Option<RateLimit>,
+    /// Before those of [`Config::error_pages`].
+    pub error_pages: ErrorPages,
+    /// Whether pages also stand in for the origin's errors.
+    pub intercept_errors: bool,
+    /// Protocols to which a client and the origin may switch (RFC 9110 §7.8), in lower case.
+    pub upgrade: Vec<String>,
 }
 
 impl Route {
+    /// What users of other proxies are used to have without asking for it.
+    pub const UPGRADE: &str = "websocket";
+    /// Each is compared with what a request asks for.
+    pub const MAX_UPGRADES: usize = 16;
+
     /// What logs and metrics call it: its host, or `*` for any, and its prefix.
     pub fn name(&self) -> String {
         format!("{}{}", self.host.as_deref().unwrap_or("*"), self.path_prefix)
@@ -206,10 +245,26 @@ impl Route {
         Self {
             host: None,
             path_prefix: "/".into(),
-            origin: origin.into(),
+            target: Target::Origin(origin.into()),
+            rewrite_prefix: None,
             rewrite_host: None,
             max_body_bytes: None,
             client_certificate: None,
+            request_headers: HeaderRules::default(),
+            response_headers: HeaderRules::default(),
+            timeouts: RouteTimeouts::default(),
+            rate_limit: None,
+            error_pages: ErrorPages::default(),
+            intercept_errors: false,
+            upgrade: vec![Self::UPGRADE.into()],
+        }
+    }
+
+    /// The name of one of [`Config::origins`], unless it redirects.
+    pub fn origin(&self) -> Option<&str> {
+        match &self.target {
+            Target::Origin(name) => Some(name),
+            Target::Redirect(_) => None,
         }
     }
 }
@@ -221,12 +276,20 @@ pub struct Admin {
     pub listen: Option<SocketAddr>,
     /// `/healthz`, `/readyz` and `/metrics` alone.
     pub probes: Option<SocketAddr>,
-    /// Whether `/readyz` also asks that an origin be reachable.
+    /// Whether `/readyz` also asks that a server of each origin be well.
     pub ready_needs_origin: bool,
     /// The file with what whoever asks `listen` has to show.
     pub token_file: Option<PathBuf>,
     /// The environment variable with that, instead.
     pub token_env: Option<String>,
+    /// The Unix socket at which a new process takes over from this one, absolute or relative to the working directory.
+    pub handover: Option<PathBuf>,
+}
+
+impl Admin {
+    /// Octets of [`Admin::handover`]: a sockaddr_un holds 107 (unix(7)), of which the socket's first name, with the
+    /// process' number, takes eleven more.
+    pub const MAX_HANDOVER_LEN: usize = 96;
 }
 
 /// `[log]`
@@ -271,7 +334,24 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     /// The network's address; bits past the prefix are zero.
-    pub address: std::net::IpAddr,
+    pub address: IpAddr,
     /// The prefix's length in bits: at most 32 or 128.
     pub prefix: u8,
+}
+
+impl Network {
+    /// Whether `address` is in it; an IPv4-mapped IPv6 address counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                let shift = 32_u32.saturating_sub(u32::from(self.prefix));
+                u32::from(network).checked_shr(shift) == u32::from(address).checked_shr(shift)
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                let shift = 128_u32.saturating_sub(u32::from(self.prefix));
+                u128::from(network).checked_shr(shift) == u128::from(address).checked_shr(shift)
+            }
+            _ => false,
+        }
+    }
 }

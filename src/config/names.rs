@@ -170,6 +170,27 @@ pub(super) fn path_prefix() -> Kind<String> {
     text("a path such as \"/live\"", parse, Clone::clone)
 }
 
+/// A protocol that a route lets pass (RFC 9110 §7.8): a token, perhaps with a version behind a slash. In lower case.
+pub(super) fn upgrade() -> Kind<String> {
+    let parse = |text: String| {
+        let protocol = text.to_ascii_lowercase();
+        let token = |text: &str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+        };
+        let (name, version) = protocol.split_once('/').map_or((&*protocol, None), |(name, rest)| (name, Some(rest)));
+        let problem = if !token(name) || !version.is_none_or(token) {
+            "not a token"
+        } else if matches!(name, "http" | "h2c" | "h2" | "h3" | "tls") {
+            // What went through it would be requests that nobody looks at.
+            "changes what litequic itself speaks with its client"
+        } else {
+            return Ok(protocol);
+        };
+        Err(problem.into())
+    };
+    text("a protocol such as \"websocket\"", parse, Clone::clone)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::values::Given, *};

@@ -4,7 +4,7 @@
 
 use super::{
     source::{Source, Stray, join},
-    values::{Given, Kind},
+    values::{Given, Kind, Wrong},
 };
 use serde_json::{Map, Value as Json, json};
 use std::ops::{Range, RangeInclusive};
@@ -40,9 +40,13 @@ impl<'s> Section<'s> {
         self.table?.get(key)
     }
 
-    fn describe(&mut self, key: &str, mut schema: Json, default: Option<Json>, about: &str) {
+    /// Notes `key` for the schema; `expected` is what only people read of it.
+    fn describe(&mut self, key: &str, mut schema: Json, expected: &str, default: Option<Json>, about: &str) {
         if let Some(schema) = schema.as_object_mut() {
             schema.insert("description".into(), about.into());
+            if !expected.is_empty() {
+                schema.insert("$comment".into(), expected.into());
+            }
             schema.extend(default.map(|default| ("default".into(), default)));
         }
         self.properties.insert(key.into(), schema);
@@ -75,14 +79,14 @@ impl<'s> Section<'s> {
     /// The value of `key`, or `default`; also where the value is wrong.
     pub(super) fn value<T>(&mut self, key: &str, kind: Kind<T>, default: T, about: &str) -> T {
         let value = self.read(key, &kind);
-        self.describe(key, kind.schema, Some((kind.show)(&default)), about);
+        self.describe(key, kind.schema, &kind.expected, Some((kind.show)(&default)), about);
         value.unwrap_or(default)
     }
 
     /// The value of `key`; `None` where it is missing or wrong.
     pub(super) fn optional<T>(&mut self, key: &str, kind: Kind<T>, about: &str) -> Option<T> {
         let value = self.read(key, &kind);
-        self.describe(key, kind.schema, None, about);
+        self.describe(key, kind.schema, &kind.expected, None, about);
         value
     }
 
@@ -105,6 +109,33 @@ impl<'s> Section<'s> {
         default: &[T],
         about: &str,
     ) -> Option<Vec<(usize, T)>> {
+        let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
+        self.values(key, kind, count, Some(default.into()), about)
+    }
+
+    /// The same of a key that must be there; that it is missing is noted.
+    pub(super) fn required_list<T>(
+        &mut self,
+        key: &str,
+        kind: Kind<T>,
+        count: RangeInclusive<usize>,
+        about: &str,
+    ) -> Option<Vec<(usize, T)>> {
+        if !self.has(key) {
+            self.missing(key, &kind.expected);
+        }
+        self.required.push(key.into());
+        self.values(key, kind, count, None, about)
+    }
+
+    fn values<T>(
+        &mut self,
+        key: &str,
+        kind: Kind<T>,
+        count: RangeInclusive<usize>,
+        default: Option<Json>,
+        about: &str,
+    ) -> Option<Vec<(usize, T)>> {
         let path = join(&self.path, key);
         let values = self.get(key).map(|value| match value.get_ref() {
             DeValue::Array(array) if !count.contains(&array.len()) => {
@@ -118,10 +149,10 @@ impl<'s> Section<'s> {
             }
             _ => self.source.value(&path, value, &kind).map(|value| (0, value)).into_iter().collect(),
         });
-        let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
         let array =
             json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
-        self.describe(key, json!({ "anyOf": [kind.schema, array] }), Some(default.into()), about);
+        let expected = format!("{} to {} of: {}; one may stand alone", count.start(), count.end(), kind.expected);
+        self.describe(key, json!({ "anyOf": [kind.schema, array] }), &expected, default, about);
         values
     }
 
@@ -131,7 +162,7 @@ impl<'s> Section<'s> {
         let mut section = self.inner(join(&self.path, key), value, "a table");
         let result = read(&mut section);
         let schema = section.finish();
-        self.describe(key, schema, None, about);
+        self.describe(key, schema, "", None, about);
         result
     }
 
@@ -157,7 +188,7 @@ impl<'s> Section<'s> {
         let mut example = Section::new(self.source, None, None, path);
         read(&mut example);
         let schema = json!({ "type": "array", "items": example.finish() });
-        self.describe(key, schema, None, about);
+        self.describe(key, schema, "", None, about);
         results
     }
 
@@ -181,7 +212,42 @@ impl<'s> Section<'s> {
         let mut example = Section::new(self.source, None, None, path);
         read("", &mut example);
         let schema = json!({ "type": "object", "additionalProperties": example.finish() });
-        self.describe(key, schema, None, about);
+        self.describe(key, schema, "", None, about);
+        results
+    }
+
+    /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name; at most so many. What is
+    /// wrong is left out.
+    pub(super) fn map<K, T>(
+        &mut self,
+        key: &str,
+        name: impl Fn(&str) -> Result<K, Wrong>,
+        kind: Kind<T>,
+        most: usize,
+        about: &str,
+    ) -> Vec<(K, T)> {
+        let path = join(&self.path, key);
+        let outer = self.inner(path.clone(), self.get(key), "a table");
+        let mut results = Vec::new();
+        for (written, value) in outer.table.into_iter().flatten() {
+            let path = join(&path, written.get_ref());
+            match name(written.get_ref()) {
+                Ok(name) => results.extend(self.source.value(&path, value, &kind).map(|value| (name, value))),
+                Err(Wrong { problem, nearest }) => {
+                    self.source.note(Some(written.span()), path, self.source.quote(value), problem, None, nearest);
+                }
+            }
+        }
+        if outer.table.is_some_and(|table| table.len() > most) {
+            outer.fault_here("has too many keys", &format!("at most {most}"));
+        }
+        let mut schema = kind.schema;
+        if let Some(schema) = schema.as_object_mut() {
+            schema.insert("description".into(), about.into());
+        }
+        let schema = json!({ "type": "object", "additionalProperties": schema, "maxProperties": most });
+        let expected = format!("at most {most}, each {}", kind.expected);
+        self.describe(key, schema, &expected, None, about);
         results
     }
 

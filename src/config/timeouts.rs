@@ -27,6 +27,8 @@ pub struct Timeouts {
     pub request: Option<Duration>,
     /// A request waits that long at most for a connection of a full pool: 503 beyond.
     pub queue: Duration,
+    /// A tunnel (a WebSocket or the like) on which nothing moves is ended.
+    pub tunnel: Duration,
     /// Between the notice to drain (readiness fails) and the first GOAWAY.
     pub drain_grace: Duration,
     /// From the first GOAWAY to the end of what still runs.
@@ -56,6 +58,9 @@ impl Default for Timeouts {
             request: None,
             // As long as connecting may take.
             queue: Duration::from_secs(5),
+            // What HAProxy's manual proposes: applications that mind ping each other within minutes, and one that does not
+            // has gone unnoticed for long enough.
+            tunnel: Duration::from_secs(3600),
             // Two probe periods of a usual balancer would be 10 s; a sidecar has none. 0 disturbs nobody's Ctrl-C.
             drain_grace: Duration::ZERO,
             // Within Kubernetes' 30 s terminationGracePeriodSeconds, with room to leave.

@@ -139,9 +139,14 @@ pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
 /// The same, or `"none"`.
 pub(super) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
+    let is_text = |of: &Json| *of == "string";
+    let takes_texts = kind
+        .schema
+        .get("type")
+        .is_some_and(|of| is_text(of) || of.as_array().is_some_and(|all| all.iter().any(is_text)));
     Kind {
         expected: format!("{}, or \"none\"", kind.expected),
-        schema: kind.schema,
+        schema: if takes_texts { kind.schema } else { json!({ "anyOf": [{ "const": "none" }, kind.schema] }) },
         read: Box::new(move |given| match given {
             Given::Text(text) if text == "none" => Ok(None),
             given => read(given).map(Some),

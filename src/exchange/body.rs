@@ -1,5 +1,6 @@
 //! A message body that streams: nothing, a few bytes in memory, or frames from somewhere.
 
+use super::Tunnel;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
@@ -20,6 +21,7 @@ enum Kind {
     Empty,
     Full(Bytes),
     Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>),
+    Tunnel(Box<Tunnel>),
 }
 
 /// Why a body ended before its end.
@@ -53,6 +55,23 @@ impl Body {
         Self(Kind::Stream(Box::pin(source)))
     }
 
+    /// What follows a 101: no body, but bytes both ways. Read as a body it is empty.
+    pub fn tunnel(tunnel: Tunnel) -> Self {
+        Self(Kind::Tunnel(Box::new(tunnel)))
+    }
+
+    /// The tunnel that it is, or the body that it is.
+    ///
+    /// # Errors
+    ///
+    /// It is none.
+    pub fn into_tunnel(self) -> Result<Tunnel, Self> {
+        match self.0 {
+            Kind::Tunnel(tunnel) => Ok(*tunnel),
+            other => Err(Self(other)),
+        }
+    }
+
     /// True for a body that was made empty; a stream is never, even one that ends at once.
     pub const fn is_empty(&self) -> bool {
         matches!(self.0, Kind::Empty)
@@ -83,7 +102,7 @@ impl HttpBody for Body {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
-            Kind::Empty => Poll::Ready(None),
+            Kind::Empty | Kind::Tunnel(_) => Poll::Ready(None),
             Kind::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 self.0 = Kind::Empty;
@@ -95,7 +114,7 @@ impl HttpBody for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Empty => true,
+            Kind::Empty | Kind::Tunnel(_) => true,
             Kind::Full(_) => false,
             Kind::Stream(source) => source.is_end_stream(),
         }
@@ -103,7 +122,7 @@ impl HttpBody for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Empty | Kind::Tunnel(_) => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Stream(source) => source.size_hint(),
         }
@@ -115,6 +134,7 @@ impl fmt::Debug for Body {
         match &self.0 {
             Kind::Empty => f.write_str("Body::Empty"),
             Kind::Full(bytes) => write!(f, "Body::Full({} bytes)", bytes.len()),
+            Kind::Tunnel(_) => f.write_str("Body::Tunnel"),
             Kind::Stream(source) => write!(f, "Body::Stream({:?})", source.size_hint()),
         }
     }

@@ -14,9 +14,9 @@ use std::{
 /// has the rest dropped: they are advisory (RFC 9110 §15.2).
 const MAX_WAITING: usize = 8;
 
-/// The handler's end: sends interim responses.
+/// The handler's end: sends interim responses. By default to nobody.
 #[derive(Debug, Clone, Default)]
-pub struct Interim(Arc<Mutex<State>>);
+pub struct Interim(Option<Arc<Mutex<State>>>);
 
 /// The front door's end: receives them.
 #[derive(Debug)]
@@ -31,23 +31,26 @@ struct State {
 impl Interim {
     /// Both ends.
     pub fn channel() -> (Self, InterimQueue) {
-        let interim = Self::default();
-        let queue = InterimQueue(Arc::clone(&interim.0));
-        (interim, queue)
+        let state = Arc::<Mutex<State>>::default();
+        (Self(Some(Arc::clone(&state))), InterimQueue(state))
     }
 
-    /// Passes on an interim response. 101 is not one that HTTP/3 knows (RFC 9114 §4.5): it is dropped here.
-    pub fn send(&self, status: StatusCode, fields: HeaderMap) {
+    /// Passes on an interim response; false if there was no room for it. 101 is not one that HTTP/3 knows (RFC 9114 §4.5):
+    /// it is dropped here.
+    pub fn send(&self, status: StatusCode, fields: HeaderMap) -> bool {
+        let Some(state) = &self.0 else { return true };
         if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
-            return;
+            return true;
         }
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.waiting.len() < MAX_WAITING {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = state.waiting.len() < MAX_WAITING;
+        if fits {
             state.waiting.push_back((status, fields));
         }
         if let Some(waker) = state.waker.take() {
             waker.wake();
         }
+        fits
     }
 }
 

@@ -8,6 +8,7 @@ mod idle;
 mod interim;
 mod path;
 mod record;
+mod tunnel;
 
 pub use authority::authority;
 pub use body::{Body, BodyError};
@@ -16,6 +17,7 @@ pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
 pub use path::path;
 pub use record::{End, Facts, Listener, Record, Recording, Records};
+pub use tunnel::{Duplex, Quiet, TUNNEL_BUFFER, Tunnel, Upgrade};
 
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
 
@@ -28,7 +30,7 @@ pub type Response = http::Response<Body>;
 #[derive(Debug)]
 pub struct Exchange {
     /// The request as checked by the front door: its URI is in absolute form (scheme, authority, path), fields that are
-    /// connection-specific are gone or were refused.
+    /// connection-specific are gone or were refused. An [`Upgrade`] among its extensions is what it asks to switch to.
     pub request: Request,
     /// Who asks.
     pub client: Rc<Client>,

@@ -61,6 +61,8 @@ pub struct Facts {
     pub route: Option<Arc<str>>,
     /// The name of the origin that it was for.
     pub origin: Option<Arc<str>>,
+    /// The server of it that was asked last.
+    pub server: Option<Arc<str>>,
     /// Of the final response, as far as there was one.
     pub status: Option<StatusCode>,
     /// Body bytes that were taken from the client.
@@ -190,6 +192,7 @@ impl Facts {
             traceparent: None,
             route: None,
             origin: None,
+            server: None,
             status: None,
             received: 0,
             sent: 0,

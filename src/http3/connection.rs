@@ -171,7 +171,8 @@ async fn control_stream<H>(connection: &Connection<H>) -> Result<SendStream, s2n
     let mut out = BytesMut::new();
     StreamType::Control.encode(&mut out);
     let max_field_section_size = Some(u64::from(connection.terms.limits.max_header_bytes));
-    Settings { max_field_section_size, ..Settings::default() }.encode(None, &mut out);
+    let enable_connect_protocol = connection.terms.has_tunnels;
+    Settings { max_field_section_size, enable_connect_protocol, ..Settings::default() }.encode(None, &mut out);
     // An error means that the connection is gone.
     let _ = stream.send(out.freeze()).await;
     Ok(stream)

@@ -94,16 +94,6 @@ impl Front {
     pub fn observe(&self) {
         self.metrics.send_buffered.set(self.budget.used());
     }
-
-    pub(super) fn count_response(&self, status: StatusCode) {
-        match status.as_u16() / 100 {
-            1 => self.metrics.responses_1xx.increment(),
-            2 => self.metrics.responses_2xx.increment(),
-            3 => self.metrics.responses_3xx.increment(),
-            4 => self.metrics.responses_4xx.increment(),
-            _ => self.metrics.responses_5xx.increment(),
-        }
-    }
 }
 
 /// What a connection or a request is held to: by the configuration that held when it began.
@@ -111,6 +101,8 @@ pub(super) struct Terms {
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
     pub(super) field_limits: FieldLimits,
+    /// Whether clients may switch protocols.
+    pub(super) has_tunnels: bool,
     config: Arc<Config>,
 }
 
@@ -118,7 +110,7 @@ impl Terms {
     fn of(config: Arc<Config>) -> Self {
         let Config { limits, timeouts, .. } = *config;
         let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
-        Self { limits, timeouts, field_limits, config }
+        Self { limits, timeouts, field_limits, has_tunnels: config.has_tunnels(), config }
     }
 }
 
@@ -143,6 +135,10 @@ pub(super) struct Connection<H> {
     pub(super) small_frames: Rc<SmallFrames>,
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has said it.
     pub(super) max_field_section_size: Cell<Option<u64>>,
+    /// Tunnels that are open on it.
+    tunnels: Cell<u32>,
+    /// Closed because its client broke a rule.
+    failed: Cell<bool>,
 }
 
 impl<H> Connection<H> {
@@ -159,6 +155,8 @@ impl<H> Connection<H> {
             resets: RefCell::new(Bucket::new(terms.limits.max_resets)),
             small_frames: SmallFrames::new(terms.limits.max_small_frames, Arc::clone(&front.metrics)),
             max_field_section_size: Cell::new(None),
+            tunnels: Cell::new(0),
+            failed: Cell::new(false),
             pauses: Pauses::new(handle.clone(), terms.timeouts.idle),
             terms,
             handle,
@@ -180,8 +178,11 @@ impl<H> Connection<H> {
         client
     }
 
-    /// Closes the connection because the client broke a rule (RFC 9114 §8).
+    /// Closes the connection because the client broke a rule (RFC 9114 §8). The first one counts: several streams may find one.
     pub(super) fn fail(&self, code: Code) {
+        if self.failed.replace(true) {
+            return;
+        }
         self.front.metrics.connection_errors.increment();
         if code == Code::ExcessiveLoad {
             self.front.metrics.limit_excessive_load.increment();
@@ -221,10 +222,33 @@ impl<H> Connection<H> {
         }
     }
 
+    /// Keeps the connection from idling out for as long as the tunnel lives that holds what is returned: a tunnel has a
+    /// clock of its own. A client that is gone is forgotten all the same, as it acknowledges nothing.
+    pub(super) fn keep(&self) -> Kept<'_, H> {
+        self.tunnels.set(self.tunnels.get().saturating_add(1));
+        self.keep_alive();
+        Kept(self)
+    }
+
+    fn keep_alive(&self) {
+        // An error says that the connection is gone.
+        let _ = self.handle.clone().keep_alive(self.tunnels.get() > 0);
+    }
+
     /// Counts a stream of an unknown type; false once there were too many.
     pub(super) fn tolerates_unknown_stream(&self) -> bool {
         self.unknown_streams.set(self.unknown_streams.get() + 1);
         self.unknown_streams.get() <= MAX_UNKNOWN_STREAMS
+    }
+}
+
+/// Keeps a connection.
+pub(super) struct Kept<'a, H>(&'a Connection<H>);
+
+impl<H> Drop for Kept<'_, H> {
+    fn drop(&mut self) {
+        self.0.tunnels.set(self.0.tunnels.get().saturating_sub(1));
+        self.0.keep_alive();
     }
 }
 

@@ -21,7 +21,9 @@ mod control;
 mod front;
 mod receive;
 mod request;
+mod response;
 mod send;
+mod tunnel;
 mod window;
 
 pub use connection::serve;

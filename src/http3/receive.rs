@@ -154,6 +154,11 @@ impl Receiver {
         }
     }
 
+    /// What follows the header is no body, but what goes through a tunnel.
+    pub(super) fn expect_data_alone(&mut self) {
+        self.message.expect_data_alone();
+    }
+
     /// The stream's end, of a request whose `Content-Length` is 0. Trailers may stand before it; nobody gets them, as
     /// HTTP/1.1 has none after a body of known length. Losing the future loses nothing but them.
     pub(super) async fn empty_body(&mut self, limits: &FieldLimits, metrics: &WorkerMetrics) -> Result<(), Fault> {
@@ -188,7 +193,8 @@ pub(super) struct RequestBody {
     receiver: Receiver,
     /// Read ahead, to find out whether there is a body at all, or whether more can be put together.
     ahead: Option<Result<Option<Part>, Fault>>,
-    idle: IdleTimer,
+    /// A tunnel has its own.
+    idle: Option<IdleTimer>,
     limits: FieldLimits,
     /// What `Content-Length` said.
     expected: Option<u64>,
@@ -205,12 +211,12 @@ impl RequestBody {
         receiver: Receiver,
         ahead: Option<Part>,
         expected: Option<u64>,
-        patience: Duration,
+        patience: Option<Duration>,
         limits: FieldLimits,
         metrics: Arc<WorkerMetrics>,
         record: Record,
     ) -> Self {
-        let idle = IdleTimer::new(patience);
+        let idle = patience.map(IdleTimer::new);
         let ahead = ahead.map(|part| Ok(Some(part)));
         Self { receiver, ahead, idle, limits, expected, received: 0, trailers: None, done: false, metrics, record }
     }
@@ -221,14 +227,16 @@ impl RequestBody {
                 Some(part) => part?,
                 None => match self.receiver.poll_part(cx) {
                     Poll::Ready(part) => part?,
-                    Poll::Pending if self.idle.poll_expired(cx).is_ready() => {
+                    Poll::Pending if self.idle.as_mut().is_some_and(|idle| idle.poll_expired(cx).is_ready()) => {
                         self.metrics.timeout_request_body.increment();
                         return Poll::Ready(Err(Fault::TimedOut));
                     }
                     Poll::Pending => return Poll::Pending,
                 },
             };
-            self.idle.touch();
+            if let Some(idle) = &mut self.idle {
+                idle.touch();
+            }
             let part = match part {
                 Some(Part::Data(data)) if data.len() < SHORT => Some(Part::Data(self.gather(data, cx))),
                 part => part,
@@ -311,6 +319,15 @@ fn trailers(section: Bytes, limits: &FieldLimits, metrics: &WorkerMetrics) -> Re
 fn trailers_too_large(metrics: &WorkerMetrics) -> Fault {
     metrics.limit_header_bytes.increment();
     Fault::Stream(Code::ExcessiveLoad)
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        // What ended without a byte was none, nor is what goes through a tunnel, which has its own clock.
+        if self.idle.is_some() && (self.received > 0 || !self.done) {
+            self.metrics.request_size.observe(self.received);
+        }
+    }
 }
 
 impl Body for RequestBody {

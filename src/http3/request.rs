@@ -2,26 +2,26 @@
 
 use super::{
     error::Code,
-    frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
-    front::{Connection, Front, Terms},
+    frame::{Endpoint, MessageStream, Part},
+    front::{Connection, Terms},
     message::{self, Rejection},
     qpack::{self, DecodeError, Field},
     receive::{Fault, Receiver, RequestBody, Verdict},
+    response::{header, respond},
     send::{SendError, Sender},
+    tunnel,
     window::Window,
 };
 use crate::{
-    exchange::{Abort, Body, Client, End, Exchange, Handler, IdleTimer, Interim, Record, Request, Response},
+    exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response},
     lifecycle::panic_if_asked,
     telemetry::WorkerMetrics,
 };
-use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name, response};
-use http_body::Body as _;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name};
 use s2n_quic::stream::BidirectionalStream;
 use std::{
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::pin,
     rc::Rc,
     sync::Arc,
     task::Poll,
@@ -32,14 +32,6 @@ use tokio::time::timeout;
 /// A request that should have no body but whose stream is still open: how long its end is waited for, so that the
 /// origin does not get an empty chunked body. Some clients send FIN in a packet of its own.
 const FIN_WAIT: Duration = Duration::from_millis(20);
-/// Body chunks shorter than this travel in one piece with their DATA frame's header.
-const SHORT: usize = 1024;
-/// Whole bodies up to this are copied behind their header: a copy costs less than another piece in QUIC's buffer, and than
-/// another buffer of 8 KiB for the origin's next response while the client has not acknowledged this one.
-const COPIED: usize = 4096;
-/// Bytes that the HEADERS frame of most responses does not exceed, and the DATA frame's header behind it.
-const USUAL_HEADER: usize = 512;
-
 /// Serves the request on `stream`.
 pub(super) async fn serve<H: Handler>(
     stream: BidirectionalStream,
@@ -51,7 +43,8 @@ pub(super) async fn serve<H: Handler>(
     metrics.requests_open.increment();
     panic_if_asked("request");
     let _open = Open(&connection, Instant::now());
-    let recording = connection.front.records.begin(|| connection.client());
+    let client = connection.client();
+    let recording = front.records.begin(|| Rc::clone(&client));
     let record = recording.record();
     let (receive, send) = stream.split();
     let verdict = Verdict::new();
@@ -60,11 +53,10 @@ pub(super) async fn serve<H: Handler>(
     let receiver = Receiver::new(receive, message, Rc::clone(&verdict), Rc::clone(&connection.small_frames));
     let mut sender = connection.sender(send, window, &terms.timeouts);
 
-    let client = connection.client();
-    let outcome = match accept(receiver, &client, front, &terms, record).await {
-        Ok(request) => {
+    let outcome = match accept(receiver, &client, &connection, &terms, record).await {
+        Ok((request, stream)) => {
             metrics.requests.increment();
-            exchange(request, client, &mut sender, &connection, &verdict, record).await
+            exchange(request, stream, client, &mut sender, &connection, &verdict, record).await
         }
         Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict, record).await,
     };
@@ -117,11 +109,13 @@ impl<H: Handler> Drop for Open<'_, H> {
 
 /// Why a request got no whole response.
 #[derive(Debug, Clone, Copy)]
-enum Failure {
+pub(super) enum Failure {
     Request(Fault),
     Send(SendError),
     /// The response broke off.
     Response,
+    /// A tunnel did, or nothing moved in it.
+    Tunnel,
     /// The handler gave none.
     Aborted,
 }
@@ -133,14 +127,15 @@ enum Refusal {
     Status(StatusCode, &'static str, Method),
 }
 
-/// Reads and checks the request's header.
-async fn accept(
+/// Reads and checks the request's header. Of one that asks for a tunnel the stream is left over.
+async fn accept<H>(
     mut receiver: Receiver,
     client: &Client,
-    front: &Front,
+    connection: &Connection<H>,
     terms: &Terms,
     record: &Record,
-) -> Result<Request, Refusal> {
+) -> Result<(Request, Option<RequestBody>), Refusal> {
+    let front = &*connection.front;
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = timeout(terms.timeouts.request_header, header).await else {
         front.metrics.timeout_request_header.increment();
@@ -169,7 +164,7 @@ async fn accept(
     })?;
     let method = method(&fields);
     record.note(|facts| fields.iter().for_each(|field| facts.field(field.name.as_bytes(), &field.value)));
-    let head = message::request(fields).map_err(|rejection| match rejection {
+    let head = message::request(fields, connection.terms.has_tunnels).map_err(|rejection| match rejection {
         Rejection::Malformed(_) => Refusal::Fault(Fault::Stream(Code::MessageError)),
         Rejection::Status(status, why) => Refusal::Status(status, why, method),
     })?;
@@ -182,6 +177,12 @@ async fn accept(
             head.method,
         ));
     }
+    if head.protocol.is_some() {
+        receiver.expect_data_alone();
+        let metrics = Arc::clone(&front.metrics);
+        let stream = RequestBody::new(receiver, None, None, None, terms.field_limits, metrics, record.clone());
+        return Ok((head.into_request(Body::empty()), Some(stream)));
+    }
     let body =
         body(receiver, head.content_length, &head.method, terms, &front.metrics, record).await.map_err(|fault| {
             match fault {
@@ -192,7 +193,7 @@ async fn accept(
                 fault => Refusal::Fault(fault),
             }
         })?;
-    Ok(head.into_request(body))
+    Ok((head.into_request(body), None))
 }
 
 fn too_large() -> Refusal {
@@ -249,7 +250,7 @@ async fn body(
         receiver,
         ahead,
         expected,
-        terms.timeouts.request_body,
+        Some(terms.timeouts.request_body),
         terms.field_limits,
         Arc::clone(metrics),
         record.clone(),
@@ -278,7 +279,7 @@ async fn refuse<H: Handler>(
 }
 
 /// The front door's own answer.
-fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
+pub(super) fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
     let mut response = Response::new(format!("{status}\n{why}\n").into());
     *response.status_mut() = status;
     let fields = response.headers_mut();
@@ -290,6 +291,7 @@ fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
 /// Has the handler answer, and sends what it answers.
 async fn exchange<H: Handler>(
     request: Request,
+    stream: Option<RequestBody>,
     client: Rc<Client>,
     sender: &mut Sender,
     connection: &Connection<H>,
@@ -321,7 +323,7 @@ async fn exchange<H: Handler>(
             // Interim responses are advisory: one that the client does not take is left out.
             Answer::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
             Answer::Interim(status, fields) => {
-                connection.front.count_response(status);
+                connection.front.metrics.count_response(status);
                 sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
             }
             Answer::Final(response) => break response.map_err(|_| Failure::Aborted)?,
@@ -336,6 +338,17 @@ async fn exchange<H: Handler>(
     if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = verdict.fault() {
         return Err(Failure::Request(fault));
     }
+    if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status(), stream) {
+        let (parts, body) = response.into_parts();
+        // The handler's word for a tunnel is a 101 with one.
+        let tunnel = body.into_tunnel().map_err(|_| Failure::Aborted)?;
+        if !connection.takes(Some(StatusCode::OK), &parts.headers) {
+            // It gets a 502 in place of that, and no tunnel.
+            let response = Response::from_parts(parts, Body::empty());
+            return respond(response, &method, sender, connection, verdict, record).await;
+        }
+        return tunnel::serve(parts, tunnel, stream, sender, connection, verdict, record).await;
+    }
     respond(response, &method, sender, connection, verdict, record).await
 }
 
@@ -343,150 +356,6 @@ enum Answer {
     Interim(StatusCode, HeaderMap),
     Final(Result<Response, Abort>),
     Stopped,
-}
-
-/// Sends a response: its header, its body, its trailers. A body whose length is known goes in one DATA frame.
-async fn respond<H: Handler>(
-    response: Response,
-    method: &Method,
-    sender: &mut Sender,
-    connection: &Connection<H>,
-    verdict: &Verdict,
-    record: &Record,
-) -> Result<(), Failure> {
-    let (parts, body) = response.into_parts();
-    let mut body = pin!(body);
-    let sent = send_response(parts, body.as_mut(), method, sender, connection, record).await;
-    if let Err(failure) = sent {
-        // Before the body goes, and with it what is left of the request.
-        verdict.stop_with(code(verdict.fault().map_or(failure, Failure::Request)));
-    }
-    sent
-}
-
-async fn send_response<H: Handler>(
-    mut parts: response::Parts,
-    mut body: Pin<&mut Body>,
-    method: &Method,
-    sender: &mut Sender,
-    connection: &Connection<H>,
-    record: &Record,
-) -> Result<(), Failure> {
-    let metrics = &connection.front.metrics;
-    if !connection.takes(Some(parts.status), &parts.headers) {
-        let why = "the response's header is larger than the client takes";
-        let answer = own(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
-        let (own_parts, own_body) = answer.into_parts();
-        if !connection.takes(Some(own_parts.status), &own_parts.headers) {
-            return Err(Failure::Response);
-        }
-        record.error("http_response_header_section_size");
-        parts = own_parts;
-        body.set(own_body);
-    }
-    connection.front.count_response(parts.status);
-    record.responded(parts.status);
-    let length = body.size_hint().exact();
-    let without_body = *method == Method::HEAD
-        || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-        || length == Some(0);
-    if !without_body && let Some(length) = length {
-        parts.headers.entry(name::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
-    }
-    if without_body {
-        return sender.send(header(parts.status, &parts.headers, 0)?.freeze()).await.map_err(Failure::Send);
-    }
-    // What is there of the body already: if that is all of a short one it travels in one piece with its header, and lets go
-    // of the buffer that it was read into.
-    let mut ahead = poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
-    let short = match &mut ahead {
-        Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| is_short_and_whole(data, length)),
-        _ => None,
-    };
-    let mut sent: u64 = 0;
-    let mut start = header(parts.status, &parts.headers, short.as_ref().map_or(0, |data| data.len()))?;
-    if let Some(length) = length {
-        FrameHeader { kind: FrameType::Data, length }.encode(&mut start);
-    }
-    if let Some(data) = short {
-        start.extend_from_slice(data);
-        sent = data.len() as u64;
-        metrics.response_body_bytes.add(sent);
-        ahead = Poll::Pending;
-    }
-    sender.send(start.freeze()).await.map_err(Failure::Send)?;
-    if length == Some(sent) && body.is_end_stream() {
-        return Ok(());
-    }
-
-    let mut idle = IdleTimer::new(sender.pause());
-    loop {
-        let next = poll_fn(|cx| match std::mem::replace(&mut ahead, Poll::Pending) {
-            Poll::Ready(next) => Poll::Ready(Ok(next)),
-            Poll::Pending => match body.as_mut().poll_frame(cx) {
-                Poll::Ready(next) => Poll::Ready(Ok(next)),
-                Poll::Pending => {
-                    // An event stream holds nothing between two events.
-                    while sender.holds() && idle.poll_expired(cx).is_ready() {
-                        sender.rest(cx);
-                        idle.touch();
-                    }
-                    sender.poll_stopped(cx).map(Err)
-                }
-            },
-        });
-        let frame = match next.await {
-            Err(()) => return Err(Failure::Send(SendError::Stopped)),
-            Ok(None) => break,
-            Ok(Some(Err(error))) => {
-                record.broke_off(error);
-                return Err(Failure::Response);
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
-        idle.touch();
-        match frame.into_data() {
-            Ok(data) if data.is_empty() => {}
-            Ok(data) => {
-                sent = sent.saturating_add(data.len() as u64);
-                if length.is_some_and(|length| sent > length) {
-                    return Err(Failure::Response);
-                }
-                metrics.response_body_bytes.add(data.len() as u64);
-                record.note(|facts| facts.sent = sent);
-                if length.is_some() {
-                    sender.send(data).await.map_err(Failure::Send)?;
-                } else {
-                    send_data_frame(data, sender).await?;
-                }
-            }
-            Err(frame) => {
-                // Trailers may be left out (RFC 9110 §6.5.1), and are for a client that takes none so large.
-                if let Ok(trailers) = frame.into_trailers()
-                    && connection.takes(None, &trailers)
-                {
-                    let mut out = BytesMut::new();
-                    message::encode_trailers(&trailers, &mut out);
-                    sender.send(out.freeze()).await.map_err(Failure::Send)?;
-                }
-            }
-        }
-    }
-    match length {
-        Some(length) if length != sent => Err(Failure::Response),
-        _ => Ok(()),
-    }
-}
-
-async fn send_data_frame(data: Bytes, sender: &mut Sender) -> Result<(), Failure> {
-    let mut header = BytesMut::new();
-    FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode(&mut header);
-    if data.len() < SHORT {
-        header.extend_from_slice(&data);
-        return sender.send(header.freeze()).await.map_err(Failure::Send);
-    }
-    sender.send(header.freeze()).await.map_err(Failure::Send)?;
-    sender.send(data).await.map_err(Failure::Send)
 }
 
 /// Resets what was begun, with the code that says why.
@@ -499,24 +368,11 @@ fn abandon(sender: &mut Sender, failure: Failure, verdict: &Verdict) {
 }
 
 /// What RESET_STREAM, and STOP_SENDING beside it, say of a failure.
-fn code(failure: Failure) -> Code {
+pub(super) fn code(failure: Failure) -> Code {
     match failure {
         Failure::Request(Fault::Stream(code) | Fault::Connection(code)) => code,
         Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
-        Failure::Send(SendError::Stopped | SendError::TimedOut) => Code::RequestCancelled,
+        Failure::Send(SendError::Stopped | SendError::TimedOut) | Failure::Tunnel => Code::RequestCancelled,
         Failure::Response | Failure::Aborted => Code::InternalError,
     }
-}
-
-/// Whether `data` is all of a body of `length` bytes, and short.
-fn is_short_and_whole(data: &Bytes, length: Option<u64>) -> bool {
-    data.len() <= COPIED && length == Some(data.len() as u64)
-}
-
-/// A response's HEADERS frame, and room for `room` bytes of a body behind it.
-fn header(status: StatusCode, fields: &HeaderMap, room: usize) -> Result<BytesMut, Failure> {
-    let mut out = BytesMut::with_capacity(USUAL_HEADER + room);
-    // 101 alone cannot be said, and the handler is told not to.
-    message::encode_response(status, fields, &mut out).map_err(|_| Failure::Response)?;
-    Ok(out)
 }

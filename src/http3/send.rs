@@ -55,6 +55,9 @@ pub(super) struct Sender {
     /// How long the client may take no bytes.
     patience: Duration,
     sent: u64,
+    /// Bytes of the response's body so far, once there is a response.
+    size: Option<u64>,
+    tunnel: bool,
     /// Nothing is to be reset any more.
     ended: bool,
     metrics: Arc<WorkerMetrics>,
@@ -69,7 +72,24 @@ impl Sender {
         patience: Duration,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        Self { stream, window, pauses, lease, buffer: 0, patience, sent: 0, ended: false, metrics }
+        let (buffer, sent, size, tunnel, ended) = (0, 0, None, false, false);
+        Self { stream, window, pauses, lease, buffer, patience, sent, size, tunnel, ended, metrics }
+    }
+
+    /// The response begins.
+    pub(super) fn respond(&mut self) {
+        self.size = (!self.tunnel).then_some(0);
+    }
+
+    /// What follows the response's header is no body, but what goes through a tunnel.
+    pub(super) fn open_tunnel(&mut self) {
+        self.tunnel = true;
+    }
+
+    /// `bytes` of what is sent are of the response's body.
+    pub(super) fn count_body(&mut self, bytes: u64) {
+        self.metrics.response_body_bytes.add(bytes);
+        self.size = self.size.map(|size| size.saturating_add(bytes));
     }
 
     /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe:
@@ -218,6 +238,12 @@ impl Sender {
         }
     }
 
+    /// Ends the stream, and waits for nothing.
+    pub(super) fn end(&mut self) {
+        // An error says that the stream is gone already.
+        let _ = self.stream.finish();
+    }
+
     /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
     /// held. A client that has not by `timeouts.send` and what [`SLOWEST`] allows is cut off.
     pub(super) async fn finish(mut self) -> Result<(), SendError> {
@@ -239,6 +265,9 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
+        if let Some(size) = self.size {
+            self.metrics.response_size.observe(size);
+        }
         if !self.ended {
             self.reset(Code::RequestCancelled);
         }

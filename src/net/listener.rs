@@ -38,7 +38,7 @@ impl ListenError {
 /// IPv4 too. The sockets do not block.
 ///
 /// A process of the same user that has the address with SO_REUSEPORT would share it without a word. It is looked for by
-/// a bind without that option first, as [`super::bind_group`] does.
+/// a bind without that option first, as [`super::Group`] does.
 ///
 /// # Errors
 ///

@@ -2,6 +2,7 @@
 
 mod backend;
 mod cut;
+mod descriptors;
 mod epoll;
 mod feature;
 mod flush;
@@ -14,12 +15,16 @@ mod transmit;
 mod uring;
 
 pub use backend::{Backend, OpenSocket, Receiver, SocketOptions};
+pub use descriptors::{receive, send};
 pub use listener::{ListenError, listen_group};
 pub use probe::{Family, Feature, Finding, probe};
-pub use socket::{BindError, bind_group};
-pub use steering::Steering;
+pub use socket::{BindError, Group};
+pub use steering::{Generation, Steering};
 pub use sys::thread_cpu_time;
 pub use transmit::Sender;
+
+/// Errors in a row before a socket counts as broken. One comes of a shortage of memory, say, and passes.
+const MAX_ERRORS: u32 = 1000;
 
 #[cfg(test)]
 mod tests;

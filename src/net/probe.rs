@@ -1,9 +1,9 @@
 //! What this kernel allows: found out by datagrams that are sent over loopback and looked at, for `litequic probe`.
 
 use super::{
-    Steering, feature,
-    socket::{RECEIVE_BUFFER, SEND_BUFFER, buffers},
-    sys::{self, Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch},
+    feature,
+    socket::{RECEIVE_BUFFER, SEND_BUFFER, buffers, try_steering},
+    sys::{Arrived, GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, SendBatch},
     uring,
 };
 use crate::datagram::Outgoing;
@@ -11,7 +11,7 @@ use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
 };
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::Socket;
 use std::{
     convert::Infallible,
     io,
@@ -100,7 +100,12 @@ pub fn probe() -> Vec<Finding> {
     }
     let of = |feature, outcome| Finding { feature, family: None, outcome };
     findings.push(of(Feature::IoUring, uring::check().map(|()| "yes".into()).map_err(|refusal| refusal.to_string())));
-    findings.push(of(Feature::Steering, steering().map(|()| "yes".into()).map_err(|error| error.to_string())));
+    findings.push(of(
+        Feature::Steering,
+        try_steering(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .map(|()| "yes".into())
+            .map_err(|error| error.to_string()),
+    ));
     match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| buffers(&Socket::from(socket))) {
         Ok((receive, send)) => {
             findings.push(of(Feature::ReceiveBuffer, buffer(receive, RECEIVE_BUFFER, "net.core.rmem_max")));
@@ -117,13 +122,6 @@ fn buffer(got: usize, wanted: usize, key: &str) -> Result<String, String> {
         return Err(format!("{} KiB of {}: raise {key}, or bursts are lost", kib(got), kib(wanted)));
     }
     Ok(format!("{} KiB", kib(got)))
-}
-
-fn steering() -> io::Result<()> {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_reuse_port(true)?;
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
-    sys::attach_reuseport_cbpf(&socket, &Steering { id_len: 16, worker_offset: 2, workers: 2 }.program())
 }
 
 /// Two sockets that can reach each other.

@@ -1,10 +1,13 @@
 //! The workers' UDP sockets: one each, all on the same address.
 
-use super::{Steering, sys};
-use socket2::{Domain, Protocol, Socket, Type};
+use super::{
+    steering::{Generation, MAX_GENERATIONS, Steering},
+    sys,
+};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::{
     io,
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -33,47 +36,176 @@ pub enum BindError {
         /// How many were wanted.
         workers: usize,
     },
+    /// Too many processes still finish what they have begun.
+    #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} processes have it already, and drain")]
+    Full {
+        /// Which address.
+        address: SocketAddr,
+    },
+    /// The kernel cannot tell the processes' connections apart.
+    #[error("cannot share UDP {address} with the process before: the kernel does not steer datagrams: {source}")]
+    Steer {
+        /// Which address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
 }
 
-/// Binds a socket a worker to `address`, in one SO_REUSEPORT group, by worker. Port 0 becomes one free port for all;
-/// `[::]` takes IPv4 too. The sockets do not block.
+/// A group of sockets with SO_REUSEPORT at one address, in the order of their bind(2), which is how the kernel's program
+/// counts them. They belong to this process, to older ones that still finish what they have begun, or to nobody any more.
 ///
-/// The kernel hands each datagram to the worker that `steering` names. A kernel that cannot do so spreads them by its
-/// hash, which serves until a client changes its address; that is said in the log once.
-///
-/// A process of the same user that has the address with SO_REUSEPORT would share it without a word. It is looked for by
-/// a bind without that option first. Two processes that start in the same moment may both find the address free.
+/// No socket of a group is closed while a process goes on without it: the kernel would move the last one into its place,
+/// and its datagrams with it. So whoever takes over holds them all.
+#[derive(Debug)]
+pub struct Group {
+    address: SocketAddr,
+    sockets: Vec<UdpSocket>,
+    generations: Vec<Generation>,
+}
+
+impl Group {
+    /// A group without members, to be at `address`. Port 0 becomes one free port for all; `[::]` takes IPv4 too.
+    ///
+    /// A process of the same user that has the address with SO_REUSEPORT would share it without a word. It is looked for
+    /// by a bind without that option first. Two processes that start in the same moment may both find the address free.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::Bind`].
+    pub fn new(address: SocketAddr) -> Result<Self, BindError> {
+        if address.port() != 0 {
+            let probe = open(address).and_then(|probe| probe.bind(&address.into()));
+            probe.map_err(|source| BindError::Bind { address, source })?;
+        }
+        Ok(Self { address, sockets: Vec::new(), generations: Vec::new() })
+    }
+
+    /// Sockets that another process has bound, in their order, and to whom they belong.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::Bind`], for sockets that the kernel knows nothing of.
+    pub fn adopt(sockets: Vec<UdpSocket>, generations: Vec<Generation>) -> Result<Self, BindError> {
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let failed = |address| move |source| BindError::Bind { address, source };
+        let Some(first) = sockets.first() else { return Err(BindError::Workers { address: unknown, workers: 0 }) };
+        let address = first.local_addr().map_err(failed(unknown))?;
+        for socket in &sockets {
+            prepare(&SockRef::from(socket)).map_err(failed(address))?;
+        }
+        Ok(Self { address, sockets, generations })
+    }
+
+    /// Where it is; the port is the kernel's choice once it has members.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Every socket.
+    pub fn sockets(&self) -> &[UdpSocket] {
+        &self.sockets
+    }
+
+    /// To whom they belong.
+    pub fn generations(&self) -> &[Generation] {
+        &self.generations
+    }
+
+    /// A socket for each of the `workers` of a process, to be read by it alone: such as belong to nobody any more, or new
+    /// ones. They do not block. The kernel gives them nothing before [`Group::steer`]; where it does not steer, nobody joins
+    /// a group that others have.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`].
+    pub fn join(&mut self, number: u8, workers: usize) -> Result<Vec<UdpSocket>, BindError> {
+        let address = self.address;
+        if !(1..=256).contains(&workers) {
+            return Err(BindError::Workers { address, workers });
+        }
+        if self.generations.len() >= MAX_GENERATIONS {
+            return Err(BindError::Full { address });
+        }
+        if !self.generations.is_empty() {
+            // Else its hash would hand over to the new sockets what is the others' from now on.
+            try_steering(address).map_err(|source| BindError::Steer { address, source })?;
+        }
+        let failed = |source| BindError::Bind { address, source };
+        let first = room(&self.generations, self.sockets.len(), workers);
+        while self.sockets.len() < first + workers {
+            let socket = bind_member(self.address).map_err(failed)?;
+            // The first may have chosen the port.
+            self.address = socket.local_addr().map_err(failed)?;
+            self.sockets.push(socket);
+        }
+        self.generations.push(Generation { number, first, workers });
+        self.sockets
+            .iter()
+            .skip(first)
+            .take(workers)
+            .map(UdpSocket::try_clone)
+            .collect::<Result<_, _>>()
+            .map_err(failed)
+    }
+
+    /// What belonged to the process of that `number` belongs to nobody any more. To be followed by [`Group::steer`].
+    pub fn leave(&mut self, number: u8) {
+        self.generations.retain(|generation| generation.number != number);
+    }
+
+    /// From now on the kernel hands each datagram to the worker and process that its connection ID names, and what is
+    /// new to the process of the `newest` generation.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, where it does not steer. Its hash then spreads datagrams over all sockets, which serves one process
+    /// until a client changes its address, and never two.
+    pub fn steer(&self, steering: &Steering, newest: u8) -> io::Result<()> {
+        let newest = self.generations.iter().find(|generation| generation.number == newest);
+        let ([first, others @ ..], Some(newest)) = (self.sockets.as_slice(), newest) else { return Ok(()) };
+        match sys::attach_reuseport_cbpf(first, &steering.program(&self.generations, newest)) {
+            // Alone it gets everything. One that was passed without SO_REUSEPORT takes no program, and no second socket.
+            Err(_) if others.is_empty() => Ok(()),
+            attached => attached,
+        }
+    }
+}
+
+/// Whether the kernel steers, at addresses of the family of `address`: tried with a socket that nobody knows.
 ///
 /// # Errors
 ///
-/// [`BindError`].
-pub fn bind_group(address: SocketAddr, workers: usize, steering: &Steering) -> Result<Vec<UdpSocket>, BindError> {
-    if !(1..=256).contains(&workers) {
-        return Err(BindError::Workers { address, workers });
-    }
-    let failed = |source| BindError::Bind { address, source };
+/// The kernel's.
+pub(super) fn try_steering(address: SocketAddr) -> io::Result<()> {
+    // Not loopback's: where IPv6 is switched off, [::] can be had and [::1] cannot.
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let nowhere = SocketAddr::new(any, 0);
+    let socket = open(nowhere)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&nowhere.into())?;
+    let steering = Steering { id_len: 16, first_octet: 0, generation_offset: 1, worker_offset: 2 };
+    let generation = Generation { number: 0, first: 0, workers: 1 };
+    sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))
+}
 
-    if address.port() != 0 {
-        open(address).and_then(|probe| probe.bind(&address.into())).map_err(failed)?;
+/// The place of the first of `workers` sockets in a row that belong to none of `generations`, in a group of `len` that may
+/// grow.
+fn room(generations: &[Generation], len: usize, workers: usize) -> usize {
+    let mut taken: Vec<_> = generations.iter().map(|one| (one.first, one.first + one.workers)).collect();
+    taken.sort_unstable();
+    let mut at = 0;
+    for (first, end) in taken {
+        if first.saturating_sub(at) >= workers {
+            return at;
+        }
+        at = at.max(end);
     }
-    let mut address = address;
-    let mut sockets = Vec::with_capacity(workers);
-    for _ in 0..workers {
-        let socket = bind_member(address).map_err(failed)?;
-        // The first may have chosen the port.
-        address = socket.local_addr().map_err(failed)?;
-        sockets.push(socket);
-    }
-    if workers > 1
-        && let Some(first) = sockets.first()
-        && let Err(error) = sys::attach_reuseport_cbpf(first, &steering.program())
-    {
-        tracing::warn!(
-            %address, %error,
-            "the kernel does not steer packets by connection ID: connections of clients that change their address will end"
-        );
-    }
-    Ok(sockets)
+    // What is left at the end, if anything, and new ones.
+    at.min(len)
 }
 
 fn open(address: SocketAddr) -> io::Result<Socket> {
@@ -88,10 +220,14 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
 fn bind_member(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = open(address)?;
     socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    size_buffers(&socket)?;
+    prepare(&socket)?;
     socket.bind(&address.into())?;
     Ok(socket.into())
+}
+
+fn prepare(socket: &Socket) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    size_buffers(socket)
 }
 
 /// Asks for the buffers, and says once what the kernel gave instead: it caps them at net.core.rmem_max and wmem_max.
@@ -125,12 +261,19 @@ mod tests {
     use std::time::{Duration, Instant};
 
     const WORKERS: u8 = 4;
-    const STEERING: Steering = Steering { id_len: 16, worker_offset: 2, workers: WORKERS as u16 };
+    const STEERING: Steering = Steering { id_len: 16, first_octet: 0xef, generation_offset: 1, worker_offset: 2 };
+    const GENERATION: u8 = 7;
+
+    fn bind(address: &str) -> Group {
+        let mut group = Group::new(address.parse().unwrap()).unwrap();
+        group.join(GENERATION, WORKERS.into()).unwrap();
+        group.steer(&STEERING, GENERATION).unwrap();
+        group
+    }
 
     fn group(address: &str) -> (Vec<UdpSocket>, u16) {
-        let sockets = bind_group(address.parse().unwrap(), WORKERS.into(), &STEERING).unwrap();
-        let port = sockets[0].local_addr().unwrap().port();
-        (sockets, port)
+        let group = bind(address);
+        (group.sockets, group.address.port())
     }
 
     /// Which of the sockets gets the next datagram, and what it says.
@@ -148,22 +291,23 @@ mod tests {
         panic!("no datagram arrived");
     }
 
-    fn short(worker: u8, tag: u8) -> Vec<u8> {
-        [&[0x40, 0xef, tag, worker], &[0; 20][..]].concat()
+    fn short(generation: u8, worker: u8, tag: u8) -> Vec<u8> {
+        [&[0x40, 0xef, generation, worker, tag], &[0; 20][..]].concat()
     }
 
-    fn long(first: u8, worker: u8, tag: u8) -> Vec<u8> {
-        [&[first, 0, 0, 0, 1, 16, 0xef, tag, worker], &[0; 20][..]].concat()
+    /// With `tag` as the octets by which it is spread.
+    fn long(first_octet: u8, generation: u8, worker: u8, tag: u8) -> Vec<u8> {
+        [&[0xc0, 0, 0, 0, 1, 16, first_octet, generation, worker, 0, 0, 0, 0, tag], &[0; 20][..]].concat()
     }
 
-    /// From several ports, so that the hash would give itself away.
-    fn assert_steered(sockets: &[UdpSocket], from: &str, to: &str) {
+    /// From several ports, so that a hash would give itself away.
+    fn assert_steered(sockets: &[UdpSocket], generation: u8, first: usize, from: &str, to: &str) {
         for tag in 0..8 {
             let client = UdpSocket::bind(from).unwrap();
             for worker in 0..WORKERS {
-                for datagram in [short(worker, tag), long(0xe0, worker, tag)] {
+                for datagram in [short(generation, worker, tag), long(0xef, generation, worker, tag)] {
                     client.send_to(&datagram, to).unwrap();
-                    assert_eq!(receive(sockets), (usize::from(worker), datagram), "{from} {to}");
+                    assert_eq!(receive(sockets), (first + usize::from(worker), datagram), "{from} {to}");
                 }
             }
         }
@@ -172,62 +316,124 @@ mod tests {
     #[test]
     fn a_packet_reaches_the_worker_that_its_connection_id_names_over_ipv4() {
         let (sockets, port) = group("127.0.0.1:0");
-        assert_steered(&sockets, "127.0.0.1:0", &format!("127.0.0.1:{port}"));
+        assert_steered(&sockets, GENERATION, 0, "127.0.0.1:0", &format!("127.0.0.1:{port}"));
     }
 
     #[test]
     fn a_packet_reaches_the_worker_that_its_connection_id_names_over_ipv6() {
         let (sockets, port) = group("[::1]:0");
-        assert_steered(&sockets, "[::1]:0", &format!("[::1]:{port}"));
+        assert_steered(&sockets, GENERATION, 0, "[::1]:0", &format!("[::1]:{port}"));
     }
 
     #[test]
     fn a_dual_stack_group_steers_both_families() {
         let (sockets, port) = group("[::]:0");
-        assert_steered(&sockets, "127.0.0.1:0", &format!("127.0.0.1:{port}"));
-        assert_steered(&sockets, "[::1]:0", &format!("[::1]:{port}"));
+        assert_steered(&sockets, GENERATION, 0, "127.0.0.1:0", &format!("127.0.0.1:{port}"));
+        assert_steered(&sockets, GENERATION, 0, "[::1]:0", &format!("[::1]:{port}"));
     }
 
     #[test]
-    fn initials_are_spread_by_the_hash_whatever_they_name_and_stay_together() {
+    fn first_packets_are_spread_by_the_id_that_the_client_chose() {
         let (sockets, port) = group("127.0.0.1:0");
-        let mut seen = [false; WORKERS as usize];
         for tag in 0..64 {
-            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let mut first = None;
-            for worker in 0..WORKERS {
-                client.send_to(&long(0xc0, worker, tag), ("127.0.0.1", port)).unwrap();
-                let (socket, _) = receive(&sockets);
-                seen[socket] = true;
-                assert_eq!(*first.get_or_insert(socket), socket, "one client, one worker");
+            // From wherever it comes.
+            for _ in 0..2 {
+                let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+                client.send_to(&long(0xaa, GENERATION, 0, tag), ("127.0.0.1", port)).unwrap();
+                assert_eq!(receive(&sockets).0, usize::from(tag % WORKERS));
             }
         }
-        assert_eq!(seen, [true; WORKERS as usize]);
     }
 
     #[test]
     fn packets_that_name_nobody_still_arrive() {
         let (sockets, port) = group("127.0.0.1:0");
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        for datagram in [vec![], vec![0x40], vec![0x40, 0], short(200, 0), long(0xe0, 200, 0), vec![0xff; 30]] {
+        let named = [short(GENERATION, 200, 0), short(1, 0, 0), long(0xef, GENERATION, 200, 0)];
+        for datagram in named.into_iter().chain([vec![], vec![0x40], vec![0x40, 0], vec![0xff; 30]]) {
             client.send_to(&datagram, ("127.0.0.1", port)).unwrap();
             assert_eq!(receive(&sockets).1, datagram);
         }
     }
 
     #[test]
+    fn each_process_of_a_group_gets_its_own_and_the_newest_what_is_new() {
+        let mut group = bind("127.0.0.1:0");
+        let to = format!("127.0.0.1:{}", group.address.port());
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let first_packets = |group: &Group, expected: usize| {
+            for tag in 0..8 {
+                client.send_to(&long(0xaa, 0, 0, tag), &to).unwrap();
+                assert_eq!(receive(&group.sockets).0, expected + usize::from(tag % WORKERS));
+            }
+        };
+
+        group.join(8, WORKERS.into()).unwrap();
+        // Nothing changes before the program does.
+        first_packets(&group, 0);
+        group.steer(&STEERING, 8).unwrap();
+        first_packets(&group, 4);
+        assert_steered(&group.sockets, GENERATION, 0, "127.0.0.1:0", &to);
+        assert_steered(&group.sockets, 8, 4, "127.0.0.1:0", &to);
+
+        // The first process has ended, and a third takes its sockets.
+        group.leave(GENERATION);
+        group.steer(&STEERING, 8).unwrap();
+        client.send_to(&short(GENERATION, 0, 0), &to).unwrap();
+        assert!(receive(&group.sockets).0 >= 4);
+        group.join(9, WORKERS.into()).unwrap();
+        assert_eq!(group.sockets.len(), 8);
+        group.steer(&STEERING, 9).unwrap();
+        first_packets(&group, 0);
+        assert_steered(&group.sockets, 8, 4, "127.0.0.1:0", &to);
+        assert_steered(&group.sockets, 9, 0, "127.0.0.1:0", &to);
+    }
+
+    #[test]
+    fn a_new_process_gets_the_first_sockets_that_are_enough() {
+        let generation = |(first, workers)| Generation { number: 0, first, workers };
+        /// Those taken, each from a socket on; how many sockets there are; how many it wants; from which on it gets them.
+        type Row = (&'static [(usize, usize)], usize, usize, usize);
+        let table: &[Row] = &[
+            (&[], 0, 4, 0),
+            (&[], 8, 4, 0),
+            (&[(0, 4)], 4, 4, 4),
+            (&[(4, 4)], 8, 4, 0),
+            (&[(4, 4)], 8, 2, 0),
+            (&[(4, 4)], 8, 5, 8),
+            (&[(8, 2), (0, 4)], 10, 4, 4),
+            (&[(8, 2), (0, 4)], 10, 5, 10),
+            (&[(0, 4)], 6, 4, 4),
+        ];
+        for (taken, len, workers, expected) in table {
+            let taken: Vec<_> = taken.iter().copied().map(generation).collect();
+            assert_eq!(room(&taken, *len, *workers), *expected, "{taken:?} {workers}");
+        }
+    }
+
+    #[test]
+    fn a_group_has_so_many_processes_at_most() {
+        let mut group = Group::new(([127, 0, 0, 1], 0).into()).unwrap();
+        for number in 0..MAX_GENERATIONS {
+            group.join(u8::try_from(number).unwrap(), 1).unwrap();
+        }
+        assert!(matches!(group.join(200, 1), Err(BindError::Full { .. })));
+        group.steer(&STEERING, 0).unwrap(); // the longest program
+    }
+
+    #[test]
     fn an_address_that_another_group_has_is_refused() {
         let (_sockets, port) = group("127.0.0.1:0");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let error = bind_group(address, 1, &STEERING).unwrap_err();
+        let error = Group::new(address).unwrap_err();
         assert!(matches!(&error, BindError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse));
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
 
     #[test]
-    fn a_group_has_between_1_and_256_members() {
+    fn a_process_has_between_1_and_256_members() {
         for workers in [0, 257] {
-            let result = bind_group(([127, 0, 0, 1], 0).into(), workers, &STEERING);
+            let result = Group::new(([127, 0, 0, 1], 0).into()).unwrap().join(0, workers);
             assert!(matches!(result, Err(BindError::Workers { .. })));
         }
     }

@@ -1,82 +1,126 @@
-//! Which worker's socket a datagram goes to: the rule, and the classic BPF program that has the kernel follow it.
+//! Which socket of a reuseport group a datagram goes to: the rule, and the classic BPF program that has the kernel
+//! follow it. Pure.
 //!
-//! | packet (RFC 8999, RFC 9000 §17) | goes to |
+//! The sockets of a group belong to processes, one socket a worker: to one process, and while a new one takes over
+//! (docs/adr/0020) to the older ones too, which finish what they have begun. A process is told by its generation.
+//!
+//! | packet (RFC 8999) | goes to |
 //! |---|---|
-//! | short header | the worker that the connection ID names |
-//! | Handshake of QUIC version 1, with a connection ID of our length | the same |
-//! | Initial, 0-RTT, Retry, another version | by the kernel's hash over addresses and ports |
-//! | too short to tell, or a worker that does not exist | by the hash |
+//! | short header | the worker that the connection ID names, of the process that it names |
+//! | long header with a connection ID that looks like ours | the same |
+//! | any other long header: a client's first packets | a worker of the newest process, by four octets of the ID |
+//! | short header that names nobody, too short to tell | any worker of the newest process |
 //!
-//! A client's first packets name a connection ID of its own making: only the hash spreads them. It also keeps them
-//! together, as a client does not change its address before the handshake is done (RFC 9000 §9).
+//! A client's first packets name a connection ID of its own making, of eight random octets at least (RFC 9000 §7.2):
+//! they spread the clients, and keep one's packets together wherever they come from. The program decides every datagram:
+//! what it left to the kernel's hash would go to sockets of all processes.
 //!
 //! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They are of one
-//! worker, as the hash had sent all their connections there, unless one of them has moved to this address: what then
-//! reaches the wrong worker is dropped by it and sent again by the client.
+//! worker, unless a client uses one port for several connections: what then reaches the wrong worker is dropped by it and
+//! sent again by the client.
 
 use super::sys::Instruction;
 
-/// The reuseport group's sockets are picked by index; any other number means "by the hash" (reuseport_select_sock in the
-/// kernel's net/core/sock_reuseport.c).
-const BY_HASH: u32 = u32::MAX;
-
 /// RFC 8999 §5.1: the first bit of a long header's first octet is set.
 const LONG_HEADER: u32 = 0x80;
-/// RFC 9000 §17.2: the long packet type's bits.
-const PACKET_TYPE: u32 = 0x30;
-/// RFC 9000 §17.2.4.
-const HANDSHAKE: u32 = 0x20;
-/// The only version whose packet types are known here.
-const VERSION_1: u32 = 1;
-/// Of a long header: the version's offset.
-const VERSION_OFFSET: u32 = 1;
-/// Of a long header: the offset of the destination connection ID's length.
+/// Of a long header: the offset of the destination connection ID's length (RFC 8999 §5.1).
 const ID_LEN_OFFSET: u32 = 5;
 /// Of a long header: the destination connection ID's offset.
 const LONG_ID_OFFSET: u32 = 6;
-/// Of a short header: the destination connection ID's offset.
+/// Of a short header: the destination connection ID's offset (RFC 8999 §5.2).
 const SHORT_ID_OFFSET: u32 = 1;
+/// The four octets by which long headers are spread: of the ID's second half, as some clients and balancers give the
+/// first octets a meaning.
+const SPREAD_OFFSET: u32 = LONG_ID_OFFSET + 4;
+/// The kernel's randomness, as a place in the packet (linux/filter.h: SKF_AD_OFF + SKF_AD_RANDOM).
+const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
 
-/// Where the worker's index stands in a connection ID, and how many workers there are.
+/// Processes that may share a group. A conditional jump passes 255 instructions at most, and each takes five.
+pub(super) const MAX_GENERATIONS: usize = 32;
+
+/// Where the connection IDs that we issue say what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steering {
-    /// Octets of every connection ID that we issue, at most 20.
+    /// Octets of every ID, at most 20.
     pub id_len: u8,
-    /// The octet of it that is the worker's index, counted from 0.
+    /// Its first octet.
+    pub first_octet: u8,
+    /// The octet of it that is the process' generation, counted from 0.
+    pub generation_offset: u8,
+    /// The octet of it that is the worker's index; behind the generation.
     pub worker_offset: u8,
-    /// How many workers there are, at most 256.
-    pub workers: u16,
+}
+
+/// A process' sockets in a group: `workers` of them from the `first` on, in the order of their bind(2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    /// What its connection IDs carry.
+    pub number: u8,
+    /// The first one's place in the group.
+    pub first: usize,
+    /// How many there are, between 1 and 256.
+    pub workers: usize,
 }
 
 impl Steering {
-    /// The program. The kernel runs it on the UDP payload. A load beyond the packet would end it with 0, the first
-    /// worker: the length is checked before.
-    pub(super) fn program(&self) -> Vec<Instruction> {
-        let in_short = SHORT_ID_OFFSET + u32::from(self.worker_offset);
-        let in_long = LONG_ID_OFFSET + u32::from(self.worker_offset);
-        // The last two numbers of a jump are the instructions that it skips when true, and when false. Line 15 checks
-        // the worker, line 17 is the hash.
-        vec![
+    /// The program, for a group that belongs to `all`, of whom the `newest` gets what is new. The kernel runs it on the
+    /// UDP payload. A load beyond the packet would end it with 0, the first socket: the length is checked before.
+    pub(super) fn program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
+        let (generation, worker) = (u32::from(self.generation_offset), u32::from(self.worker_offset));
+        let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
+        // Where things stand. A jump's number is of instructions to pass.
+        const GENERATIONS: usize = 14;
+        let unknown = GENERATIONS + 5 * all.len();
+        let (random, spread, choose) = (unknown + 2, unknown + 4, unknown + 5);
+        let mut program = vec![
             /*  0 */ load_len(),
-            /*  1 */ jump(libc::BPF_JGT, in_short, 0, 15),
+            /*  1 */ jump(libc::BPF_JGT, SHORT_ID_OFFSET + worker, 0, to(1, random)),
             /*  2 */ load_byte(0),
             /*  3 */ jump(libc::BPF_JSET, LONG_HEADER, 2, 0),
-            /*  4 */ load_byte(in_short),
-            /*  5 */ jump_always(9),
-            /*  6 */ and(PACKET_TYPE),
-            /*  7 */ jump(libc::BPF_JEQ, HANDSHAKE, 0, 9),
-            /*  8 */ load_len(),
-            /*  9 */ jump(libc::BPF_JGT, in_long, 0, 7),
-            /* 10 */ load_word(VERSION_OFFSET),
-            /* 11 */ jump(libc::BPF_JEQ, VERSION_1, 0, 5),
-            /* 12 */ load_byte(ID_LEN_OFFSET),
-            /* 13 */ jump(libc::BPF_JEQ, self.id_len.into(), 0, 3),
-            /* 14 */ load_byte(in_long),
-            /* 15 */ jump(libc::BPF_JGE, self.workers.into(), 1, 0),
-            /* 16 */ return_loaded(),
-            /* 17 */ return_value(BY_HASH),
-        ]
+            /*  4 */ load_index(SHORT_ID_OFFSET),
+            /*  5 */ jump_always(to(5, GENERATIONS - 1)),
+            /*  6 */ load_len(),
+            /*  7 */ jump(libc::BPF_JGE, SPREAD_OFFSET + 4, 0, to(7, random)),
+            /*  8 */ load_byte(ID_LEN_OFFSET),
+            /*  9 */ jump(libc::BPF_JEQ, self.id_len.into(), 0, to(9, spread)),
+            /* 10 */ load_byte(LONG_ID_OFFSET),
+            /* 11 */ jump(libc::BPF_JEQ, self.first_octet.into(), 0, to(11, spread)),
+            /* 12 */ load_index(LONG_ID_OFFSET),
+            /* 13 */ load_byte_of_id(generation),
+        ];
+        for one in all {
+            program.extend([
+                jump(libc::BPF_JEQ, one.number.into(), 0, 4),
+                load_byte_of_id(worker),
+                jump(libc::BPF_JGE, number(one.workers), to(program.len() + 2, unknown), 0),
+                add(number(one.first)),
+                return_loaded(),
+            ]);
+        }
+        program.extend([
+            /* unknown */ index_to_accumulator(),
+            jump(libc::BPF_JEQ, LONG_ID_OFFSET, to(unknown + 1, spread), 0),
+            /* random */ load_word(RANDOM),
+            jump_always(to(random + 1, choose)),
+            /* spread */ load_word(SPREAD_OFFSET),
+            /* choose */ modulo(number(newest.workers.max(1))),
+            add(number(newest.first)),
+            return_loaded(),
+        ]);
+        program
     }
+}
+
+/// Instructions between the one at `from` and the one at `target`, which stands behind it and no further than the longest
+/// program.
+#[expect(clippy::cast_possible_truncation, reason = "14 + 5 * MAX_GENERATIONS + 8 instructions are fewer than 256")]
+const fn to(from: usize, target: usize) -> u8 {
+    (target - from - 1) as u8
+}
+
+/// A number of sockets: at most some thousands.
+fn number(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
 }
 
 fn instruction(code: u32, operand: u32) -> Instruction {
@@ -96,28 +140,41 @@ fn load_byte(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset)
 }
 
+/// The octet at `offset` behind the index register, which holds the ID's place.
+fn load_byte_of_id(offset: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, offset)
+}
+
 fn load_word(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
 }
 
-fn and(mask: u32) -> Instruction {
-    instruction(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, mask)
+fn load_index(value: u32) -> Instruction {
+    instruction(libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM, value)
+}
+
+fn index_to_accumulator() -> Instruction {
+    instruction(libc::BPF_MISC | libc::BPF_TXA, 0)
+}
+
+fn add(value: u32) -> Instruction {
+    instruction(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, value)
+}
+
+fn modulo(value: u32) -> Instruction {
+    instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, value)
 }
 
 fn jump(condition: u32, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
     jump_instruction(libc::BPF_JMP | condition | libc::BPF_K, operand, jump_true, jump_false)
 }
 
-fn jump_always(skip: u32) -> Instruction {
-    instruction(libc::BPF_JMP | libc::BPF_JA, skip)
+fn jump_always(skip: u8) -> Instruction {
+    instruction(libc::BPF_JMP | libc::BPF_JA, skip.into())
 }
 
 fn return_loaded() -> Instruction {
     instruction(libc::BPF_RET | libc::BPF_A, 0)
-}
-
-fn return_value(value: u32) -> Instruction {
-    instruction(libc::BPF_RET | libc::BPF_K, value)
 }
 
 #[cfg(test)]
@@ -125,101 +182,120 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const STEERING: Steering = Steering { id_len: 16, worker_offset: 2, workers: 4 };
+    const STEERING: Steering = Steering { id_len: 16, first_octet: 0xef, generation_offset: 1, worker_offset: 2 };
+    const OLD: Generation = Generation { number: 7, first: 0, workers: 4 };
+    const NEW: Generation = Generation { number: 8, first: 4, workers: 3 };
+    /// What the kernel's randomness is in these tests.
+    const DICE: u32 = 1_000_003;
 
-    /// The rule in Rust: the worker for a UDP payload, or `BY_HASH`.
-    fn rule(steering: &Steering, datagram: &[u8]) -> u32 {
-        choose(steering, datagram).unwrap_or(BY_HASH)
-    }
-
-    fn choose(steering: &Steering, datagram: &[u8]) -> Option<u32> {
-        let offset = if datagram.first()? & 0x80 == 0 {
-            1
-        } else {
-            let handshake = datagram[0] & 0x30 == 0x20 && datagram.get(1..5)? == [0, 0, 0, 1];
-            if !handshake || *datagram.get(5)? != steering.id_len {
-                return None;
-            }
-            6
+    /// The rule in Rust: the socket for a UDP payload.
+    fn rule(steering: &Steering, all: &[Generation], newest: &Generation, datagram: &[u8]) -> usize {
+        let choose = |by: u32| newest.first + by as usize % newest.workers;
+        let named = |id: &[u8]| {
+            let (generation, worker) = (id[steering.generation_offset as usize], id[steering.worker_offset as usize]);
+            let owner = all.iter().find(|one| one.number == generation)?;
+            (usize::from(worker) < owner.workers).then_some(owner.first + usize::from(worker))
         };
-        let worker = u32::from(*datagram.get(offset + usize::from(steering.worker_offset))?);
-        (worker < u32::from(steering.workers)).then_some(worker)
+        match datagram {
+            short if short.len() <= 1 + usize::from(steering.worker_offset) => choose(DICE),
+            short if short[0] & 0x80 == 0 => named(&short[1..]).unwrap_or(choose(DICE)),
+            long if long.len() < 14 => choose(DICE),
+            long => {
+                let ours = long[5] == steering.id_len && long[6] == steering.first_octet;
+                let spread = choose(u32::from_be_bytes(*long[10..].first_chunk().unwrap()));
+                if ours { named(&long[6..]).unwrap_or(spread) } else { spread }
+            }
+        }
     }
 
     /// The few instructions that the program uses, as the kernel runs them (net/core/filter.c).
-    fn run(program: &[Instruction], datagram: &[u8]) -> u32 {
-        let mut accumulator = 0;
+    fn run(program: &[Instruction], datagram: &[u8]) -> usize {
+        let (mut accumulator, mut index) = (0_u32, 0_u32);
         let mut at = 0;
         loop {
             let i = program[at];
             at += 1;
             let offset = i.operand as usize;
-            let code = u32::from(i.code);
             let mut test = |true_branch: bool| at += usize::from(if true_branch { i.jump_true } else { i.jump_false });
-            match code {
+            match u32::from(i.code) {
                 0x80 => accumulator = u32::try_from(datagram.len()).unwrap(),
                 0x30 => match datagram.get(offset) {
                     Some(byte) => accumulator = u32::from(*byte),
                     None => return 0,
                 },
+                0x50 => match datagram.get(offset + index as usize) {
+                    Some(byte) => accumulator = u32::from(*byte),
+                    None => return 0,
+                },
+                0x20 if i.operand == 0xffff_f038 => accumulator = DICE,
                 0x20 => match datagram.get(offset..offset + 4) {
                     Some(word) => accumulator = u32::from_be_bytes(word.try_into().unwrap()),
                     None => return 0,
                 },
-                0x54 => accumulator &= i.operand,
+                0x01 => index = i.operand,
+                0x87 => accumulator = index,
+                0x04 => accumulator += i.operand,
+                0x94 => accumulator %= i.operand,
                 0x05 => at += offset,
                 0x15 => test(accumulator == i.operand),
                 0x25 => test(accumulator > i.operand),
                 0x35 => test(accumulator >= i.operand),
                 0x45 => test(accumulator & i.operand != 0),
-                0x16 => return accumulator,
-                0x06 => return i.operand,
+                0x16 => return accumulator as usize,
                 code => panic!("unknown instruction {code:#x}"),
             }
         }
     }
 
-    fn short(worker: u8) -> Vec<u8> {
-        [&[0x41, 0xef, 7, worker], &[0; 40][..]].concat()
+    fn short(generation: u8, worker: u8) -> Vec<u8> {
+        [&[0x41, 0xef, generation, worker], &[0; 40][..]].concat()
     }
 
-    fn long(first: u8, version: u32, id_len: u8, worker: u8) -> Vec<u8> {
-        [&[first], &version.to_be_bytes()[..], &[id_len, 0xef, 7, worker], &[0; 40][..]].concat()
+    /// With 5 as the octets by which it is spread.
+    fn long(id_len: u8, first_octet: u8, generation: u8, worker: u8) -> Vec<u8> {
+        [&[0xc0, 0, 0, 0, 1, id_len, first_octet, generation, worker, 1, 0, 0, 0, 5], &[0; 30][..]].concat()
     }
 
     #[test]
     fn each_kind_of_packet_goes_where_the_table_says() {
+        let (dice, spread) = (4 + DICE as usize % 3, 4 + 5 % 3);
         let table = [
-            ("short header", short(3), 3),
-            ("short header of the first worker", short(0), 0),
-            ("a worker that does not exist", short(4), BY_HASH),
-            ("no octet of the worker's", short(3)[..3].to_vec(), BY_HASH),
-            ("just the worker's octet", short(3)[..4].to_vec(), 3),
-            ("nothing", vec![], BY_HASH),
-            ("Initial", long(0xc0, 1, 16, 3), BY_HASH),
-            ("0-RTT", long(0xd0, 1, 16, 3), BY_HASH),
-            ("Handshake", long(0xe0, 1, 16, 3), 3),
-            ("Handshake, protected bits set", long(0xef, 1, 16, 3), 3),
-            ("Handshake with another length", long(0xe0, 1, 8, 3), BY_HASH),
-            ("Handshake of version 2", long(0xe0, 0x6b33_43cf, 16, 3), BY_HASH),
-            ("Retry", long(0xf0, 1, 16, 3), BY_HASH),
-            ("Handshake cut before the worker", long(0xe0, 1, 16, 3)[..8].to_vec(), BY_HASH),
+            ("short header of the old process", short(7, 3), 3),
+            ("of its first worker", short(7, 0), 0),
+            ("of the new process", short(8, 2), 6),
+            ("of a worker that does not exist", short(8, 3), dice),
+            ("of a process that is gone", short(6, 0), dice),
+            ("no octet of the worker's", short(7, 3)[..3].to_vec(), dice),
+            ("just the worker's octet", short(7, 3)[..4].to_vec(), 3),
+            ("nothing", vec![], dice),
+            ("long header, our ID, of the old process", long(16, 0xef, 7, 3), 3),
+            ("of the new process", long(16, 0xef, 8, 1), 5),
+            ("of a worker that does not exist", long(16, 0xef, 7, 4), spread),
+            ("of a process that is gone", long(16, 0xef, 6, 0), spread),
+            ("another first octet", long(16, 0xee, 7, 3), spread),
+            ("another length", long(8, 0xef, 7, 3), spread),
+            ("cut where it just is spread", long(8, 0xef, 7, 3)[..14].to_vec(), spread),
+            ("cut before", long(8, 0xef, 7, 3)[..13].to_vec(), dice),
         ];
         for (what, datagram, expected) in table {
-            assert_eq!(run(&STEERING.program(), &datagram), expected, "{what}");
-            assert_eq!(rule(&STEERING, &datagram), expected, "{what} (rule)");
+            assert_eq!(run(&STEERING.program(&[OLD, NEW], &NEW), &datagram), expected, "{what}");
+            assert_eq!(rule(&STEERING, &[OLD, NEW], &NEW, &datagram), expected, "{what} (rule)");
         }
     }
 
     fn datagrams() -> impl Strategy<Value = Vec<u8>> {
         let anything = proptest::collection::vec(any::<u8>(), 0..64);
-        let nearly_right = (any::<u8>(), 0_u32..3, 14_u8..19, any::<u8>(), 0_usize..49).prop_map(
-            |(first, version, id_len, worker, len)| {
-                let mut datagram = long(first, version, id_len, worker);
+        let nearly_right = (any::<u8>(), 14_u8..19, 0xee_u8..=0xef, 0_u8..40, any::<u8>(), any::<u32>(), 0_usize..49)
+            .prop_map(|(first, id_len, octet, generation, worker, spread, len)| {
+                let mut datagram = long(id_len, octet, generation, worker);
+                datagram[0] = first;
+                datagram[10..14].copy_from_slice(&spread.to_be_bytes());
+                if first & 0x80 == 0 {
+                    datagram[1..4].copy_from_slice(&[octet, generation, worker]);
+                }
                 datagram.truncate(len);
                 datagram
-            },
-        );
+            });
         prop_oneof![anything, nearly_right]
     }
 
@@ -228,10 +304,16 @@ mod tests {
         fn the_program_follows_the_rule(
             datagram in datagrams(),
             id_len in 16_u8..=20,
-            workers in 1_u16..=256,
+            workers in proptest::collection::vec(1_usize..=256, 1..=MAX_GENERATIONS),
         ) {
-            let steering = Steering { id_len, worker_offset: id_len - 14, workers };
-            prop_assert_eq!(run(&steering.program(), &datagram), rule(&steering, &datagram));
+            let steering = Steering { id_len, generation_offset: id_len - 15, worker_offset: id_len - 14, ..STEERING };
+            let mut first = 0;
+            let all: Vec<_> = workers.iter().zip(0_u8..).map(|(&workers, number)| {
+                first += workers;
+                Generation { number, first: first - workers, workers }
+            }).collect();
+            let newest = all.last().unwrap();
+            prop_assert_eq!(run(&steering.program(&all, newest), &datagram), rule(&steering, &all, newest, &datagram));
         }
     }
 }

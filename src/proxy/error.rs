@@ -1,8 +1,8 @@
 //! What a client is told when litequic answers in the origin's place: one table from error to status, `Proxy-Status`
 //! error type (RFC 9209 §2.3) and message. None of it names an inner address.
 
-use super::forwarded::REQUEST_ID;
-use crate::exchange::{Body, Response};
+use super::{forwarded::REQUEST_ID, rules::Page};
+use crate::exchange::Response;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
@@ -18,15 +18,26 @@ pub(super) enum Error {
     NoAuthority,
     #[error("litequic is no tunnel")]
     Tunnel,
+    #[error("that protocol is not passed on here")]
+    NoSuchTunnel,
     #[error("no route leads there")]
     NoRoute,
     #[error("this takes a client certificate")]
     NoCertificate,
+    #[error("too many requests")]
+    TooManyRequests {
+        /// Seconds, at least one.
+        retry_after: u32,
+    },
+    #[error("the request's path is too long")]
+    PathTooLong,
     #[error("the request's body is larger than allowed")]
     BodyTooLarge,
     #[error("the request's body did not come in time")]
     ClientTooSlow,
     // The operator's, or the load's.
+    #[error("there are as many tunnels as there may be")]
+    TunnelLimit,
     #[error("all connections to the origin are busy, and so is the queue for them")]
     QueueFull,
     #[error("no connection to the origin became free in time")]
@@ -54,23 +65,46 @@ pub(super) enum Error {
     HeaderTooLarge,
     #[error("the origin switched protocols without being asked")]
     Upgrade,
+    #[error("the origin did not switch protocols as it was asked to")]
+    SwitchFailed,
     #[error("the origin did not answer in time")]
     ResponseTimeout,
     #[error("the request was not done in time")]
-    RequestTimeout,
+    RequestTimeout {
+        /// Whether it was a server that took the time.
+        servers: bool,
+    },
 }
 
 impl Error {
+    /// Whether the request had not begun to be sent: another server may have it.
+    pub(super) const fn is_before_sending(self) -> bool {
+        self.is_connecting() || matches!(self, Self::QueueFull)
+    }
+
+    /// Whether it is the server's fault, as opposed to the load's or the client's.
+    pub(super) const fn is_servers(self) -> bool {
+        self.is_connecting() || matches!(self, Self::ResponseTimeout | Self::RequestTimeout { servers: true })
+    }
+
+    const fn is_connecting(self) -> bool {
+        matches!(self, Self::Resolve | Self::Refused | Self::Unreachable | Self::Connect | Self::ConnectTimeout)
+    }
+
     /// Status and RFC 9209 error type.
     pub(super) const fn table(self) -> (StatusCode, &'static str) {
         match self {
             Self::NoAuthority => (StatusCode::BAD_REQUEST, "http_request_error"),
-            Self::Tunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
+            Self::Tunnel | Self::NoSuchTunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
             Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
+            Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "http_request_denied"),
+            Self::PathTooLong => (StatusCode::URI_TOO_LONG, "http_request_error"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "http_request_denied"),
             Self::ClientTooSlow => (StatusCode::REQUEST_TIMEOUT, "http_request_error"),
-            Self::QueueFull | Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+            Self::QueueFull | Self::QueueTimeout | Self::TunnelLimit => {
+                (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached")
+            }
             Self::Resolve => (StatusCode::BAD_GATEWAY, "dns_error"),
             Self::Refused => (StatusCode::BAD_GATEWAY, "connection_refused"),
             Self::Unreachable => (StatusCode::BAD_GATEWAY, "destination_ip_unroutable"),
@@ -81,35 +115,54 @@ impl Error {
             Self::Protocol => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
             Self::TransferCoding => (StatusCode::BAD_GATEWAY, "http_response_transfer_coding"),
             Self::HeaderTooLarge => (StatusCode::BAD_GATEWAY, "http_response_header_section_size"),
-            Self::Upgrade => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
-            Self::ResponseTimeout | Self::RequestTimeout => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
+            Self::Upgrade | Self::SwitchFailed => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
+            Self::ResponseTimeout | Self::RequestTimeout { .. } => {
+                (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout")
+            }
         }
     }
 
-    /// The answer: short, plain text, with the request's `id` in the body, in `Proxy-Status` and in `X-Request-ID`.
-    pub(super) fn response(self, id: &HeaderValue) -> Response {
+    /// The answer: short, plain text, with the request's `id` in the body, in `Proxy-Status` and in `X-Request-ID`; or
+    /// `page` in place of the text.
+    pub(super) fn response(self, id: &HeaderValue, page: Option<&Page>) -> Response {
         let (status, kind) = self.table();
         let id_text = id.to_str().unwrap_or_default();
-        let reason = status.canonical_reason().unwrap_or_default();
-        let body = format!("{} {reason}: {self}\nrequest {id_text}\n", status.as_u16());
         let proxy_status = format!("litequic; error={kind}; details=\"request {id_text}\"");
 
-        let length = body.len();
-        let mut response = Response::new(Body::from(body));
+        let mut response = Response::default();
         *response.status_mut() = status;
+        match page {
+            Some(page) => page.fill(&mut response),
+            None => self.tell(id_text, &mut response),
+        }
         let fields = response.headers_mut();
-        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        fields.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-        // What went wrong now need not go wrong again.
-        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         fields.insert(REQUEST_ID, id.clone());
         if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(proxy_status)) {
             fields.insert(PROXY_STATUS, value);
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            fields.insert(header::RETRY_AFTER, RETRY_AFTER);
+        match self {
+            Self::TooManyRequests { retry_after } => {
+                fields.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+            }
+            _ if status == StatusCode::SERVICE_UNAVAILABLE => {
+                fields.insert(header::RETRY_AFTER, RETRY_AFTER);
+            }
+            _ => {}
         }
         response
+    }
+
+    /// Says it in words.
+    fn tell(self, id: &str, response: &mut Response) {
+        let status = response.status();
+        let reason = status.canonical_reason().unwrap_or_default();
+        let body = format!("{} {reason}: {self}\nrequest {id}\n", status.as_u16());
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        fields.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        // What went wrong now need not go wrong again.
+        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        *response.body_mut() = body.into();
     }
 }
 
@@ -119,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_answer_carries_the_requests_id_three_times() {
-        let response = Error::QueueFull.response(&HeaderValue::from_static("7f3a"));
+        let response = Error::QueueFull.response(&HeaderValue::from_static("7f3a"), None);
         let field = |name: &str| response.headers().get(name).unwrap().to_str().unwrap();
         assert_eq!(response.status(), 503);
         assert_eq!(field("retry-after"), "1");
@@ -130,8 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_full_pool_says_when_to_come_back() {
-        let response = Error::Refused.response(&HeaderValue::from_static("7f3a"));
+    fn only_what_passes_says_when_to_come_back() {
+        let limited = Error::TooManyRequests { retry_after: 7 };
+        let response = limited.response(&HeaderValue::from_static("7f3a"), None);
+        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &HeaderValue::from(7)));
+        let response = Error::Refused.response(&HeaderValue::from_static("7f3a"), None);
         assert_eq!(response.status(), 502);
         assert!(!response.headers().contains_key("retry-after"));
     }

@@ -33,21 +33,29 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// Whether the peer at `address` is a proxy that we believe.
 pub(super) fn is_trusted(address: IpAddr, trusted: &[Network]) -> bool {
-    trusted.iter().any(|network| contains(network, address.to_canonical()))
+    trusted.iter().any(|network| network.contains(address))
 }
 
-fn contains(network: &Network, address: IpAddr) -> bool {
-    match (network.address, address) {
-        (IpAddr::V4(network_address), IpAddr::V4(address)) => {
-            let shift = 32_u32.saturating_sub(u32::from(network.prefix));
-            u32::from(network_address).checked_shr(shift) == u32::from(address).checked_shr(shift)
-        }
-        (IpAddr::V6(network_address), IpAddr::V6(address)) => {
-            let shift = 128_u32.saturating_sub(u32::from(network.prefix));
-            u128::from(network_address).checked_shr(shift) == u128::from(address).checked_shr(shift)
-        }
-        _ => false,
+/// Who asks behind `peer`: the last address of `X-Forwarded-For` that is not a trusted proxy's own, as far as trusted
+/// proxies say. `peer` itself if that is none.
+pub(super) fn client_behind(peer: IpAddr, fields: &HeaderMap, trusted: &[Network]) -> IpAddr {
+    if !is_trusted(peer, trusted) {
+        return peer;
     }
+    let mut client = peer;
+    let lines = fields.get_all(X_FORWARDED_FOR).iter().rev();
+    for item in lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b',')) {
+        // Some write a port behind it.
+        let item = std::str::from_utf8(item).unwrap_or_default().trim();
+        let bare = item.strip_prefix('[').and_then(|item| item.strip_suffix(']')).unwrap_or(item);
+        let address = bare.parse::<IpAddr>().or_else(|_| item.parse::<SocketAddr>().map(|address| address.ip()));
+        let Ok(address) = address else { break };
+        client = address.to_canonical();
+        if !is_trusted(client, trusted) {
+            break;
+        }
+    }
+    client
 }
 
 /// Whether a client may not say `name` itself. `_` counts as `-`.
@@ -356,6 +364,35 @@ mod tests {
             assert_eq!(text, address.to_string());
         }
         assert_eq!(hexadecimal(0x00ff_0102_9fa0_u128.to_be_bytes()), b"0000000000000000000000ff01029fa0");
+    }
+
+    #[test]
+    fn a_client_behind_trusted_proxies_is_whom_the_first_of_them_saw() {
+        let trusted: Vec<Network> = [([10, 0, 0, 0], 8), ([192, 0, 2, 9], 32)]
+            .map(|(address, prefix): ([u8; 4], u8)| Network { address: address.into(), prefix })
+            .into();
+        for (peer, lines, expected) in [
+            ("203.0.113.1", &["198.51.100.1"][..], "203.0.113.1"),
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["6.6.6.6, 198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["6.6.6.6", "198.51.100.1 , 192.0.2.9"], "198.51.100.1"),
+            ("10.0.0.1", &["10.0.0.2,10.0.0.3"], "10.0.0.2"),
+            ("10.0.0.1", &["[2001:db8::1]:443"], "2001:db8::1"),
+            ("10.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
+            ("10.0.0.1", &["198.51.100.1:80"], "198.51.100.1"),
+            ("10.0.0.1", &["::ffff:198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["6.6.6.6, unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["6.6.6.6, unknown, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &[""], "10.0.0.1"),
+        ] {
+            let map: HeaderMap = lines.iter().fold(HeaderMap::new(), |mut map, line| {
+                map.append(X_FORWARDED_FOR, HeaderValue::from_static(line));
+                map
+            });
+            let client = client_behind(peer.parse().unwrap(), &map, &trusted);
+            assert_eq!(client, expected.parse::<IpAddr>().unwrap(), "{peer} {lines:?}");
+        }
     }
 
     #[test]

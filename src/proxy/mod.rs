@@ -2,13 +2,14 @@
 //! answers in the origin's place when it cannot.
 //!
 //! One [`Proxy`] a worker: pools, queues and names are its own, and nothing here is shared with another worker but
-//! the [`Routing`], which a reload replaces as a whole. `routes`, `request`, `response`, `forwarded` and `retry` are
-//! pure; `origin` has the sockets and the clocks.
+//! the [`Routing`], which a reload replaces as a whole. `routes`, `request`, `response`, `forwarded`, `retry`, `balance`
+//! and `rules` are pure; `origin` has the sockets and the clocks, and the checks that the control thread makes for all.
 //!
 //! Decisions worth knowing: `TE: trailers` is passed on; `Early-Data` passes as it is (RFC 8470 §5.1); `Via` is not
 //! added (some origins stop compressing for proxies); an origin that answers with HTTP/1.0 gets a connection a
 //! request; a 100 (Continue) comes from the origin, or after a second from litequic.
 
+mod balance;
 mod error;
 mod forwarded;
 mod origin;
@@ -16,82 +17,38 @@ mod request;
 mod response;
 mod retry;
 mod routes;
+mod routing;
+mod rules;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use crate::{
-    config::{self, Config, Network, Timeouts},
-    exchange::{Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Record, Response},
-    telemetry::{RouteMetrics, WorkerMetrics},
+    config::{self, OriginAddress},
+    exchange::{
+        Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
+    },
+    telemetry::{ControlMetrics, RouteMetrics, Spoken, WorkerMetrics},
 };
 use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderValue, StatusCode};
-use origin::{Origin, Outcome, Sending};
+use origin::{Origin, Outcome, Sending, Standing};
 use request::Framing;
-use routes::Routes;
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use rules::{Limiter, Rules, Taken, Variables};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    convert::Infallible,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::Notify, time::Instant};
+use upgrade::{Place, Switch};
 
-/// What the configuration says about requests, compiled. Replaced as a whole by a reload.
-#[derive(Debug)]
-pub struct Routing {
-    routes: Routes,
-    /// The routes', in the order of the configuration.
-    names: Vec<String>,
-    origins: BTreeMap<String, config::Origin>,
-    timeouts: Timeouts,
-    trusted: Vec<Network>,
-}
-
-impl Routing {
-    /// Compiles `config`.
-    pub fn new(config: &Config) -> Self {
-        Self {
-            routes: Routes::new(&config.routes, config.limits.max_body_bytes, &config.client_certificates),
-            names: config.routes.iter().map(config::Route::name).collect(),
-            origins: config.origins.clone(),
-            timeouts: config.timeouts,
-            trusted: config.trusted_proxies.clone(),
-        }
-    }
-
-    /// The route that a request takes.
-    fn route(&self, head: &http::request::Parts) -> Option<&routes::Route> {
-        let authority = match head.uri.authority() {
-            Some(authority) => authority.as_str(),
-            None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
-        };
-        self.routes.choose(authority, head.uri.path())
-    }
-
-    /// What a handshake asks of a client that asks for `server_name` (SNI).
-    pub fn certificate_request(&self, server_name: Option<&str>) -> CertificateRequest {
-        self.routes.certificate_request(server_name)
-    }
-
-    /// Whether `client`'s connection may carry requests for `host` (an authority without its port); 421 otherwise
-    /// (RFC 9110 §15.5.20).
-    ///
-    /// It may if its handshake asked for what this host asks for. A reload may have changed that since: then the
-    /// connection still serves the host that it was opened for, unless another handshake would find out more.
-    pub fn admits(&self, client: &Client, host: &str) -> bool {
-        let (identity, now) = (&client.identity, self.routes.certificate_request(Some(host)));
-        if identity.asked == now {
-            return true;
-        }
-        let opened_for_it = client.server_name.as_deref().map_or_else(
-            || routes::is_address(host),
-            |name| name.trim_end_matches('.').eq_ignore_ascii_case(host.trim_end_matches('.')),
-        );
-        opened_for_it
-            && match now {
-                CertificateRequest::None => true,
-                CertificateRequest::Optional => identity.asked != CertificateRequest::None,
-                CertificateRequest::Required => identity.certificate.is_some(),
-            }
-    }
-}
+pub use routing::{Check, Routing, ServerState};
+pub use rules::{PageError, Pages};
 
 /// One worker's proxy.
 #[derive(Debug)]
@@ -99,6 +56,8 @@ pub struct Proxy {
     shared: Arc<ArcSwap<Routing>>,
     metrics: Arc<WorkerMetrics>,
     local: RefCell<Rc<Local>>,
+    /// Tunnels, those that are still asked for too.
+    tunnels: Rc<Cell<u32>>,
 }
 
 /// The routing that this worker goes by, and its pools.
@@ -114,10 +73,10 @@ impl Proxy {
     /// The proxy of the worker that counts in `metrics`. It follows what is stored in `shared`.
     pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<WorkerMetrics>) -> Self {
         let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics);
-        Self { local: RefCell::new(Rc::new(local)), shared, metrics }
+        Self { local: RefCell::new(Rc::new(local)), shared, metrics, tunnels: Rc::default() }
     }
 
-    /// The routing of now. An origin that a reload did not touch keeps its pool; one that is gone closes its idle
+    /// The routing of now. A server that a reload did not touch keeps its pool; one that is gone closes its idle
     /// connections, and the requests on the others end as they would.
     fn local(&self) -> Rc<Local> {
         let local = Rc::clone(&self.local.borrow());
@@ -127,10 +86,9 @@ impl Proxy {
         }
         let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics));
         for (name, origin) in &local.origins {
-            if next.origins.get(name).is_none_or(|kept| !Rc::ptr_eq(kept, origin)) {
-                origin.close();
-            }
+            origin.close_but(next.origins.get(name).map(Rc::as_ref));
         }
+        self.metrics.servers.keep(&next.routing.server_names());
         self.local.replace(Rc::clone(&next));
         next
     }
@@ -146,17 +104,28 @@ impl Proxy {
         id: &HeaderValue,
         trusted: bool,
         record: &Record,
+        ruled: Option<Ruled<'_>>,
     ) -> Result<Response, Outcome> {
         let (mut head, body) = request;
         record.note(|facts| {
             facts.route = Some(Arc::clone(&route.name));
-            facts.origin = Some(route.origin.as_str().into());
+            facts.origin = route.origin.as_deref().map(Into::into);
         });
+        if let Some((rules, variables)) = ruled
+            && let Some(limiter) = &rules.limiter
+        {
+            self.limit(limiter, variables, local.routes.get(route.number))?;
+        }
         if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
             return Err(Error::NoCertificate.into());
         }
+        if let Some((rules, variables)) = ruled
+            && let Some(redirect) = &rules.redirect
+        {
+            return Ok(redirect.response(rules.path(&head)?.as_ref(), id, variables));
+        }
         // A checked configuration has the origin of every route.
-        let origin = local.origins.get(&route.origin).ok_or(Error::NoRoute)?;
+        let origin = route.origin.as_deref().and_then(|name| local.origins.get(name)).ok_or(Error::NoRoute)?;
 
         if !request::may_go_on(&head.method, &mut head.headers) {
             return Ok(last_recipient(id));
@@ -168,18 +137,91 @@ impl Proxy {
             self.metrics.limit_body_bytes.increment();
             return Err(Error::BodyTooLarge.into());
         }
+        let switch = match head.extensions.remove::<Upgrade>() {
+            Some(asked) => self.switch(&asked, local, route, client)?,
+            None => None,
+        };
         request::translate(&mut head, framing, route, client, id, trusted)?;
+        if let Some((rules, variables)) = ruled {
+            rules.request(&mut head, variables)?;
+        }
+        if let Some(switch) = &switch {
+            switch.ask(&mut head.headers);
+        }
 
-        let timeouts = &local.routing.timeouts;
-        let deadline = timeouts.request.map(|limit| Instant::now() + limit);
+        let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
+        let timeouts = own.unwrap_or(&local.routing.timeouts);
         let max_body_bytes = route.max_body_bytes;
-        let sending = Sending { head, framing, body, max_body_bytes, interim, timeouts, deadline };
+        let sending = Sending { head, framing, body, max_body_bytes, client, interim, record, timeouts, switch };
         let began = Instant::now();
         let answer = origin.send(sending).await;
         let took = began.elapsed();
         self.metrics.origin_duration.observe(took);
         record.note(|facts| facts.origin_time = Some(took));
-        answer
+        let page = answer.as_ref().ok().and_then(|response| route.pages.intercepts(response.status()));
+        match (answer, page) {
+            (Ok(response), Some(page)) => {
+                let instead = page.instead_of(&response);
+                rules::discard(response.into_body()).await;
+                Ok(instead)
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    /// What the origin is to be asked for: nothing, if the route does not let it pass, where HTTP/1.1 goes on without
+    /// (RFC 9110 §7.8).
+    fn switch(
+        &self,
+        asked: &Upgrade,
+        local: &Local,
+        route: &routes::Route,
+        client: &Client,
+    ) -> Result<Option<Switch>, Error> {
+        let Some(protocol) = upgrade::choose(asked, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
+            return if client.protocol == Protocol::Http1 { Ok(None) } else { Err(Error::NoSuchTunnel) };
+        };
+        let Some(place) = Place::take(&self.tunnels, local.routing.max_tunnels) else {
+            self.metrics.tunnels_refused.increment();
+            return Err(Error::TunnelLimit);
+        };
+        Ok(Some(Switch::new(protocol.clone(), client.protocol, place)))
+    }
+
+    /// Asks `limiter` for a request; its refusal is counted in `counters` too.
+    fn limit(
+        &self,
+        limiter: &Limiter,
+        variables: &Variables<'_>,
+        counters: Option<&Arc<RouteMetrics>>,
+    ) -> Result<(), Error> {
+        match limiter.take(variables.client, std::time::Instant::now()) {
+            Taken::Admitted { forgot } => {
+                if forgot {
+                    self.metrics.limit_rate_addresses.increment();
+                }
+                Ok(())
+            }
+            Taken::Denied(wait) => {
+                self.metrics.limit_rate.increment();
+                if let Some(counters) = counters {
+                    counters.limited.increment();
+                }
+                let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+                Err(Error::TooManyRequests { retry_after: u32::try_from(seconds).unwrap_or(u32::MAX).max(1) })
+            }
+        }
+    }
+}
+
+/// A route's rules, and what a request fills into them.
+type Ruled<'a> = (&'a Rules, &'a Variables<'a>);
+
+const fn spoken(protocol: Protocol) -> Spoken {
+    match protocol {
+        Protocol::Http3 => Spoken::H3,
+        Protocol::Http2 => Spoken::H2,
+        Protocol::Http1 => Spoken::H1,
     }
 }
 
@@ -193,11 +235,16 @@ fn last_recipient(id: &HeaderValue) -> Response {
 
 impl Local {
     fn new(routing: Arc<Routing>, before: &BTreeMap<String, Rc<Origin>>, metrics: &Arc<WorkerMetrics>) -> Self {
-        let pool = |(name, config): (&String, &config::Origin)| {
-            let kept = before.get(name).filter(|origin| origin.config() == config).cloned();
-            (name.clone(), kept.unwrap_or_else(|| Rc::new(Origin::new(config, Arc::clone(metrics)))))
+        let origin = |(name, (config, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
+            let before = before.get(name);
+            let origin = match before.filter(|origin| origin.config() == config) {
+                Some(kept) => Rc::clone(kept),
+                None => Rc::new(Origin::new(name, config, standings, before.map(Rc::as_ref), metrics)),
+            };
+            origin.follow(standings);
+            (name.clone(), origin)
         };
-        let origins = routing.origins.iter().map(pool).collect();
+        let origins = routing.origins.iter().map(origin).collect();
         let routes = routing.names.iter().map(|name| metrics.routes.of(name)).collect();
         Self { routing, origins, routes }
     }
@@ -214,27 +261,55 @@ impl Handler for Proxy {
         let route = local.routing.route(&request.0);
         let count = |response: Response| {
             if let Some(counters) = route.and_then(|route| local.routes.get(route.number)) {
-                counters.count(response.status());
+                counters.count(spoken(client.protocol), response.status());
             }
             response
         };
+        let rules = route.and_then(|route| route.rules.as_deref());
+        let variables = rules.map(|rules| rules.variables(&request.0, &client, &local.routing.trusted, &id));
+        let ruled = rules.zip(variables.as_ref());
         let served = match route {
-            Some(route) => self.serve(&local, route, request, &client, &interim, &id, trusted, &record).await,
+            Some(route) => self.serve(&local, route, request, &client, &interim, &id, trusted, &record, ruled).await,
             None => Err(Error::NoRoute.into()),
         };
-        match served {
-            Ok(response) => Ok(count(response)),
+        let mut response = match served {
+            Ok(response) => response,
             Err(Outcome::Answer(error)) => {
-                tracing::info!(request = id.to_str().unwrap_or_default(), %error, "answered in the origin's place");
-                record.error(error.table().1);
-                Ok(count(error.response(&id)))
+                let request = id.to_str().unwrap_or_default();
+                match error {
+                    // Whoever asks too often must not fill the log as well.
+                    Error::TooManyRequests { .. } => tracing::debug!(request, "asks too often"),
+                    _ => tracing::info!(request, %error, "answered in the origin's place"),
+                }
+                let (status, kind) = error.table();
+                record.error(kind);
+                let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
+                error.response(&id, pages.find(status))
             }
-            Err(Outcome::Abort(abort)) => Err(abort),
+            Err(Outcome::Abort(abort)) => return Err(abort),
+        };
+        if let Some((rules, variables)) = ruled {
+            rules.response.apply(response.headers_mut(), variables);
         }
+        Ok(count(response))
     }
 }
 
-/// Whether `origin` takes connections: what readiness asks.
+/// Checks the health of origins' servers for all workers that follow `routing`, wherever the configuration has checks,
+/// as it stands now and after each of `reloads`. To run once a process.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends all checks; servers stay as they were found.
+pub async fn check_health(
+    routing: Arc<ArcSwap<Routing>>,
+    reloads: Arc<Notify>,
+    metrics: Arc<ControlMetrics>,
+) -> Infallible {
+    origin::check_all(routing, reloads, metrics).await
+}
+
+/// Whether the server at `address` takes connections: what readiness asks where there are no checks.
 ///
 /// # Errors
 ///
@@ -243,8 +318,8 @@ impl Handler for Proxy {
 /// # Cancel safety
 ///
 /// Dropping the future gives up.
-pub async fn probe(origin: &config::Origin, timeout: Duration) -> Result<(), impl std::error::Error + use<>> {
-    origin::probe(origin, timeout).await
+pub async fn probe(address: &OriginAddress, timeout: Duration) -> Result<(), impl std::error::Error + use<>> {
+    origin::probe(address, timeout).await
 }
 
 /// Turns the head of `client`'s request, one without a body, into its origin's: what a [`Proxy`] does on the way, for
@@ -261,7 +336,13 @@ pub fn request_head(
     let Some(route) = routing.route(head) else { return Err(Error::NoRoute) };
     let trusted = forwarded::is_trusted(client.address.ip(), &routing.trusted);
     let id = forwarded::request_id(&head.headers, trusted);
-    request::translate(head, Framing::None, route, client, &id, trusted)
+    let rules = route.rules.as_deref();
+    let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
+    request::translate(head, Framing::None, route, client, &id, trusted)?;
+    match variables {
+        Some((rules, variables)) => rules.request(head, &variables),
+        None => Ok(()),
+    }
 }
 
 /// Turns the head of an origin's response to a `method` request into the client's, as [`request_head`] does with its

@@ -241,14 +241,8 @@ mod tests {
     }
 
     fn translated(request: request::Builder, framing: Framing, rewrite: Option<&str>) -> request::Parts {
-        let route = config::Route {
-            host: None,
-            path_prefix: "/".into(),
-            origin: "o".into(),
-            rewrite_host: rewrite.map(str::to_owned),
-            max_body_bytes: None,
-            client_certificate: None,
-        };
+        let rewrite_host = rewrite.map(str::to_owned);
+        let route = config::Route { rewrite_host, ..config::Route::catch_all("o") };
         let routes = Routes::new(&[route], None, &config::ClientCertificates::default());
         let client = Client {
             address: "192.0.2.7:1".parse().unwrap(),

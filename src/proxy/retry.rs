@@ -25,6 +25,13 @@ pub(super) struct Failure {
     pub(super) body_read: bool,
 }
 
+impl Failure {
+    /// An idle connection's end that crossed the request: nothing is said against the server.
+    pub(super) const fn is_stale(self) -> bool {
+        self.reused && self.closed && !self.answered
+    }
+}
+
 /// What to do after a [`Failure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
@@ -36,7 +43,7 @@ pub(super) enum Decision {
 
 /// Decides after `retries` earlier ones.
 pub(super) fn decide(retries: u32, method: &Method, failure: Failure) -> Decision {
-    let unseen = failure.reused && failure.closed && !failure.answered && !failure.body_read;
+    let unseen = failure.is_stale() && !failure.body_read;
     if retries < MAX_RETRIES && (failure.handed_back || (unseen && is_idempotent(method))) {
         Decision::Again { fresh: retries + 1 == MAX_RETRIES }
     } else {

@@ -3,6 +3,7 @@
 //! Among the routes that match both host and path, the most specific host wins (exact, then the longest `*.`, then
 //! any host), and within one host the longest path prefix.
 
+use super::rules::{PageSet, Rules};
 use crate::{
     config::{self, ClientCertificates, Verify},
     exchange::CertificateRequest,
@@ -39,8 +40,12 @@ pub(super) struct Route {
     pub(super) number: usize,
     /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty.
     prefix: String,
-    /// The origin's name.
-    pub(super) origin: String,
+    /// The origin's name; none of a route that redirects.
+    pub(super) origin: Option<String>,
+    /// What it does besides.
+    pub(super) rules: Option<Arc<Rules>>,
+    /// The bodies of its errors.
+    pub(super) pages: PageSet,
     /// What the origin gets as `Host`, instead of `:authority`.
     pub(super) rewrite_host: Option<HeaderValue>,
     /// Bytes of a request's body: 413 beyond.
@@ -49,6 +54,8 @@ pub(super) struct Route {
     pub(super) certificate: CertificateRequest,
     /// Whether the origin gets the certificates that came with the client's.
     pub(super) certificate_chain: bool,
+    /// Protocols to which a client may switch, in lower case.
+    pub(super) upgrade: Vec<HeaderValue>,
 }
 
 impl Routes {
@@ -64,12 +71,16 @@ impl Routes {
                 name: route.name().into(),
                 number,
                 prefix: route.path_prefix.trim_end_matches('/').to_owned(),
-                origin: route.origin.clone(),
+                origin: route.origin().map(str::to_owned),
+                rules: None,
+                pages: PageSet::default(),
                 // A checked configuration has no value here that a field could not hold.
                 rewrite_host: route.rewrite_host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
                 max_body_bytes: route.max_body_bytes.or(max_body_bytes),
                 certificate: request(route.client_certificate.unwrap_or(certificates.verify)),
                 certificate_chain: certificates.chain,
+                // The same.
+                upgrade: route.upgrade.iter().filter_map(|protocol| HeaderValue::from_str(protocol).ok()).collect(),
             };
             let host = match route.host.as_deref() {
                 None => &mut this.any,
@@ -80,11 +91,21 @@ impl Routes {
             };
             host.routes.push(compiled);
         }
-        let hosts = this.exact.values_mut().chain(this.wildcard.values_mut()).chain([&mut this.any]);
         // Stable: of two equal prefixes the file's first wins.
-        hosts.for_each(|host| host.routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len())));
+        this.hosts().for_each(|host| host.routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len())));
         this.ask(request(certificates.verify));
         this
+    }
+
+    /// Gives each route the rules and the pages that `of` has for its number.
+    pub(super) fn rule(&mut self, of: impl Fn(usize) -> (Option<Arc<Rules>>, PageSet)) {
+        for route in self.hosts().flat_map(|host| &mut host.routes) {
+            (route.rules, route.pages) = of(route.number);
+        }
+    }
+
+    fn hosts(&mut self) -> impl Iterator<Item = &mut Host> {
+        self.exact.values_mut().chain(self.wildcard.values_mut()).chain([&mut self.any])
     }
 
     /// Notes for each host what its routes ask for; `otherwise` where none could serve it.
@@ -206,10 +227,7 @@ mod tests {
         let routes = table.map(|(host, path_prefix, origin)| config::Route {
             host: host.map(str::to_owned),
             path_prefix: path_prefix.to_owned(),
-            origin: origin.to_owned(),
-            rewrite_host: None,
-            max_body_bytes: None,
-            client_certificate: None,
+            ..config::Route::catch_all(origin)
         });
         Routes::new(&routes, Some(7), &ClientCertificates::default())
     }
@@ -245,7 +263,7 @@ mod tests {
             ("elsewhere.test", "/", None),
             ("", "/any", Some("any")),
         ] {
-            let chosen = routes.choose(authority, path).map(|route| route.origin.as_str());
+            let chosen = routes.choose(authority, path).and_then(|route| route.origin.as_deref());
             assert_eq!(chosen, expected, "{authority} {path}");
         }
     }

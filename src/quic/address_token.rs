@@ -82,11 +82,15 @@ impl TokenFormat for Format {
 
     fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
         let now = unix_seconds();
-        let valid = self.signer.check(&Client::of(context)?, token, now)?;
+        let Some(valid) = self.signer.check(&Client::of(context)?, token, now) else {
+            self.admission.refuse_token();
+            return None;
+        };
         // s2n-quic lets whoever has a token pass its limiter: a flood with real addresses must stop here. It cannot be
         // told to refuse, only to drop. That does not use the token up: the client will send the same one again.
         (self.admission.decide(true) == Verdict::Allow).then_some(())?;
         if !self.used.insert(valid.tag, now) {
+            self.admission.refuse_token();
             return None;
         }
         InitialId::try_from_bytes(valid.original_id)
@@ -317,7 +321,10 @@ mod tests {
         assert_eq!(format.validate_token(&mut context, &token), None);
         metrics.handshakes_open.set(0);
         assert_eq!(format.validate_token(&mut context, &token), Some(id));
+        assert_eq!(metrics.retry_tokens_refused.get(), 0);
         assert_eq!(format.validate_token(&mut context, &token), None, "twice");
+        assert_eq!(format.validate_token(&mut context, b"somebody else's"), None);
+        assert_eq!(metrics.retry_tokens_refused.get(), 2);
     }
 
     #[test]

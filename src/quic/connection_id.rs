@@ -101,7 +101,8 @@ impl Layout {
         (first & LONG_HEADER == 0).then_some(u64::from_le_bytes(*id.last_chunk()?))
     }
 
-    fn first_octet(&self) -> u8 {
+    /// The first octet of every ID.
+    pub fn first_octet(&self) -> u8 {
         let rotation = if self.server_id.len == 0 { UNROUTABLE } else { 0 };
         // At most 19: five bits hold it.
         let length = BASE_LEN - 1 + self.server_id.len;

@@ -11,6 +11,8 @@ pub(super) struct Contents {
     pub(super) control: u32,
     /// ACK frames.
     pub(super) acks: u32,
+    /// What the client would do if it were allowed to.
+    pub(super) blocked: Blocked,
     /// What the frames say of streams, in their order.
     pub(super) words: Vec<Word>,
     /// The last ACK frame's place, and its body's.
@@ -18,6 +20,17 @@ pub(super) struct Contents {
     ack_body: Range<usize>,
     /// Every frame was understood.
     whole: bool,
+}
+
+/// Frames by which a client says that it waits for leave (RFC 9000 §4).
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blocked {
+    /// To open another stream for a request.
+    pub(super) streams: u32,
+    /// To send more on the connection.
+    pub(super) data: u32,
+    /// To send more on a stream.
+    pub(super) stream_data: u32,
 }
 
 /// What a client says of one of its streams.
@@ -37,7 +50,7 @@ pub(super) enum Word {
 impl Contents {
     /// Forgets what it knew, and walks `payload`.
     pub(super) fn read(&mut self, payload: &[u8]) {
-        (self.control, self.acks) = (0, 0);
+        (self.control, self.acks, self.blocked) = (0, 0, Blocked::default());
         self.words.clear();
         let mut frames = Frames::new(payload);
         for frame in frames.by_ref() {
@@ -49,6 +62,12 @@ impl Contents {
                 continue;
             }
             self.control += u32::from(frame.is_control());
+            match frame.kind {
+                kind::STREAMS_BLOCKED => self.blocked.streams += 1,
+                kind::DATA_BLOCKED => self.blocked.data += 1,
+                kind::STREAM_DATA_BLOCKED => self.blocked.stream_data += 1,
+                _ => {}
+            }
             if let Some((stream, limit)) = frame.max_stream_data() {
                 self.words.push(Word::MaxStreamData { stream, limit });
             } else if let Some(stream) = frame.stop_sending() {
@@ -105,6 +124,16 @@ mod tests {
         let payload = [&[0x11, 4, 9][..], &ACK, &[0x05, 8, 1, 0x11, 4, 7]].concat();
         let raised = |limit| Word::MaxStreamData { stream: 4, limit };
         assert_eq!(read(&payload).words, [raised(9), Word::StopSending(8), raised(7)]);
+    }
+
+    #[test]
+    fn who_waits_for_leave_says_so() {
+        let blocked = |streams, data, stream_data| Blocked { streams, data, stream_data };
+        let payload = [&[0x16, 9][..], &ACK, &[0x14, 9, 0x15, 0, 9, 0x15, 4, 9]].concat();
+        assert_eq!(read(&payload).blocked, blocked(1, 1, 2));
+        // One-way streams are another limit.
+        assert_eq!(read(&[0x17, 9]).blocked, blocked(0, 0, 0));
+        assert_eq!(read(&ACK).blocked, blocked(0, 0, 0));
     }
 
     #[test]

@@ -119,10 +119,9 @@ pub fn start<T: tls::Provider + Clone>(
     let merges = config.litequic.ack_merge;
     let batches = Batches::default();
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
-    let recovery = Recovery::new(Arc::clone(&parts.metrics));
+    let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
-    let packets =
-        Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), recovery.clone(), metrics);
+    let packets = Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());

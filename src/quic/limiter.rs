@@ -59,6 +59,11 @@ impl Admission {
         self.decide_at(validated, Instant::now())
     }
 
+    /// Counts an attempt that comes to nothing because its token does not hold.
+    pub(super) fn refuse_token(&self) {
+        self.metrics.retry_tokens_refused.increment();
+    }
+
     fn decide_at(&self, validated: bool, now: Instant) -> Verdict {
         let metrics = &self.metrics;
         let config = self.config.load();
@@ -127,6 +132,7 @@ mod tests {
         retry_handshakes: 10,
         max_handshakes: 20,
         max_streams: 1,
+        max_tunnels: 1,
         max_requests: 1,
         max_resets: 1,
         max_control_frames: 1,

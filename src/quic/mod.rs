@@ -21,6 +21,7 @@ mod contents;
 mod endpoint;
 mod io;
 mod limiter;
+mod lost;
 mod occupancy;
 mod packets;
 mod receive_budget;

@@ -2,13 +2,20 @@
 //! in s2n-quic's per-connection context. The limits and the metrics read the same two gauges. What a connection is
 //! worth to HTTP/3 is counted there: it sees those alone whose handshake was done.
 
-use crate::telemetry::WorkerMetrics;
+use crate::telemetry::{Counter, WorkerMetrics};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{ConnectionClosed, HandshakeStatus, HandshakeStatusUpdated},
 };
-use s2n_quic_core::connection::Error;
-use std::sync::Arc;
+use s2n_quic_core::{connection::Error, endpoint::Location};
+use std::{ops::RangeInclusive, sync::Arc};
+
+/// H3_NO_ERROR (RFC 9114 §8.1).
+const H3_NO_ERROR: u64 = 0x100;
+/// What HTTP/3 and QPACK have for errors (RFC 9114 §8.1, RFC 9204 §8.3), with room for what extensions add.
+const H3_ERRORS: RangeInclusive<u64> = 0x101..=0x2ff;
+/// CRYPTO_ERROR: a TLS alert (RFC 9001 §4.8).
+const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
 
 /// Subscribes to what happens a few times in a connection's life, and to nothing that happens a packet.
 #[derive(Debug)]
@@ -71,6 +78,46 @@ impl Subscriber for Occupancy {
             Error::IdleTimerExpired { .. } => seat.metrics.timeout_idle.increment(),
             _ => {}
         }
+        reason(&seat.metrics, &event.error, seat.handshaking).increment();
+    }
+}
+
+/// What counts connections that end by `error`, while they are `handshaking` or after.
+fn reason<'a>(metrics: &'a WorkerMetrics, error: &Error, handshaking: bool) -> &'a Counter {
+    use Location::{Local, Remote};
+    let is_alert = |code: u64| ALERTS.contains(&code);
+    match *error {
+        Error::IdleTimerExpired { .. } | Error::MaxHandshakeDurationExceeded { .. } if handshaking => {
+            &metrics.handshakes_failed_timeout
+        }
+        Error::Transport { initiator: Local, code, .. } if handshaking && is_alert(code.as_u64()) => {
+            &metrics.handshakes_failed_tls
+        }
+        Error::Transport { initiator: Remote, code, .. } if handshaking && is_alert(code.as_u64()) => {
+            &metrics.handshakes_failed_alert
+        }
+        Error::Closed { initiator: Remote, .. }
+        | Error::Transport { initiator: Remote, .. }
+        | Error::Application { initiator: Remote, .. }
+            if handshaking =>
+        {
+            &metrics.handshakes_failed_closed
+        }
+        _ if handshaking => &metrics.handshakes_failed_other,
+        Error::IdleTimerExpired { .. } => &metrics.closed_idle,
+        Error::Closed { initiator: Remote, .. } => &metrics.closed_client,
+        Error::Application { initiator: Remote, error, .. } => match *error {
+            H3_NO_ERROR => &metrics.closed_client,
+            code if H3_ERRORS.contains(&code) => &metrics.closed_client_h3,
+            _ => &metrics.closed_client_application,
+        },
+        Error::Transport { initiator: Remote, .. } => &metrics.closed_client_transport,
+        Error::StatelessReset { .. } => &metrics.closed_client_reset,
+        Error::Closed { initiator: Local, .. } | Error::EndpointClosing { .. } => &metrics.closed_litequic,
+        Error::Application { initiator: Local, error, .. } if *error == H3_NO_ERROR => &metrics.closed_litequic,
+        Error::Application { initiator: Local, .. } => &metrics.closed_litequic_h3,
+        Error::Transport { initiator: Local, .. } => &metrics.closed_litequic_transport,
+        _ => &metrics.closed_other,
     }
 }
 

@@ -1,13 +1,12 @@
-//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` and `recovery`
-//! what is in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Sees each
+//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` what is
+//! in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Sees each
 //! that leaves before it is encrypted, for `ack_frequency` to put its frames in.
 
 use super::{
     ack_frequency::AckFrequencies,
     batches::Batches,
     connections::{Connections, Received, Verdict},
-    contents::Contents,
-    recovery::Recovery,
+    contents::{Blocked, Contents},
 };
 use crate::telemetry::WorkerMetrics;
 use s2n_codec::encoder::scatter;
@@ -31,7 +30,6 @@ pub(super) struct Packets {
     /// Whether ACK frames without news are merged into the one that brought it.
     merges: bool,
     frequencies: AckFrequencies,
-    recovery: Recovery,
     metrics: Arc<WorkerMetrics>,
     /// Of the datagram at hand.
     path: Tuple,
@@ -46,25 +44,22 @@ impl Packets {
         batches: Batches,
         merges: bool,
         frequencies: AckFrequencies,
-        recovery: Recovery,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        Self { connections, batches, merges, frequencies, recovery, metrics, path, contents: Contents::default() }
+        Self { connections, batches, merges, frequencies, metrics, path, contents: Contents::default() }
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
     fn receive(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
         self.metrics.packets_received.increment();
         self.contents.read(payload);
+        self.count_blocked();
         let batch = self.batches.number();
         // I/O that has no batches has no newest in one.
         let merges = self.merges && batch > 0;
         let (place, ack) = self.contents.sole_ack(payload).unzip();
-        if let Some(ranges) = &ack {
-            self.recovery.acknowledged(connection, ranges.clone());
-        }
         let packet = Received { contents: &self.contents, ack, merges, batch, path: &self.path, at };
         match self.connections.judge(connection, packet, Instant::now) {
             Verdict::Pass => {}
@@ -77,6 +72,19 @@ impl Packets {
             // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
             Verdict::Flood => payload.fill(0),
         }
+    }
+}
+
+impl Packets {
+    /// Counts what its client waits for: what a limit keeps it from.
+    fn count_blocked(&self) {
+        let blocked = self.contents.blocked;
+        if blocked == Blocked::default() {
+            return;
+        }
+        self.metrics.limit_streams.add(blocked.streams.into());
+        self.metrics.limit_connection_receive_buffer.add(blocked.data.into());
+        self.metrics.limit_stream_receive_buffer.add(blocked.stream_data.into());
     }
 }
 

@@ -48,10 +48,12 @@ pub enum SecretError {
 pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,
+    /// What they follow from, if that stands in no file.
+    random: Option<[u8; LEN]>,
 }
 
 impl Secrets {
-    /// New keys: tokens die with this process.
+    /// New keys: tokens die with this process, unless another [takes over](Self::to_hand_over).
     ///
     /// # Errors
     ///
@@ -59,7 +61,17 @@ impl Secrets {
     pub fn random() -> Result<Self, Unspecified> {
         let mut secret = [0; LEN];
         rand::fill(&mut secret)?;
-        Ok(Self::derive(&secret))
+        Ok(Self::handed_over(secret))
+    }
+
+    /// Keys that another process has made up: its tokens are good here.
+    pub fn handed_over(secret: [u8; LEN]) -> Self {
+        Self { random: Some(secret), ..Self::derive(&secret) }
+    }
+
+    /// What [`Secrets::handed_over`] takes; `None` if whoever takes over finds it in a file.
+    pub fn to_hand_over(&self) -> Option<&[u8; LEN]> {
+        self.random.as_ref()
     }
 
     /// Keys that follow from the file at `path`, octet for octet. Blocks on the file system. Warns when others may read
@@ -88,7 +100,7 @@ impl Secrets {
         let secret = hmac::Key::new(HMAC_SHA256, secret);
         // One key, one purpose.
         let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, hmac::sign(&secret, purpose.as_bytes()).as_ref());
-        Self { retry: key("litequic retry"), reset: key("litequic stateless reset") }
+        Self { retry: key("litequic retry"), reset: key("litequic stateless reset"), random: None }
     }
 
     /// The key of the retry tokens of one `period`, which takes turns without anyone having to agree on it.
@@ -124,6 +136,16 @@ mod tests {
             fs::write(&path, vec![7; len]).unwrap();
             assert_eq!(Secrets::load(&path).is_ok(), good, "{len}");
         }
+    }
+
+    #[test]
+    fn keys_that_stand_in_no_file_can_be_handed_over() {
+        assert!(Secrets::derive(&[7; LEN]).to_hand_over().is_none());
+        let old = Secrets::random().unwrap();
+        let new = Secrets::handed_over(*old.to_hand_over().unwrap());
+        assert_eq!(new.to_hand_over(), old.to_hand_over());
+        let sign = |secrets: &Secrets| hmac::sign(secrets.reset_key(), b"id");
+        assert_eq!(sign(&old).as_ref(), sign(&new).as_ref());
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(super) struct RequestBody {
     patience: Patience,
     /// What was wrong with it.
     fault: Rc<Cell<Option<BodyError>>>,
+    received: u64,
+    ended: bool,
     metrics: Arc<WorkerMetrics>,
     record: Record,
 }
@@ -46,7 +48,16 @@ impl RequestBody {
         metrics: Arc<WorkerMetrics>,
         record: Record,
     ) -> Self {
-        Self { incoming, ahead: None, patience: Patience::new(patience), fault, metrics, record }
+        Self {
+            incoming,
+            ahead: None,
+            patience: Patience::new(patience),
+            fault,
+            received: 0,
+            ended: false,
+            metrics,
+            record,
+        }
     }
 
     /// Itself; `None` if it ends at once, as the body of a `method` request of unknown length often does.
@@ -81,13 +92,23 @@ impl RequestBody {
         match &next {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.received = self.received.saturating_add(bytes);
                 self.metrics.request_body_bytes.add(bytes);
-                self.record.note(|facts| facts.received = facts.received.saturating_add(bytes));
+                self.record.note(|facts| facts.received = self.received);
             }
             Some(Err(error)) => self.fault.set(Some(*error)),
-            None => {}
+            None => self.ended = true,
         }
         Poll::Ready(next)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        // What ended without a byte was none.
+        if self.received > 0 || !self.ended {
+            self.metrics.request_size.observe(self.received);
+        }
     }
 }
 
@@ -128,12 +149,18 @@ pub(super) struct ResponseBody<H> {
     owed: Option<u64>,
     /// Over HTTP/2, once it was asked for the first time.
     stall: Option<Rc<Stall>>,
-    open: Open<H>,
+    /// `None` where a tunnel has it.
+    open: Option<Open<H>>,
 }
 
 impl<H> ResponseBody<H> {
     pub(super) fn new(body: crate::exchange::Body, open: Open<H>) -> Self {
-        Self { owed: body.size_hint().exact(), body, stall: None, open }
+        Self { owed: body.size_hint().exact(), body, stall: None, open: Some(open) }
+    }
+
+    /// That of a response which is followed by a tunnel.
+    pub(super) const fn none() -> Self {
+        Self { owed: Some(0), body: crate::exchange::Body::empty(), stall: None, open: None }
     }
 
     fn check(&mut self, next: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -149,8 +176,10 @@ impl<H> ResponseBody<H> {
         };
         if whole.is_none() {
             let error = next.and_then(Result::err).unwrap_or(BodyError::Truncated);
-            self.open.fail();
-            self.open.record().broke_off(error);
+            if let Some(open) = &mut self.open {
+                open.fail();
+                open.record().broke_off(error);
+            }
             return Some(Err(error));
         }
         next
@@ -171,14 +200,13 @@ impl<H: 'static> Body for ResponseBody<H> {
         }
         let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else { return Poll::Pending };
         let next = this.check(next);
+        let Some(open) = &mut this.open else { return Poll::Ready(next) };
         match &next {
-            None => this.open.end(),
+            None => open.end(),
             Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                this.open.metrics().response_body_bytes.add(bytes);
-                this.open.record().note(|facts| facts.sent = facts.sent.saturating_add(bytes));
+                open.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
                 if frame.is_trailers() || this.body.is_end_stream() {
-                    this.open.end();
+                    open.end();
                 }
                 if let Some(stall) = &this.stall {
                     stall.handed_over();
@@ -201,8 +229,15 @@ impl<H: 'static> Body for ResponseBody<H> {
 impl<H> Drop for ResponseBody<H> {
     fn drop(&mut self) {
         // hyper does not ask a body that has ended already.
-        if self.body.is_end_stream() || self.owed == Some(0) {
-            self.open.end();
+        if let Some(open) = &mut self.open
+            && (self.body.is_end_stream() || self.owed == Some(0))
+        {
+            open.end();
+        }
+        if let Some(open) = &mut self.open
+            && self.stall.as_ref().is_some_and(|stall| stall.is_over())
+        {
+            open.stall();
         }
     }
 }

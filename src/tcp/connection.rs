@@ -4,35 +4,45 @@ use super::{
     body::{RequestBody, ResponseBody},
     front::Front,
     http1::{Bounds, Told},
+    http2::{Connected, Stall},
+    io::Timed,
     refusal::Refusal,
     request,
+    tunnel::Joint,
 };
 use crate::{
     config::{Limits, Timeouts},
     exchange::{
         Abort, Body, BodyError, Client, End, Exchange, Handler, Interim, Protocol, Record, Recording, Response,
     },
-    lifecycle::{Phase, panic_if_asked},
+    lifecycle::{Phase, Watch, panic_if_asked},
     rate::Bucket,
     telemetry::WorkerMetrics,
 };
 use http::{HeaderValue, Method, StatusCode, header};
-use hyper::body::{Body as _, Incoming};
+use hyper::{
+    body::{Body as _, Incoming},
+    upgrade::OnUpgrade,
+};
+use hyper_util::rt::TokioIo;
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     future::Future,
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::Arc,
     time::Duration,
 };
 use tokio::{
     select,
     sync::Notify,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 /// How long a client that was told to go may keep a connection on which nothing runs.
 const GOODBYE: Duration = Duration::from_secs(5);
+
+/// How long after its handshake a client's first request is waited for when the process drains: a few round trips.
+const GREETING: Duration = Duration::from_secs(2);
 
 /// One connection.
 pub(super) struct Connection<H> {
@@ -41,8 +51,11 @@ pub(super) struct Connection<H> {
     /// Those of its beginning.
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
+    pub(super) has_tunnels: bool,
     /// What HTTP/1.1's guard found.
     pub(super) told: Rc<Told>,
+    /// What an HTTP/1.1 connection goes on with when hyper has sent the 101.
+    joint: OnceCell<Weak<NextJoint<H>>>,
     alt_svc: Option<HeaderValue>,
     /// Requests being served, and since when there are none.
     open: Cell<u32>,
@@ -50,6 +63,8 @@ pub(super) struct Connection<H> {
     accepted: Cell<u64>,
     /// Requests that the client may cancel.
     resets: RefCell<Bucket>,
+    /// Its first request is there.
+    begun: Notify,
     /// It has had its share of requests.
     exhausted: Notify,
     /// Its client did what ends it.
@@ -58,7 +73,23 @@ pub(super) struct Connection<H> {
     leaving: Cell<bool>,
     /// Ended: what its requests come to is nobody's doing.
     over: Cell<bool>,
+    /// Its client took nothing in time.
+    stalled: Rc<Cell<bool>>,
+    /// Why it is to end, as far as litequic wants it to.
+    reason: Cell<Option<Reason>>,
 }
+
+/// Why litequic ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Idle,
+    Flood,
+    /// It drains or stops, or the connection has had its share.
+    Done,
+}
+
+/// A tunnel on its way from the request that asked for it to who serves its connection.
+pub(super) type NextJoint<H> = Cell<Option<Joint<H>>>;
 
 /// What becomes of a connection next.
 pub(super) enum Ending<T> {
@@ -76,14 +107,19 @@ impl<H> Connection<H> {
         Rc::new(Self {
             client: Rc::new(client),
             resets: RefCell::new(Bucket::new(limits.max_resets)),
+            has_tunnels: front.has_tunnels(),
             told: Rc::default(),
+            joint: OnceCell::new(),
             open: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
             accepted: Cell::new(0),
+            begun: Notify::new(),
             exhausted: Notify::new(),
             failed: Notify::new(),
             leaving: Cell::new(false),
             over: Cell::new(false),
+            stalled: Rc::default(),
+            reason: Cell::new(None),
             front,
             limits,
             timeouts,
@@ -99,6 +135,37 @@ impl<H> Connection<H> {
         Bounds { bytes: self.limits.max_header_bytes as usize, fields: self.limits.max_headers as usize }
     }
 
+    /// Where the tunnel will be that follows HTTP/1.1, if one does. To be asked once, by who serves the connection.
+    pub(super) fn next_joint(&self) -> Rc<NextJoint<H>> {
+        let next = Rc::default();
+        // Its own, it would never end: the tunnel's request has the connection.
+        let _ = self.joint.set(Rc::downgrade(&next));
+        next
+    }
+
+    /// What it goes over, with the deadline of its writes.
+    pub(super) fn timed<S>(&self, stream: S) -> Timed<S> {
+        Timed::new(stream, self.timeouts.send, Rc::clone(&self.stalled), Arc::clone(self.metrics()))
+    }
+
+    /// It is about to end by its client's flood.
+    pub(super) fn flooded(&self) {
+        self.reason.set(self.reason.get().or(Some(Reason::Flood)));
+    }
+
+    /// Counts its end; `broke_off` is one that hyper calls an error.
+    pub(super) fn count_end(&self, broke_off: bool) {
+        let metrics = self.metrics();
+        match self.reason.get() {
+            _ if self.stalled.get() => metrics.tcp_closed_stalled.increment(),
+            Some(Reason::Idle) => metrics.tcp_closed_idle.increment(),
+            Some(Reason::Flood) => metrics.tcp_closed_flood.increment(),
+            Some(Reason::Done) => metrics.tcp_closed_litequic.increment(),
+            None if broke_off => metrics.tcp_closed_broken.increment(),
+            None => metrics.tcp_closed_client.increment(),
+        }
+    }
+
     /// It has ended.
     pub(super) fn over(&self) {
         self.over.set(true);
@@ -109,22 +176,32 @@ impl<H> Connection<H> {
         let (mut watch, mut stopping) = (self.front.watch.clone(), self.front.watch.clone());
         let leaving = self.leaving.get();
         let patience = if leaving { GOODBYE } else { self.timeouts.idle };
-        let ending = select! {
-            ended = serving => Ending::Ended(ended),
-            () = stopping.reached(Phase::Stopping) => Ending::Now,
-            () = self.failed.notified() => Ending::Now,
-            () = watch.reached(Phase::Draining), if !leaving => Ending::Soon,
-            () = self.exhausted.notified(), if !leaving => Ending::Soon,
-            () = self.idle(patience) => if leaving { Ending::Now } else {
+        let (ending, reason) = select! {
+            ended = serving => (Ending::Ended(ended), None),
+            () = stopping.reached(Phase::Stopping) => (Ending::Now, Some(Reason::Done)),
+            () = self.failed.notified() => (Ending::Now, Some(Reason::Flood)),
+            () = self.drained(&mut watch), if !leaving => (Ending::Soon, Some(Reason::Done)),
+            () = self.exhausted.notified(), if !leaving => (Ending::Soon, Some(Reason::Done)),
+            () = self.idle(patience) => if leaving { (Ending::Now, None) } else {
                 self.metrics().timeout_idle.increment();
-                Ending::Soon
+                (Ending::Soon, Some(Reason::Idle))
             },
         };
+        self.reason.set(self.reason.get().or(reason));
         if matches!(ending, Ending::Soon) {
             self.leaving.set(true);
             self.idle_since.set(Instant::now());
         }
         ending
+    }
+
+    /// Waits for the drain, and on HTTP/1.1 for a first request of a client that has just connected: it has sent one
+    /// already, or is about to, and nothing in that protocol would tell it that it was not heard.
+    async fn drained(&self, watch: &mut Watch) {
+        watch.reached(Phase::Draining).await;
+        if self.client.protocol == Protocol::Http1 && self.accepted.get() == 0 {
+            let _ = timeout_at(self.idle_since.get() + GREETING, self.begun.notified()).await;
+        }
     }
 
     /// Waits until there was no request for `patience`.
@@ -161,6 +238,8 @@ pub(super) struct Open<H> {
     connection: Rc<Connection<H>>,
     recording: Recording,
     began: Instant,
+    /// Bytes of the response's body so far, once there is a response.
+    size: Option<u64>,
     ended: bool,
 }
 
@@ -169,7 +248,7 @@ impl<H> Open<H> {
         connection.open.set(connection.open.get().saturating_add(1));
         connection.metrics().requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
-        Self { connection, recording, began: Instant::now(), ended: false }
+        Self { connection, recording, began: Instant::now(), size: None, ended: false }
     }
 
     pub(super) fn metrics(&self) -> &WorkerMetrics {
@@ -178,6 +257,13 @@ impl<H> Open<H> {
 
     pub(super) fn record(&self) -> &Record {
         self.recording.record()
+    }
+
+    /// `bytes` more of the response's body were handed over.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.metrics().response_body_bytes.add(bytes);
+        self.size = self.size.map(|size| size.saturating_add(bytes));
+        self.record().note(|facts| facts.sent = facts.sent.saturating_add(bytes));
     }
 
     /// The response was made to its end.
@@ -190,19 +276,36 @@ impl<H> Open<H> {
 
     /// The response breaks off, and not by the client.
     pub(super) fn fail(&mut self) {
+        self.break_off(End::Failed);
+    }
+
+    /// The client takes no more of the response.
+    pub(super) fn stall(&mut self) {
+        if !self.ended {
+            self.break_off(End::Stalled);
+        }
+    }
+
+    fn break_off(&mut self, end: End) {
         self.ended = true;
-        self.recording.ended(End::Failed);
+        self.recording.ended(end);
         self.metrics().streams_reset_by_proxy.increment();
     }
 }
 
 impl<H> Drop for Open<H> {
     fn drop(&mut self) {
+        if self.connection.stalled.get() {
+            self.stall();
+        }
         let connection = &self.connection;
         connection.open.set(connection.open.get().saturating_sub(1));
         connection.idle_since.set(Instant::now());
-        connection.metrics().requests_open.decrement();
         connection.metrics().request_duration.observe(self.began.elapsed());
+        if let Some(size) = self.size {
+            connection.metrics().response_size.observe(size);
+        }
+        connection.metrics().requests_open.decrement();
         if !self.ended {
             connection.count_reset();
         }
@@ -213,10 +316,11 @@ impl<H: Handler> Connection<H> {
     /// Answers one request. Dropped before its end, it cancels the exchange.
     pub(super) fn answer(
         self: &Rc<Self>,
-        request: hyper::Request<Incoming>,
+        mut request: hyper::Request<Incoming>,
     ) -> impl Future<Output = Result<hyper::Response<ResponseBody<H>>, Abort>> + use<H> {
         let connection = Rc::clone(self);
         async move {
+            let stream = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
             let mut open = Open::new(Rc::clone(&connection));
             panic_if_asked("request");
             let method = request.method().clone();
@@ -233,6 +337,9 @@ impl<H: Handler> Connection<H> {
                 record: open.record().clone(),
             };
             match connection.front.handler.handle(exchange).await {
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    connection.switch(response, open, stream)
+                }
                 Ok(response) => Ok(connection.finish(response, &method, open, false)),
                 Err(_) if fault.get() == Some(BodyError::Malformed) => {
                     Ok(connection.refuse(Refusal::bad("the request's body is malformed"), open))
@@ -251,6 +358,7 @@ impl<H: Handler> Connection<H> {
             Protocol::Http1 | Protocol::Http3 => self.metrics().requests_h1.increment(),
         }
         self.accepted.set(self.accepted.get().saturating_add(1));
+        self.begun.notify_one();
         if self.accepted.get() == self.limits.max_requests {
             self.metrics().limit_requests.increment();
             self.exhausted.notify_one();
@@ -302,12 +410,12 @@ impl<H: Handler> Connection<H> {
         &self,
         response: Response,
         method: &Method,
-        open: Open<H>,
+        mut open: Open<H>,
         close: bool,
     ) -> hyper::Response<ResponseBody<H>> {
         let (mut parts, body) = response.into_parts();
-        self.front.count_response(parts.status);
-        open.record().responded(parts.status);
+        open.size = Some(0);
+        self.answered(parts.status, &open);
         if let Some(alt_svc) = &self.alt_svc
             && self.front.watch.phase() < Phase::Draining
         {
@@ -320,5 +428,57 @@ impl<H: Handler> Connection<H> {
             *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let body = if bodiless { Body::empty() } else { body };
         http::Response::from_parts(parts, ResponseBody::new(body, open))
+    }
+
+    /// Answers that the protocol is switched, and has the tunnel joined with what the client sends from now on: when hyper
+    /// is done with the connection (HTTP/1.1), or as a task of its own beside the response (HTTP/2, where a yes is 200).
+    fn switch(
+        &self,
+        response: Response,
+        open: Open<H>,
+        stream: Option<OnUpgrade>,
+    ) -> Result<hyper::Response<ResponseBody<H>>, Abort> {
+        let (mut parts, body) = response.into_parts();
+        // The handler's word for it is a 101 with a tunnel.
+        let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
+        let fields = &mut parts.headers;
+        match (stream, Stall::current()) {
+            (None, _) => {
+                fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+                fields.insert(header::UPGRADE, tunnel.protocol().clone());
+                // The guard is not told: what follows is no request, and held for the tunnel.
+                self.count(parts.status, &open);
+                let next = self.joint.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?;
+                next.set(Some(Joint { tunnel, open }));
+            }
+            (Some(stream), Some(stall)) => {
+                parts.status = StatusCode::OK;
+                self.answered(parts.status, &open);
+                let (patience, metrics) = (self.timeouts.send, Arc::clone(self.metrics()));
+                let joint = Joint { tunnel, open };
+                let client = Rc::clone(&stall);
+                stall.spawn(async move {
+                    // An error means that the client has gone before it was told.
+                    if let Ok(stream) = stream.await {
+                        // A tunnel that stalls ends alone: its connection goes on.
+                        let stream = Timed::new(TokioIo::new(stream), patience, Rc::default(), metrics);
+                        joint.join(Connected::new(stream, client)).await;
+                    }
+                });
+            }
+            (Some(_), None) => return Err(Abort::Internal), // every stream of HTTP/2 has one
+        }
+        Ok(http::Response::from_parts(parts, ResponseBody::none()))
+    }
+
+    /// Counts and records a response, behind which the next request may be read.
+    fn answered(&self, status: StatusCode, open: &Open<H>) {
+        self.told.answered();
+        self.count(status, open);
+    }
+
+    fn count(&self, status: StatusCode, open: &Open<H>) {
+        self.metrics().count_response(status);
+        open.record().responded(status);
     }
 }

@@ -6,9 +6,8 @@ use crate::{
     lifecycle::Watch,
     telemetry::WorkerMetrics,
 };
-use http::StatusCode;
 use rustls::ServerConfig;
-use std::{cell::Cell, rc::Rc, sync::Arc};
+use std::{cell::Cell, net::IpAddr, rc::Rc, sync::Arc};
 
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
@@ -48,14 +47,14 @@ impl<H> Front<H> {
         (config.limits, config.timeouts)
     }
 
-    pub(super) fn count_response(&self, status: StatusCode) {
-        match status.as_u16() / 100 {
-            1 => self.metrics.responses_1xx.increment(),
-            2 => self.metrics.responses_2xx.increment(),
-            3 => self.metrics.responses_3xx.increment(),
-            4 => self.metrics.responses_4xx.increment(),
-            _ => self.metrics.responses_5xx.increment(),
-        }
+    /// Whether a connection from `peer` begins with a PROXY protocol header.
+    pub(super) fn has_header(&self, peer: IpAddr) -> bool {
+        self.config.load().listen.proxy_protocol_from.iter().any(|network| network.contains(peer))
+    }
+
+    /// Whether clients may switch protocols.
+    pub(super) fn has_tunnels(&self) -> bool {
+        self.config.load().has_tunnels()
     }
 
     /// A place for one more connection; `None`, counted, if there is none.

@@ -1,8 +1,11 @@
 //! A connection's beginning: the TLS handshake (RFC 8446), and what it finds out about the client.
 
-use super::front::{ChooseTls, Front};
+use super::{
+    front::{ChooseTls, Front},
+    proxy_header::{Ends, ends},
+};
 use crate::exchange::{Certificate, Client, Identity, Protocol};
-use rustls::{Error, server::Acceptor};
+use rustls::{Error, HandshakeKind, PeerIncompatible, server::Acceptor};
 use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
@@ -18,7 +21,7 @@ const PLAIN_WAIT: Duration = Duration::from_secs(1);
 
 /// Shakes hands with the client at `address`. `None` if that failed, which is counted.
 pub(super) async fn shake<H>(
-    stream: TcpStream,
+    mut stream: TcpStream,
     address: SocketAddr,
     front: &Rc<Front<H>>,
     tls: &ChooseTls,
@@ -26,24 +29,50 @@ pub(super) async fn shake<H>(
     let _place = front.handshake()?;
     let metrics = &front.metrics;
     let (_, timeouts) = front.terms();
-    match timeout(timeouts.handshake, Box::pin(hands(stream, address, tls))).await {
-        Ok(Ok(shaken)) => return Some(shaken),
+    let ends = ends(&mut stream, address, front).await?;
+    match timeout(timeouts.handshake, Box::pin(hands(stream, ends, tls))).await {
+        Ok(Ok(shaken)) => {
+            match shaken.0.get_ref().1.handshake_kind() {
+                Some(HandshakeKind::Resumed) => metrics.handshakes_tcp_resumed.increment(),
+                _ => metrics.handshakes_tcp_full.increment(),
+            }
+            return Some(shaken);
+        }
         Ok(Err(Failure::Plain)) => metrics.tcp_handshakes_plain.increment(),
         Ok(Err(Failure::Io(error))) => match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(fault) => {
-                tracing::debug!(client = %address, error = %fault, "a TLS handshake failed");
-                metrics.tcp_handshakes_tls.increment();
+                tracing::debug!(client = %ends.client, error = %fault, "a TLS handshake failed");
                 match fault {
                     Error::NoCertificatesPresented => metrics.client_certificates_missing.increment(),
                     Error::InvalidCertificate(_) => metrics.client_certificates_invalid.increment(),
                     _ => {}
                 }
+                if is_of_another_version(fault) {
+                    metrics.tcp_handshakes_version.increment();
+                } else {
+                    metrics.tcp_handshakes_tls.increment();
+                }
             }
             None => metrics.tcp_handshakes_closed.increment(),
         },
-        Err(_) => metrics.timeout_handshake.increment(),
+        Err(_) => {
+            metrics.timeout_handshake.increment();
+            metrics.tcp_handshakes_timeout.increment();
+        }
     }
     None
+}
+
+/// Whether the client speaks no version of TLS that litequic does.
+const fn is_of_another_version(fault: &Error) -> bool {
+    matches!(
+        fault,
+        Error::PeerIncompatible(
+            PeerIncompatible::SupportedVersionsExtensionRequired
+                | PeerIncompatible::Tls12NotOffered
+                | PeerIncompatible::Tls12NotOfferedOrEnabled
+        )
+    )
 }
 
 enum Failure {
@@ -58,12 +87,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-async fn hands(
-    mut stream: TcpStream,
-    address: SocketAddr,
-    tls: &ChooseTls,
-) -> Result<(TlsStream<TcpStream>, Client), Failure> {
-    let local = stream.local_addr()?;
+async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(TlsStream<TcpStream>, Client), Failure> {
     let mut first = [0; 1];
     if stream.peek(&mut first).await? > 0 && first != [HANDSHAKE] {
         if first.iter().all(u8::is_ascii_uppercase) {
@@ -81,8 +105,8 @@ async fn hands(
     // Who asks for nothing gets what everybody understands.
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
     let client = Client {
-        address: plain(address),
-        local: plain(local),
+        address: ends.client,
+        local: ends.local,
         protocol,
         server_name,
         identity: Identity { asked, certificate },

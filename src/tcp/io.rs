@@ -2,8 +2,10 @@
 
 use crate::{exchange::IdleTimer, telemetry::WorkerMetrics};
 use std::{
+    cell::Cell,
     io,
     pin::Pin,
+    rc::Rc,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -41,12 +43,14 @@ impl Patience {
 pub(super) struct Timed<S> {
     stream: S,
     patience: Patience,
+    /// Whether the deadline has passed.
+    stalled: Rc<Cell<bool>>,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl<S> Timed<S> {
-    pub(super) fn new(stream: S, patience: Duration, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { stream, patience: Patience::new(patience), metrics }
+    pub(super) fn new(stream: S, patience: Duration, stalled: Rc<Cell<bool>>, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { stream, patience: Patience::new(patience), stalled, metrics }
     }
 
     fn in_time<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -54,6 +58,7 @@ impl<S> Timed<S> {
             self.patience.rest();
         } else if self.patience.poll_wait(cx).is_ready() {
             self.metrics.timeout_send.increment();
+            self.stalled.set(true);
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         written

@@ -3,9 +3,9 @@
 use super::{
     connection::Connection,
     front::{ChooseTls, Front},
-    handshake::{plain, shake},
+    handshake::shake,
     http1, http2,
-    io::Timed,
+    proxy_header::ends,
 };
 use crate::{
     exchange::{CertificateRequest, Client, Handler, Identity, Protocol},
@@ -45,7 +45,7 @@ pub async fn serve_tls<H: Handler>(
             let metrics = Arc::clone(&front.metrics);
             let protocol = client.protocol;
             let connection = Connection::new(front, client, alt_svc);
-            let stream = Timed::new(stream, connection.timeouts.send, Arc::clone(&metrics));
+            let stream = connection.timed(stream);
             if protocol == Protocol::Http2 {
                 metrics.tcp_connections_h2.increment();
                 http2::serve(stream, connection).await;
@@ -68,19 +68,20 @@ pub async fn serve_tls<H: Handler>(
 ///
 /// Dropping the future ends every connection.
 pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<Front<H>>) -> io::Result<()> {
-    let begin = |stream: TcpStream, address| {
+    let begin = |mut stream: TcpStream, address| {
         let front = Rc::clone(&front);
         async move {
-            let Ok(local) = stream.local_addr() else { return }; // gone already
+            let Some(ends) = ends(&mut stream, address, &front).await else { return };
             let client = Client {
-                address: plain(address),
-                local: plain(local),
+                address: ends.client,
+                local: ends.local,
                 protocol: Protocol::Http1,
                 server_name: None,
                 identity: Identity { asked: CertificateRequest::None, certificate: None },
             };
+            front.metrics.tcp_connections_plain.increment();
             let connection = Connection::new(Rc::clone(&front), client, None);
-            let stream = Timed::new(stream, connection.timeouts.send, Arc::clone(&front.metrics));
+            let stream = connection.timed(stream);
             http1::serve(stream, connection).await;
         }
     };

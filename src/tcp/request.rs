@@ -5,10 +5,10 @@ use super::{
     http1::Bounds,
     refusal::{Limit, Refusal},
 };
-use crate::exchange::{Protocol, Record, authority, path};
+use crate::exchange::{Protocol, Record, Upgrade, authority, path};
 use bytes::{Bytes, BytesMut};
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, request,
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request,
     uri::{PathAndQuery, Scheme},
 };
 
@@ -21,7 +21,14 @@ pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: 
     if protocol == Protocol::Http2 {
         check_size(parts, bounds)?;
     }
+    let upgrade = upgrade(parts, protocol);
     match parts.method {
+        Method::CONNECT if upgrade.is_some() => {
+            if parts.headers.contains_key(header::CONTENT_LENGTH) {
+                return Err(Refusal::bad("CONNECT with Content-Length"));
+            }
+            parts.method = Method::GET;
+        }
         Method::CONNECT => return Err(Refusal::not_served("CONNECT is not served")),
         // The origin would reflect what litequic adds, cookies and credentials.
         Method::TRACE => return Err(Refusal::not_served("TRACE is not served")),
@@ -52,7 +59,37 @@ pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: 
     remove_what_is_the_connections(&mut parts.headers)?;
     join_cookies(&mut parts.headers);
     parts.extensions.clear();
+    if let Some(upgrade) = upgrade {
+        parts.extensions.insert(upgrade);
+    }
     Ok(())
+}
+
+/// What the client asks to switch to: by extended CONNECT (RFC 8441 §4), or by a GET without a body whose `Connection`
+/// names `Upgrade` (RFC 9110 §7.8). Who asks in another way is served as if it had not.
+fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
+    if protocol == Protocol::Http2 {
+        let protocol = parts.extensions.get::<hyper::ext::Protocol>().filter(|_| parts.method == Method::CONNECT)?;
+        return HeaderValue::from_str(protocol.as_str()).ok().map(Upgrade);
+    }
+    let fields = &parts.headers;
+    let asks = fields.contains_key(header::UPGRADE)
+        && parts.method == Method::GET
+        && parts.version == Version::HTTP_11
+        && !fields.contains_key(header::TRANSFER_ENCODING)
+        && fields.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
+        && options(fields, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+    if !asks {
+        return None;
+    }
+    let lines: Vec<&[u8]> = fields.get_all(header::UPGRADE).iter().map(HeaderValue::as_bytes).collect();
+    HeaderValue::from_bytes(&lines.join(&b',')).ok().map(Upgrade)
+}
+
+/// The members of a field's list.
+fn options(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    let lines = fields.get_all(name).into_iter();
+    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
 /// What HTTP/2 counts (RFC 9113 §6.5.2), pseudo-headers too. HTTP/1.1's guard has counted before.
@@ -128,17 +165,9 @@ fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
 ///
 /// `Connection` names what decides where the request goes or ends.
 fn remove_what_is_the_connections(headers: &mut HeaderMap) -> Result<(), Refusal> {
-    let takes_trailers = headers
-        .get_all(header::TE)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"));
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
-        .collect();
+    let takes_trailers = options(headers, header::TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
+    let named: Vec<HeaderName> =
+        options(headers, header::CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok()).collect();
     for name in named {
         if matches!(name, header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING) {
             return Err(Refusal::bad("Connection names a field that is not its own"));

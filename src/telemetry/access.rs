@@ -16,7 +16,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 use tokio::{
-    sync::oneshot,
+    sync::oneshot::{self, error::TryRecvError},
     time::{sleep, timeout},
 };
 
@@ -28,6 +28,8 @@ const PIECE: usize = 16 * 1024;
 const MAX_VALUE: usize = 2048;
 /// How long the end of the process waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
+/// How long opening a file may take: a pipe that nobody reads is never opened.
+const OPENING: Duration = Duration::from_secs(5);
 /// Between two tries to tell a writer that is behind.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
@@ -83,9 +85,8 @@ struct Piece {
 /// The writing thread, as the rest of the process sees it.
 #[derive(Debug)]
 pub struct AccessLog {
-    writer: SyncSender<Message>,
-    reopen: Arc<AtomicBool>,
-    done: oneshot::Receiver<()>,
+    sink: Sink,
+    leaving: Leaving,
 }
 
 impl AccessLog {
@@ -93,54 +94,93 @@ impl AccessLog {
     ///
     /// # Errors
     ///
-    /// The file cannot be opened, or the thread not be started.
-    pub fn start(target: Target, metrics: Arc<ControlMetrics>) -> io::Result<Self> {
-        let output = target.open()?;
+    /// The file cannot be opened, or not within five seconds, or the thread not be started.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up; the file may be made all the same.
+    pub async fn start(target: Target, metrics: Arc<ControlMetrics>) -> io::Result<Self> {
         let (sender, waiting) = sync_channel(MAX_WAITING);
+        let (tell, opened) = oneshot::channel();
         let (ended, done) = oneshot::channel();
         let reopen = Arc::new(AtomicBool::new(false));
-        let writer = Writer { target, output, waiting, reopen: Arc::clone(&reopen), metrics };
+        let asked = Arc::clone(&reopen);
         thread::Builder::new().name("access-log".into()).spawn(move || {
-            writer.run();
-            // Nobody may wait any more.
+            // Here, as opening may wait for somebody else.
+            match target.open() {
+                Ok(output) => {
+                    if tell.send(Ok(())).is_ok() {
+                        Writer { target, output, waiting, reopen: asked, metrics }.run();
+                    }
+                }
+                // Nobody may wait any more.
+                Err(error) => drop(tell.send(Err(error))),
+            }
+            // The same.
             let _ = ended.send(());
         })?;
-        Ok(Self { writer: sender, reopen, done })
+        match timeout(OPENING, opened).await {
+            Ok(Ok(opened)) => opened?,
+            Ok(Err(_)) => return Err(io::Error::other("its thread ended")),
+            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it was not opened in time")),
+        }
+        Ok(Self { sink: Sink { writer: sender, reopen }, leaving: Leaving(done) })
     }
 
-    /// For one worker, which counts in `metrics`.
-    pub fn lines(&self, style: Style, metrics: Arc<WorkerMetrics>) -> Lines {
-        Lines { style, piece: Piece::default(), writer: self.writer.clone(), metrics }
+    /// The way to it.
+    pub const fn sink(&self) -> &Sink {
+        &self.sink
     }
 
-    /// To have the file opened anew.
-    pub fn reopener(&self) -> Reopener {
-        Reopener { writer: self.writer.clone(), reopen: Arc::clone(&self.reopen) }
+    /// Has it end once nobody has a [`Sink`] any more.
+    pub fn leave(self) -> Leaving {
+        self.leaving
     }
 
     /// Waits until all lines are written that workers which have ended handed over; two seconds at most.
     pub async fn finish(self) {
         let last = async {
-            while let Err(TrySendError::Full(_)) = self.writer.try_send(Message::End) {
+            while let Err(TrySendError::Full(_)) = self.sink.writer.try_send(Message::End) {
                 sleep(TRY_AGAIN).await;
             }
-            // An error says that the writer has ended.
-            let _ = self.done.await;
         };
         // A disk that does not answer does not keep the process.
-        let _ = timeout(LAST_LINES, last).await;
+        let _ = timeout(LAST_LINES, async { tokio::join!(last, self.leaving.finish()) }).await;
     }
 }
 
-/// Has the file opened anew, by the name that it had: after a rotation.
+/// A writing thread that ends by itself.
+#[derive(Debug)]
+pub struct Leaving(oneshot::Receiver<()>);
+
+impl Leaving {
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// Waits for its end, two seconds at most.
+    pub async fn finish(self) {
+        // An error says that it has ended, too.
+        let _ = timeout(LAST_LINES, self.0).await;
+    }
+}
+
+/// The way to a writing thread.
 #[derive(Debug, Clone)]
-pub struct Reopener {
+pub struct Sink {
     writer: SyncSender<Message>,
     reopen: Arc<AtomicBool>,
 }
 
-impl Reopener {
-    /// Lines that are written from now on go to the file of that name. If it cannot be opened they go where they went.
+impl Sink {
+    /// For one worker, which counts in `metrics`.
+    pub fn lines(&self, style: Style, metrics: Arc<WorkerMetrics>) -> Lines {
+        Lines { style, piece: Piece::default(), writer: self.writer.clone(), metrics }
+    }
+
+    /// Has the file opened anew, by the name that it had: after a rotation. Lines that are written from now on go to the
+    /// file of that name; if it cannot be opened they go where they went.
     pub fn reopen(&self) {
         self.reopen.store(true, Relaxed);
         // Wakes the writer; if there is no room it is awake.
@@ -174,7 +214,7 @@ impl Writer {
             };
             let written = self.output.write(piece.text.as_bytes());
             if let Err(error) = &written {
-                self.metrics.access_log_lost.add(piece.lines);
+                self.metrics.access_log_lost.fetch_add(piece.lines, Relaxed);
                 if !failing {
                     tracing::warn!(%error, "the access log cannot be written");
                 }
@@ -314,148 +354,4 @@ impl Line<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A log whose writer is the test.
-    fn unwritten(style: Style, room: usize) -> (Lines, Receiver<Message>, Arc<WorkerMetrics>) {
-        let (writer, waiting) = sync_channel(room);
-        let metrics = Arc::<WorkerMetrics>::default();
-        let lines = Lines { style, piece: Piece::default(), writer, metrics: metrics.clone() };
-        (lines, waiting, metrics)
-    }
-
-    fn written(style: Style, write: impl FnOnce(&mut Line<'_>)) -> String {
-        let (mut lines, waiting, _) = unwritten(style, 1);
-        lines.add(write);
-        drop(lines);
-        text(&waiting).0
-    }
-
-    fn text(waiting: &Receiver<Message>) -> (String, u64) {
-        match waiting.try_recv().unwrap() {
-            Message::Lines(piece) => (piece.text, piece.lines),
-            Message::Reopen | Message::End => panic!("no lines"),
-        }
-    }
-
-    #[test]
-    fn a_line_reads_like_this() {
-        let write = |line: &mut Line<'_>| {
-            line.time("time", SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
-            line.plain("client", "192.0.2.1");
-            line.text("path", b"/a b");
-            line.text("origin", b"app");
-            line.text("error", b"");
-            line.number("status", 200);
-            line.seconds("duration", Duration::from_micros(1_000_070));
-        };
-        let json = "{\"time\":\"2023-11-14T22:13:20.123Z\",\"client\":\"192.0.2.1\",\"path\":\"/a b\",\"origin\":\"app\",\
-                    \"status\":200,\"duration\":1.000070}\n";
-        let logfmt = "time=2023-11-14T22:13:20.123Z client=192.0.2.1 path=\"/a b\" origin=app status=200 \
-                      duration=1.000070\n";
-        assert_eq!(written(Style::Json, write), json);
-        assert_eq!(written(Style::Logfmt, write), logfmt);
-    }
-
-    #[test]
-    fn no_value_forges_a_line_or_another_value() {
-        let long = vec![b'x'; 100_000];
-        let evil: [&[u8]; 8] = [
-            b"a\n{\"status\":200}",
-            b"a\r\nstatus=200",
-            b"\",\"status\":200,\"x\":\"",
-            b"x status=200",
-            b"\\\"status=200",
-            b"\x1b]0;title\x07 \x9b \xff\xfe \x00 \x7f",
-            "\u{2028} \u{202e} \u{1f600}".as_bytes(),
-            &long,
-        ];
-        for value in evil {
-            for style in [Style::Json, Style::Logfmt] {
-                let line = written(style, |line| {
-                    line.text("path", value);
-                    line.number("bytes", 7);
-                });
-                assert!(line.ends_with('\n') && line.len() < 3 * MAX_VALUE);
-                let body = line.trim_end_matches('\n');
-                assert!(body.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{line}");
-                let quoted = match style {
-                    Style::Json => {
-                        let object: serde_json::Value = serde_json::from_str(body).unwrap();
-                        assert_eq!(object.as_object().unwrap().len(), 2, "{line}");
-                        assert_eq!(object["bytes"], 7);
-                        object["path"].as_str().unwrap().to_owned()
-                    }
-                    Style::Logfmt => {
-                        let value = body.strip_prefix("path=").unwrap().strip_suffix(" bytes=7").unwrap();
-                        serde_json::from_str(value).unwrap()
-                    }
-                };
-                match value.len() <= MAX_VALUE {
-                    true => assert_eq!(quoted, String::from_utf8_lossy(value)),
-                    false => assert!(quoted.ends_with("x...")),
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn lines_that_find_no_room_are_dropped_and_counted() {
-        let (mut lines, waiting, metrics) = unwritten(Style::Json, 1);
-        for _ in 0..3 {
-            lines.add(|line| line.number("status", 200));
-            lines.add(|line| line.number("status", 200));
-            lines.flush();
-        }
-        assert_eq!((metrics.access_log_lines.get(), metrics.access_log_dropped.get()), (2, 4));
-        assert_eq!(text(&waiting).1, 2);
-        assert!(waiting.try_recv().is_err());
-    }
-
-    #[test]
-    fn long_pieces_are_handed_over_unasked() {
-        let (mut lines, waiting, _) = unwritten(Style::Logfmt, 1);
-        while waiting.try_recv().is_err() {
-            lines.add(|line| line.text("path", &[b'x'; 1000]));
-            assert!(lines.piece.text.len() < PIECE);
-        }
-    }
-
-    #[tokio::test]
-    async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("access.log");
-        std::fs::write(&path, "before\n").unwrap();
-        let control = Arc::<ControlMetrics>::default();
-        let log = AccessLog::start(Target::File(path.clone()), Arc::clone(&control)).unwrap();
-        let mut lines = log.lines(Style::Logfmt, Arc::default());
-        lines.add(|line| line.number("n", 1));
-        lines.flush();
-        while !std::fs::read_to_string(&path).unwrap().ends_with("n=1\n") {
-            tokio::task::yield_now().await;
-        }
-        let rotated = folder.path().join("access.log.1");
-        std::fs::rename(&path, &rotated).unwrap();
-        let reopener = log.reopener();
-        reopener.reopen();
-        lines.add(|line| line.number("n", 2));
-        drop((lines, reopener));
-        log.finish().await;
-        assert_eq!(std::fs::read_to_string(rotated).unwrap(), "before\nn=1\n");
-        assert_eq!(std::fs::read_to_string(path).unwrap(), "n=2\n");
-        assert_eq!(control.access_log_lost.get(), 0);
-    }
-
-    #[tokio::test]
-    async fn lines_that_cannot_be_written_are_counted() {
-        let control = Arc::<ControlMetrics>::default();
-        // Every write fails there for want of space (full(4)).
-        let log = AccessLog::start(Target::File("/dev/full".into()), Arc::clone(&control)).unwrap();
-        let mut lines = log.lines(Style::Json, Arc::default());
-        lines.add(|line| line.number("n", 1));
-        drop(lines);
-        log.finish().await;
-        assert_eq!(control.access_log_lost.get(), 1);
-    }
-}
+mod tests;

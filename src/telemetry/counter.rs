@@ -1,7 +1,10 @@
 //! Numbers that one worker writes and the control thread reads.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -63,6 +66,28 @@ impl Gauge {
     }
 }
 
+/// One in a gauge of `T`, as long as this lives. What several count in one gauge so adds up, and whatever ends early is
+/// counted no longer.
+#[derive(Debug)]
+pub struct Counted<T> {
+    of: Arc<T>,
+    gauge: fn(&T) -> &Gauge,
+}
+
+impl<T> Counted<T> {
+    /// One more in the `gauge` of `of`. Called by the worker that owns the gauge, and dropped there.
+    pub fn new(of: &Arc<T>, gauge: fn(&T) -> &Gauge) -> Self {
+        gauge(of).increment();
+        Self { of: Arc::clone(of), gauge }
+    }
+}
+
+impl<T> Drop for Counted<T> {
+    fn drop(&mut self) {
+        (self.gauge)(&self.of).decrement();
+    }
+}
+
 /// Upper bounds of a [`Histogram`]'s buckets, in microseconds: six a decade, from a tenth of a millisecond to a second. A
 /// median or 99th percentile read from them is right within a quarter.
 pub(super) const BOUNDS: [u64; 25] = [
@@ -70,34 +95,101 @@ pub(super) const BOUNDS: [u64; 25] = [
     70_000, 100_000, 150_000, 200_000, 300_000, 500_000, 700_000, 1_000_000,
 ];
 
+/// Upper bounds of the buckets of [`Sizes`], in bytes: from a quarter of a KiB to a GiB, each four times the one before.
+pub(super) const SIZES: [u64; 12] =
+    [1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
+
 /// How often a time was how long. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
-pub struct Histogram {
-    /// Those up to each bound and above the one before.
-    buckets: [Counter; BOUNDS.len()],
-    above: Counter,
-    /// Of all together, in microseconds.
-    sum: Counter,
-}
+pub struct Histogram(Buckets<{ BOUNDS.len() }>);
 
 impl Histogram {
     /// Counts `time`, in whole microseconds.
     pub fn observe(&self, time: Duration) {
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS.partition_point(|&bound| bound < micros);
-        self.buckets.get(bucket).unwrap_or(&self.above).increment();
-        self.sum.add(micros);
+        self.0.observe(&BOUNDS, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
+/// How often something had how many bytes. One thread writes it, as with [`Counter`].
+#[derive(Debug, Default)]
+pub struct Sizes(Buckets<{ SIZES.len() }>);
+
+impl Sizes {
+    /// Counts something of `bytes`.
+    pub fn observe(&self, bytes: u64) {
+        self.0.observe(&SIZES, bytes);
+    }
+}
+
+/// Something that counts by size.
+pub(super) trait Distribution {
+    /// Upper bounds of its buckets, in what it counts.
+    const BOUNDS: &[u64];
+    /// How many of these are one of what a scrape tells.
+    const UNIT: f64;
+    /// How many were counted in each bucket, those above the last bound at the end, and the sum of all.
+    fn get(&self) -> (impl Iterator<Item = u64>, u64);
+}
+
+impl Distribution for Histogram {
+    const BOUNDS: &[u64] = &BOUNDS;
+    const UNIT: f64 = 1e6;
+
+    fn get(&self) -> (impl Iterator<Item = u64>, u64) {
+        self.0.get()
+    }
+}
+
+impl Distribution for Sizes {
+    const BOUNDS: &[u64] = &SIZES;
+    const UNIT: f64 = 1.0;
+
+    fn get(&self) -> (impl Iterator<Item = u64>, u64) {
+        self.0.get()
+    }
+}
+
+#[derive(Debug)]
+struct Buckets<const N: usize> {
+    /// Those up to each bound and above the one before.
+    below: [Counter; N],
+    above: Counter,
+    /// Of all together.
+    sum: Counter,
+}
+
+impl<const N: usize> Default for Buckets<N> {
+    fn default() -> Self {
+        Self { below: std::array::from_fn(|_| Counter::default()), above: Counter::default(), sum: Counter::default() }
+    }
+}
+
+impl<const N: usize> Buckets<N> {
+    fn observe(&self, bounds: &[u64; N], value: u64) {
+        let bucket = bounds.partition_point(|&bound| bound < value);
+        self.below.get(bucket).unwrap_or(&self.above).increment();
+        self.sum.add(value);
     }
 
-    /// How many were counted in each bucket, those above the last bound at the end, and microseconds in all.
-    pub(super) fn get(&self) -> (impl Iterator<Item = u64>, u64) {
-        (self.buckets.iter().chain([&self.above]).map(Counter::get), self.sum.get())
+    fn get(&self) -> (impl Iterator<Item = u64>, u64) {
+        (self.below.iter().chain([&self.above]).map(Counter::get), self.sum.get())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gauge_is_what_is_counted_in_it_now() {
+        let gauge = Arc::new(Gauge::default());
+        let [one, other] = [0, 1].map(|_| Counted::new(&gauge, |gauge| gauge));
+        assert_eq!(gauge.get(), 2);
+        drop(one);
+        assert_eq!(gauge.get(), 1);
+        drop(other);
+        assert_eq!(gauge.get(), 0);
+    }
 
     #[test]
     fn a_time_is_counted_where_its_bound_is() {
@@ -109,6 +201,6 @@ mod tests {
         let buckets: Vec<u64> = buckets.collect();
         assert_eq!((buckets[0], buckets[1], buckets[24], buckets[25]), (2, 2, 2, 2));
         assert_eq!((buckets.iter().sum::<u64>(), sum), (8, 12_000_351));
-        assert!(BOUNDS.is_sorted());
+        assert!(BOUNDS.is_sorted() && SIZES.is_sorted());
     }
 }

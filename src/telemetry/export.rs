@@ -1,12 +1,13 @@
 //! What a scrape reads: the workers' counters summed, and a few facts about the process, as OpenMetrics 1.0 text.
-//! Runs on the control thread; the workers notice nothing.
+//! Runs on the control thread; no worker waits for it: it holds no lock of theirs while it writes.
 
 use super::{
     control::Control,
-    counter::BOUNDS,
-    metrics::{DESCRIPTIONS, Description, HISTOGRAMS, Kind, Metrics, Times, WorkerMetrics},
+    counter::Distribution,
+    metrics::{DESCRIPTIONS, Description, HISTOGRAMS, Kind, Metrics, SIZES, Spread, WorkerMetrics},
     process::Process,
-    routes::RouteTable,
+    routes::{RouteMetrics, RouteTable},
+    servers::{FAMILIES, Read, ServerTable},
 };
 use prometheus_client::{
     collector::Collector,
@@ -19,23 +20,30 @@ use std::{fmt, sync::Arc};
 /// The `Content-Type` of [`Metrics::render`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Bytes that most scrapes do not exceed.
+const USUAL: usize = 64 * 1024;
+
 impl Metrics {
     /// Everything that is counted, as OpenMetrics text: each family once, counters with `_total`.
     pub fn render(&self) -> String {
         self.render_with(Process::read())
     }
 
-    fn render_with(&self, process: Process) -> String {
+    pub(super) fn render_with(&self, process: Process) -> String {
+        let mut text = String::with_capacity(USUAL);
+        // Writing to a String cannot fail, and neither do the collectors.
+        let _ = self.write(&mut text, process);
+        text
+    }
+
+    fn write(&self, out: &mut impl fmt::Write, process: Process) -> fmt::Result {
         let mut registry = Registry::default();
         let ours = registry.sub_registry_with_prefix("litequic");
         ours.register("build", "The version that runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         ours.register_collector(Box::new(Workers(self.workers().to_vec())));
         ours.register_collector(Box::new(Control(Arc::clone(self.control()))));
         registry.register_collector(Box::new(process));
-        let mut text = String::with_capacity(16 * 1024);
-        // Writing to a String cannot fail, and neither do the collectors.
-        let _ = text::encode(&mut text, &registry);
-        text
+        text::encode(out, &registry)
     }
 }
 
@@ -61,35 +69,63 @@ impl Collector for Workers {
             }
         }
         for times in HISTOGRAMS {
-            self.encode_times(times, &mut encoder)?;
+            self.encode_spread(times, &mut encoder)?;
         }
+        for sizes in SIZES {
+            self.encode_spread(sizes, &mut encoder)?;
+        }
+        self.encode_servers(&mut encoder)?;
         self.encode_routes(encoder)
     }
 }
 
 impl Workers {
-    fn encode_times(&self, times: &Times, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let seconds = |micros: u64| micros as f64 / 1e6;
+    fn encode_spread<D: Distribution>(&self, spread: &Spread<D>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let told = |counted: u64| counted as f64 / D::UNIT;
         // What the format calls infinity.
-        let bounds = BOUNDS.map(seconds).into_iter().chain([f64::MAX]);
+        let bounds = D::BOUNDS.iter().map(|&bound| told(bound)).chain([f64::MAX]);
         let mut buckets: Vec<(f64, u64)> = bounds.map(|bound| (bound, 0)).collect();
         let mut sum = 0;
         for worker in &self.0 {
-            let (counts, micros) = (times.read)(worker).get();
+            let (counts, of_worker) = (spread.read)(worker).get();
             buckets.iter_mut().zip(counts).for_each(|((_, total), count)| *total += count);
-            sum += micros;
+            sum += of_worker;
         }
         let count = buckets.iter().map(|(_, count)| count).sum();
-        let mut histogram = encoder.encode_descriptor(times.name, times.help, None, MetricType::Histogram)?;
-        histogram.encode_histogram::<NoLabelSet>(seconds(sum), count, &buckets, None)
+        let mut histogram = encoder.encode_descriptor(spread.name, spread.help, None, MetricType::Histogram)?;
+        histogram.encode_histogram::<NoLabelSet>(told(sum), count, &buckets, None)
+    }
+
+    fn encode_servers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let servers = ServerTable::merged(self.0.iter().map(|worker| &worker.servers));
+        for family in FAMILIES {
+            let kind = match family.read {
+                Read::Counter(_) => Kind::Counter,
+                Read::Gauge(_) => Kind::Gauge,
+            };
+            let mut samples = encoder.encode_descriptor(family.name, family.help, None, metric_type(kind))?;
+            for ((origin, server), workers) in &servers {
+                let labels = [("origin", &**origin), ("server", &**server)];
+                sample(&mut samples.encode_family(&labels)?, kind, family.read.sum(workers))?;
+            }
+        }
+        Ok(())
     }
 
     fn encode_routes(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Responses by route and status class, litequic's own among them.";
+        let help = "Responses by route, status class and protocol, litequic's own among them; tunnels as 2xx.";
         let mut family = encoder.encode_descriptor("route_responses", help, None, MetricType::Counter)?;
-        for ((route, class), count) in RouteTable::sums(self.0.iter().map(|worker| &worker.routes)) {
-            let labels = [("route", &*route), ("class", class)];
-            family.encode_family(&labels)?.encode_counter(&count, None::<&Exemplar<NoLabelSet, u64>>)?;
+        let routes = RouteTable::merged(self.0.iter().map(|worker| &worker.routes));
+        for (route, workers) in &routes {
+            for (protocol, class, count) in RouteMetrics::responses(workers) {
+                let labels = [("route", &**route), ("protocol", protocol), ("class", class)];
+                sample(&mut family.encode_family(&labels)?, Kind::Counter, count)?;
+            }
+        }
+        let help = "Requests that a route's rate limit refused.";
+        let mut family = encoder.encode_descriptor("route_limited", help, None, MetricType::Counter)?;
+        for (route, workers) in &routes {
+            sample(&mut family.encode_family(&[("route", &**route)])?, Kind::Counter, RouteMetrics::refused(workers))?;
         }
         Ok(())
     }
@@ -163,10 +199,10 @@ mod tests {
              # HELP litequic_workers Worker threads.\n\
              # TYPE litequic_workers gauge\n\
              litequic_workers 2\n\
-             # HELP litequic_connections Connections whose handshake was completed.\n\
+             # HELP litequic_connections Connections over QUIC whose handshake was completed.\n\
              # TYPE litequic_connections counter\n\
              litequic_connections_total 4\n\
-             # HELP litequic_connections_open Connections that are open now.\n\
+             # HELP litequic_connections_open Connections over QUIC that are open now.\n\
              # TYPE litequic_connections_open gauge\n\
              litequic_connections_open 2\n"
         );
@@ -245,6 +281,34 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
+    }
+
+    /// Looks at every lock with each piece of the text.
+    struct Watch<'a>(&'a Metrics, usize);
+
+    impl fmt::Write for Watch<'_> {
+        fn write_str(&mut self, _: &str) -> fmt::Result {
+            let control = self.0.control();
+            assert!(self.0.workers().iter().all(|worker| worker.routes.is_free() && worker.servers.is_free()));
+            assert!(control.servers.is_free());
+            assert!(control.version.try_lock().is_ok() && control.certificates.try_lock().is_ok());
+            self.1 += 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_lock_is_held_while_the_text_is_written() {
+        let metrics = Metrics::new(2);
+        for worker in metrics.workers() {
+            worker.routes.of("a.test/");
+            worker.servers.of("o", "http://a:80");
+        }
+        metrics.control().servers.of("o", "http://a:80");
+        metrics.control().certificates.lock().unwrap().push(1);
+        let mut watch = Watch(&metrics, 0);
+        metrics.write(&mut watch, PROCESS).unwrap();
+        assert!(watch.1 > 1000, "{} pieces", watch.1);
     }
 
     #[test]

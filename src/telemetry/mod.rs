@@ -8,11 +8,16 @@ mod heartbeat;
 pub mod log;
 mod metrics;
 mod process;
+mod reference;
 mod routes;
+mod servers;
+mod table;
 
 pub use control::ControlMetrics;
-pub use counter::{Counter, Gauge, Histogram};
+pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
 pub use export::CONTENT_TYPE;
 pub use heartbeat::Heartbeat;
 pub use metrics::{Metrics, WorkerMetrics};
-pub use routes::{RouteMetrics, RouteTable};
+pub use reference::{is_counted, reference};
+pub use routes::{RouteMetrics, RouteTable, Spoken};
+pub use servers::{CheckMetrics, ServerMetrics, ServerName, ServerTable};

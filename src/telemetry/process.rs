@@ -1,10 +1,16 @@
 //! What the kernel counts about this process, from `/proc/self` (proc(5)). Pure apart from the reading.
 
-use std::fs;
+use std::{fs, sync::OnceLock};
 
 /// `USER_HZ`, in which `/proc/PID/stat` gives times. Part of Linux's ABI: 100 on every architecture that litequic runs
 /// on, whatever the kernel's own tick is.
 const TICKS_A_SECOND: f64 = 100.0;
+
+/// The descriptors that are open.
+const FDS: &str = "/proc/self/fd";
+
+/// See [`boot`]. Read once: it does not change, and `/proc/stat` is long and slow where there are many processors.
+static BOOT: OnceLock<Option<f64>> = OnceLock::new();
 
 /// A look at the process. What could not be read is absent: `/proc` may be hidden or not be there.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -20,27 +26,40 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Reads the four files.
+    /// Reads what changes.
     pub(super) fn read() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let open_fds = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as u64);
-        Self { open_fds, ..Self::parse(&read("/proc/self/stat"), &read("/proc/self/status"), &read("/proc/stat")) }
+        let boot = *BOOT.get_or_init(|| boot(&read("/proc/stat")));
+        Self { open_fds: open_fds(), ..Self::parse(&read("/proc/self/stat"), &read("/proc/self/status"), boot) }
     }
 
-    fn parse(stat: &str, status: &str, system: &str) -> Self {
+    fn parse(stat: &str, status: &str, boot: Option<f64>) -> Self {
         // The second field is the command in parentheses, which may hold blanks and parentheses itself.
         let fields: Vec<&str> =
             stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
         // proc(5) counts from 1, and the first field behind the command is the third.
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let seconds = |number| field(number).map(|ticks| ticks / TICKS_A_SECOND);
-        let boot = word(system, "btime").and_then(|word| word.parse::<f64>().ok());
         Self {
             cpu_seconds: seconds(14).zip(seconds(15)).map(|(user, system)| user + system),
             resident_bytes: word(status, "VmRSS:").and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024)),
             start_time: boot.zip(seconds(22)).map(|(boot, after)| boot + after),
             open_fds: None,
         }
+    }
+}
+
+/// When the system started, as `/proc/stat` says it.
+fn boot(system: &str) -> Option<f64> {
+    word(system, "btime")?.parse().ok()
+}
+
+/// From Linux 6.2 on the folder's size says it. Before, there is none, and they are counted one by one: a millisecond for
+/// some 3000.
+fn open_fds() -> Option<u64> {
+    match fs::metadata(FDS).ok()?.len() {
+        0 => fs::read_dir(FDS).ok().map(|entries| entries.count() as u64),
+        open => Some(open),
     }
 }
 
@@ -59,7 +78,8 @@ mod tests {
     #[test]
     fn a_command_with_blanks_and_parentheses_shifts_nothing() {
         let stat = "71 (a) b (c) S 1 71 71 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 3 0 2500 1000 10";
-        let process = Process::parse(stat, "Name:\ta\nVmRSS:\t  2048 kB\n", "cpu 1 2\nbtime 1700000000\n");
+        let boot = boot("cpu 1 2\nbtime 1700000000\n");
+        let process = Process::parse(stat, "Name:\ta\nVmRSS:\t  2048 kB\n", boot);
         assert_eq!(process.cpu_seconds, Some(2.0));
         assert_eq!(process.resident_bytes, Some(2 * 1024 * 1024));
         assert_eq!(process.start_time, Some(1_700_000_025.0));
@@ -67,8 +87,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_absent() {
-        assert_eq!(Process::parse("", "", ""), Process::default());
-        assert_eq!(Process::parse("71 (x) S 1", "VmRSS:", "btime soon"), Process::default());
+        assert_eq!(Process::parse("", "", None), Process::default());
+        assert_eq!(Process::parse("71 (x) S 1", "VmRSS:", boot("btime soon")), Process::default());
     }
 
     #[test]
@@ -77,6 +97,7 @@ mod tests {
         assert!(process.cpu_seconds.is_some());
         assert!(process.resident_bytes.unwrap() > 100_000);
         assert!(process.start_time.unwrap() > 1_600_000_000.0);
-        assert!(process.open_fds.unwrap() >= 3);
+        let some = [(); 40].map(|()| fs::File::open("/dev/null").unwrap());
+        assert!(open_fds().unwrap() >= some.len() as u64);
     }
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 use bytes::Bytes;
 use rustls::{
-    Error,
+    Error, HandshakeKind,
     quic::{KeyChange, ServerConnection},
 };
 use s2n_quic_core::{
@@ -273,6 +273,11 @@ impl tls::Session for Session {
     fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), transport::Error>> {
         let outcome = self.advance(context).and_then(|progress| {
             if progress.is_ready() {
+                let kind = self.connection.as_ref().and_then(|connection| connection.handshake_kind());
+                match kind {
+                    Some(HandshakeKind::Resumed) => self.metrics.handshakes_quic_resumed.increment(),
+                    _ => self.metrics.handshakes_quic_full.increment(),
+                }
                 if self.asked != CertificateRequest::None {
                     context.on_tls_context(Box::new(self.identity()));
                 }

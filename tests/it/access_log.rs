@@ -10,9 +10,11 @@ use crate::support::{
     proxy::Litequic,
     raw::{self, Raw},
     tls::Tls,
+    tunnel::{self, Door, websocket},
     within,
 };
 use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
 use http::Method;
 use litequic::{
     config::{AccessField, AccessFormat, AccessLog, AccessTarget, Share},
@@ -26,6 +28,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::sleep;
+use tokio_tungstenite::tungstenite::Message;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 /// Between two looks at a file.
@@ -146,6 +149,37 @@ async fn requests_over_tcp_have_their_lines_too() {
     assert_eq!((number(2, "status"), said(2, "protocol").as_str()), (200, "HTTP/2"));
     assert_eq!((said(2, "host").as_str(), said(2, "end").as_str()), ("localhost", "complete"));
     assert!(number(2, "bytes_out") > 0 && seconds(&lines[2], "first_byte") <= seconds(&lines[2], "duration"));
+}
+
+#[tokio::test]
+async fn requests_over_tcp_whose_client_takes_nothing_have_stalled() {
+    let folder = tempfile::tempdir().unwrap();
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.access_log = everything(&folder);
+        config.timeouts.send = Duration::from_millis(300);
+    })
+    .await;
+    // HTTP/1.1: TCP's buffers are full. HTTP/2: the stream's window is, while the connection goes on.
+    let mut one = Tls::http1(&litequic).await;
+    one.say("GET /bytes/1G HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    litequic.wait_until("given up", |worker| worker.timeout_send.get(), |times| times == 1).await;
+    litequic.wait_until_idle().await;
+    let mut two = Http2::connect(&litequic, &[0, 4, 0, 0, 0, 10]).await;
+    let get = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/bytes/1G")];
+    two.say(http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, 1, &http2::fields(&get)).await;
+    litequic.wait_until("given up", |worker| worker.timeout_send.get(), |times| times == 2).await;
+    litequic.wait_until_idle().await;
+    let resets = [
+        litequic.sum(|worker| worker.streams_reset_by_proxy.get()),
+        litequic.sum(|worker| worker.streams_reset_by_client.get()),
+    ];
+    assert_eq!(resets, [2, 0]);
+    let lines = lines(litequic, &folder.path().join("access.log")).await;
+    let said = |line: &Json| format!("{} {} {}", line["protocol"], line["status"], line["end"]);
+    assert_eq!(
+        lines.iter().map(said).collect::<Vec<_>>(),
+        ["\"HTTP/1.1\" 200 \"stalled\"", "\"HTTP/2\" 200 \"stalled\""]
+    );
 }
 
 #[tokio::test]
@@ -375,4 +409,31 @@ async fn a_reader_that_takes_nothing_keeps_no_request_waiting() {
     litequic.wait_until("lines are handed over", lines, |lines| lines == 200).await;
     // Nor the end, for longer than its grace.
     litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_tunnel_has_its_line_when_it_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (litequic, path) = logging(tunnel::echo().await, &folder).await;
+    for door in Door::ALL {
+        let (mut socket, kept) = websocket(&litequic, door, "/chat").await;
+        within("a message", socket.send(Message::text("hello"))).await.unwrap();
+        within("its echo", socket.next()).await.unwrap().unwrap();
+        within("a close", socket.close(None)).await.unwrap();
+        while let Some(Ok(_)) = within("the end", socket.next()).await {}
+        drop(socket);
+        litequic.wait_until_idle().await;
+        drop(kept);
+    }
+    let lines = lines(litequic, &path).await;
+    assert_eq!(lines.len(), 3);
+    for (line, (protocol, method, status)) in
+        lines.iter().zip([("HTTP/1.1", "GET", 101), ("HTTP/2", "CONNECT", 200), ("HTTP/3", "CONNECT", 200)])
+    {
+        assert_eq!((line["protocol"].as_str(), line["method"].as_str()), (Some(protocol), Some(method)), "{line}");
+        assert_eq!((line["status"].as_u64(), line["end"].as_str()), (Some(status), Some("complete")), "{line}");
+        // A text of 5 bytes and a close without a reason, masked and not.
+        let bytes = (line["bytes_in"].as_u64(), line["bytes_out"].as_u64());
+        assert_eq!(bytes, (Some(6 + 5 + 6), Some(2 + 5 + 2)), "{line}");
+    }
 }

@@ -12,13 +12,23 @@ use litequic::{
     config::{self, Config, Route},
     tls::self_signed,
 };
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value as Json;
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     process::Command,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::sleep,
 };
 
 const TOKEN: &str = "correct-horse-battery-staple";
@@ -81,6 +91,8 @@ async fn ctl_tells_status_and_configuration_reloads_and_drains() {
     assert_eq!(config["admin.listen"], setup.admin.to_string().as_str());
     assert_eq!(config["origin.url"], format!("http://{}", origin.address).as_str());
     assert!(setup.ctl("metrics", &[]).success().ends_with("# EOF\n"));
+    assert_eq!(setup.ctl("ready", &[]).success(), "ready\n");
+    assert_eq!(setup.ctl("health", &[]).success(), "ok\n");
 
     assert_eq!(setup.ctl("reload", &[]).success(), "nothing has changed\n");
     let file = setup.path("litequic.toml");
@@ -198,29 +210,101 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         "<th scope=\"row\">h3</th><td class=\"n\">3</td>",
         "<th scope=\"row\">2xx</th><td class=\"n\">3</td>",
         "<th scope=\"row\">0</th><td class=\"good\">turns</td>",
-        "<th scope=\"row\">Segments a send (GSO)</th>",
+        "<th scope=\"row\">Datagrams sent in a message (GSO)</th>",
         "<th scope=\"row\">origin</th>",
-        "<td class=\"good\">takes connections</td>",
+        "<td class=\"good\">takes connections</td><td class=\"n\">",
+        "<th scope=\"row\">none</th>",
         "<th scope=\"row\">localhost</th>",
         "<th scope=\"row\">limits.max_headers</th><td>100</td>",
         "<dd>6 MB</dd>",
     ] {
         assert!(shown.contains(expected), "{expected}\n{shown}");
     }
-    let Some(folder) = std::env::var_os("LITEQUIC_SCREENSHOTS") else { return };
+    if let Some(folder) = std::env::var_os("LITEQUIC_SCREENSHOTS") {
+        take_pictures(&program, Path::new(&folder)).await;
+    }
+}
+
+/// The page in both colour schemes, while clients of every protocol ask two origins, a server of which is down.
+async fn take_pictures(program: &Path, folder: &Path) {
+    let (site, media, down) = (origin::demo().await, origin::demo().await, origin::nobody().await);
+    let media = format!(
+        "routes = [{{ path_prefix = \"/bytes/\", origin = \"media\" }}]\n\
+         origins.media = {{ url = [\"http://{media}\", \"http://{down}\"], health = {{ path = \"/status/204\" }} }}"
+    );
+    let setup = Setup::new(site, &media);
+    let mut parameters =
+        CertificateParams::new(["localhost", "example.com", "*.example.com"].map(String::from)).unwrap();
+    parameters.not_after = (SystemTime::now() + Duration::from_secs(89 * 24 * 3600)).into();
+    let key = KeyPair::generate().unwrap();
+    fs::write(setup.path("tls.crt"), parameters.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(setup.path("tls.key"), key.serialize_pem()).unwrap();
+    setup.ctl("reload", &[]).success();
+
+    let own = format!("{} get --insecure --output /dev/null", env!("CARGO_BIN_EXE_litequic"));
+    let curl = "curl -sk --output /dev/null";
+    let too_large = "y".repeat(40_000);
+    let done = Arc::new(AtomicBool::new(false));
+    let loads = [
+        format!("{own} PROXY/bytes/5M"),
+        format!("{own} PROXY/bytes/2M"),
+        format!("{own} PROXY/status/404"),
+        format!("{curl} --http2 PROXY/bytes/300k"),
+        format!("{curl} --http1.1 PROXY/bytes/20k"),
+        format!("{curl} --http2 --header x:{too_large} PROXY/"),
+    ]
+    .map(|load| {
+        let proxy = format!("https://localhost:{}", setup.process.address().port());
+        let words: Vec<String> = load.replace("PROXY", &proxy).split(' ').map(String::from).collect();
+        let done = Arc::clone(&done);
+        std::thread::spawn(move || {
+            while !done.load(Relaxed) {
+                // Without curl there is less to see.
+                let _ = Command::new(&words[0]).args(&words[1..]).status();
+            }
+        })
+    });
+    let slow = slowly(setup.admin).await;
     // Chromium's words for prefers-color-scheme.
     for (name, scheme) in [("light", 1), ("dark", 0)] {
         let profile = tempfile::tempdir().unwrap();
-        let file = Path::new(&folder).join(format!("status-{name}.png"));
-        let mut shot = chromium(&program, profile.path());
+        let file = folder.join(format!("status-{name}.png"));
+        let mut shot = chromium(program, profile.path());
         shot.arg(format!("--blink-settings=preferredColorScheme={scheme}")).args([
-            "--window-size=1200,1250",
+            "--window-size=1200,1530",
             &format!("--screenshot={}", file.display()),
-            &page,
+            &format!("http://{slow}/"),
         ]);
         tokio::task::spawn_blocking(move || Process::spawn(shot).end_within(BROWSER)).await.unwrap().success();
         assert!(file.exists(), "{}", file.display());
     }
+    done.store(true, Relaxed);
+    tokio::task::spawn_blocking(|| loads.into_iter().for_each(|load| load.join().unwrap())).await.unwrap();
+}
+
+/// Leads to `admin`, with two seconds before each question: a browser's timers that run ahead stand still while an answer is
+/// waited for, so that between two of them as much happens as between two of an operator's.
+async fn slowly(admin: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut browser, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut admin = TcpStream::connect(admin).await.unwrap();
+                let ((mut questions, mut page), (mut answers, mut asked)) = (browser.split(), admin.split());
+                let ask = async {
+                    let mut question = [0; 4096];
+                    while let Ok(length @ 1..) = questions.read(&mut question).await {
+                        sleep(Duration::from_secs(2)).await;
+                        asked.write_all(&question[..length]).await.unwrap();
+                    }
+                };
+                tokio::join!(ask, tokio::io::copy(&mut answers, &mut page))
+            });
+        }
+    });
+    address
 }
 
 #[tokio::test]
@@ -256,7 +340,7 @@ async fn the_page_may_load_nothing_and_be_framed_by_nobody() {
 async fn head(url: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let address = url.trim_start_matches("http://").trim_end_matches('/');
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
     stream
         .write_all(format!("HEAD / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())
         .await
@@ -281,10 +365,10 @@ async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
     litequic.wait_until_idle().await;
     let scrape = litequic.metrics.render();
     for line in [
-        "litequic_route_responses_total{route=\"*/\",class=\"2xx\"} 1",
-        "litequic_route_responses_total{route=\"*/status\",class=\"4xx\"} 2",
-        "litequic_route_responses_total{route=\"*/status\",class=\"5xx\"} 1",
-        "litequic_route_responses_total{route=\"a.test/status\",class=\"2xx\"} 0",
+        "litequic_route_responses_total{route=\"*/\",protocol=\"h3\",class=\"2xx\"} 1",
+        "litequic_route_responses_total{route=\"*/status\",protocol=\"h3\",class=\"4xx\"} 2",
+        "litequic_route_responses_total{route=\"*/status\",protocol=\"h3\",class=\"5xx\"} 1",
+        "litequic_route_responses_total{route=\"a.test/status\",protocol=\"h3\",class=\"2xx\"} 0",
         "litequic_request_duration_seconds_count 4",
         "litequic_origin_duration_seconds_count 4",
     ] {

@@ -1,12 +1,17 @@
 //! A real browser loads a page through litequic: Chromium, headless, told to begin with HTTP/3.
 
-use crate::support::{needs, origin, process::Process, proxy::Litequic};
+use crate::support::{needs, origin, process::Process, proxy::Litequic, tunnel};
 use litequic::{
     config::{AckFrequency, Config, OriginAddress},
     telemetry::WorkerMetrics,
     tls::{self, CertificateStore},
 };
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 /// Starting a browser on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -60,12 +65,45 @@ const BY_AND_BY: &str = r"<!doctype html><p id=o>waiting</p><script>
 #[tokio::test]
 async fn a_browser_comes_by_http2_and_goes_on_by_http3() {
     let Some(chromium) = needs::program("chromium") else { return };
-    let certificate = tls::self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(certificate.certificate().unwrap(), []);
     let page =
         format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n{BY_AND_BY}", BY_AND_BY.len());
     let origin = origin::Always::new(page).await;
-    let url = OriginAddress::Tcp { host: origin.address.ip().to_string(), port: origin.address.port() };
+    let (litequic, page) = load_from(chromium, origin.address).await;
+    assert!(page.contains("by h2, then h3."), "{page}");
+    litequic.stop().await;
+}
+
+/// A page that talks over a WebSocket. It loads all the while: else the browser's clock would run ahead of it.
+const CONVERSATION: &str = r"<!doctype html><p id=o>waiting</p><script>
+    (async () => {
+        const seen = [];
+        const socket = new WebSocket('wss://' + location.host + '/chat');
+        socket.onopen = () => socket.send('hello');
+        socket.onmessage = event => { seen.push('heard ' + event.data); socket.close(1000); };
+        socket.onclose = event => seen.push('closed ' + event.code + ' ' + event.wasClean);
+        for (let i = 0; i < 1000 && !seen.some(word => word.startsWith('closed')); i++) {
+            await (await fetch('/more?' + i, { cache: 'no-store' })).text();
+        }
+        document.getElementById('o').textContent = seen.join(', ') + '.';
+    })();
+</script>";
+
+#[tokio::test]
+async fn a_browser_talks_over_a_websocket() {
+    let Some(chromium) = needs::program("chromium") else { return };
+    let origin = tunnel::echo_beside(CONVERSATION).await;
+    let (litequic, page) = load_from(chromium, origin).await;
+    assert!(page.contains("heard hello, closed 1000 true."), "{page}");
+    assert_eq!(litequic.sum(|worker| worker.tunnels.get()), 1);
+    litequic.stop().await;
+}
+
+/// Has the browser load the page of `origin` through litequic, without being told of HTTP/3. Returns litequic and what the
+/// page became.
+async fn load_from(chromium: PathBuf, origin: SocketAddr) -> (Litequic, String) {
+    let certificate = tls::self_signed(["localhost"]).unwrap();
+    let store = CertificateStore::new(certificate.certificate().unwrap(), []);
+    let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
     let config = Config::simple(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
     let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
@@ -74,8 +112,7 @@ async fn a_browser_comes_by_http2_and_goes_on_by_http3() {
         load(Command::new(chromium), profile.path(), port, 1, &spki, &[])
     };
     let page = tokio::task::spawn_blocking(see).await.unwrap();
-    assert!(page.contains("by h2, then h3."), "{page}");
-    litequic.stop().await;
+    (litequic, page)
 }
 
 /// Has the browser load the demo's page from localhost at `port`, whose key has the fingerprint `spki`.

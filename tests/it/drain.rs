@@ -5,7 +5,7 @@ use crate::support::{
     client::{self, Client, Quic},
     io_key,
     origin::{self, Script},
-    process::{Process, free_tcp_port, free_udp_port},
+    process::{Ended, Process, free_tcp_port, free_udp_port},
     proxy::Litequic,
     raw::{self, Outcome, Raw},
     within,
@@ -383,6 +383,19 @@ async fn post_drain_drains_and_probes_cannot() {
 
 #[tokio::test]
 async fn the_process_ends_with_0_after_post_drain() {
+    let ended = drained_by_post(|_| {}).await;
+    assert!(!ended.stderr.contains("told to"), "{ended:?}");
+}
+
+/// As a Kubernetes sidecar hears of its end: by its preStop hook first, by SIGTERM when the application has ended.
+#[tokio::test]
+async fn one_signal_after_post_drain_cuts_nothing_off() {
+    let ended = drained_by_post(|process| process.signal("TERM")).await;
+    assert!(ended.stderr.contains("told to drain") && !ended.stderr.contains("stop now"), "{ended:?}");
+}
+
+/// `litequic run` that is asked to drain while a download runs, which comes to its end whatever is done `then`.
+async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     let made = tls::self_signed(["localhost"]).unwrap();
     let (udp, admin) = (free_udp_port(), free_tcp_port());
@@ -406,10 +419,12 @@ async fn the_process_ends_with_0_after_post_drain() {
     assert_eq!(client::header(&mut download).await.status(), 200);
     let admin = (Ipv4Addr::LOCALHOST, admin).into();
     assert_eq!(ask(admin, "POST /drain").await.0, 202);
+    then(&process);
     assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
     let ended = tokio::task::spawn_blocking(|| process.end_within(Duration::from_secs(15))).await.unwrap();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("asked to drain by the admin listener"), "{ended:?}");
+    ended
 }
 
 #[tokio::test]
@@ -424,7 +439,7 @@ async fn readiness_follows_the_origin_where_it_is_asked_to() {
     let (status, reason) = ask(probes, "GET /readyz").await;
     assert_eq!(status, 503);
     assert!(
-        reason.starts_with("not ready: no origin is reachable: ") && reason.contains(&address.to_string()),
+        reason.starts_with("not ready: an origin is out of reach: ") && reason.contains(&address.to_string()),
         "{reason}"
     );
     assert_eq!(ask(probes, "GET /healthz").await.0, 200);

@@ -2,10 +2,8 @@
 
 use crate::support::{
     client::{Client, Quic},
-    has_io_uring,
-    needs::program,
-    origin,
-    process::{Process, command, free_udp_port, litequic},
+    has_io_uring, origin,
+    process::{Process, command, free_udp_port, litequic, without},
     proxy::Litequic,
 };
 use http::Method;
@@ -15,7 +13,6 @@ use litequic::{
 };
 use std::{
     net::{Ipv6Addr, SocketAddr},
-    process::Command,
     sync::Arc,
 };
 
@@ -173,11 +170,7 @@ async fn io_uring_needs_fewer_calls_and_no_other() {
 
 /// `litequic` with `arguments`, whose io_uring_setup(2) is answered by EPERM, as containers do.
 fn without_io_uring(arguments: &[&str]) -> Option<Process> {
-    let litequic = command(arguments);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/without_io_uring.py");
-    let mut python = Command::new(program("python3")?);
-    python.arg(script).arg(litequic.get_program()).args(litequic.get_args()).env_remove("RUST_LOG");
-    Some(Process::spawn(python))
+    without("io_uring", &command(arguments)).map(Process::spawn)
 }
 
 #[tokio::test]

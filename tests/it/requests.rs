@@ -58,7 +58,6 @@ async fn pseudo_headers_that_are_missing_repeated_empty_late_or_unknown_reset_th
     requests.push(raw::headers(&connect[..1]));
     requests.push(raw::headers(&[&connect[..], &[(":path", "/")]].concat()));
     requests.push(raw::headers(&[&connect[..], &[(":scheme", "https")]].concat()));
-    requests.push(raw::headers(&[&raw::pseudo("CONNECT", "/")[..], &[(":protocol", "websocket")]].concat()));
     all_get(is_malformed, requests).await;
 }
 

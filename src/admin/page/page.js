@@ -66,27 +66,30 @@ function show(now) {
 
   at('version').textContent = now.version;
   const requests = labelled('requests');
+  const failing = rate('responses{class="5xx"}');
   const tiles = [
     ['Requests a second', digits(requests.reduce((sum, [, key]) => sum + rate(key), 0))],
+    ['5xx a second', digits(failing), failing ? 'bad' : ''],
     ['Requests open', whole(total('requests_open'))],
-    ['Connections open', whole(total('connections_open'))],
-    ['Handshakes under way', whole(total('handshakes_open'))],
+    ['QUIC connections open', whole(total('connections_open'))],
+    ['TCP connections open', whole(total('tcp_connections_open'))],
+    ['QUIC handshakes open', whole(total('handshakes_open'))],
     ['To clients', bytes(rate('response_body_bytes')) + '/s'],
     ['From clients', bytes(rate('request_body_bytes')) + '/s'],
     ['To clients in all', bytes(total('response_body_bytes'))],
     ['Origin connections', whole(total('origin_connections_open'))],
   ];
-  at('tiles').replaceChildren(...tiles.map(([name, value]) => {
+  at('tiles').replaceChildren(...tiles.map(([name, value, kind]) => {
     const tile = document.createElement('div');
-    tile.append(element('dt', name), element('dd', value));
+    tile.append(element('dt', name), element('dd', value, kind));
     return tile;
   }));
 
   const savings = [
-    ['Datagrams a batch received', 'datagrams_received', 'receive_batches', false],
-    ['Segments a send (GSO)', 'datagrams_sent', 'send_messages', false],
+    ['Datagrams received in a batch', 'datagrams_received', 'receive_batches', false],
+    ['Datagrams sent in a message (GSO)', 'datagrams_sent', 'send_messages', false],
     ['Acknowledgements merged', 'ack_frames_merged', 'ack_frames_received', true],
-    ['Packets sent an acknowledgement', 'packets_sent', 'ack_frames_received', false],
+    ['Packets sent for each acknowledgement', 'packets_sent', 'ack_frames_received', false],
   ];
   rows('savings', savings.map(([name, above, below, percent]) => [
     name,
@@ -94,21 +97,33 @@ function show(now) {
     [ratio(total(above), total(below), percent), 'n'],
   ]));
   const counted = ([name, key]) => [name, [whole(total(key)), 'n'], [digits(rate(key)), 'n']];
-  rows('protocols', requests.map(counted));
+  const connections = protocol => total(protocol === 'h3' ? 'connections' : 'tcp_connections{protocol="' + protocol + '"}');
+  rows('protocols', requests.map(([name, key]) => [name, [whole(connections(name)), 'n'], ...counted([name, key]).slice(1)]));
   rows('classes', labelled('responses').map(counted));
+  const bitten = ['limit_reached', 'timeouts'].flatMap(labelled).filter(([, key]) => total(key));
+  rows('limits', bitten.length ? bitten.map(([name, key]) => [
+    (key.startsWith('timeouts') ? 'timeout: ' : 'limit: ') + name, [digits(rate(key)), 'n'], [whole(total(key)), 'n'],
+  ]) : [['none', ['0', 'n'], ['0', 'n']]]);
   rows('workers', now.workers.map(({ worker, seconds_since_turn: ago }) => [
     String(worker), ago > 5 ? ['hangs', 'bad'] : ['turns', 'good'], [digits(ago), 'n'],
   ]));
-  rows('origins', (now.origins || []).map(({ name, address, problem }) => [
-    name, address, problem ? [problem, 'bad'] : ['takes connections', 'good'],
-  ]));
+  rows('origins', (now.origins || []).map(server => {
+    const { name, address, checked, problem, ejected_by: ejected } = server;
+    const state = problem || (ejected ? 'left out by ' + ejected + ' of ' + now.workers.length + ' workers'
+      : checked ? 'well by its checks' : 'takes connections');
+    const counted = [server.connections, server.requests, server.failures].map(count => [whole(count), 'n']);
+    return [name, address, [state, problem || ejected ? 'bad' : 'good'], ...counted];
+  }));
   rows('certificates', (now.certificates || []).map(({ names, expires }) => {
     const days = Math.floor((expires - now.time) / 86400);
     return [names.join(', '), new Date(expires * 1000).toISOString().slice(0, 10), [whole(days), days < 14 ? 'n bad' : 'n']];
   }));
-  const { read, reloads, refused } = now.configuration;
-  at('read').textContent = 'Read ' + new Date(read * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC; reloads: '
-    + reloads + ', refused: ' + refused + '.';
+  const { version, read, reloads, reloaded_at, refused, refused_at } = now.configuration;
+  const time = seconds => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
+  const last = (count, at) => count + (count ? ', the last ' + time(at) : '');
+  at('read').textContent = 'Version ' + version + ', read ' + time(read) + '. Reloads: ' + last(reloads, reloaded_at) + '.';
+  at('refused').textContent = 'Refused: ' + last(refused, refused_at) + '.';
+  at('refused').className = refused && refused_at > read ? 'bad' : '';
   const hangs = now.workers.some(worker => worker.seconds_since_turn > 5);
   say(hangs ? 'A worker hangs.' : 'It is ' + now.phase + '.', hangs || now.phase !== 'ready' ? 'bad' : 'good');
   before = now;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    admin::Readiness,
+    admin::{Readiness, Scrape},
     lifecycle::Lifecycle,
     telemetry::{Heartbeat, Metrics},
 };
@@ -13,14 +13,17 @@ const DEADLINE: Duration = Duration::from_secs(10);
 struct Admin {
     address: SocketAddr,
     lifecycle: Lifecycle,
+    metrics: Arc<Metrics>,
     task: tokio::task::JoinHandle<()>,
 }
 
 async fn start(surface: Surface, limits: Limits) -> Admin {
     let lifecycle = Lifecycle::default();
     lifecycle.advance(Phase::Ready);
+    let metrics = Arc::new(Metrics::new(2));
     let state = Arc::new(State {
-        metrics: Arc::new(Metrics::new(2)),
+        metrics: Arc::clone(&metrics),
+        scrape: Scrape::default(),
         lifecycle: lifecycle.clone(),
         heartbeats: vec![Arc::default(), Arc::<Heartbeat>::default()],
         readiness: Readiness::new(None),
@@ -28,10 +31,10 @@ async fn start(surface: Surface, limits: Limits) -> Admin {
         token: None,
         inside: None,
     });
-    let server = Server::bind(([127, 0, 0, 1], 0).into(), surface, limits).await.unwrap();
+    let server = Server::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), surface, limits).unwrap();
     let address = server.local_address().unwrap();
-    let task = tokio::spawn(server.serve(state, lifecycle.watch()));
-    Admin { address, lifecycle, task }
+    let task = tokio::spawn(server.serve(state, lifecycle.watch(), std::future::pending()));
+    Admin { address, lifecycle, metrics, task }
 }
 
 impl Admin {
@@ -137,6 +140,7 @@ async fn a_header_too_large_or_too_slow_ends_the_connection() {
     let mut idle = admin.connect().await;
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     assert!(read_to_end(&mut idle).await.ends_with("ok\n"), "an idle connection is closed after its answer");
+    assert!(admin.metrics.control().admin_header.get() >= 2, "the large one and the slow one");
 }
 
 #[tokio::test]
@@ -147,6 +151,19 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
     let _held = [admin.connect().await, admin.connect().await];
     assert!(admin.ask("GET /healthz").await.ends_with("ok\n"));
     assert!(began.elapsed() >= limits.header_timeout, "a place is free once an idle connection is closed");
+    assert!(admin.metrics.control().admin_connections.get() > 0);
+}
+
+#[tokio::test]
+async fn requests_beyond_the_rate_wait_and_are_answered() {
+    let admin = start(Surface::Probes, Limits { requests: 1, ..Limits::default() }).await;
+    let mut stream = admin.connect().await;
+    stream.write_all("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n".repeat(9).as_bytes()).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+    let answers = read_to_end(&mut stream).await;
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 10, "{answers}");
+    assert!(admin.metrics.control().admin_requests.get() > 0);
+    assert!(answers.contains("\nlitequic_admin_limit_reached_total{limit=\"requests\"} "), "{answers}");
 }
 
 #[tokio::test]

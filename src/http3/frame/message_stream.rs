@@ -46,6 +46,8 @@ struct Rules {
 enum Expected {
     Header,
     BodyOrTrailers,
+    /// Behind an extended CONNECT (RFC 9114 §4.4).
+    Data,
     End,
 }
 
@@ -83,6 +85,11 @@ impl MessageStream {
         self.rules.expected = Expected::Header;
     }
 
+    /// Lets DATA alone follow: the header was an extended CONNECT's, and what comes is no body.
+    pub fn expect_data_alone(&mut self) {
+        self.rules.expected = Expected::Data;
+    }
+
     /// How many DATA frames with next to nothing in them have begun since this was asked last.
     pub fn take_small_frames(&mut self) -> u32 {
         std::mem::take(&mut self.rules.small_frames)
@@ -99,7 +106,7 @@ impl MessageStream {
             (false, ..) => Err(Code::FrameError),
             (true, Expected::Header, Endpoint::Client) => Err(Code::RequestIncomplete),
             (true, Expected::Header, Endpoint::Server) => Err(Code::MessageError),
-            (true, Expected::BodyOrTrailers | Expected::End, _) => Ok(()),
+            (true, Expected::BodyOrTrailers | Expected::Data | Expected::End, _) => Ok(()),
         }
     }
 }
@@ -117,7 +124,7 @@ impl Rules {
                 self.idle_frames = 0;
                 Ok(Payload::Whole { max: self.max_field_section })
             }
-            (FrameType::Data, Expected::BodyOrTrailers) => {
+            (FrameType::Data, Expected::BodyOrTrailers | Expected::Data) => {
                 if header.length == 0 {
                     self.idle()?;
                 }

@@ -168,7 +168,7 @@ mod tests {
     fn request_back(method: &Method, uri: &'static str, headers: &HeaderMap) -> Result<RequestHead, Rejection> {
         let mut out = BytesMut::new();
         encode_request(method, &Uri::from_static(uri), headers, &mut out).unwrap();
-        request(fields(out))
+        request(fields(out), false)
     }
 
     #[test]

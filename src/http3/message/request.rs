@@ -5,7 +5,7 @@ use super::{
     field::{self, Name},
 };
 use crate::{
-    exchange::{authority, path},
+    exchange::{Upgrade, authority, path},
     http3::qpack::{Field, Pseudo},
 };
 use bytes::{Bytes, BytesMut};
@@ -25,27 +25,33 @@ pub struct RequestHead {
     pub headers: HeaderMap,
     /// The length that the body must have.
     pub content_length: Option<u64>,
+    /// What an extended CONNECT asks to switch to (RFC 9220).
+    pub protocol: Option<HeaderValue>,
 }
 
 impl RequestHead {
-    /// The request with `body`.
+    /// The request with `body`; of an extended CONNECT the GET that stands for it ([`Upgrade`]).
     pub fn into_request<B>(self, body: B) -> Request<B> {
         let mut request = Request::new(body);
         *request.method_mut() = self.method;
         *request.uri_mut() = self.uri;
         *request.headers_mut() = self.headers;
         *request.version_mut() = Version::HTTP_3;
+        if let Some(protocol) = self.protocol {
+            *request.method_mut() = Method::GET;
+            request.extensions_mut().insert(Upgrade(protocol));
+        }
         request
     }
 }
 
-/// Makes a request of the fields of its header.
+/// Makes a request of the fields of its header. `extended_connect`: whether the client was told that it may say `:protocol`.
 ///
 /// # Errors
 ///
 /// [`Rejection::Malformed`] for whatever breaks HTTP/3's rules, even if there is also a reason for a status;
 /// [`Rejection::Status`] for what is well-formed and not served: 400, 414, 501 (CONNECT and TRACE).
-pub fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
+pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead, Rejection> {
     let Collected { pseudo, mut headers, cookie } = collect(fields)?;
     let method = pseudo.method.ok_or(Rejection::Malformed("no :method"))?;
     let method = Method::from_bytes(&method).map_err(|_| Rejection::Malformed(":method is not a token"))?;
@@ -58,7 +64,14 @@ pub fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
     if host.is_some() && pseudo.authority.is_some() && host != pseudo.authority {
         return Err(Rejection::Malformed(":authority and Host differ"));
     }
-    if method == Method::CONNECT {
+    let protocol = match pseudo.protocol {
+        Some(_) if !extended_connect => return Err(Rejection::Malformed(":protocol is not offered")),
+        Some(_) if method != Method::CONNECT => return Err(Rejection::Malformed(":protocol without CONNECT")),
+        Some(_) if pseudo.authority.is_none() => return Err(Rejection::Malformed("CONNECT without :authority")),
+        Some(protocol) => Some(upgrade_token(protocol)?),
+        None => None,
+    };
+    if method == Method::CONNECT && protocol.is_none() {
         return Err(match (pseudo.authority, pseudo.scheme, pseudo.path) {
             (Some(_), None, None) => Rejection::Status(StatusCode::NOT_IMPLEMENTED, "CONNECT is not served"),
             _ => Rejection::Malformed("CONNECT needs :authority alone"),
@@ -69,6 +82,9 @@ pub fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
     let raw_authority = pseudo.authority.or(host).ok_or(Rejection::Malformed("neither :authority nor Host"))?;
 
     // From here on nothing is malformed any more.
+    if protocol.is_some() && content_length.is_some() {
+        return Err(Rejection::Status(StatusCode::BAD_REQUEST, "CONNECT with Content-Length"));
+    }
     if method == Method::TRACE {
         // The origin would reflect what litequic adds, cookies and credentials.
         return Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, "TRACE is not served"));
@@ -78,7 +94,16 @@ pub fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
     let authority = authority(raw_authority).map_err(bad)?;
     let path = path(&method, raw_path).map_err(|(status, reason)| Rejection::Status(status, reason))?;
     let uri = absolute(scheme, authority, path).ok_or(bad("no valid URI"))?;
-    Ok(RequestHead { method, uri, headers, content_length })
+    Ok(RequestHead { method, uri, headers, content_length, protocol })
+}
+
+/// A name, perhaps with a version (RFC 9110 §16.7).
+fn upgrade_token(protocol: Bytes) -> Result<HeaderValue, Rejection> {
+    let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(byte);
+    if !protocol.iter().all(token) {
+        return Err(Rejection::Malformed(":protocol is no protocol's name"));
+    }
+    field::value(protocol)
 }
 
 /// The pseudo-headers of a request as they came.
@@ -87,6 +112,7 @@ struct PseudoHeaders {
     authority: Option<Bytes>,
     method: Option<Bytes>,
     path: Option<Bytes>,
+    protocol: Option<Bytes>,
     scheme: Option<Bytes>,
 }
 
@@ -129,6 +155,7 @@ impl PseudoHeaders {
             Pseudo::Authority => &mut self.authority,
             Pseudo::Method => &mut self.method,
             Pseudo::Path => &mut self.path,
+            Pseudo::Protocol => &mut self.protocol,
             Pseudo::Scheme => &mut self.scheme,
             Pseudo::Status => return Err(Rejection::Malformed(":status in a request")),
         };

@@ -24,6 +24,8 @@ pub enum Pseudo {
     Method,
     /// `:path`
     Path,
+    /// `:protocol` (RFC 9220)
+    Protocol,
     /// `:scheme`
     Scheme,
     /// `:status`
@@ -37,6 +39,7 @@ impl Pseudo {
             b":authority" => Self::Authority,
             b":method" => Self::Method,
             b":path" => Self::Path,
+            b":protocol" => Self::Protocol,
             b":scheme" => Self::Scheme,
             b":status" => Self::Status,
             _ => return None,
@@ -49,6 +52,7 @@ impl Pseudo {
             Self::Authority => ":authority",
             Self::Method => ":method",
             Self::Path => ":path",
+            Self::Protocol => ":protocol",
             Self::Scheme => ":scheme",
             Self::Status => ":status",
         }

@@ -1,6 +1,7 @@
 //! The receiving half: a batch a call, cut into datagrams.
 
 use super::super::{
+    MAX_ERRORS,
     cut::{Cut, Datagram},
     sys::{GRO_MESSAGE, PLAIN_MESSAGE, ReceiveBatch, register},
 };
@@ -15,9 +16,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 use tokio::io::{Interest, unix::AsyncFd};
-
-/// Errors in a row before a socket counts as broken. One comes of a shortage of memory, say, and passes.
-const MAX_ERRORS: u32 = 1000;
 
 /// The receiving half of a socket.
 pub struct Receiver {

@@ -1,6 +1,7 @@
 //! The receiving half: what the kernel has received meanwhile, cut into datagrams.
 
 use super::super::{
+    MAX_ERRORS,
     cut::{Cut, Datagram},
     sys::{GRO_MESSAGE, MultishotReceive, PLAIN_MESSAGE, Refusal, Ring},
 };
@@ -16,9 +17,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 use tokio::io::unix::AsyncFd;
-
-/// Errors in a row before a socket counts as broken. One comes of a shortage of memory, say, and passes.
-const MAX_ERRORS: u32 = 1000;
 
 /// The receiving half of a socket.
 pub struct Receiver {

@@ -1,7 +1,7 @@
 //! The two bodies of an exchange with an origin: the request's on its way in, checked as it goes, and the
 //! response's on its way out, which holds the connection until its end.
 
-use super::pool::Lease;
+use super::{deadline::Deadline, pool::Lease, server::Ticket};
 use crate::{
     exchange::{Body, BodyError},
     proxy::{
@@ -84,9 +84,14 @@ impl Upload {
         self.progress.get()
     }
 
-    /// When hyper last took something.
-    pub(super) fn moved(&self) -> Instant {
-        self.moved.get()
+    /// Since when it is the server that is waited for, of the time that `began` then: as long as `upload` waits for its
+    /// client, a server owes nothing.
+    pub(super) fn server_since(upload: Option<&Self>, began: Instant, now: impl FnOnce() -> Instant) -> Instant {
+        match upload.map(|upload| (upload.progress(), upload.moved.get())) {
+            Some((Progress::Client, _)) => now(),
+            Some((_, moved)) => moved.max(began),
+            None => began,
+        }
     }
 
     /// Whether a byte or trailers were taken from the client: what was taken cannot be sent again.
@@ -216,11 +221,12 @@ impl HttpBody for RequestBody {
 pub(super) struct ResponseBody {
     incoming: Incoming,
     lease: Option<Lease>,
+    ticket: Ticket,
     upload: Option<Rc<Upload>>,
     /// Between two reads.
     idle: Duration,
     /// Of the whole exchange.
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
     /// Since when the origin is waited for.
     waiting: Option<Instant>,
     /// One timer a body, made at the first wait and set again only when it fires too early.
@@ -233,23 +239,30 @@ impl ResponseBody {
     pub(super) fn wrap(
         incoming: Incoming,
         lease: Lease,
+        ticket: Ticket,
         upload: Option<Rc<Upload>>,
         idle: Duration,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
         metrics: &Arc<WorkerMetrics>,
     ) -> Body {
         let metrics = Arc::clone(metrics);
         let mut this =
-            Self { incoming, lease: Some(lease), upload, idle, deadline, waiting: None, timer: None, metrics };
+            Self { incoming, lease: Some(lease), ticket, upload, idle, deadline, waiting: None, timer: None, metrics };
         if this.incoming.is_end_stream() {
             this.finish();
             return Body::empty();
+        }
+        if let (Some(lease), Some(upload)) = (&mut this.lease, &this.upload)
+            && upload.progress() != Progress::Done
+        {
+            lease.keep_sending();
         }
         Body::stream(this)
     }
 
     /// The response is whole: another request may use the connection, unless this one's body is still on its way.
     fn finish(&mut self) {
+        self.ticket.went_well();
         let sent = self.upload.as_ref().is_none_or(|upload| upload.progress() == Progress::Done);
         if let Some(lease) = self.lease.take().filter(|_| sent) {
             lease.give_back();
@@ -275,16 +288,26 @@ impl ResponseBody {
     /// Whether a deadline has passed, and the counter of it.
     fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<()> {
         let idle = since + self.idle;
-        let next = self.deadline.map_or(idle, |deadline| deadline.min(idle));
+        let next = self.deadline.map_or(idle, |deadline| deadline.at().min(idle));
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next)));
         if timer.deadline() > next {
             timer.as_mut().reset(next);
         }
         while timer.as_mut().poll(cx).is_ready() {
             if timer.deadline() >= next {
-                let counter =
-                    if next == idle { &self.metrics.timeout_response_body } else { &self.metrics.timeout_request };
-                counter.increment();
+                let servers = match self.deadline.filter(|_| next != idle) {
+                    None => {
+                        self.metrics.timeout_response_body.increment();
+                        true
+                    }
+                    Some(deadline) => {
+                        self.metrics.timeout_request.increment();
+                        deadline.passed(since, Instant::now()).is_servers()
+                    }
+                };
+                if servers {
+                    self.ticket.failed();
+                }
                 return Poll::Ready(());
             }
             timer.as_mut().reset(next);
@@ -299,18 +322,12 @@ impl HttpBody for ResponseBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        if this.lease.is_none() {
-            return Poll::Ready(None);
-        }
-        match Pin::new(&mut this.incoming).poll_frame(cx) {
+        let Some(lease) = &mut this.lease else { return Poll::Ready(None) };
+        match lease.poll_frame(&mut this.incoming, cx) {
             Poll::Pending => {
                 let waiting = *this.waiting.get_or_insert_with(Instant::now);
                 // An origin that answered early may want the rest of the request before it goes on.
-                let since = match this.upload.as_deref().map(|upload| (upload.progress(), upload.moved())) {
-                    Some((Progress::Client, _)) => Instant::now(),
-                    Some((_, moved)) => waiting.max(moved),
-                    None => waiting,
-                };
+                let since = Upload::server_since(this.upload.as_deref(), waiting, Instant::now);
                 match this.poll_timeout(cx, since) {
                     Poll::Ready(()) => this.fail(BodyError::TimedOut),
                     Poll::Pending => Poll::Pending,
@@ -327,11 +344,12 @@ impl HttpBody for ResponseBody {
                 }
                 tracing::debug!(%error, "the origin broke off its response");
                 this.metrics.origin_errors.increment();
+                this.ticket.failed();
                 this.fail(BodyError::Truncated)
             }
             Poll::Ready(Some(Ok(frame))) => {
                 this.waiting = None;
-                if this.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                if this.deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) {
                     this.metrics.timeout_request.increment();
                     return this.fail(BodyError::TimedOut);
                 }
@@ -362,5 +380,29 @@ impl HttpBody for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         self.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_owes_nothing_while_its_client_is_waited_for_and_has_its_time_anew_with_each_piece() {
+        let upload = Upload::new(Body::empty(), Framing::Chunked, None).unwrap();
+        let earlier = Instant::now();
+        let [began, later, now] = [1, 3, 9].map(|seconds| earlier + Duration::from_secs(seconds));
+        for (progress, moved, since) in [
+            (Progress::Client, later, now),
+            (Progress::Origin, later, later),
+            (Progress::Done, later, later),
+            (Progress::Origin, earlier, began),
+            (Progress::Done, earlier, began),
+        ] {
+            upload.progress.set(progress);
+            upload.moved.set(moved);
+            assert_eq!(Upload::server_since(Some(&upload), began, || now), since, "{progress:?}");
+        }
+        assert_eq!(Upload::server_since(None, began, || now), began);
     }
 }

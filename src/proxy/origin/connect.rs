@@ -3,13 +3,14 @@
 //! The stream knows two things that hyper does not tell: whether a response byte has come, and that a failed write
 //! must not destroy a response that is still being read.
 
-use super::resolve::Resolver;
+use super::{proxied::Proxied, resolve::Resolver};
 use crate::{config::OriginAddress, proxy::error::Error};
 use socket2::SockRef;
 use std::{
     cell::{Cell, RefCell},
     io,
     mem::MaybeUninit,
+    net::SocketAddr,
     path::PathBuf,
     pin::Pin,
     rc::Rc,
@@ -17,7 +18,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::{TcpStream, UnixStream},
     time::{Instant, timeout, timeout_at},
 };
@@ -38,19 +39,57 @@ impl Connector {
         }
     }
 
-    /// Connects within `limit`, lookup included. Each address gets its share of what is left of the time, so that
-    /// one that never answers does not keep the others from being tried.
+    /// Whether it is time to look the name up again, while the last answer serves on.
+    pub(super) fn is_stale(&self) -> bool {
+        match self {
+            Self::Unix(_) => false,
+            Self::Tcp(resolver) => resolver.is_stale(),
+        }
+    }
+
+    /// Looks the name up again.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lookup is lost.
+    pub(super) async fn refresh(&self) {
+        if let Self::Tcp(resolver) = self {
+            resolver.refresh().await;
+        }
+    }
+
+    /// Whether a connection to `address` would be made today: false once the name stands for others.
+    pub(super) fn leads_to(&self, address: Option<SocketAddr>) -> bool {
+        match (self, address) {
+            (Self::Tcp(resolver), Some(address)) => resolver.leads_to(address),
+            _ => true,
+        }
+    }
+
+    /// Connects within `limit`, lookup included, and says for whom if that is to be said.
     ///
     /// # Errors
     ///
     /// One of the connection errors of [`Error`]; of several addresses, the last one's.
-    pub(super) async fn connect(&self, limit: Duration) -> Result<Stream, Error> {
+    pub(super) async fn connect(&self, limit: Duration, proxied: Option<Proxied>) -> Result<Stream, Error> {
         let deadline = Instant::now() + limit;
+        let mut stream = self.open(deadline).await?;
+        if let Some(proxied) = proxied {
+            let said = timeout_at(deadline, stream.write_all(&proxied.header())).await;
+            // A write to such a stream never fails: it waits, and what became of it shows when an answer is read.
+            said.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
+        }
+        Ok(stream)
+    }
+
+    /// Each address gets its share of what is left of the time, so that one that never answers does not keep the others
+    /// from being tried.
+    async fn open(&self, deadline: Instant) -> Result<Stream, Error> {
         let resolver = match self {
             Self::Unix(path) => {
                 let connected = timeout_at(deadline, UnixStream::connect(path)).await;
                 let stream = connected.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
-                return Ok(Stream::new(Socket::Unix(stream)));
+                return Ok(Stream::new(Socket::Unix(stream), None));
             }
             Self::Tcp(resolver) => resolver,
         };
@@ -65,7 +104,7 @@ impl Connector {
                 Ok(Ok(stream)) => {
                     // A request's head and its body's last piece leave at once.
                     stream.set_nodelay(true).map_err(|error| classify(&error))?;
-                    return Ok(Stream::new(Socket::Tcp(stream)));
+                    return Ok(Stream::new(Socket::Tcp(stream), Some(address)));
                 }
                 Ok(Err(error)) => classify(&error),
                 Err(_) => Error::ConnectTimeout,
@@ -106,9 +145,13 @@ pub(super) struct Stream {
 pub(super) struct StreamState {
     /// Borrowed for one call at a time.
     socket: RefCell<Socket>,
+    /// Where it leads to, over TCP.
+    pub(super) address: Option<SocketAddr>,
     /// Bytes received, in all. Wraps.
     pub(super) received: Cell<u64>,
     write_failed: Cell<bool>,
+    /// Who writes is no longer hyper.
+    fails_at_once: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -118,10 +161,28 @@ enum Socket {
 }
 
 impl Stream {
-    fn new(socket: Socket) -> Self {
-        let state =
-            StreamState { socket: RefCell::new(socket), received: Cell::new(0), write_failed: Cell::new(false) };
+    fn new(socket: Socket, address: Option<SocketAddr>) -> Self {
+        let state = StreamState {
+            socket: RefCell::new(socket),
+            address,
+            received: Cell::new(0),
+            write_failed: Cell::new(false),
+            fails_at_once: Cell::new(false),
+        };
         Self { state: Rc::new(state) }
+    }
+
+    /// From now on a write that fails says so.
+    pub(super) fn fail_at_once(&self) {
+        self.state.fails_at_once.set(true);
+    }
+
+    /// Has the connection reset when it is dropped (socket(7), SO_LINGER of no time); a Unix socket is only closed.
+    pub(super) fn reset(&self) {
+        if let Socket::Tcp(stream) = &*self.state.socket.borrow() {
+            // An error means that it is gone already.
+            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        }
     }
 
     /// What it will have seen.
@@ -133,7 +194,9 @@ impl Stream {
     /// write fails; so a write never fails, it waits, and reading tells what became of the connection.
     fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match result {
-            Poll::Ready(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
+            Poll::Ready(Err(error))
+                if error.kind() != io::ErrorKind::Interrupted && !self.state.fails_at_once.get() =>
+            {
                 tracing::debug!(%error, "the origin takes no more of the request");
                 self.state.write_failed.set(true);
                 Poll::Pending
@@ -226,10 +289,7 @@ impl AsyncWrite for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpListener,
-    };
+    use tokio::{io::AsyncReadExt, net::TcpListener};
 
     #[tokio::test]
     async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
@@ -238,16 +298,16 @@ mod tests {
         let addresses = vec![closed, open.local_addr().unwrap()];
         let connector = Connector::Tcp(Resolver::with(addresses));
         for _ in 0..2 {
-            connector.connect(Duration::from_secs(5)).await.unwrap();
+            connector.connect(Duration::from_secs(5), None).await.unwrap();
         }
         let nowhere = Connector::Tcp(Resolver::with(vec![closed, closed]));
-        assert_eq!(nowhere.connect(Duration::from_secs(5)).await.unwrap_err(), Error::Refused);
+        assert_eq!(nowhere.connect(Duration::from_secs(5), None).await.unwrap_err(), Error::Refused);
     }
 
     #[tokio::test]
     async fn a_name_without_an_address_is_a_failed_lookup() {
         let connector = Connector::Tcp(Resolver::with(Vec::new()));
-        assert_eq!(connector.connect(Duration::from_secs(5)).await.unwrap_err(), Error::Resolve);
+        assert_eq!(connector.connect(Duration::from_secs(5), None).await.unwrap_err(), Error::Resolve);
     }
 
     #[tokio::test]
@@ -259,7 +319,7 @@ mod tests {
         SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
         drop(peer);
 
-        let mut stream = Stream::new(Socket::Tcp(socket));
+        let mut stream = Stream::new(Socket::Tcp(socket), None);
         while !stream.state.write_failed.get() {
             // Once the reset is here a write never ends, and says nothing of the failure either.
             if let Ok(written) = timeout(Duration::from_millis(1), stream.write_all(b"more")).await {

@@ -1,48 +1,63 @@
-//! One origin: sends requests over its pool and watches the clocks.
+//! One origin: picks a server for each request, sends it over that server's pool and watches the clocks.
 
 mod body;
+mod check;
 mod connect;
 mod copy;
+mod deadline;
+mod driver;
 mod pool;
+mod proxied;
 mod resolve;
+mod server;
+mod tunnel;
+mod wait;
+
+pub(super) use check::{Checked, check_all};
+pub(super) use server::{Finding, Standing};
 
 use super::{
+    balance::{self, Budget, Set},
     error::Error,
     request::Framing,
     response,
     retry::{self, Decision, Failure},
+    upgrade::Switch,
 };
 use crate::{
-    config::{self, Timeouts},
-    exchange::{Abort, Body, BodyError, Interim, Response},
+    config::{self, OriginAddress, Share, Timeouts},
+    exchange::{Abort, Body, BodyError, Client, Interim, Record, Response, Tunnel},
     telemetry::WorkerMetrics,
 };
 use body::{Progress, RequestBody, ResponseBody, Upload};
 use copy::Copy;
+use deadline::Deadline;
 use http::{Method, Request, StatusCode, Version, header, request};
-use hyper::{body::Incoming, client::conn::TrySendError};
-use pool::{Lease, Pool};
+use hyper::body::Incoming;
+use pool::Lease;
+use proxied::Proxied;
+use server::{Server, Ticket};
 use std::{
-    future::Future,
-    pin::pin,
+    cell::{Cell, RefCell},
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    task::Poll,
+    sync::Arc,
     time::Duration,
 };
-use tokio::time::{Instant, sleep_until};
-
-/// A client that expects 100 (Continue) hears it from litequic when the origin has said nothing for that long: many
-/// origins never do, and clients wait about as long themselves (RFC 9110 §10.1.1).
-const CONTINUE_AFTER: Duration = Duration::from_secs(1);
+use tokio::time::{Instant, timeout};
+use wait::{Attempt, Interims};
 
 /// One worker's way to one origin.
 #[derive(Debug)]
 pub(super) struct Origin {
-    pool: Rc<Pool>,
+    name: Arc<str>,
+    config: config::Origin,
+    /// In the order of the configuration.
+    servers: Vec<Rc<Server>>,
+    /// Grows with each request.
+    turn: Cell<usize>,
+    budget: RefCell<Budget>,
+    /// A reload has put another one in its place: what its last requests find leaves no server out there.
+    replaced: Cell<bool>,
     metrics: Arc<WorkerMetrics>,
 }
 
@@ -52,10 +67,12 @@ pub(super) struct Sending<'a> {
     pub(super) framing: Framing,
     pub(super) body: Body,
     pub(super) max_body_bytes: Option<u64>,
+    pub(super) client: &'a Client,
     pub(super) interim: &'a Interim,
+    pub(super) record: &'a Record,
     pub(super) timeouts: &'a Timeouts,
-    /// Of the whole exchange.
-    pub(super) deadline: Option<Instant>,
+    /// What it is to switch to.
+    pub(super) switch: Option<Switch>,
 }
 
 /// Why there is no response from the origin.
@@ -73,27 +90,59 @@ impl From<Error> for Outcome {
     }
 }
 
-/// What came of sending a request once.
-enum Attempt {
-    Response(http::Response<Incoming>),
-    Failed(TrySendError<Request<RequestBody>>),
-    Timeout(Error),
-}
-
 impl Origin {
-    /// The way to `origin`, with no connection yet.
-    pub(super) fn new(origin: &config::Origin, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { pool: Pool::new(origin, Arc::clone(&metrics)), metrics }
+    /// The way to the origin that is called `name`, whose servers' checks are told in `standings`. Servers that it shares
+    /// with the one `before` stay, with their connections and with what is known of them.
+    pub(super) fn new(
+        name: &str,
+        config: &config::Origin,
+        standings: &[Arc<Standing>],
+        before: Option<&Self>,
+        metrics: &Arc<WorkerMetrics>,
+    ) -> Self {
+        let server = |(address, standing): (&OriginAddress, &Arc<Standing>)| {
+            let mut kept = before.iter().flat_map(|before| &before.servers);
+            let Some(kept) = kept.find(|server| server.pool.fits(config, address)) else {
+                return Rc::new(Server::new(name, config, address, standing, metrics));
+            };
+            kept.follow(standing);
+            Rc::clone(kept)
+        };
+        let servers: Vec<_> = config.servers.iter().zip(standings).map(server).collect();
+        if let [alone] = &*servers {
+            alone.pardon();
+        }
+        Self {
+            name: name.into(),
+            config: config.clone(),
+            servers,
+            // Not all workers begin with the same server.
+            turn: Cell::new(rand::random_range(0..config.servers.len().max(1))),
+            budget: RefCell::new(Budget::new(config.retry_share, config.retry_minimum)),
+            replaced: Cell::new(false),
+            metrics: Arc::clone(metrics),
+        }
     }
 
     /// What it was made for.
     pub(super) fn config(&self) -> &config::Origin {
-        self.pool.origin()
+        &self.config
     }
 
-    /// Closes idle connections, now and later.
-    pub(super) fn close(&self) {
-        self.pool.close();
+    /// Its servers' checks are told in `standings` from now on.
+    pub(super) fn follow(&self, standings: &[Arc<Standing>]) {
+        self.servers.iter().zip(standings).for_each(|(server, standing)| server.follow(standing));
+    }
+
+    /// Makes way for `next`: closes idle connections, now and later, to the servers that it does not have.
+    pub(super) fn close_but(&self, next: Option<&Self>) {
+        self.replaced.set(!next.is_some_and(|next| std::ptr::eq(self, next)));
+        let stays =
+            |server: &Rc<Server>| next.is_some_and(|next| next.servers.iter().any(|kept| Rc::ptr_eq(kept, server)));
+        for server in self.servers.iter().filter(|server| !stays(server)) {
+            server.pool.close();
+            server.pardon();
+        }
     }
 
     /// Sends a request and waits for its response's header.
@@ -105,28 +154,64 @@ impl Origin {
     /// # Cancel safety
     ///
     /// Dropping the future cancels the request: its connection is closed.
-    pub(super) async fn send(&self, sending: Sending<'_>) -> Result<Response, Outcome> {
-        let Sending { mut head, framing, body, max_body_bytes, interim, timeouts, deadline } = sending;
+    pub(super) async fn send(self: &Rc<Self>, sending: Sending<'_>) -> Result<Response, Outcome> {
+        let Sending { mut head, framing, body, max_body_bytes, client, interim, record, timeouts, switch } = sending;
+        let deadline = timeouts.request.map(|limit| Deadline::new(Instant::now(), limit));
         let upload = Upload::new(body, framing, max_body_bytes);
-        // Its callback is shared with hyper, hence the lock-free flag rather than a Cell.
-        let continued = Arc::new(AtomicBool::new(!expects_continue(&head)));
+        let interims = Interims::new(&head, interim, &self.metrics);
         let method = head.method.clone();
+        let proxied = self.config.proxy_protocol.then(|| Proxied::of(client));
+        self.budget.borrow_mut().earn();
+        let turn = self.turn.replace(self.turn.get().wrapping_add(1));
         let mut fresh = false;
+        let mut tried = Set::default();
         for retries in 0..=retry::MAX_RETRIES {
-            let mut lease = self.acquire(fresh, timeouts, deadline).await?;
+            let ticket = self.choose(tried, turn).ok_or(Error::Connect)?;
+            tried = tried.with(ticket.number);
+            let server = ticket.server();
+            record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
+            let mut lease = match server.pool.acquire(fresh, proxied, timeouts, deadline).await {
+                Ok(lease) => lease,
+                Err(error) => {
+                    if error.is_servers() {
+                        ticket.failed();
+                    }
+                    // Nothing was sent, so that any request may go to another server. One that is full says nothing against
+                    // itself, so that only a server that is well is better, and costs nothing to ask.
+                    let full = error == Error::QueueFull;
+                    if error.is_before_sending()
+                        && retries < retry::MAX_RETRIES
+                        && (self.has_well_other(tried) || !full && self.has_other(tried))
+                        && (full || self.may_retry())
+                    {
+                        tracing::debug!(%error, "sending a request to another server");
+                        fresh = retries + 1 == retry::MAX_RETRIES;
+                        continue;
+                    }
+                    return Err(error.into());
+                }
+            };
             let reused = lease.reused();
             // hyper takes the head; only over a used connection may it be wanted again.
             let copy = (reused && retry::is_idempotent(&method)).then(|| Copy::of(&head));
             let mut request = Request::from_parts(head, RequestBody::new(upload.clone()));
-            pass_interim(&mut request, interim, &continued);
+            interims.pass(&mut request);
             self.metrics.origin_requests.increment();
             let sent = lease.send(request);
-            let attempt = self.wait(sent, upload.as_deref(), interim, &continued, timeouts, deadline).await;
+            let attempt = wait::header(sent, upload.as_deref(), &interims, timeouts, deadline, &self.metrics).await;
             let mut failed = match attempt {
                 Attempt::Response(response) => {
-                    return self.respond(response, &method, lease, upload, timeouts, deadline);
+                    if let Some(switch) = switch {
+                        return self.switched(response, switch, &method, lease, ticket, timeouts, deadline).await;
+                    }
+                    return self.respond(response, &method, lease, ticket, upload, timeouts, deadline);
                 }
-                Attempt::Timeout(error) => return Err(error.into()),
+                Attempt::Timeout(error) => {
+                    if error.is_servers() {
+                        ticket.failed();
+                    }
+                    return Err(error.into());
+                }
                 Attempt::Failed(failed) => failed,
             };
             if let Some(Progress::Failed(cause)) = upload.as_deref().map(Upload::progress) {
@@ -141,16 +226,22 @@ impl Origin {
                 answered: lease.answered(),
                 body_read: upload.as_deref().is_some_and(Upload::taken),
             };
+            if !failure.is_stale() {
+                ticket.failed();
+            }
             let again = message.map(|message| message.into_parts().0).or_else(|| copy.map(Copy::restore));
             match (retry::decide(retries, &method, failure), again) {
-                (Decision::Again { fresh: wanted }, Some(again)) => {
+                (Decision::Again { fresh: wanted }, Some(again)) if self.may_retry() => {
                     tracing::debug!(error = %failed.error(), "sending a request again");
-                    self.metrics.origin_retries.increment();
                     head = again;
                     fresh = wanted;
+                    if failure.is_stale() && !self.has_well_other(tried) {
+                        // Its connection was to blame, and no other server is better.
+                        tried = Set::default();
+                    }
                 }
                 _ => {
-                    tracing::warn!(origin = %self.config().address, error = %failed.error(), "no response");
+                    tracing::warn!(origin = %server.name, error = %failed.error(), "no response");
                     if error == Error::HeaderTooLarge {
                         self.metrics.limit_response_header.increment();
                     }
@@ -162,77 +253,75 @@ impl Origin {
         Err(Error::Terminated.into())
     }
 
-    async fn acquire(&self, fresh: bool, timeouts: &Timeouts, deadline: Option<Instant>) -> Result<Lease, Outcome> {
-        let acquired = self.pool.acquire(fresh, timeouts.queue, timeouts.connect);
-        let Some(deadline) = deadline else { return Ok(acquired.await?) };
-        match tokio::time::timeout_at(deadline, acquired).await {
-            Ok(acquired) => Ok(acquired?),
-            Err(_) => {
-                self.metrics.timeout_request.increment();
-                Err(Error::RequestTimeout.into())
-            }
+    /// A server for a request that was tried at `tried`: another one, if there is one. `turn` is the request's.
+    fn choose(self: &Rc<Self>, tried: Set, turn: usize) -> Option<Ticket> {
+        // One alone gets everything, however it stands.
+        if let [server] = &*self.servers {
+            return Some(Ticket::new(self, 0, server, false));
         }
+        let now = server::now();
+        let views = self.servers.iter().map(|server| server.view(now));
+        let choose = |tried| balance::choose(self.config.balance, views.clone(), tried, turn);
+        let choice = choose(tried).or_else(|| choose(Set::default()))?;
+        if choice.panic {
+            self.metrics.origin_panics.increment();
+        }
+        let server = self.servers.get(choice.server)?;
+        Some(Ticket::new(self, choice.server, server, server.chosen(now)))
     }
 
-    /// Waits for the response's header, with one timer for every clock: when it fires, it is found which of them
-    /// has run out, and set for the next.
-    async fn wait(
-        &self,
-        sent: impl Future<Output = Result<http::Response<Incoming>, TrySendError<Request<RequestBody>>>>,
-        upload: Option<&Upload>,
-        interim: &Interim,
-        continued: &AtomicBool,
-        timeouts: &Timeouts,
-        deadline: Option<Instant>,
-    ) -> Attempt {
-        let started = Instant::now();
-        let expected_by = || (!continued.load(Relaxed)).then(|| started + CONTINUE_AFTER);
-        let header_by = |now: Instant| match upload.map(|upload| (upload.progress(), upload.moved())) {
-            // As long as the client is waited for, the origin owes nothing.
-            Some((Progress::Client, _)) => now + timeouts.response_header,
-            Some((_, moved)) => moved.max(started) + timeouts.response_header,
-            None => started + timeouts.response_header,
-        };
-        let next = |now: Instant| {
-            let header = header_by(now);
-            [expected_by(), deadline].into_iter().flatten().fold(header, Instant::min)
-        };
-        let mut sent = pin!(sent);
-        let mut timer = pin!(sleep_until(next(started)));
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(result) = sent.as_mut().poll(cx) {
-                return Poll::Ready(result.map_or_else(Attempt::Failed, Attempt::Response));
-            }
-            while timer.as_mut().poll(cx).is_ready() {
-                let now = Instant::now();
-                if deadline.is_some_and(|deadline| deadline <= now) {
-                    self.metrics.timeout_request.increment();
-                    return Poll::Ready(Attempt::Timeout(Error::RequestTimeout));
-                }
-                if header_by(now) <= now {
-                    self.metrics.timeout_response_header.increment();
-                    return Poll::Ready(Attempt::Timeout(Error::ResponseTimeout));
-                }
-                if expected_by().is_some_and(|by| by <= now) && !continued.swap(true, Relaxed) {
-                    interim.send(StatusCode::CONTINUE, http::HeaderMap::new());
-                }
-                timer.as_mut().reset(next(now));
-            }
-            Poll::Pending
+    /// Whether there is a server that is not in `tried`.
+    fn has_other(&self, tried: Set) -> bool {
+        (0..self.servers.len()).any(|server| !tried.has(server))
+    }
+
+    /// Whether one of those is well.
+    fn has_well_other(&self, tried: Set) -> bool {
+        let now = server::now();
+        self.servers.iter().enumerate().any(|(number, server)| {
+            let view = (!tried.has(number)).then(|| server.view(now));
+            view.is_some_and(|view| view.up && view.kept)
         })
-        .await
     }
 
+    /// Whether a request may be sent again; then it counts.
+    fn may_retry(&self) -> bool {
+        let may = self.budget.borrow_mut().spend(server::now());
+        let counter = if may { &self.metrics.origin_retries } else { &self.metrics.origin_retries_refused };
+        counter.increment();
+        may
+    }
+
+    /// Whether the `number`th server may be left out: another one that is well is left, and not too many are out.
+    fn may_eject(&self, number: usize, now: std::time::Instant) -> bool {
+        let others = self.servers.iter().enumerate().filter(|(other, _)| *other != number);
+        let (mut left, mut out) = (false, 0_u64);
+        for (_, server) in others {
+            let view = server.view(now);
+            left |= view.up && view.kept;
+            out += u64::from(!view.kept);
+        }
+        let most = self.servers.len() as u64 * u64::from(self.config.max_ejected.0) / u64::from(Share::ALL.0);
+        left && out < most.max(1) && !self.replaced.get()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
     fn respond(
         &self,
         response: http::Response<Incoming>,
         method: &Method,
         lease: Lease,
+        ticket: Ticket,
         upload: Option<Rc<Upload>>,
         timeouts: &Timeouts,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
     ) -> Result<Response, Outcome> {
         let (mut parts, incoming) = response.into_parts();
+        if is_gateway_error(parts.status) {
+            ticket.failed();
+        } else {
+            ticket.answered();
+        }
         if parts.version != Version::HTTP_11 {
             // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
             lease.do_not_reuse();
@@ -243,12 +332,52 @@ impl Origin {
         }
         let length = http_body::Body::size_hint(&incoming).exact();
         if let Err(error) = response::translate(&mut parts, method, length) {
-            tracing::warn!(origin = %self.config().address, %error, "bad response");
+            tracing::warn!(origin = %ticket.server().name, %error, "bad response");
+            ticket.failed();
             self.metrics.origin_errors.increment();
             return Err(error.into());
         }
-        let body = ResponseBody::wrap(incoming, lease, upload, timeouts.response_body, deadline, &self.metrics);
+        let body = ResponseBody::wrap(incoming, lease, ticket, upload, timeouts.response_body, deadline, &self.metrics);
         Ok(Response::from_parts(parts, body))
+    }
+
+    /// The response to a request to switch protocols. A no is passed on as it is.
+    #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
+    async fn switched(
+        &self,
+        response: http::Response<Incoming>,
+        switch: Switch,
+        method: &Method,
+        lease: Lease,
+        ticket: Ticket,
+        timeouts: &Timeouts,
+        deadline: Option<Deadline>,
+    ) -> Result<Response, Outcome> {
+        if switch.is_misleading(response.status()) {
+            // The client's fault, who asks where there is no such thing: nothing is held against the server.
+            ticket.answered();
+            ticket.went_well();
+            return Err(Error::SwitchFailed.into());
+        }
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return self.respond(response, method, lease, ticket, None, timeouts, deadline);
+        }
+        let failed = |error| {
+            tracing::warn!(origin = %ticket.server().name, %error, "bad response");
+            ticket.failed();
+            self.metrics.origin_errors.increment();
+            Outcome::Answer(error)
+        };
+        let (mut parts, _) = response.into_parts();
+        switch.accept(&mut parts).map_err(failed)?;
+        // hyper is done with it as soon as it has delivered the 101.
+        let left = timeout(timeouts.response_header, lease.switch()).await.ok().flatten();
+        let (stream, ahead) = left.ok_or_else(|| failed(Error::Terminated))?;
+        ticket.answered();
+        ticket.went_well();
+        let Switch { protocol, place, .. } = switch;
+        let end = tunnel::End::new(stream, ahead, place, &self.metrics);
+        Ok(Response::from_parts(parts, Body::tunnel(Tunnel::new(protocol, end, timeouts.tunnel))))
     }
 
     /// The request's body failed before there was a response.
@@ -265,40 +394,18 @@ impl Origin {
     }
 }
 
-impl Drop for Origin {
-    fn drop(&mut self) {
-        // Idle connections hold their pool.
-        self.pool.close();
-    }
-}
-
-/// Whether `origin` takes connections.
+/// Whether the server at `address` takes connections.
 ///
 /// # Errors
 ///
 /// Why it does not, in words for the operator.
-pub(super) async fn probe(origin: &config::Origin, timeout: Duration) -> Result<(), Error> {
-    connect::probe(&origin.address, timeout).await
+pub(super) async fn probe(address: &OriginAddress, timeout: Duration) -> Result<(), Error> {
+    connect::probe(address, timeout).await
 }
 
-fn expects_continue(head: &request::Parts) -> bool {
-    head.headers.get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
-}
-
-/// Interim responses go to the client as they come. 100 goes once at most, and only to a client that waits for it.
-fn pass_interim(request: &mut Request<RequestBody>, interim: &Interim, continued: &Arc<AtomicBool>) {
-    let interim = interim.clone();
-    let continued = Arc::clone(continued);
-    hyper::ext::on_informational(request, move |response| {
-        if response.status() == StatusCode::CONTINUE && continued.swap(true, Relaxed) {
-            return;
-        }
-        let mut fields = response.headers().clone();
-        response::remove_hop_by_hop(&mut fields);
-        fields.remove(header::CONTENT_LENGTH);
-        fields.remove(header::ALT_SVC);
-        interim.send(response.status(), fields);
-    });
+/// What a server says when it is not well itself, or what stands behind it.
+fn is_gateway_error(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
 /// What hyper's error says of the origin. `answered`: at least one byte came.

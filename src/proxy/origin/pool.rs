@@ -1,43 +1,49 @@
-//! One worker's connections to one origin: newest first, so that the rest can idle out; at most so many; and a
-//! bounded queue, first come, first served, for requests that find none.
+//! One worker's connections to one server of an origin: newest first, so that the rest can idle out; at most so many;
+//! and a bounded queue, first come, first served, for requests that find none. Where the server is told whose a
+//! connection is, it serves that client alone.
 
 use super::{
     body::RequestBody,
     connect::{Connector, Stream, StreamState},
+    deadline::Deadline,
+    driver::{Driver, Pump},
+    proxied::Proxied,
 };
-use crate::{config, proxy::error::Error, telemetry::WorkerMetrics};
+use crate::{
+    config::{self, OriginAddress, Timeouts},
+    proxy::error::Error,
+    telemetry::{Counted, ServerMetrics, WorkerMetrics},
+};
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::{Body as _, Frame};
 use hyper::{
     body::Incoming,
     client::conn::{TrySendError, http1},
 };
-use hyper_util::rt::TokioIo;
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
-    future::Future,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     rc::{Rc, Weak},
     sync::Arc,
-    time::Duration,
+    task::{Context, Poll, Waker},
 };
 use tokio::{
     sync::oneshot,
-    task::{AbortHandle, spawn_local},
+    task::{AbortHandle, spawn_local, unconstrained},
     time::{Instant, sleep_until, timeout},
 };
 
-/// The most that hyper reads at once, and holds unread of a response. Large reads make few system calls and feed
-/// long GSO trains; with the piece that waits to be taken, a connection holds at most twice that.
-pub(super) const READ_BUFFER_BYTES: usize = 256 * 1024;
-/// A response's header: twice what litequic takes of a client's, for origins that set many cookies.
-pub(super) const MAX_RESPONSE_HEADER_BYTES: usize = 64 * 1024;
-
-/// Connections of one worker to one origin.
+/// Connections of one worker to one server.
 #[derive(Debug)]
 pub(super) struct Pool {
+    address: OriginAddress,
     origin: config::Origin,
     connector: Connector,
     metrics: Arc<WorkerMetrics>,
+    counters: Arc<ServerMetrics>,
     state: RefCell<State>,
 }
 
@@ -48,9 +54,8 @@ struct State {
     /// Connections that are being opened, used, or idle.
     open: u32,
     waiting: VecDeque<oneshot::Sender<Turn>>,
-    next_id: u64,
-    /// Closes what has been idle for too long; there while something is idle.
-    sweeper: Option<AbortHandle>,
+    /// There while something is idle.
+    watch: Option<Watch>,
     closed: bool,
 }
 
@@ -58,6 +63,14 @@ struct State {
 struct Idle {
     connection: Connection,
     since: Instant,
+}
+
+/// The task that closes what has been idle for too long, and what its origin closed or sent something on.
+#[derive(Debug)]
+struct Watch {
+    task: AbortHandle,
+    /// What wakes it, once it has run.
+    waker: Option<Waker>,
 }
 
 /// What a waiting request gets.
@@ -69,27 +82,30 @@ enum Turn {
 
 /// The right to have a connection; counted in [`State::open`].
 #[derive(Debug)]
-struct Slot(Rc<Pool>);
+struct Slot {
+    pool: Rc<Pool>,
+    _counted: Counted<ServerMetrics>,
+}
 
 /// A connection that no request is on.
 #[derive(Debug)]
 struct Connection {
-    id: u64,
     sender: http1::SendRequest<RequestBody>,
     stream: Rc<StreamState>,
+    /// Whose it is, if its server was told.
+    proxied: Option<Proxied>,
     born: Instant,
     /// Before the slot: the connection closes first, then the next one may open.
-    _task: Task,
+    driver: Rc<Driver>,
+    _open: Counted<WorkerMetrics>,
     slot: Slot,
 }
-
-/// Ends the connection's task, and with it the connection, when dropped.
-#[derive(Debug)]
-struct Task(AbortHandle, Arc<WorkerMetrics>);
 
 /// A connection while one request has it. Dropped, it is closed.
 #[derive(Debug)]
 pub(super) struct Lease {
+    /// Before the connection, which it may have in hand.
+    pump: Option<Pump>,
     connection: Connection,
     reused: bool,
     received_before: u64,
@@ -97,27 +113,45 @@ pub(super) struct Lease {
 }
 
 impl Pool {
-    /// An empty pool.
-    pub(super) fn new(origin: &config::Origin, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
+    /// An empty pool for `address`, of which `counters` are, by the bounds of `origin`.
+    pub(super) fn new(
+        origin: &config::Origin,
+        address: &OriginAddress,
+        metrics: Arc<WorkerMetrics>,
+        counters: Arc<ServerMetrics>,
+    ) -> Rc<Self> {
         Rc::new(Self {
-            connector: Connector::new(&origin.address, origin.dns_interval),
+            connector: Connector::new(address, origin.dns_interval),
+            address: address.clone(),
             origin: origin.clone(),
             metrics,
+            counters,
             state: RefCell::default(),
         })
     }
 
-    /// What it was made for.
-    pub(super) fn origin(&self) -> &config::Origin {
-        &self.origin
+    /// Whether it is what one for `address` by the bounds of `origin` would be.
+    pub(super) fn fits(&self, origin: &config::Origin, address: &OriginAddress) -> bool {
+        let bounds = |origin: &config::Origin| {
+            let &config::Origin { max_connections, max_queue, idle_timeout, max_age, dns_interval, .. } = origin;
+            (max_connections, max_queue, idle_timeout, max_age, dns_interval, origin.proxy_protocol)
+        };
+        self.address == *address && bounds(&self.origin) == bounds(origin)
     }
 
-    /// A connection: the newest idle one, else a new one, else the first that becomes free within `queue`. `fresh`
-    /// asks for one that served no request yet.
+    /// Requests that are on a connection, or wait for one.
+    pub(super) fn requests(&self) -> u32 {
+        let state = self.state.borrow();
+        let count = |list: usize| u32::try_from(list).unwrap_or(u32::MAX);
+        state.open.saturating_sub(count(state.idle.len())).saturating_add(count(state.waiting.len()))
+    }
+
+    /// A connection: the newest idle one, else a new one, else the first that becomes free, each in its time by `timeouts`
+    /// and `deadline`. `fresh` asks for one that served no request yet, `proxied` for one of whom it names.
     ///
     /// # Errors
     ///
-    /// The connection errors of [`Error`], and those of the queue.
+    /// The connection errors of [`Error`], those of the queue, and that the deadline has passed.
     ///
     /// # Cancel safety
     ///
@@ -125,21 +159,31 @@ impl Pool {
     pub(super) async fn acquire(
         self: &Rc<Self>,
         fresh: bool,
-        queue: Duration,
-        connect: Duration,
+        proxied: Option<Proxied>,
+        timeouts: &Timeouts,
+        deadline: Option<Deadline>,
     ) -> Result<Lease, Error> {
         let now = Instant::now();
-        while let Some(connection) = self.pop_idle() {
+        if self.connector.is_stale() {
+            let pool = Rc::clone(self);
+            // Nobody waits for it, and it ends within a lookup's time.
+            spawn_local(async move {
+                pool.connector.refresh().await;
+                pool.close_strays();
+            });
+        }
+        while let Some(connection) = self.pop_idle(proxied) {
             if fresh {
                 // Its slot is all that is wanted of it.
                 break;
             }
-            if connection.is_usable(&self.origin, now) && connection.stream.is_quiet() {
+            if connection.is_usable(now) && connection.stream.is_quiet() {
                 return Ok(Lease::new(connection, true));
             }
         }
-        if let Some(slot) = self.take_slot() {
-            return self.connect(slot, connect).await;
+        // What is idle at the cap is other clients': the one that waited longest makes room.
+        if let Some(slot) = self.take_slot().or_else(|| self.oldest_idle().map(Connection::into_slot)) {
+            return self.connect(slot, proxied, timeouts, deadline).await;
         }
         self.metrics.limit_origin_connections.increment();
         let turn = {
@@ -155,12 +199,25 @@ impl Pool {
             state.waiting.push_back(sender);
             turn
         };
-        match timeout(queue, turn).await {
-            Ok(Ok(Turn::Connection(connection))) if !fresh && connection.stream.is_quiet() => {
+        let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
+        let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
+        let turn = timeout(patience, turn).await;
+        drop(waiting);
+        match turn {
+            Ok(Ok(Turn::Connection(connection)))
+                if !fresh && connection.proxied == proxied && connection.stream.is_quiet() =>
+            {
                 Ok(Lease::new(connection, true))
             }
-            Ok(Ok(Turn::Connection(connection))) => self.connect(connection.into_slot(), connect).await,
-            Ok(Ok(Turn::Slot(slot))) => self.connect(slot, connect).await,
+            Ok(Ok(Turn::Connection(connection))) => {
+                self.connect(connection.into_slot(), proxied, timeouts, deadline).await
+            }
+            Ok(Ok(Turn::Slot(slot))) => self.connect(slot, proxied, timeouts, deadline).await,
+            Err(_) if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) => {
+                self.metrics.timeout_request.increment();
+                // Its other requests are in the way.
+                Err(Error::RequestTimeout { servers: false })
+            }
             // The pool was closed, or time is up.
             Ok(Err(_)) | Err(_) => {
                 self.metrics.timeout_queue.increment();
@@ -171,76 +228,81 @@ impl Pool {
 
     /// Closes what is idle, now and later. Requests under way end as they would.
     pub(super) fn close(&self) {
-        let (idle, sweeper) = {
+        let (idle, watch) = {
             let mut state = self.state.borrow_mut();
             state.closed = true;
-            (std::mem::take(&mut state.idle), state.sweeper.take())
+            (std::mem::take(&mut state.idle), state.watch.take())
         };
-        if let Some(sweeper) = sweeper {
-            sweeper.abort();
+        if let Some(watch) = watch {
+            watch.task.abort();
         }
         drop(idle);
     }
 
-    async fn connect(self: &Rc<Self>, slot: Slot, limit: Duration) -> Result<Lease, Error> {
-        let connected = self.connector.connect(limit).await.inspect_err(|error| {
+    async fn connect(
+        self: &Rc<Self>,
+        slot: Slot,
+        proxied: Option<Proxied>,
+        timeouts: &Timeouts,
+        deadline: Option<Deadline>,
+    ) -> Result<Lease, Error> {
+        let began = Instant::now();
+        let limit = deadline.map_or(timeouts.connect, |deadline| deadline.shorten(timeouts.connect, began));
+        let connected = self.connector.connect(limit, proxied).await.map_err(|error| {
             self.metrics.origin_connect_errors.increment();
-            if *error == Error::ConnectTimeout {
+            tracing::warn!(origin = %self.address, %error, "no connection to the origin");
+            if error != Error::ConnectTimeout {
+                return error;
+            }
+            let now = Instant::now();
+            let Some(deadline) = deadline.filter(|deadline| deadline.is_over(now)) else {
                 self.metrics.timeout_connect.increment();
-            }
-            tracing::warn!(origin = %self.origin.address, %error, "no connection to the origin");
+                return error;
+            };
+            self.metrics.timeout_request.increment();
+            deadline.passed(began, now)
         })?;
-        Ok(Lease::new(self.handshake(connected, slot).await?, false))
-    }
-
-    async fn handshake(self: &Rc<Self>, stream: Stream, slot: Slot) -> Result<Connection, Error> {
-        let state = stream.state();
-        // HTTP/1.1 shakes no hands: this does not wait. hyper's own bound on a response's fields is 100; to say so would have it
-        // fill two tables of so many for each response.
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(READ_BUFFER_BYTES)
-            .max_header_size(MAX_RESPONSE_HEADER_BYTES)
-            .writev(true)
-            .handshake::<_, RequestBody>(TokioIo::new(stream))
-            .await
-            .map_err(|_| Error::Connect)?;
-        let id = {
-            let mut state = self.state.borrow_mut();
-            state.next_id += 1;
-            state.next_id
-        };
+        let stream = connected.state();
+        let (sender, driver) = Driver::of(connected).await?;
         self.metrics.origin_connections.increment();
-        self.metrics.origin_connections_open.increment();
-        let pool = Rc::downgrade(self);
-        // Ends with the connection, whoever closes it; the handle below ends it earlier.
-        let task = spawn_local(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the origin ended");
-            }
-            if let Some(pool) = pool.upgrade() {
-                pool.forget(id);
-            }
-        });
-        let task = Task(task.abort_handle(), Arc::clone(&self.metrics));
-        Ok(Connection { id, sender, stream: state, born: Instant::now(), _task: task, slot })
+        let open = Counted::new(&self.metrics, |metrics| &metrics.origin_connections_open);
+        let connection = Connection { sender, stream, proxied, born: Instant::now(), driver, _open: open, slot };
+        Ok(Lease::new(connection, false))
     }
 
-    fn pop_idle(&self) -> Option<Connection> {
-        self.state.borrow_mut().idle.pop().map(|idle| idle.connection)
+    /// The newest of those that are for `proxied`: the last one, where the server is not told.
+    fn pop_idle(&self, proxied: Option<Proxied>) -> Option<Connection> {
+        let idle = &mut self.state.borrow_mut().idle;
+        let at = idle.iter().rposition(|idle| idle.connection.proxied == proxied)?;
+        Some(idle.remove(at).connection)
+    }
+
+    fn oldest_idle(&self) -> Option<Connection> {
+        let idle = &mut self.state.borrow_mut().idle;
+        (!idle.is_empty()).then(|| idle.remove(0).connection)
+    }
+
+    /// Closes what is idle and leads to where the server's name does not lead any more.
+    fn close_strays(&self) {
+        let strays: Vec<_> = {
+            let mut state = self.state.borrow_mut();
+            state.idle.extract_if(.., |idle| !self.connector.leads_to(idle.connection.stream.address)).collect()
+        };
+        drop(strays);
     }
 
     fn take_slot(self: &Rc<Self>) -> Option<Slot> {
         let mut state = self.state.borrow_mut();
         (state.open < self.origin.max_connections).then(|| {
             state.open += 1;
-            Slot(Rc::clone(self))
+            Slot::new(self)
         })
     }
 
     /// Keeps `connection` for the next request, which may be waiting for it already.
     fn put(self: &Rc<Self>, mut connection: Connection) {
         let now = Instant::now();
-        if !connection.is_usable(&self.origin, now) || self.state.borrow().closed {
+        if !connection.is_usable(now) || self.state.borrow().closed {
             return;
         }
         while let Some(waiting) = self.next_waiting() {
@@ -250,71 +312,90 @@ impl Pool {
             }
         }
         let mut state = self.state.borrow_mut();
-        state.idle.push(Idle { connection, since: now });
-        if state.sweeper.is_none() {
-            state.sweeper = Some(spawn_local(sweep(Rc::downgrade(self))).abort_handle());
+        match &state.watch {
+            Some(Watch { waker: Some(waker), .. }) => connection.driver.hand_over(waker),
+            Some(_) => {}
+            None => {
+                let task = spawn_local(watch(Rc::downgrade(self))).abort_handle();
+                state.watch = Some(Watch { task, waker: None });
+            }
         }
+        state.idle.push(Idle { connection, since: now });
     }
 
     fn next_waiting(&self) -> Option<oneshot::Sender<Turn>> {
         self.state.borrow_mut().waiting.pop_front()
     }
 
-    /// A connection ended: if it is idle, it is no longer to be had.
-    fn forget(&self, id: u64) {
-        let ended = {
-            let mut state = self.state.borrow_mut();
-            let at = state.idle.iter().position(|idle| idle.connection.id == id);
-            at.map(|at| state.idle.remove(at))
-        };
+    /// Closes what is to be kept no longer; says when to come back. `cx` is the watch's, and woken earlier if something
+    /// happens on a connection.
+    fn tend(&self, cx: &mut Context<'_>, now: Instant) -> Option<Instant> {
+        for driver in self.rung(cx.waker()) {
+            // Whether it has ended its handle tells.
+            let _ = driver.poll(cx);
+        }
+        let mut state = self.state.borrow_mut();
+        let keep = |idle: &mut Idle| now < idle.since + self.origin.idle_timeout && idle.connection.sender.is_ready();
+        let ended: Vec<_> = state.idle.extract_if(.., |idle| !keep(idle)).collect();
+        // Pushed at the end, so the longest idle stands first.
+        let next = state.idle.first().map(|idle| idle.since + self.origin.idle_timeout);
+        if next.is_none() {
+            state.watch = None;
+        }
+        drop(state);
         drop(ended);
+        next
     }
 
-    /// Closes what has been idle for `idle_timeout`; says when to come back.
-    fn expire(&self, now: Instant) -> Option<Instant> {
-        let (expired, next) = {
-            let mut state = self.state.borrow_mut();
-            // Pushed at the end, so the longest idle stands first.
-            let fresh = state.idle.iter().position(|idle| now < idle.since + self.origin.idle_timeout);
-            let count = fresh.unwrap_or(state.idle.len());
-            let expired: Vec<_> = state.idle.drain(..count).collect();
-            let next = state.idle.first().map(|idle| idle.since + self.origin.idle_timeout);
-            if next.is_none() {
-                state.sweeper = None;
-            }
-            (expired, next)
-        };
-        drop(expired);
-        next
+    /// The idle connections on which something happened. All have `watch` wake.
+    fn rung(&self, watch: &Waker) -> Vec<Rc<Driver>> {
+        let mut state = self.state.borrow_mut();
+        let State { idle, watch: Some(known), .. } = &mut *state else { return Vec::new() };
+        let drivers = idle.iter().map(|idle| &idle.connection.driver);
+        if known.waker.is_none() {
+            known.waker = Some(watch.clone());
+            drivers.clone().for_each(|driver| driver.hand_over(watch));
+        }
+        drivers.filter(|driver| driver.has_rung()).map(Rc::clone).collect()
     }
 }
 
 /// Closes idle connections in time, until there are none.
-async fn sweep(pool: Weak<Pool>) {
-    while let Some(next) = pool.upgrade().and_then(|pool| pool.expire(Instant::now())) {
-        sleep_until(next).await;
+async fn watch(pool: Weak<Pool>) {
+    let mut timer = pin!(sleep_until(Instant::now()));
+    poll_fn(|cx| {
+        loop {
+            let Some(next) = pool.upgrade().and_then(|pool| pool.tend(cx, Instant::now())) else {
+                return Poll::Ready(());
+            };
+            timer.as_mut().reset(next);
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await;
+}
+
+impl Slot {
+    /// One of `pool` that is in its count of open ones already.
+    fn new(pool: &Rc<Pool>) -> Self {
+        Self { pool: Rc::clone(pool), _counted: Counted::new(&pool.counters, |counters| &counters.connections) }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         // The slot goes to the next request that waits and is still there.
-        while let Some(waiting) = self.0.next_waiting() {
+        while let Some(waiting) = self.pool.next_waiting() {
             if !waiting.is_closed() {
                 // Should it come back after all, its own drop passes it on.
-                let _ = waiting.send(Turn::Slot(Self(Rc::clone(&self.0))));
+                let _ = waiting.send(Turn::Slot(Self::new(&self.pool)));
                 return;
             }
         }
-        let mut state = self.0.state.borrow_mut();
+        let mut state = self.pool.state.borrow_mut();
         state.open = state.open.saturating_sub(1);
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-        self.1.origin_connections_open.decrement();
     }
 }
 
@@ -324,24 +405,65 @@ impl Connection {
         self.slot
     }
 
-    fn is_usable(&self, origin: &config::Origin, now: Instant) -> bool {
+    fn is_usable(&self, now: Instant) -> bool {
+        let pool = &self.slot.pool;
         // Ready is hyper's word for: the last request is sent, its response read, and nothing else came.
-        self.sender.is_ready() && origin.max_age.is_none_or(|age| now < self.born + age)
+        self.sender.is_ready()
+            && pool.origin.max_age.is_none_or(|age| now < self.born + age)
+            && pool.connector.leads_to(self.stream.address)
     }
 }
 
 impl Lease {
     fn new(connection: Connection, reused: bool) -> Self {
         let received_before = connection.stream.received.get();
-        Self { connection, reused, received_before, reusable: Cell::new(true) }
+        Self { pump: None, connection, reused, received_before, reusable: Cell::new(true) }
     }
 
     /// Sends `request`; the future is the response's header.
     pub(super) fn send(
         &mut self,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<> {
-        self.connection.sender.try_send_request(request)
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> {
+        let Connection { sender, driver, .. } = &mut self.connection;
+        let response = driver.quietly(|_| sender.try_send_request(request));
+        async move {
+            // Its waker wakes nobody: it must not be put off for having used up the task's turn.
+            let mut response = pin!(unconstrained(response));
+            poll_fn(|cx| {
+                // Whether the connection has ended the response tells.
+                let _ = driver.poll(cx);
+                driver.quietly(|cx| response.as_mut().poll(cx))
+            })
+            .await
+        }
+    }
+
+    /// Has the rest of the request's body sent whether the response's is asked for or not.
+    pub(super) fn keep_sending(&mut self) {
+        self.pump = Some(Pump::start(&self.connection.driver));
+    }
+
+    /// The next piece of `body`, the response's that came over this connection.
+    pub(super) fn poll_frame(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        if let Some(pump) = &mut self.pump {
+            if pump.poll(cx).is_pending() {
+                return Pin::new(body).poll_frame(cx);
+            }
+            self.pump = None;
+        }
+        let driver = &self.connection.driver;
+        let read = driver.quietly(|cx| Pin::new(&mut *body).poll_frame(cx));
+        if read.is_ready() {
+            return read;
+        }
+        // Whether the connection has ended the body tells.
+        let _ = driver.poll(cx);
+        driver.quietly(|cx| Pin::new(body).poll_frame(cx))
     }
 
     /// Whether the connection served a request before.
@@ -354,6 +476,14 @@ impl Lease {
         self.connection.stream.received.get() != self.received_before
     }
 
+    /// The connection without HTTP, after a 101, and what has come behind that. It counts as the origin's no longer:
+    /// another may open. `None` if it broke.
+    pub(super) async fn switch(self) -> Option<(Stream, Bytes)> {
+        let driver = &self.connection.driver;
+        poll_fn(|cx| driver.poll(cx)).await;
+        driver.leave()
+    }
+
     /// The connection will not serve another request.
     pub(super) fn do_not_reuse(&self) {
         self.reusable.set(false);
@@ -362,7 +492,7 @@ impl Lease {
     /// Gives the connection back if it may serve another request; closes it otherwise.
     pub(super) fn give_back(self) {
         if self.reusable.get() {
-            let pool = Rc::clone(&self.connection.slot.0);
+            let pool = Rc::clone(&self.connection.slot.pool);
             pool.put(self.connection);
         }
     }

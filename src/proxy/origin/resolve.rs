@@ -86,9 +86,7 @@ impl Resolver {
     ///
     /// A lookup that was under way is lost.
     pub(super) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
-            self.look_up().await;
-        }
+        self.refresh().await;
         let mut addresses = self.answer.borrow().addresses.clone();
         if addresses.is_empty() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the origin's name has no address"));
@@ -98,6 +96,31 @@ impl Resolver {
         let first = turn % addresses.len();
         addresses.rotate_left(first);
         Ok(addresses)
+    }
+
+    /// Whether it is time for another lookup, and there is an answer to go by meanwhile.
+    pub(super) fn is_stale(&self) -> bool {
+        if self.literal {
+            return false;
+        }
+        let answer = self.answer.borrow();
+        !answer.addresses.is_empty() && !answer.is_fresh(Instant::now()) && self.lookup.try_lock().is_ok()
+    }
+
+    /// Looks the name up again, if it is time.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lookup is lost.
+    pub(super) async fn refresh(&self) {
+        if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
+            self.look_up().await;
+        }
+    }
+
+    /// Whether the last answer has `address`.
+    pub(super) fn leads_to(&self, address: SocketAddr) -> bool {
+        self.literal || self.answer.borrow().addresses.contains(&address)
     }
 
     /// One lookup at a time. With an earlier answer nobody waits for another's, nor for a slow one.
@@ -166,9 +189,21 @@ mod tests {
         assert_eq!(first, ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80", "192.0.2.1:80"]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_goes_stale_and_a_new_one_leads_elsewhere() {
+        let [old, new] = ["192.0.2.1:80", "192.0.2.2:80"].map(|address| address.parse().unwrap());
+        let resolver = Resolver::with(vec![old]);
+        assert!(resolver.leads_to(old) && !resolver.leads_to(new) && !resolver.is_stale());
+        tokio::time::advance(resolver.interval).await;
+        assert!(resolver.is_stale() && resolver.leads_to(old), "until there is another answer");
+        resolver.answer.borrow_mut().record(Some(vec![new]), Instant::now(), resolver.interval);
+        assert!(resolver.leads_to(new) && !resolver.leads_to(old) && !resolver.is_stale());
+    }
+
     #[tokio::test]
     async fn an_address_needs_no_lookup() {
         let resolver = Resolver::new("::1", 80, Duration::ZERO);
         assert_eq!(resolver.addresses().await.unwrap(), list(&["[::1]:80"]).unwrap());
+        assert!(!resolver.is_stale());
     }
 }

@@ -1,7 +1,11 @@
 //! What becomes of a response on its way out: whole, bad, cut, interim, early.
 
-use super::{Script, Setup, data, fed, on_a_worker, proxy_status, request, settle, text};
-use crate::exchange::{Body, BodyError, Handler};
+use super::{Script, Setup, config, data, fed, get, on_a_worker, proxy_status, request, settle, text};
+use crate::{
+    config::Errors,
+    exchange::{Body, BodyError, Handler},
+    proxy::{Pages, Routing},
+};
 use futures_util::FutureExt;
 use http::{HeaderValue, Method, StatusCode};
 use std::time::Duration;
@@ -167,6 +171,27 @@ fn interim_responses_pass_and_100_only_to_who_waits_for_it() {
 }
 
 #[test]
+fn interim_responses_beyond_those_that_wait_are_dropped_and_counted() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        let (exchange, interim) = Setup::exchange(request(Method::GET, Body::empty()));
+        let script = async {
+            let mut peer = origin.accept().await;
+            peer.head().await;
+            peer.say(&"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(10)).await;
+            peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
+            peer
+        };
+        let (response, _peer) = tokio::join!(setup.proxy.handle(exchange), script);
+        assert_eq!(response.unwrap().status(), 204);
+        let next = || std::future::poll_fn(|cx| interim.poll_next(cx)).now_or_never();
+        assert_eq!(std::iter::from_fn(next).count(), 8);
+        assert_eq!(setup.metrics.limit_interim.get(), 2);
+    });
+}
+
+#[test]
 fn a_client_that_waits_for_100_is_not_held_for_ever() {
     on_a_worker(async {
         let origin = Script::new().await;
@@ -234,4 +259,20 @@ fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
         }
         assert_eq!(text(response).await.unwrap().len(), page.len());
     });
+}
+
+/// A route with rules has what they ask for read out of each request.
+#[test]
+fn pages_for_all_routes_are_no_rules_of_any() {
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("5xx.html");
+    std::fs::write(&page, "sorry").unwrap();
+    let config = config("http://origin".parse().unwrap(), |config| {
+        config.error_pages.insert(Errors::Class(5), page);
+    });
+    let routing = Routing::after(&config, Pages::load(&config).unwrap(), None);
+    let (head, _) = get().into_parts();
+    let route = routing.route(&head).unwrap();
+    assert!(route.pages.find(StatusCode::BAD_GATEWAY).is_some());
+    assert!(route.rules.is_none());
 }

@@ -1,6 +1,6 @@
 //! Every timeout, each by itself, with a clock that jumps.
 
-use super::{Script, data, fed, get, proxy_status, request, text, with_a_jumping_clock};
+use super::{Deaf, Script, data, fed, get, proxy_status, request, setup_at, text, with_a_jumping_clock};
 use crate::exchange::BodyError;
 use http::Method;
 use std::time::Duration;
@@ -154,15 +154,8 @@ fn a_place_in_the_queue_is_not_for_ever() {
 #[test]
 fn an_origin_that_does_not_accept_is_a_502() {
     with_a_jumping_clock(async {
-        // A full backlog swallows SYNs.
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
-        socket.listen(0).unwrap();
-        let address = socket.local_addr().unwrap();
-        let _fills_it = std::net::TcpStream::connect(address.as_socket().unwrap()).unwrap();
-        let port = address.as_socket().unwrap().port();
-        let address = crate::config::OriginAddress::Tcp { host: "127.0.0.1".into(), port };
-        let setup = super::setup_at(address, |config| config.timeouts.connect = 3 * SECOND);
+        let deaf = Deaf::new();
+        let setup = setup_at(deaf.address(), |config| config.timeouts.connect = 3 * SECOND);
         let started = Instant::now();
         let response = setup.send(get()).await.unwrap().unwrap();
         assert_eq!((response.status().as_u16(), proxy_status(&response).as_str()), (502, "error=connection_timeout"));

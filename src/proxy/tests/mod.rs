@@ -1,7 +1,9 @@
 //! The proxy against scripted origins: what is on the wire, byte for byte, and what the client gets.
 
 mod answers;
+mod balancing;
 mod clocks;
+mod failing;
 mod pooling;
 mod translation;
 
@@ -61,19 +63,13 @@ struct Setup {
 }
 
 fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
-    let route = config::Route {
-        host: Some("a.test".into()),
-        path_prefix: "/".into(),
-        origin: "o".into(),
-        rewrite_host: None,
-        max_body_bytes: None,
-        client_certificate: None,
-    };
+    let route = config::Route { host: Some("a.test".into()), ..config::Route::catch_all("o") };
     let mut config = Config {
         listen: config::Listen::at(([127, 0, 0, 1], 0).into()),
         certificates: Vec::new(),
         client_certificates: config::ClientCertificates::default(),
         routes: vec![route],
+        error_pages: config::ErrorPages::default(),
         origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),
         limits: config::Limits::default(),
         timeouts: Timeouts::default(),
@@ -123,6 +119,27 @@ impl Script {
         let mut peer = self.accept().await;
         peer.head().await;
         (sent, peer)
+    }
+}
+
+/// An origin that takes no connection, and refuses none: its backlog is full, and swallows SYNs.
+struct Deaf {
+    socket: socket2::Socket,
+    _fills_it: std::net::TcpStream,
+}
+
+impl Deaf {
+    fn new() -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        Self { _fills_it: std::net::TcpStream::connect(address).unwrap(), socket }
+    }
+
+    fn address(&self) -> OriginAddress {
+        let port = self.socket.local_addr().unwrap().as_socket().unwrap().port();
+        OriginAddress::Tcp { host: "127.0.0.1".into(), port }
     }
 }
 

@@ -28,6 +28,17 @@ async fn warm(setup: &Setup, script: &Script) -> Peer {
     peer
 }
 
+/// Sends three requests over as many connections, and leaves these idle: the first is the longest.
+async fn three_idle(setup: &Setup, script: &Script) -> [Peer; 3] {
+    let sent = [setup.get(), setup.get(), setup.get()];
+    let mut peers = [script.accept().await, script.accept().await, script.accept().await];
+    for (peer, sent) in peers.iter_mut().zip(sent) {
+        serve(peer).await;
+        assert_eq!(status(sent).await, 204);
+    }
+    peers
+}
+
 async fn serve(peer: &mut Peer) {
     peer.head().await;
     peer.say(DONE).await;
@@ -131,6 +142,51 @@ fn a_connection_that_the_origin_closes_while_idle_is_not_used() {
 }
 
 #[test]
+fn an_idle_connection_on_which_something_happens_is_closed_before_anybody_wants_it() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let [mut first, second, mut third] = three_idle(&setup, &script).await;
+        first.say("HTTP/1.1 408 Request Timeout\r\n\r\n").await;
+        assert_eq!(first.rest().await, "");
+        drop(second);
+        while setup.metrics.origin_connections_open.get() > 1 {
+            tokio::task::yield_now().await;
+        }
+        let sent = setup.get();
+        serve(&mut third).await;
+        assert_eq!(status(sent).await, 204);
+        assert_eq!((setup.metrics.origin_connections.get(), setup.metrics.origin_retries.get()), (3, 0));
+    });
+}
+
+#[test]
+fn an_upload_goes_on_while_nobody_reads_its_response() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let (feed, body) = fed();
+        let sent = setup.send(request(Method::POST, body));
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nok").await;
+        let response = sent.await.unwrap().unwrap();
+        for _ in 0..3 {
+            feed.send(data("more")).unwrap();
+            peer.until("more\r\n").await;
+        }
+        drop(feed);
+        peer.until("0\r\n\r\n").await;
+        peer.say("ay").await;
+        assert_eq!(text(response).await.unwrap(), "okay");
+        let sent = setup.get();
+        serve(&mut peer).await;
+        assert_eq!(status(sent).await, 204);
+        assert_eq!(setup.metrics.origin_connections.get(), 1);
+    });
+}
+
+#[test]
 fn what_has_already_arrived_on_an_idle_connection_counts_although_nobody_has_looked() {
     on_a_worker(async {
         let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
@@ -228,14 +284,8 @@ fn retries_end_and_the_last_is_on_a_fresh_connection() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
-        let sent = [setup.get(), setup.get(), setup.get()];
-        let mut peers = [script.accept().await, script.accept().await, script.accept().await];
-        for (peer, sent) in peers.iter_mut().zip(sent) {
-            serve(peer).await;
-            assert_eq!(status(sent).await, 204);
-        }
+        let [oldest, middle, newest] = three_idle(&setup, &script).await;
         let sent = setup.get();
-        let [oldest, middle, newest] = peers;
         for mut peer in [newest, middle] {
             peer.head().await;
         }
@@ -374,7 +424,7 @@ fn an_origin_that_refuses_is_a_502_and_not_reachable() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
-        let target = Origin::new(script.address());
+        let target = script.address();
         probe(&target, Duration::from_secs(1)).await.unwrap();
         drop(script);
         assert!(probe(&target, Duration::from_secs(1)).await.is_err());

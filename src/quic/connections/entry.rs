@@ -1,7 +1,9 @@
 //! One connection's entry.
 
 use super::window::Windows;
-use crate::quic::{ack_frequency::Peer, ack_merge::Told, batches::Tally, conduct::Conduct, frame::AckRanges};
+use crate::quic::{
+    ack_frequency::Peer, ack_merge::Told, batches::Tally, conduct::Conduct, frame::AckRanges, lost::Lost,
+};
 use s2n_quic_core::path::{Handle as _, Tuple};
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ pub(super) struct Entry {
     pub(super) conduct: Conduct,
     pub(super) acks: Tally,
     pub(super) told: Told,
+    pub(super) lost: Lost,
     /// `None` if its client does not listen to ACK_FREQUENCY frames.
     pub(super) peer: Option<Arc<Peer>>,
     /// Where s2n-quic sends to, and from where.
@@ -21,8 +24,8 @@ pub(super) struct Entry {
 impl Entry {
     /// One whose client may send so many control frames a second.
     pub(super) fn new(max_control_frames: u32) -> Self {
-        let (windows, acks, told) = Default::default();
-        Self { windows, conduct: Conduct::new(max_control_frames), acks, told, peer: None, path: None }
+        let (windows, acks, told, lost) = Default::default();
+        Self { windows, conduct: Conduct::new(max_control_frames), acks, told, lost, peer: None, path: None }
     }
 
     /// Whether s2n-quic would do nothing on an ACK frame that came on `path`. From now on it knows what the frame says.

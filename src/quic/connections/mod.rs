@@ -3,6 +3,7 @@
 //!
 //! - [`window`]: how far its client lets litequic send on each of its request streams.
 //! - [`super::conduct`]: how it behaves.
+//! - [`super::lost`]: which of its packets were declared lost wrongly.
 //! - [`super::ack_merge`], [`super::ack_frequency`]: what it has acknowledged, and how often it is asked to.
 //!
 //! [`life`] makes and forgets the entries, [`super::packets`] shows what comes. Nothing is missed as long as a connection
@@ -106,6 +107,13 @@ impl Connections {
         }
     }
 
+    /// Packet `number` of a connection, by s2n-quic's ID, was declared lost.
+    pub(super) fn lost(&self, connection: u64, number: u64) {
+        if let Some(entry) = self.lock().by_id.get_mut(&connection) {
+            entry.lost.add(number);
+        }
+    }
+
     /// What s2n-quic is told of connections.
     pub(super) fn subscriber(&self) -> Life {
         Life(self.clone())
@@ -134,6 +142,9 @@ impl Connections {
         let first = entry.acks.count(contents.acks, batch);
         if first {
             metrics.ack_batches.increment();
+        }
+        if let Some(ranges) = &ack {
+            metrics.spurious_losses.add(entry.lost.acknowledge(ranges.clone()));
         }
         if let Some(peer) = &entry.peer {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
@@ -186,6 +197,21 @@ mod tests {
         let (path, at) = (path(port), NoopClock.get_time());
         let packet = Received { contents: &contents, ack, merges: true, batch, path: &path, at };
         connections.judge(connection, packet, || now)
+    }
+
+    #[test]
+    fn a_packet_declared_lost_and_acknowledged_was_so_wrongly_once() {
+        let connections = connections();
+        let acknowledges_1_to_9 = [0x02, 9, 0, 0, 8];
+        let wrongly = || connections.lock().metrics.spurious_losses.get();
+        for (connection, number) in [(CONNECTION, 3), (CONNECTION, 30), (CONNECTION + 1, 3)] {
+            connections.lost(connection, number);
+        }
+        for connection in [CONNECTION + 1, CONNECTION, CONNECTION] {
+            let now = Instant::now();
+            assert_eq!(judge_of(&connections, connection, &acknowledges_1_to_9, (0, 1), now), Verdict::Pass);
+            assert_eq!(wrongly(), u64::from(connection == CONNECTION));
+        }
     }
 
     fn path(port: u16) -> Tuple {

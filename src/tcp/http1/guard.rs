@@ -11,11 +11,11 @@ use crate::{
 };
 use bytes::{Buf, Bytes, BytesMut};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -26,10 +26,17 @@ const STAND_IN: &[u8] = b"LITEQUIC-REFUSED / HTTP/1.1\r\nHost: refused\r\nConnec
 /// How long a client may go on sending once it was answered and the connection closed: a few round trips.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What the guard tells whoever serves the requests.
+/// Bytes that are read ahead of the answer to a request to switch protocols: so that the client's end is seen meanwhile.
+const AHEAD: usize = 16 * 1024;
+
+/// What the guard and whoever serves the requests tell each other.
 #[derive(Debug, Default)]
-pub(in crate::tcp) struct Told {
+pub struct Told {
     refusal: Cell<Option<Refusal>>,
+    /// How many requests were answered.
+    answered: Cell<u64>,
+    /// Who reads on when the next one is.
+    waiting: RefCell<Option<Waker>>,
 }
 
 impl Told {
@@ -37,10 +44,19 @@ impl Told {
     pub(in crate::tcp) fn refusal(&self, method: &http::Method) -> Option<Refusal> {
         if method.as_str() == REFUSED { self.refusal.get() } else { None }
     }
+
+    /// One more request was answered.
+    pub(in crate::tcp) fn answered(&self) {
+        self.answered.set(self.answered.get().saturating_add(1));
+        if let Some(waiting) = self.waiting.take() {
+            waiting.wake();
+        }
+    }
 }
 
 /// A stream of which requests alone are read that pass.
-pub(in crate::tcp) struct Guard<S> {
+#[derive(Debug)]
+pub struct Guard<S> {
     stream: S,
     requests: Requests,
     /// Came, and was not passed on yet.
@@ -54,11 +70,13 @@ pub(in crate::tcp) struct Guard<S> {
     told: Rc<Told>,
     /// Once our side is closed: how long the client may go on.
     linger: Option<IdleTimer>,
+    /// What passes is no longer HTTP.
+    released: bool,
 }
 
 impl<S> Guard<S> {
     /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
-    pub(in crate::tcp) fn new(stream: S, bounds: Bounds, patience: Duration, told: Rc<Told>) -> Self {
+    pub fn new(stream: S, bounds: Bounds, patience: Duration, told: Rc<Told>) -> Self {
         Self {
             stream,
             requests: Requests::new(bounds),
@@ -68,7 +86,17 @@ impl<S> Guard<S> {
             patience: Patience::new(patience),
             told,
             linger: None,
+            released: false,
         }
+    }
+
+    /// Lets everything pass from now on, `ahead` first, as the client has switched protocols.
+    pub(in crate::tcp) fn release(&mut self, ahead: &[u8]) {
+        let held = std::mem::take(&mut self.held);
+        self.held.extend_from_slice(ahead);
+        self.held.extend_from_slice(&held);
+        self.passed = self.held.len();
+        self.released = true;
     }
 
     fn refuse(&mut self, refusal: Refusal) {
@@ -88,6 +116,24 @@ impl<S> Guard<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> Guard<S> {
+    /// Reads what comes behind a request to switch protocols and keeps it; ready at the client's end.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper takes it that who has nothing for it wakes it.
+        self.told.waiting.replace(Some(cx.waker().clone()));
+        while self.held.len() < AHEAD {
+            let mut buffer = [0; 1024];
+            let mut came = ReadBuf::new(&mut buffer);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut came))?;
+            if came.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.held.extend_from_slice(came.filled());
+        }
+        Poll::Pending
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
@@ -103,6 +149,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 this.held.advance(count);
                 this.passed = this.passed.saturating_sub(count);
                 return Poll::Ready(Ok(()));
+            }
+            if this.released {
+                return Pin::new(&mut this.stream).poll_read(cx, out);
+            }
+            if let Some(number) = this.requests.waits_for() {
+                if this.told.answered.get() < number {
+                    return this.poll_ahead(cx);
+                }
+                this.requests.go_on();
             }
             if this.told.refusal.get().is_some() {
                 // hyper is to answer and close: nothing comes any more.
@@ -177,6 +232,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     /// not read yet, a 413 above all (RFC 9112 §9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.released {
+            return Pin::new(&mut this.stream).poll_shutdown(cx);
+        }
         let linger = match &mut this.linger {
             Some(linger) => linger,
             None => {

@@ -22,14 +22,17 @@ pub(super) enum Framing {
     Length(u64),
     /// `Transfer-Encoding: chunked`
     Chunked,
+    /// No body, and what follows is perhaps not HTTP (RFC 9110 §7.8).
+    Switch,
 }
 
 /// How large a head may be.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::tcp) struct Bounds {
+pub struct Bounds {
     /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count; and the target.
-    pub(in crate::tcp) bytes: usize,
-    pub(in crate::tcp) fields: usize,
+    pub bytes: usize,
+    /// Field lines.
+    pub fields: usize,
 }
 
 #[derive(Default)]
@@ -37,6 +40,8 @@ struct Fields<'a> {
     host: Option<&'a [u8]>,
     content_length: Option<u64>,
     chunked: bool,
+    /// `Upgrade`, and `Connection` that names it.
+    upgrade: (bool, bool),
 }
 
 /// Checks a head, which ends with its empty line.
@@ -74,7 +79,11 @@ pub(super) fn check(head: &[u8], bounds: &Bounds) -> Result<Framing, Refusal> {
         return Err(Refusal::bad("Transfer-Encoding beside Content-Length"));
     }
     check_target(&method, target, fields.host)?;
-    Ok(if fields.chunked { Framing::Chunked } else { Framing::Length(fields.content_length.unwrap_or(0)) })
+    Ok(match fields.content_length.unwrap_or(0) {
+        _ if fields.chunked => Framing::Chunked,
+        0 if fields.upgrade == (true, true) && method == Method::GET && minor == 1 => Framing::Switch,
+        length => Framing::Length(length),
+    })
 }
 
 pub(super) const BARE_LF: Refusal = Refusal::bad("a bare LF");
@@ -127,11 +136,12 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     if !is_token(name) {
         return Err(Refusal::bad("a field's name is not a token"));
     }
-    let value = rest.get(1..).unwrap_or_default().trim_ascii();
+    let value = rest.get(1..).unwrap_or_default();
     if value.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
         return Err(Refusal::bad("a field's value has a control character"));
     }
-    Ok((name, value))
+    // Of what this takes away (a form feed too), SP and HTAB alone can be there.
+    Ok((name, value.trim_ascii()))
 }
 
 /// RFC 9110 §5.6.2
@@ -160,6 +170,11 @@ impl<'a> Fields<'a> {
                 return Err(Refusal::bad("several Transfer-Encoding"));
             }
             check_coding(value)?;
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            self.upgrade.0 = true;
+        } else if name.eq_ignore_ascii_case(b"connection") {
+            let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            self.upgrade.1 |= options.any(|option| option.eq_ignore_ascii_case(b"upgrade"));
         }
         Ok(())
     }
@@ -244,6 +259,11 @@ mod tests {
             ("BREW /%20 HTTP/1.1\r\nHost: [::1]:8443\r\nX: \t \r\n\r\n", Framing::Length(0)),
             ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 007\r\n\r\n", Framing::Length(7)),
             ("POST / HTTP/1.1\r\nHost: a\r\ntransfer-encoding:\tChunked \r\n\r\n", Framing::Chunked),
+            ("GET / HTTP/1.1\r\nHost: a\r\nupgrade: x\r\nconnection: close , Upgrade\r\n\r\n", Framing::Switch),
+            ("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: x\r\n\r\n", Framing::Length(0)),
+            ("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\n\r\n", Framing::Length(0)),
+            ("GET / HTTP/1.0\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Framing::Length(0)),
+            ("POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Framing::Length(0)),
         ] {
             assert_eq!(check(head.as_bytes(), &BOUNDS), Ok(expected), "{head:?}");
         }
@@ -258,6 +278,15 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: a\r\nX:\r\r\n\r\n",
         ] {
             assert_eq!(status(head), 400, "{head:?}");
+        }
+    }
+
+    /// It is no white space that may stand around a value (RFC 9110 §5.6.3).
+    #[test]
+    fn a_form_feed_beside_a_value_is_refused() {
+        for line in ["Content-Length:\u{c}5", "Transfer-Encoding: chunked\u{c}", "Connection: \u{c}upgrade", "X:\u{c}"]
+        {
+            assert_eq!(status(&format!("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n{line}\r\n\r\n")), 400, "{line:?}");
         }
     }
 

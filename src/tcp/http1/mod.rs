@@ -5,14 +5,17 @@ mod guard;
 mod head;
 mod requests;
 
-pub(super) use guard::{Guard, Told};
-pub(super) use head::Bounds;
+pub use guard::{Guard, Told};
+pub use head::Bounds;
 
 use super::connection::{Connection, Ending};
 use crate::exchange::Handler;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{pin::pin, rc::Rc};
+use std::{
+    pin::{Pin, pin},
+    rc::Rc,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Bytes that hyper buffers on their way in and out, beyond a head.
@@ -25,6 +28,7 @@ pub(super) async fn serve<H: Handler>(
 ) {
     let bounds = connection.bounds();
     let guard = Guard::new(stream, bounds, connection.timeouts.request_header, Rc::clone(&connection.told));
+    let joint = connection.next_joint();
     let service = hyper::service::service_fn(|request| connection.answer(request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).auto_date_header(false);
@@ -33,15 +37,26 @@ pub(super) async fn serve<H: Handler>(
         // hyper's own bound, with which it needs no allocation for them.
         builder.max_headers(bounds.fields);
     }
-    let mut serving = pin!(builder.serve_connection(TokioIo::new(guard), service));
-    loop {
-        match connection.next(serving.as_mut()).await {
-            Ending::Ended(Ok(())) | Ending::Now => return,
+    let mut serving = builder.serve_connection(TokioIo::new(guard), service);
+    let broke_off = loop {
+        match connection.next(&mut serving).await {
+            Ending::Ended(Ok(())) => break false,
+            Ending::Now => return connection.count_end(false),
             Ending::Ended(Err(error)) => {
                 tracing::debug!(client = %connection.client.address, %error, "an HTTP/1.1 connection broke off");
-                return;
+                break true;
             }
-            Ending::Soon => serving.as_mut().graceful_shutdown(),
+            Ending::Soon => Pin::new(&mut serving).graceful_shutdown(),
         }
+    };
+    // hyper has shut the connection down unless it was to switch protocols.
+    if !broke_off && let Some(joint) = joint.take() {
+        let parts = serving.into_parts();
+        let mut guard = parts.io.into_inner();
+        guard.release(&parts.read_buf);
+        let mut joining = pin!(joint.join(guard));
+        // Who speaks another protocol cannot be told to go: a drain waits for it as long as for any request.
+        while let Ending::Soon = connection.next(joining.as_mut()).await {}
     }
+    connection.count_end(broke_off);
 }

@@ -25,6 +25,8 @@ enum At {
     },
     Length(u64),
     Chunks(Chunks),
+    /// Behind a request that asks to switch protocols: nothing passes before its answer.
+    Switch,
     /// In a body that breaks the rules.
     Broken,
     /// Nothing passes any more.
@@ -40,6 +42,8 @@ pub(super) struct Requests {
     most: usize,
     /// An empty line was skipped (RFC 9112 §2.2).
     skipped: bool,
+    /// Heads that passed.
+    count: u64,
 }
 
 /// What a request line may have beyond the fields' bytes: a method and a version.
@@ -48,12 +52,22 @@ const REQUEST_LINE: usize = 64;
 impl Requests {
     pub(super) fn new(bounds: Bounds) -> Self {
         let most = bounds.bytes.saturating_mul(2).saturating_add(REQUEST_LINE);
-        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false }
+        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false, count: 0 }
     }
 
     /// Whether a head has begun and not ended.
     pub(super) fn in_head(&self) -> bool {
         matches!(self.at, At::Head { seen } if seen > 0)
+    }
+
+    /// The number of the request whose answer decides about what follows, if that is one that asks to switch.
+    pub(super) fn waits_for(&self) -> Option<u64> {
+        matches!(self.at, At::Switch).then_some(self.count)
+    }
+
+    /// That one was answered, and not with a switch: what follows are requests.
+    pub(super) fn go_on(&mut self) {
+        self.at = At::Head { seen: 0 };
     }
 
     /// Looks at `bytes`: those held back so far, and those behind them.
@@ -65,7 +79,7 @@ impl Requests {
                 return Checked::Pass(passed);
             }
             let taken = match &mut self.at {
-                At::Over => return Checked::Pass(passed),
+                At::Over | At::Switch => return Checked::Pass(passed),
                 At::Broken => return Checked::Malformed,
                 At::Length(left) => {
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
@@ -144,8 +158,10 @@ impl Requests {
             Framing::Length(0) => At::Head { seen: 0 },
             Framing::Length(length) => At::Length(length),
             Framing::Chunked => At::Chunks(Chunks::new(self.bounds.bytes)),
+            Framing::Switch => At::Switch,
         };
         self.skipped = false;
+        self.count = self.count.saturating_add(1);
         Ok(Some(whole.len()))
     }
 }
@@ -208,6 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn behind_a_request_to_switch_nothing_passes_before_its_answer() {
+        let switch = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+        for step in [1, 7, 1000] {
+            assert_eq!(read(&format!("{GET}{switch}{GET}"), step), (format!("{GET}{switch}"), None));
+        }
+        let mut requests = Requests::new(BOUNDS);
+        assert_eq!(requests.check(format!("{GET}{switch}\n").as_bytes()), Checked::Pass(GET.len() + switch.len()));
+        assert_eq!(requests.waits_for(), Some(2));
+        requests.go_on();
+        assert_eq!((requests.waits_for(), requests.check(GET.as_bytes())), (None, Checked::Pass(GET.len())));
+    }
+
+    #[test]
     fn a_body_that_breaks_the_rules_is_malformed_at_once() {
         let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
         for step in [1, 1000] {
@@ -224,6 +253,7 @@ mod tests {
             parts in prop::collection::vec(prop::sample::select(&[
                 GET, "\r\n", "\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", "x", "\r",
                 "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: b\r\nConnection: upgrade\r\n\r\n",
             ][..]), 0..6),
             step in 1_usize..9,
         ) {

@@ -1,46 +1,41 @@
 //! A connection's bytes on their way to hyper, its frames counted.
 
 use super::frames::{Flood, Frames};
-use crate::telemetry::WorkerMetrics;
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Instant,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that fails once there are too many frames in it.
-pub(super) struct Counted<S> {
+/// A stream that fails once there are too many frames in it; `tell` is told of what first.
+pub(super) struct Counted<S, T> {
     stream: S,
     frames: Frames,
-    metrics: Arc<WorkerMetrics>,
+    tell: T,
 }
 
-impl<S> Counted<S> {
-    pub(super) fn new(stream: S, frames: Frames, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { stream, frames, metrics }
+impl<S, T: Fn(Flood)> Counted<S, T> {
+    pub(super) fn new(stream: S, frames: Frames, tell: T) -> Self {
+        Self { stream, frames, tell }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;
         let came = out.filled().get(before..).unwrap_or_default();
         if let Err(flood) = self.frames.read(came, Instant::now()) {
-            match flood {
-                Flood::Control => self.metrics.limit_control_frames.increment(),
-                Flood::Small => self.metrics.limit_small_frames.increment(),
-            }
+            (self.tell)(flood);
             return Poll::Ready(Err(io::Error::other("too many frames that move nothing")));
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin, T: Unpin> AsyncWrite for Counted<S, T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -15,7 +15,7 @@ const SMALL: u32 = 64;
 
 /// More frames of a kind than are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flood {
+pub enum Flood {
     /// Neither DATA nor HEADERS.
     Control,
     /// DATA with next to nothing in them.
@@ -24,7 +24,7 @@ pub(super) enum Flood {
 
 /// Counts the frames of one connection.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub struct Frames {
     /// Octets to skip: the preface, then payloads.
     skip: u64,
     /// The header that is not whole yet.
@@ -36,7 +36,7 @@ pub(super) struct Frames {
 
 impl Frames {
     /// From the preface on, with so many frames of each kind a second.
-    pub(super) fn new(control: u32, small: u32) -> Self {
+    pub fn new(control: u32, small: u32) -> Self {
         let (control, small) = (Bucket::new(control), Bucket::new(small));
         Self { skip: PREFACE as u64, header: [0; HEADER], have: 0, control, small }
     }
@@ -46,7 +46,7 @@ impl Frames {
     /// # Errors
     ///
     /// [`Flood`]: the connection is to be closed.
-    pub(super) fn read(&mut self, bytes: &[u8], now: Instant) -> Result<(), Flood> {
+    pub fn read(&mut self, bytes: &[u8], now: Instant) -> Result<(), Flood> {
         let mut rest = bytes;
         let (mut control, mut small) = (0_u32, 0_u32);
         while !rest.is_empty() {

@@ -4,13 +4,15 @@
 mod counted;
 mod frames;
 mod streams;
+mod tunnel;
 
+pub use frames::{Flood, Frames};
 pub(super) use streams::Stall;
+pub(super) use tunnel::Connected;
 
 use super::connection::{Connection, Ending};
 use crate::{config::Limits, exchange::Handler, telemetry::WorkerMetrics};
 use counted::Counted;
-use frames::Frames;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{ops::RangeInclusive, pin::pin, rc::Rc, sync::Arc};
@@ -55,7 +57,14 @@ pub(super) async fn serve<H: Handler>(
     let (limits, metrics) = (connection.limits, connection.metrics());
     let grant = Grant::new(&limits, metrics);
     let frames = Frames::new(limits.max_control_frames, limits.max_small_frames);
-    let counted = Counted::new(stream, frames, Arc::clone(metrics));
+    let told = Rc::clone(&connection);
+    let counted = Counted::new(stream, frames, move |flood| {
+        match flood {
+            Flood::Control => told.metrics().limit_control_frames.increment(),
+            Flood::Small => told.metrics().limit_small_frames.increment(),
+        }
+        told.flooded();
+    });
     let streams = Streams::new(connection.timeouts.send, Arc::clone(metrics));
     let service = hyper::service::service_fn(|request| connection.answer(request));
     let mut builder = http2::Builder::new(streams.clone());
@@ -68,17 +77,22 @@ pub(super) async fn serve<H: Handler>(
         .initial_stream_window_size(limits.stream_receive_buffer.min(grant.window()))
         .initial_connection_window_size(grant.window())
         .max_send_buf_size(limits.stream_send_buffer as usize);
+    if connection.has_tunnels {
+        // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3)
+        builder.enable_connect_protocol();
+    }
     let mut serving = pin!(builder.serve_connection(TokioIo::new(counted), service));
-    loop {
+    let broke_off = loop {
         match connection.next(serving.as_mut()).await {
-            Ending::Ended(Ok(())) | Ending::Now => break,
+            Ending::Ended(Ok(())) | Ending::Now => break false,
             Ending::Ended(Err(error)) => {
                 tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection broke off");
-                break;
+                break true;
             }
             Ending::Soon => serving.as_mut().graceful_shutdown(),
         }
-    }
+    };
+    connection.count_end(broke_off);
     connection.over();
     streams.end();
 }

@@ -6,15 +6,18 @@
 use crate::{exchange::IdleTimer, lifecycle::pass_panic_on, telemetry::WorkerMetrics};
 use hyper::rt::Executor;
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     future::{Future, poll_fn},
     pin::pin,
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::Arc,
     task::Poll,
     time::Duration,
 };
-use tokio::{task::JoinSet, task_local};
+use tokio::{
+    task::{AbortHandle, JoinSet},
+    task_local,
+};
 
 task_local! {
     static STALL: Rc<Stall>;
@@ -26,12 +29,38 @@ pub(in crate::tcp) struct Stall {
     waiting: Cell<bool>,
     /// Since the clock last looked.
     moved: Cell<bool>,
+    /// Of a tunnel: hyper's task that sends what goes through it.
+    sending: OnceCell<AbortHandle>,
+    /// Those of its connection.
+    tasks: Weak<RefCell<JoinSet<()>>>,
+    /// It was waited for for too long.
+    over: Cell<bool>,
 }
 
 impl Stall {
     /// That of the task that asks, if it is a stream's.
     pub(in crate::tcp) fn current() -> Option<Rc<Self>> {
         STALL.try_with(Rc::clone).ok()
+    }
+
+    /// Runs what is to go on when the response is made, as long as the connection.
+    pub(in crate::tcp) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        // A connection that is gone needs nothing any more.
+        if let Some(tasks) = self.tasks.upgrade() {
+            tasks.borrow_mut().spawn_local(task);
+        }
+    }
+
+    /// Whether nothing more is sent through the tunnel: it was ended, or the client has reset the stream.
+    pub(super) fn is_sent(&self) -> bool {
+        self.sending.get().is_some_and(AbortHandle::is_finished)
+    }
+
+    /// Has the stream reset when it is dropped, unless all is sent.
+    pub(super) fn reset(&self) {
+        if let Some(sending) = self.sending.get() {
+            sending.abort();
+        }
     }
 
     /// A piece of the body was handed over.
@@ -43,6 +72,11 @@ impl Stall {
     /// More is asked for: the client took it.
     pub(in crate::tcp) fn asked(&self) {
         self.waiting.set(false);
+    }
+
+    /// Whether it ends for having taken nothing.
+    pub(in crate::tcp) fn is_over(&self) -> bool {
+        self.over.get()
     }
 }
 
@@ -76,7 +110,14 @@ impl Streams {
 impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         self.reap();
-        let stall = Rc::new(Stall::default());
+        if let Some(stall) = Stall::current() {
+            // Of a stream already: the half of its tunnel that sends, whose clock is the tunnel's.
+            let sending = self.tasks.borrow_mut().spawn_local(stream);
+            // There is one.
+            let _ = stall.sending.set(sending);
+            return;
+        }
+        let stall = Rc::new(Stall { tasks: Rc::downgrade(&self.tasks), ..Stall::default() });
         let (patience, metrics) = (self.patience, Arc::clone(&self.metrics));
         let watched = STALL.scope(Rc::clone(&stall), async move {
             let mut stream = pin!(stream);
@@ -91,7 +132,10 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
                 if stall.moved.take() {
                     timer.touch();
                 }
-                timer.poll_expired(cx).map(|()| metrics.timeout_send.increment())
+                timer.poll_expired(cx).map(|()| {
+                    metrics.timeout_send.increment();
+                    stall.over.set(true);
+                })
             })
             .await;
         });

@@ -7,7 +7,7 @@ use super::{
     within,
 };
 use litequic::{
-    config::{Config, OriginAddress, Route},
+    config::{Config, OriginAddress, Route, Target},
     telemetry::WorkerMetrics,
 };
 use quinn::VarInt;
@@ -92,11 +92,11 @@ pub(crate) async fn beside_a_bystander(
     let litequic = Litequic::start(origin, |config| {
         edit(config);
         let mut other = config.origins[Config::ORIGIN].clone();
-        other.address = tcp(demo);
+        other.servers = vec![tcp(demo)];
         (other.max_connections, other.max_queue) = (10, 10);
         config.origins.insert("other".into(), other);
         let mut route: Route = config.routes[0].clone();
-        (route.host, route.origin) = (Some(ELSEWHERE.into()), "other".into());
+        (route.host, route.target) = (Some(ELSEWHERE.into()), Target::Origin("other".into()));
         config.routes.push(route);
     })
     .await;

@@ -1,9 +1,11 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
 //! `raw`, `initial`, `stuffed`, `unasked`; `tls` and `http2` over TCP), one that must be served all the while (`bystander`),
-//! a `link` with faults between them, origins (`origin`, `nginx`), and the programs that some tests need (`needs`).
+//! a `link` with faults between them, origins (`origin`, `nginx`), what switches protocols (`tunnel`), a browser (`chromium`),
+//! and the programs that some tests need (`needs`).
 
 pub(crate) mod bystander;
 pub(crate) mod cable;
+pub(crate) mod chromium;
 pub(crate) mod client;
 pub(crate) mod http2;
 pub(crate) mod initial;
@@ -17,14 +19,15 @@ pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod stuffed;
 pub(crate) mod tls;
+pub(crate) mod tunnel;
 pub(crate) mod unasked;
 
 use litequic::config::{Io, LiteQuic};
 use std::{env, time::Duration};
 use tokio::time::timeout;
 
-/// Longer than anything that a test waits for.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+/// Longer than anything that a test waits for, on a machine that has much else to do.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// What `LITEQUIC_TEST_IO` asks for: the `litequic.io` of every litequic that a test starts.
 pub(crate) fn io() -> Io {

@@ -3,6 +3,7 @@
 
 pub(crate) use super::ports::{free_tcp_port, free_udp_port};
 
+use super::needs;
 use std::{
     ffi::OsStr,
     io::Read,
@@ -92,6 +93,15 @@ pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -
     command
 }
 
+/// `command` where the kernel refuses `what`, as containers do: a key of `REFUSED` in tests/it/without.py. None where there
+/// is no Python.
+pub(crate) fn without(what: &str, command: &Command) -> Option<Command> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/without.py");
+    let mut python = Command::new(needs::program("python3")?);
+    python.args([script, what]).arg(command.get_program()).args(command.get_args()).env_remove("RUST_LOG");
+    Some(python)
+}
+
 /// Runs `litequic` with `arguments` to its end.
 pub(crate) fn litequic<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Ended {
     Process::spawn(command(arguments)).end()
@@ -102,9 +112,14 @@ impl Process {
         Self::spawn(command(arguments))
     }
 
-    pub(crate) fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(command: Command) -> Self {
+        Self::spawn_with(command, Stdio::null())
+    }
+
+    /// The same, with `stdin` as its standard input.
+    pub(crate) fn spawn_with(mut command: Command, stdin: impl Into<Stdio>) -> Self {
         let mut child = command
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -141,7 +156,12 @@ impl Process {
 
     /// Waits until standard output holds `text`.
     pub(crate) fn await_stdout(&self, text: &str) {
-        let found = self.stdout.wait(Instant::now() + PATIENCE, |written, _| written.contains(text));
+        self.await_stdout_within(PATIENCE, text);
+    }
+
+    /// The same, for what takes longer.
+    pub(crate) fn await_stdout_within(&self, limit: Duration, text: &str) {
+        let found = self.stdout.wait(Instant::now() + limit, |written, _| written.contains(text));
         assert!(found, "no {text:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr());
     }
 
@@ -158,6 +178,10 @@ impl Process {
         let line = log.lines().find(|line| line.contains("listening for HTTP/3")).unwrap();
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         event["address"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends the signal `name`: TERM, INT, HUP.

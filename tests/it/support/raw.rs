@@ -262,6 +262,11 @@ impl Exchange {
 
     /// Reads until the response has a header that is no interim one, and returns it; a body that came with it is lost.
     pub(crate) async fn header(&mut self) -> Fields {
+        self.header_and_rest().await.0
+    }
+
+    /// The same, with what came behind it.
+    pub(crate) async fn header_and_rest(&mut self) -> (Fields, Vec<u8>) {
         let mut all = Vec::new();
         loop {
             let chunk = within("the response's header", self.receive.read_chunk(usize::MAX, true)).await.unwrap();
@@ -270,7 +275,7 @@ impl Exchange {
             while let Some((HEADERS, payload, next)) = next_frame(rest) {
                 let fields = decode(payload);
                 if fields.status() >= 200 {
-                    return fields;
+                    return (fields, next.to_vec());
                 }
                 rest = next;
             }
@@ -292,6 +297,13 @@ fn next_frame(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let (length, rest) = read_varint(rest)?;
     let (payload, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
     Some((kind, payload, rest))
+}
+
+/// The payload of the DATA frame that `bytes` begin with, once it is whole, and the frame's length.
+pub(crate) fn next_data(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let (kind, payload, rest) = next_frame(bytes)?;
+    assert_eq!(kind, DATA, "a frame of type {kind:#x}");
+    Some((payload, bytes.len() - rest.len()))
 }
 
 fn decode(section: &[u8]) -> Fields {

@@ -48,6 +48,11 @@ impl Tls {
         Ok(Self { stream, seen: Vec::new() })
     }
 
+    /// The stream, and what was read of it and not looked at.
+    pub(crate) fn into_parts(self) -> (TlsStream<TcpStream>, Vec<u8>) {
+        (self.stream, self.seen)
+    }
+
     pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
         self.stream.flush().await.unwrap();

@@ -206,6 +206,8 @@ async fn floods_of_frames_that_move_nothing_end_their_connection() {
     assert!(litequic.sum(|worker| worker.limit_control_frames.get()) >= 3);
     assert!(litequic.sum(|worker| worker.limit_small_frames.get()) >= 1);
     litequic.wait_until_idle().await;
+    let bitten = litequic.sum(|worker| worker.limit_control_frames.get() + worker.limit_small_frames.get());
+    assert_eq!(litequic.sum(|worker| worker.tcp_closed_flood.get()), bitten);
     litequic.stop().await;
 }
 

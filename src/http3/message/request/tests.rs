@@ -5,6 +5,11 @@ use crate::http3::message::test_support::{fields, header, malformed, well_formed
 use crate::http3::qpack::FieldName;
 use proptest::prelude::*;
 
+/// By a client that may not say `:protocol`.
+fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
+    super::request(fields, false)
+}
+
 /// A request that passes, to which `more` is added.
 fn with(more: &[(&str, &str)]) -> Result<RequestHead, Rejection> {
     request(fields(&[well_formed(), more].concat()))
@@ -163,6 +168,53 @@ fn connect_is_answered_501_and_malformed_with_a_path() {
     assert!(malformed(&replaced(":method", "CONNECT")));
     let extended = [connect, authority, (":scheme", "https"), (":path", "/"), (":protocol", "websocket")];
     assert!(malformed(&request(fields(&extended))), "extended CONNECT is not announced");
+}
+
+#[test]
+fn an_extended_connect_names_everything_and_becomes_a_get() {
+    let all = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "https"),
+        (":path", "/chat?a"),
+        (":authority", "example.com"),
+    ];
+    let extended = |all: &[(&str, &str)]| super::request(fields(all), true);
+    let head = extended(&[&all[..], &[("origin", "https://example.com")]].concat()).unwrap();
+    assert_eq!(head.method, Method::CONNECT);
+    let request = head.into_request(());
+    assert_eq!((request.method(), request.uri()), (&Method::GET, &Uri::from_static("https://example.com/chat?a")));
+    assert_eq!(request.extensions().get::<Upgrade>().unwrap().0, "websocket");
+
+    for missing in all.map(|(name, _)| name).into_iter().filter(|name| *name != ":protocol") {
+        let rest: Vec<_> = all.into_iter().filter(|(name, _)| *name != missing).collect();
+        assert!(malformed(&extended(&rest)), "no {missing}");
+        assert!(malformed(&extended(&[&rest[..], &[("host", "example.com")]].concat())), "no {missing}, but Host");
+    }
+    let with = |name: &str, value: &'static str| {
+        let replaced = all.map(|(other, before)| (other, if other == name { value } else { before }));
+        status(&extended(&replaced))
+    };
+    for (name, value, expected) in [
+        (":method", "GET", 0),
+        (":protocol", "", 0),
+        (":protocol", "web socket", 0),
+        (":protocol", "websocket,h2c", 0),
+        (":protocol", "connect-udp", 200),
+        (":protocol", "a/1", 200),
+        (":scheme", "wss", 400),
+        (":path", "*", 400),
+        (":path", "chat", 400),
+        (":authority", "a@b", 400),
+    ] {
+        assert_eq!(with(name, value), expected, "{name} = {value:?}");
+    }
+    assert!(malformed(&extended(&[&all[..], &[(":protocol", "websocket")]].concat())), ":protocol twice");
+    assert!(malformed(&extended(&[&all[..], &[("upgrade", "websocket")]].concat())));
+    for length in ["0", "5"] {
+        assert_eq!(status(&extended(&[&all[..], &[("content-length", length)]].concat())), 400);
+    }
+    assert_eq!(status(&extended(&[(":method", "CONNECT"), (":authority", "example.com:443")])), 501, "a plain one");
 }
 
 #[test]

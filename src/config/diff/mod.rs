@@ -3,10 +3,15 @@
 
 use super::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
-    Config, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network, Origin, Route, Share, Timeouts, Verify,
-    Workers, values::show_size,
+    Config, ErrorPages, HeaderRules, Health, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network, Origin,
+    RateLimit, RateLimitBy, Redirect, Route, RouteTimeouts, Share, Target, Timeouts, Verify, Workers,
+    values::show_size,
 };
+use aws_lc_rs::digest;
 use std::{fmt, net::SocketAddr, num::NonZeroU16, time::Duration};
+
+/// Bytes of a version: as many as tell apart whatever one fleet has run, and a person compares.
+const VERSION: usize = 6;
 
 /// The keys whose change waits for a restart: sockets, threads and token keys are made once, and the log's form is what collectors
 /// have been told.
@@ -27,11 +32,8 @@ pub const NEEDS_RESTART: &[&str] = &[
     "admin.probes",
     "admin.token_file",
     "admin.token_env",
+    "admin.handover",
     "log.format",
-    "access_log.path",
-    "access_log.format",
-    "access_log.fields",
-    "access_log.sample",
 ];
 
 /// One change. Its `Display` is one line: `KEY: OLD → NEW`.
@@ -69,12 +71,25 @@ impl Config {
         all.into_iter().map(|Change { key, what }| (key, what)).collect()
     }
 
+    /// Tells this configuration from others: the first half of a hash of [`Config::list`], in hexadecimal digits. The same
+    /// keys and values have the same one, in whichever file and process.
+    pub fn version(&self) -> String {
+        let mut hash = digest::Context::new(&digest::SHA256);
+        for (key, value) in self.list() {
+            // No key has the one, and no value the other.
+            hash.update(format!("{key} {value}\0").as_bytes());
+        }
+        let hash = hash.finish();
+        hash.as_ref().iter().take(VERSION).map(|byte| format!("{byte:02x}")).collect()
+    }
+
     fn compare(&self, next: &Self, mut changes: Changes) -> Vec<Change> {
         let Self {
             listen,
             certificates,
             client_certificates,
             routes,
+            error_pages,
             origins,
             limits,
             timeouts,
@@ -93,12 +108,13 @@ impl Config {
             let key = if name == Self::ORIGIN { name.clone() } else { format!("origins.{name}") };
             match (origins.get(name), next.origins.get(name)) {
                 (Some(old), Some(new)) => changes.origin(&key, old, new),
-                (None, Some(new)) => changes.push(&key, format!("added, {}", new.address)),
+                (None, Some(new)) => changes.push(&key, format!("added, {}", list(&new.servers, ToString::to_string))),
                 (Some(_), None) => changes.push(&key, "removed".into()),
                 (None, None) => {}
             }
         }
         changes.list("routes", routes, &next.routes, Changes::route);
+        changes.value("error_pages", error_pages, &next.error_pages, pages);
         changes.limits(limits, &next.limits);
         changes.timeouts(timeouts, &next.timeouts);
         changes.litequic(litequic, &next.litequic);
@@ -111,11 +127,10 @@ impl Config {
     /// `next` as far as it can be followed without a restart.
     pub fn follow(&self, next: Self) -> Self {
         Self {
-            listen: self.listen.clone(),
+            listen: Listen { proxy_protocol_from: next.listen.proxy_protocol_from, ..self.listen.clone() },
             litequic: self.litequic,
             admin: Admin { ready_needs_origin: next.admin.ready_needs_origin, ..self.admin.clone() },
             log: Log { format: self.log.format, ..next.log },
-            access_log: self.access_log.clone(),
             ..next
         }
     }
@@ -147,7 +162,9 @@ impl Changes {
         if self.all {
             self.push(key, show(new));
         } else if old != new {
-            self.push(key, format!("{} → {}", cut(&show(old)), cut(&show(new))));
+            let (old, new) = (cut(&show(old)), cut(&show(new)));
+            // What is not shown, or was cut off.
+            self.push(key, if old == new { format!("{new}, with other values") } else { format!("{old} → {new}") });
         }
     }
 
@@ -167,6 +184,7 @@ impl Changes {
             udp: |all| list(all, SocketAddr::to_string),
             tcp: |all| list(all, SocketAddr::to_string),
             redirect: |all| list(all, SocketAddr::to_string),
+            proxy_protocol_from: |all| list(all, network),
             advertised_port: |port| option(port, "that of listen.udp", NonZeroU16::to_string),
             workers: |workers| match workers {
                 Workers::Auto => "auto".into(),
@@ -193,25 +211,110 @@ impl Changes {
     }
 
     fn route(&mut self, key: &str, old: &Route, new: &Route) {
-        compare!(self, key, Route, old, new, {
-            host: |host| option(host, "any", String::clone),
-            path_prefix: String::clone,
-            origin: String::clone,
-            rewrite_host: |host| option(host, "the client's", String::clone),
-            max_body_bytes: |bytes| option(bytes, "limits.max_body_bytes", bytes_of),
-            client_certificate: |given| option(given, "client_certificates.verify", word),
+        // What two keys say of one field, and the tables.
+        let Route {
+            host,
+            path_prefix,
+            target,
+            rewrite_prefix,
+            rewrite_host,
+            max_body_bytes,
+            client_certificate,
+            request_headers,
+            response_headers,
+            timeouts,
+            rate_limit,
+            error_pages,
+            intercept_errors,
+            upgrade,
+        } = old;
+        let path = |name: &str| format!("{key}.{name}");
+        self.value(&path("host"), host, &new.host, |host| option(host, "any", String::clone));
+        self.value(&path("path_prefix"), path_prefix, &new.path_prefix, String::clone);
+        self.value(&path("origin"), &old.origin(), &new.origin(), |name| option(name, "none", ToString::to_string));
+        let redirect = |target: &Target| match target {
+            Target::Redirect(redirect) => Some(redirect.clone()),
+            Target::Origin(_) => None,
+        };
+        self.value(&path("redirect"), &redirect(target), &redirect(&new.target), |given| {
+            option(given, "none", |Redirect { to, status }| format!("{} {to}", status.as_u16()))
         });
+        self.value(&path("rewrite_prefix"), rewrite_prefix, &new.rewrite_prefix, |prefix| {
+            option(prefix, "none", String::clone)
+        });
+        self.value(&path("rewrite_host"), rewrite_host, &new.rewrite_host, |host| {
+            option(host, "the client's", String::clone)
+        });
+        self.value(&path("max_body_bytes"), max_body_bytes, &new.max_body_bytes, |bytes| {
+            option(bytes, "limits.max_body_bytes", bytes_of)
+        });
+        self.value(&path("client_certificate"), client_certificate, &new.client_certificate, |given| {
+            option(given, "client_certificates.verify", word)
+        });
+        self.value(&path("request_headers"), request_headers, &new.request_headers, header_rules);
+        self.value(&path("response_headers"), response_headers, &new.response_headers, header_rules);
+        compare!(self, &path("timeouts"), RouteTimeouts, timeouts, &new.timeouts, {
+            request: |given| option(given, "timeouts.request", |limit| option(limit, "none", time)),
+            response_header: |given| option(given, "timeouts.response_header", time),
+            response_body: |given| option(given, "timeouts.response_body", time),
+        });
+        self.value(&path("rate_limit"), rate_limit, &new.rate_limit, |limit| option(limit, "none", rate));
+        self.value(&path("error_pages"), error_pages, &new.error_pages, pages);
+        self.value(&path("intercept_errors"), intercept_errors, &new.intercept_errors, bool::to_string);
+        self.value(&path("upgrade"), upgrade, &new.upgrade, |all| list(all, String::clone));
     }
 
     fn origin(&mut self, key: &str, old: &Origin, new: &Origin) {
         // The one key that has another name than its field.
-        self.value(&format!("{key}.url"), &old.address, &new.address, ToString::to_string);
-        let Origin { address: _, max_connections, max_queue, idle_timeout, max_age, dns_interval } = old;
+        self.value(&format!("{key}.url"), &old.servers, &new.servers, |servers| list(servers, ToString::to_string));
+        let Origin {
+            servers: _,
+            balance,
+            eject_after,
+            eject_time,
+            max_ejected,
+            retry_share,
+            retry_minimum,
+            proxy_protocol,
+            health,
+            max_connections,
+            max_queue,
+            idle_timeout,
+            max_age,
+            dns_interval,
+        } = old;
+        self.value(&format!("{key}.balance"), balance, &new.balance, |balance| balance.name().into());
+        self.value(&format!("{key}.eject_after"), eject_after, &new.eject_after, |after| {
+            option(after, "none", u32::to_string)
+        });
+        self.value(&format!("{key}.eject_time"), eject_time, &new.eject_time, time);
+        self.value(&format!("{key}.max_ejected"), max_ejected, &new.max_ejected, share);
+        self.value(&format!("{key}.retry_share"), retry_share, &new.retry_share, |given| option(given, "none", share));
+        self.value(&format!("{key}.retry_minimum"), retry_minimum, &new.retry_minimum, u32::to_string);
+        self.value(&format!("{key}.proxy_protocol"), proxy_protocol, &new.proxy_protocol, bool::to_string);
+        match (health, &new.health) {
+            (Some(old), Some(new)) => self.health(&format!("{key}.health"), old, new),
+            (old, new) => self.value(&format!("{key}.health"), old, new, |health| {
+                option(health, "none", |health| health.path.clone())
+            }),
+        }
         self.value(&format!("{key}.max_connections"), max_connections, &new.max_connections, u32::to_string);
         self.value(&format!("{key}.max_queue"), max_queue, &new.max_queue, u32::to_string);
         self.value(&format!("{key}.idle_timeout"), idle_timeout, &new.idle_timeout, time);
         self.value(&format!("{key}.max_age"), max_age, &new.max_age, |age| option(age, "none", time));
         self.value(&format!("{key}.dns_interval"), dns_interval, &new.dns_interval, time);
+    }
+
+    fn health(&mut self, key: &str, old: &Health, new: &Health) {
+        compare!(self, key, Health, old, new, {
+            path: String::clone,
+            host: |host| option(host, "the server's", String::clone),
+            interval: time,
+            timeout: time,
+            healthy: u32::to_string,
+            unhealthy: u32::to_string,
+            statuses: |all| list(all, ToString::to_string),
+        });
     }
 
     fn limits(&mut self, old: &Limits, new: &Limits) {
@@ -220,6 +323,7 @@ impl Changes {
             retry_handshakes: u32::to_string,
             max_handshakes: u32::to_string,
             max_streams: u32::to_string,
+            max_tunnels: u32::to_string,
             max_requests: u64::to_string,
             max_resets: u32::to_string,
             max_control_frames: u32::to_string,
@@ -248,6 +352,7 @@ impl Changes {
             response_body: time,
             request: |limit| option(limit, "none", time),
             queue: time,
+            tunnel: time,
             drain_grace: time,
             drain: time,
         });
@@ -271,6 +376,7 @@ impl Changes {
             ready_needs_origin: bool::to_string,
             token_file: |path| option(path, "none", |path| path.display().to_string()),
             token_env: |name| option(name, "none", String::clone),
+            handover: |path| option(path, "none", |path| path.display().to_string()),
         });
     }
 
@@ -299,7 +405,7 @@ impl Changes {
                 AccessFormat::Logfmt => "logfmt".into(),
             },
             fields: |fields| list(fields, |field: &AccessField| field.name().into()),
-            sample: |sample: &Share| format!("{} %", f64::from(sample.0) / 10_000.0),
+            sample: share,
         });
     }
 }
@@ -330,6 +436,10 @@ fn cut(shown: &str) -> String {
     }
 }
 
+fn share(share: &Share) -> String {
+    format!("{} %", f64::from(share.0) / 10_000.0)
+}
+
 fn bytes_of<T: Copy + Into<u64>>(bytes: &T) -> String {
     show_size((*bytes).into())
 }
@@ -338,203 +448,28 @@ fn time(duration: &Duration) -> String {
     humantime::format_duration(*duration).to_string()
 }
 
+/// Names alone: a value may be a secret.
+fn header_rules(rules: &HeaderRules) -> String {
+    let HeaderRules { remove, set, add } = rules;
+    let removed = remove.iter().map(|name| format!("remove {name}"));
+    let set = set.iter().map(|(name, _)| format!("set {name}"));
+    let added = add.iter().map(|(name, _)| format!("add {name}"));
+    list(&removed.chain(set).chain(added).collect::<Vec<_>>(), String::clone)
+}
+
+fn rate(limit: &RateLimit) -> String {
+    let RateLimit { requests, per, burst, by } = limit;
+    let by = RateLimitBy::NAMES.iter().find(|(_, known)| known == by).map(|(name, _)| *name);
+    format!("{requests} in {}; {burst} at once; by {}", time(per), by.unwrap_or_default())
+}
+
+fn pages(pages: &ErrorPages) -> String {
+    list(&pages.iter().collect::<Vec<_>>(), |(errors, path)| format!("{errors} {}", path.display()))
+}
+
 fn network(network: &Network) -> String {
     format!("{}/{}", network.address, network.prefix)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config() -> Config {
-        let mut config = Config::simple(
-            Listen::UDP,
-            "http://127.0.0.1:8080".parse().unwrap(),
-            "tls/tls.crt".into(),
-            "tls/tls.key".into(),
-        );
-        config.origins.insert("packager".into(), Origin::new("unix:/run/a.sock".parse().unwrap()));
-        config
-    }
-
-    fn said(old: &Config, new: &Config) -> Vec<String> {
-        old.changes(new).iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn nothing_is_said_of_what_is_the_same() {
-        assert_eq!(config().changes(&config()), []);
-    }
-
-    #[test]
-    fn every_change_is_said_with_its_key() {
-        type Edit = fn(&mut Config);
-        let table: &[(Edit, &[&str])] = &[
-            (
-                |config| config.listen.udp.push(([127, 0, 0, 1], 1).into()),
-                &["listen.udp: [::]:8443 → [::]:8443, 127.0.0.1:1 (needs a restart)"],
-            ),
-            (
-                |config| config.listen.workers = Workers::Count(2.try_into().unwrap()),
-                &["listen.workers: auto → 2 (needs a restart)"],
-            ),
-            (
-                |config| config.listen.secret_file = Some("secret".into()),
-                &["listen.secret_file: none → secret (needs a restart)"],
-            ),
-            (
-                |config| config.trusted_proxies.push(Network { address: [10, 0, 0, 0].into(), prefix: 8 }),
-                &["trusted_proxies: none → 10.0.0.0/8"],
-            ),
-            (|config| config.certificates[0].key = "b.key".into(), &["certificates[0].key: tls/tls.key → b.key"]),
-            (|config| config.certificates.push(config.certificates[0].clone()), &["certificates: 1 → 2"]),
-            (
-                |config| {
-                    config.origins.get_mut("packager").unwrap().address = "http://b".parse().unwrap();
-                    config.origins.get_mut("origin").unwrap().max_age = None;
-                },
-                &["origin.max_age: 1h → none", "origins.packager.url: unix:/run/a.sock → http://b:80"],
-            ),
-            (
-                |config| {
-                    config.origins.remove("packager");
-                    config.origins.insert("video".into(), Origin::new("http://video:81".parse().unwrap()));
-                },
-                &["origins.packager: removed", "origins.video: added, http://video:81"],
-            ),
-            (|config| config.routes.push(Route::catch_all("packager")), &["routes: 1 → 2"]),
-            (
-                |config| {
-                    config.routes[0].origin = "packager".into();
-                    config.routes[0].host = Some("a.test".into());
-                    config.routes[0].max_body_bytes = Some(1024);
-                    config.routes[0].client_certificate = Some(Verify::Optional);
-                },
-                &[
-                    "routes[0].host: any → a.test",
-                    "routes[0].origin: origin → packager",
-                    "routes[0].max_body_bytes: limits.max_body_bytes → 1 KiB",
-                    "routes[0].client_certificate: client_certificates.verify → optional",
-                ],
-            ),
-            (
-                |config| {
-                    let clients = &mut config.client_certificates;
-                    (clients.ca, clients.verify) = (Some("ca.crt".into()), Verify::Required);
-                },
-                &["client_certificates.ca: none → ca.crt", "client_certificates.verify: none → required"],
-            ),
-            (
-                |config| {
-                    config.limits.max_headers = 7;
-                    config.limits.max_body_bytes = Some(5 << 20);
-                },
-                &["limits.max_headers: 100 → 7", "limits.max_body_bytes: none → 5 MiB"],
-            ),
-            (
-                |config| {
-                    config.timeouts.idle = Duration::from_millis(1500);
-                    config.timeouts.request = Some(Duration::from_secs(60));
-                },
-                &["timeouts.idle: 30s → 1s 500ms", "timeouts.request: none → 1m"],
-            ),
-            (
-                |config| {
-                    let ack_frequency = AckFrequency::Fixed(10);
-                    config.litequic = LiteQuic {
-                        io: Io::S2nQuic,
-                        receive_batch: 7,
-                        gso: false,
-                        gro: false,
-                        ack_merge: false,
-                        ack_frequency,
-                    };
-                },
-                &[
-                    "litequic.io: auto → s2n-quic (needs a restart)",
-                    "litequic.receive_batch: 128 → 7 (needs a restart)",
-                    "litequic.gso: true → false (needs a restart)",
-                    "litequic.gro: true → false (needs a restart)",
-                    "litequic.ack_merge: true → false (needs a restart)",
-                    "litequic.ack_frequency: adaptive → 10 (needs a restart)",
-                ],
-            ),
-            (
-                |config| {
-                    config.admin.listen = Some(([127, 0, 0, 1], 9443).into());
-                    config.admin.ready_needs_origin = true;
-                    config.admin.token_file = Some("token".into());
-                    config.admin.token_env = Some("TOKEN".into());
-                },
-                &[
-                    "admin.listen: none → 127.0.0.1:9443 (needs a restart)",
-                    "admin.ready_needs_origin: false → true",
-                    "admin.token_file: none → token (needs a restart)",
-                    "admin.token_env: none → TOKEN (needs a restart)",
-                ],
-            ),
-            (
-                |config| config.log = Log { level: Level::Debug, format: LogFormat::Json },
-                &["log.level: info → debug", "log.format: auto → json (needs a restart)"],
-            ),
-            (
-                |config| {
-                    config.access_log = AccessLog {
-                        path: Some(AccessTarget::File("/var/log/a".into())),
-                        format: AccessFormat::Logfmt,
-                        fields: vec![AccessField::Time, AccessField::Status],
-                        sample: Share(12_500),
-                    };
-                },
-                &[
-                    "access_log.path: none → /var/log/a (needs a restart)",
-                    "access_log.format: json → logfmt (needs a restart)",
-                    "access_log.fields: time, request_id, client, protocol, and 13 more → time, status (needs a restart)",
-                    "access_log.sample: 100 % → 1.25 % (needs a restart)",
-                ],
-            ),
-        ];
-        for (edit, expected) in table {
-            let mut new = config();
-            edit(&mut new);
-            assert_eq!(said(&config(), &new), *expected);
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_followed_is_named_until_it_can() {
-        let mut new = config();
-        new.listen.workers = Workers::Count(2.try_into().unwrap());
-        new.admin = Admin { probes: Some(([0, 0, 0, 0], 9444).into()), ready_needs_origin: true, ..Admin::default() };
-        new.log = Log { level: Level::Warn, format: LogFormat::Human };
-        new.limits.max_streams = 1;
-        new.litequic.gso = false;
-        let running = config().follow(new.clone());
-        let left = running.changes(&new);
-        assert!(left.iter().all(Change::needs_restart));
-        let keys: Vec<&str> = left.iter().map(|change| change.key.as_str()).collect();
-        assert_eq!(keys, ["listen.workers", "litequic.gso", "admin.probes", "log.format"]);
-    }
-
-    #[test]
-    fn a_long_list_is_cut() {
-        assert_eq!(cut(&list(&[1, 2, 3, 4, 5, 6], i32::to_string)), "1, 2, 3, 4, and 2 more");
-        assert_eq!(cut(&list(&[1, 2, 3, 4], i32::to_string)), "1, 2, 3, 4");
-    }
-
-    #[test]
-    fn the_list_has_every_key_with_its_value() {
-        let list: std::collections::BTreeMap<_, _> = config().list().into_iter().collect();
-        for (key, value) in [
-            ("listen.udp", "[::]:8443"),
-            ("certificates[0].key", "tls/tls.key"),
-            ("origins.packager.url", "unix:/run/a.sock"),
-            ("routes[0].origin", "origin"),
-            ("timeouts.request", "none"),
-            ("access_log.sample", "100 %"),
-        ] {
-            assert_eq!(list[key], value, "{key}");
-        }
-        assert!(list.len() > 60 && list["access_log.fields"].ends_with(", end, error"));
-    }
-}
+mod tests;

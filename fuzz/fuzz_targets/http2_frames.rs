@@ -1,0 +1,41 @@
+//! The frames of an HTTP/2 connection in any pieces: as many are counted of each kind as a reader of the whole finds.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use litequic::tcp::http2::{Flood, Frames};
+use std::time::Instant;
+
+/// What [`Frames`] allows at once of a kind of which it allows one a second.
+const ALLOWED: usize = 10;
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (piece, bytes) = input;
+    let now = Instant::now();
+    let read = |piece: usize| {
+        let mut frames = Frames::new(1, 1);
+        bytes.chunks(piece.max(1)).try_for_each(|piece| frames.read(piece, now))
+    };
+    let whole = read(bytes.len());
+    assert_eq!(whole, expected(bytes));
+    assert_eq!(whole.is_err(), read(piece.into()).is_err());
+});
+
+/// RFC 9113 §4.1, behind the preface of §3.4.
+fn expected(bytes: &[u8]) -> Result<(), Flood> {
+    let (mut control, mut small) = (0, 0);
+    let mut rest = bytes.get(24..).unwrap_or_default();
+    while let &[a, b, c, kind, _, _, _, _, _, ref payload @ ..] = rest {
+        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        match kind {
+            0 => small += usize::from(length < 64),
+            1 => {}
+            _ => control += 1,
+        }
+        rest = payload.get(length..).unwrap_or_default();
+    }
+    match () {
+        () if control > ALLOWED => Err(Flood::Control),
+        () if small > ALLOWED => Err(Flood::Small),
+        () => Ok(()),
+    }
+}

@@ -1,0 +1,58 @@
+//! The text of `/metrics`: made for whoever asks, but not for a flood of askers.
+
+use crate::{rate::Bucket, telemetry::Metrics};
+use bytes::Bytes;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// How often the text is made at most, a second, and as often at once: several Prometheus servers that ask every second.
+/// Beyond it the last one is told again, which then is no older than 50 ms.
+const A_SECOND: u32 = 20;
+
+/// The text, and how often it was made. One for all admin addresses, whose answers share its bytes.
+#[derive(Debug)]
+pub struct Scrape(Mutex<Made>);
+
+#[derive(Debug)]
+struct Made {
+    text: Bytes,
+    bucket: Bucket,
+}
+
+impl Default for Scrape {
+    fn default() -> Self {
+        let bucket = Bucket::with_burst(A_SECOND, Duration::from_secs(1));
+        Self(Mutex::new(Made { text: Bytes::new(), bucket }))
+    }
+}
+
+impl Scrape {
+    /// What to tell at `now` of `metrics`.
+    pub(super) fn text(&self, metrics: &Metrics, now: Instant) -> Bytes {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.bucket.take_if_there(now) {
+            made.text = metrics.render().into();
+        }
+        made.text.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_scrapes_is_told_one_text_and_whoever_comes_later_a_new_one() {
+        let (scrape, metrics, start) = (Scrape::default(), Metrics::new(1), Instant::now());
+        let mut texts: Vec<Bytes> = (0..1000).map(|_| scrape.text(&metrics, start)).collect();
+        texts.dedup_by_key(|text| text.as_ptr());
+        assert!(texts.len() <= A_SECOND as usize, "{} were made", texts.len());
+        let requests =
+            |text: &Bytes| String::from_utf8_lossy(text).contains("litequic_requests_total{protocol=\"h3\"} 1\n");
+        metrics.workers()[0].requests.increment();
+        assert!(!requests(&scrape.text(&metrics, start)));
+        assert!(requests(&scrape.text(&metrics, start + Duration::from_millis(50))));
+    }
+}

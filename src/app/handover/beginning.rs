@@ -1,0 +1,120 @@
+//! How a process begins: with what it takes on from the one before, or with nothing; and how it comes to serve.
+
+use super::{Found, Keeper, Kept, Older, Predecessor};
+use crate::{
+    app::{
+        StartError, secrets,
+        sockets::{Inherited, Sockets},
+    },
+    config::Config,
+    lifecycle::{Lifecycle, Phase, panic_if_asked},
+    net::Steering,
+    quic::{Layout, Secrets},
+    telemetry::Metrics,
+};
+use std::sync::Arc;
+
+/// How this process comes by what is not of its own making.
+pub(in crate::app) struct Beginning {
+    pub(in crate::app) inherited: Inherited,
+    pub(in crate::app) generation: u8,
+    pub(in crate::app) secrets: Arc<Secrets>,
+    pub(in crate::app) predecessor: Option<Predecessor>,
+    pub(in crate::app) older: Vec<Older>,
+}
+
+impl Beginning {
+    /// Asks the process that runs, if there is one; otherwise takes what was `passed`.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::TakeOver`], or those of [`secrets`].
+    pub(in crate::app) async fn find(config: &Config, passed: Inherited) -> Result<Self, StartError> {
+        let found = match &config.admin.handover {
+            Some(path) => Predecessor::find(path).await?,
+            None => None,
+        };
+        let own = secrets(config)?;
+        Ok(match found {
+            None => {
+                Self { inherited: passed, generation: 0, secrets: Arc::new(own), predecessor: None, older: Vec::new() }
+            }
+            Some(Found { predecessor, inherited, generation, secret, older }) => {
+                let secrets = match secret {
+                    // Not of a file: this process' would be another.
+                    Some(secret) if config.listen.secret_file.is_none() => Secrets::handed_over(secret),
+                    _ => own,
+                };
+                let predecessor = Some(predecessor);
+                Self { inherited, generation, secrets: Arc::new(secrets), predecessor, older }
+            }
+        })
+    }
+}
+
+/// Who keeps `sockets` for the process after this one.
+///
+/// # Errors
+///
+/// [`StartError::Pipe`]
+pub(in crate::app) fn keeper(
+    sockets: Sockets,
+    (layout, generation): (Layout, u8),
+    secrets: Arc<Secrets>,
+    metrics: &Arc<Metrics>,
+) -> Result<Keeper, StartError> {
+    // At most 20 octets.
+    let octet = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
+    let steering = Steering {
+        id_len: octet(layout.id_len()),
+        first_octet: layout.first_octet(),
+        generation_offset: octet(layout.generation_offset()),
+        worker_offset: octet(layout.worker_offset()),
+    };
+    let Sockets { groups, tcp, redirects, admin, probes, .. } = sockets;
+    let operator = [admin, probes].into_iter().flatten();
+    let operator = operator.filter_map(|listener| Some((listener.local_addr().ok()?, vec![listener])));
+    let listeners = tcp.0.into_iter().chain(redirects.0).chain(operator).collect();
+    Keeper::new((steering, generation), groups, listeners, secrets, Arc::clone(metrics)).map_err(StartError::Pipe)
+}
+
+/// Serves from now on: in the place of `predecessor`, where there is one.
+///
+/// # Errors
+///
+/// [`StartError::TakeOver`], [`StartError::Bind`] or [`StartError::Handover`]: this process is to end.
+pub(in crate::app) async fn take_over(
+    mut keeper: Keeper,
+    predecessor: Option<&mut Predecessor>,
+    config: &Config,
+    lifecycle: &Lifecycle,
+) -> Result<Kept, StartError> {
+    let listen = |keeper: &mut Keeper| match &config.admin.handover {
+        Some(path) => keeper.listen(path).map_err(|source| StartError::Handover { path: path.clone(), source }),
+        None => Ok(()),
+    };
+    match predecessor {
+        None => {
+            if let Err(error) = keeper.steer() {
+                tracing::warn!(
+                    %error,
+                    "the kernel does not steer packets by connection ID: connections of clients that change their address will end"
+                );
+            }
+            listen(&mut keeper)?;
+            lifecycle.advance(Phase::Ready);
+        }
+        Some(predecessor) => {
+            predecessor.give_way().await?;
+            panic_if_asked("takeover");
+            keeper.steer()?;
+            lifecycle.advance(Phase::Ready);
+            predecessor.let_go().await?;
+            if let Err(error) = listen(&mut keeper) {
+                // It serves, and the one before is on its way out.
+                tracing::error!(%error, "no other process can take over from this one");
+            }
+        }
+    }
+    Ok(keeper.keep(lifecycle.watch()))
+}

@@ -1,0 +1,351 @@
+//! The running process' side: keeps the sockets in their places, hands them to a process that takes over, and minds the
+//! older ones that drain.
+
+use super::{
+    ANSWER_DEADLINE, DONE, GO, Older, PREPARE_DEADLINE, PREPARED, READY, Reason, hear, is_trusted,
+    offer::{Offer, OfferedGroup, OfferedListeners},
+    say,
+    successor::Successor,
+};
+use crate::{
+    app::service,
+    lifecycle::{Phase, Watch},
+    net::{self, Group, Steering},
+    quic::Secrets,
+    telemetry::Metrics,
+};
+use futures_util::{StreamExt, future, stream::FuturesUnordered};
+use std::{
+    fs,
+    io::{self, PipeReader, PipeWriter},
+    net::{SocketAddr, TcpListener},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::{
+    io::AsyncReadExt,
+    net::{UnixListener, UnixStream, unix::pipe},
+    select,
+    sync::watch,
+    task::JoinSet,
+    time::timeout,
+};
+
+/// The owner may connect, and nobody else.
+const MODE: u32 = 0o600;
+
+/// All that a process which takes over needs.
+pub(in crate::app) struct Keeper {
+    steering: Steering,
+    generation: u8,
+    groups: Vec<Group>,
+    /// By address. Workers accept from duplicates.
+    listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
+    secrets: Arc<Secrets>,
+    metrics: Arc<Metrics>,
+    older: Vec<Older>,
+    /// Whoever takes over sees this process' end by it.
+    pipe: (PipeReader, PipeWriter),
+    socket: Option<Socket>,
+}
+
+/// What is seen of a [`Keeper`] at work. It ends when this is dropped.
+pub(in crate::app) struct Kept {
+    handed_over: watch::Receiver<bool>,
+    _task: JoinSet<()>,
+}
+
+impl Kept {
+    /// Waits until another process has taken over. Cancel safe.
+    pub(in crate::app) fn handed_over(&self) -> impl Future<Output = ()> + use<> {
+        let mut handed_over = self.handed_over.clone();
+        async move {
+            // An error means that nobody can take over any more.
+            if handed_over.wait_for(|over| *over).await.is_err() {
+                future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The same, for whoever asks from time to time.
+    pub(in crate::app) fn whether_handed_over(&self) -> watch::Receiver<bool> {
+        self.handed_over.clone()
+    }
+
+    /// Whether one has.
+    pub(in crate::app) fn is_handed_over(&self) -> bool {
+        *self.handed_over.borrow()
+    }
+}
+
+/// The Unix socket of `admin.handover`.
+struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode, to know it from another's of that name; `None` once it is not to be removed.
+    identity: Option<(u64, u64)>,
+}
+
+impl Keeper {
+    /// Keeps `groups` and `listeners` for the process of `generation`.
+    ///
+    /// # Errors
+    ///
+    /// Those of pipe(2).
+    pub(in crate::app) fn new(
+        (steering, generation): (Steering, u8),
+        groups: Vec<Group>,
+        listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
+        secrets: Arc<Secrets>,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let pipe = io::pipe()?;
+        metrics.control().generation.set(generation.into());
+        Ok(Self { steering, generation, groups, listeners, secrets, metrics, older: Vec::new(), pipe, socket: None })
+    }
+
+    /// Minds processes that drain.
+    pub(in crate::app) fn minding(mut self, found: Vec<Older>) -> Self {
+        self.older = found;
+        self
+    }
+
+    /// Has every group give this process what is new.
+    ///
+    /// # Errors
+    ///
+    /// Of the first group that the kernel does not steer.
+    pub(in crate::app) fn steer(&self) -> Result<(), net::BindError> {
+        self.groups.iter().try_for_each(|group| {
+            let failed = |source| net::BindError::Steer { address: group.address(), source };
+            group.steer(&self.steering, self.generation).map_err(failed)
+        })
+    }
+
+    /// Is found at `path` from now on, by whoever looks for somebody to take over from.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when there can be no socket of that name.
+    pub(in crate::app) fn listen(&mut self, path: &Path) -> io::Result<()> {
+        self.socket = Some(Socket::bind(path)?);
+        Ok(())
+    }
+
+    /// Begins. `watch` says when it is too late to take over: a process that drains ends by itself.
+    pub(in crate::app) fn keep(self, watch: Watch) -> Kept {
+        let (sender, handed_over) = watch::channel(false);
+        let mut task = JoinSet::new();
+        task.spawn(self.run(watch, sender));
+        Kept { handed_over, _task: task }
+    }
+
+    async fn run(mut self, mut watch: Watch, handed_over: watch::Sender<bool>) {
+        if self.socket.is_none() {
+            // Nobody will ask for them, and clients should learn that nobody accepts.
+            self.listeners.clear();
+        }
+        let mut ends: FuturesUnordered<_> = self.older.iter().filter_map(end).collect();
+        self.count_older();
+        // One at most: a process that did not take over, until it is gone.
+        let mut leaving = FuturesUnordered::new();
+        loop {
+            let someone = async {
+                match &self.socket {
+                    Some(socket) => socket.listener.accept().await,
+                    None => future::pending().await,
+                }
+            };
+            select! {
+                biased;
+                () = watch.reached(Phase::Draining) => break,
+                Some(generation) = ends.next() => self.forget(generation),
+                // Whatever it has done in its last moments is undone.
+                Some(()) = leaving.next() => self.restore(),
+                came = someone => match came {
+                    Ok(_) if !leaving.is_empty() => {
+                        self.metrics.control().upgrades_failed.increment();
+                        tracing::error!("a new process cannot take over before the last one that tried has ended");
+                    }
+                    Ok((stream, _)) => {
+                        let mut successor = Successor::new(stream);
+                        // Who takes its time must not keep this process from draining.
+                        let took_over = select! {
+                            biased;
+                            () = watch.reached(Phase::Draining) => break,
+                            took_over = self.serve(&mut successor) => took_over,
+                        };
+                        match took_over {
+                            Ok(()) => {
+                                // The name is the other's.
+                                self.socket.iter_mut().for_each(|socket| socket.identity = None);
+                                // Before it speaks to the service manager this process is silent.
+                                let _ = handed_over.send(true);
+                                // It serves, whether it hears of it or not.
+                                let _ = say(&mut successor.stream, DONE).await;
+                                break;
+                            }
+                            // It was offered nothing.
+                            Err(Reason::Stranger(_)) => {}
+                            Err(_) => {
+                                self.restore();
+                                leaving.push(successor.turn_away());
+                            }
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a process that takes over could not be heard");
+                        tokio::time::sleep(ANSWER_DEADLINE).await;
+                    }
+                },
+            }
+        }
+        self.socket = None;
+        self.listeners.clear();
+        // The sockets of older processes, and of this one's workers, stay in their places.
+        future::pending::<()>().await;
+    }
+
+    fn count_older(&self) {
+        self.metrics.control().older_processes.set(self.older.len() as u64);
+    }
+
+    /// An older process has ended.
+    fn forget(&mut self, generation: u8) {
+        self.older.retain(|older| older.generation != generation);
+        self.count_older();
+        for group in &mut self.groups {
+            group.leave(generation);
+        }
+        // An address that only older processes had.
+        self.groups.retain(|group| !group.generations().is_empty());
+        tracing::info!(generation, "an older process has ended");
+        self.restore();
+    }
+
+    /// Hands over to `successor`, or says why not.
+    async fn serve(&self, successor: &mut Successor) -> Result<(), Reason> {
+        let handed_over = self.hand_over(successor).await;
+        match &handed_over {
+            Ok(()) => self.metrics.control().upgrades.increment(),
+            Err(reason) => {
+                self.metrics.control().upgrades_failed.increment();
+                let process = successor.process();
+                tracing::error!(process, %reason, "a new process did not take over: this one goes on");
+            }
+        }
+        handed_over
+    }
+
+    async fn hand_over(&self, successor: &mut Successor) -> Result<(), Reason> {
+        let process = successor.process();
+        let stream = &mut successor.stream;
+        is_trusted(stream)?;
+        tracing::info!(process, "a new process is about to take over");
+        self.make_offer(stream).await?;
+        hear(stream, PREPARED, PREPARE_DEADLINE).await?;
+        say(stream, GO).await?;
+        hear(stream, READY, ANSWER_DEADLINE).await?;
+        // The service manager can make nothing of one in another PID namespace.
+        if let Some(process) = process {
+            service::main_process(process).await;
+        }
+        tracing::info!(process, "a new process has taken over");
+        Ok(())
+    }
+
+    async fn make_offer(&self, stream: &mut UnixStream) -> Result<(), Reason> {
+        let group =
+            |group: &Group| OfferedGroup { sockets: group.sockets().len(), generations: group.generations().to_vec() };
+        let listeners =
+            |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
+        let offer = Offer {
+            generation: self.generation,
+            secret: self.secrets.to_hand_over().copied(),
+            groups: self.groups.iter().map(group).collect(),
+            listeners: self.listeners.iter().map(listeners).collect(),
+            older: self.older.iter().map(|older| older.generation).collect(),
+        };
+        let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptors());
+        descriptors.extend(self.groups.iter().flat_map(Group::sockets).map(AsFd::as_fd));
+        descriptors.extend(self.listeners.iter().flat_map(|(_, all)| all).map(AsFd::as_fd));
+        descriptors.push(self.pipe.0.as_fd());
+        descriptors.extend(self.older.iter().map(|older| older.pipe.as_fd()));
+        match timeout(ANSWER_DEADLINE, net::send(stream, &offer.encode(), &descriptors)).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(Reason::Late),
+        }
+    }
+
+    /// Has every group give this process what is new again.
+    fn restore(&self) {
+        if let Err(error) = self.steer() {
+            tracing::error!(%error, "datagrams may go to processes that have ended");
+        }
+    }
+}
+
+/// Resolves to an older process' generation when it has ended. `None` if its pipe cannot be waited for: its place stays
+/// taken then.
+fn end(older: &Older) -> Option<impl Future<Output = u8> + use<>> {
+    let generation = older.generation;
+    let reader = older.pipe.try_clone().and_then(|pipe: OwnedFd| pipe::Receiver::from_owned_fd(pipe));
+    match reader {
+        Ok(mut reader) => Some(async move {
+            // Nothing is ever written.
+            let _ = reader.read_u8().await;
+            generation
+        }),
+        Err(error) => {
+            tracing::warn!(generation, %error, "the end of an older process will not be seen");
+            None
+        }
+    }
+}
+
+impl Socket {
+    /// Takes the place of whatever socket has the name, without a moment in which there is none.
+    fn bind(path: &Path) -> io::Result<Self> {
+        let other = fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
+        if other {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "there is a file of that name, and it is no socket",
+            ));
+        }
+        let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let new = path.with_file_name(name);
+        let bound = Self::bind_at(&new, path);
+        if bound.is_err() {
+            // Perhaps it was never made.
+            let _ = fs::remove_file(&new);
+        }
+        bound
+    }
+
+    fn bind_at(new: &Path, path: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(new)?;
+        fs::set_permissions(new, fs::Permissions::from_mode(MODE))?;
+        let identity = Some(identity(new)?);
+        fs::rename(new, path)?;
+        Ok(Self { listener, path: path.to_owned(), identity })
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Another process may have put its own there.
+        if self.identity.is_some() && identity(&self.path).ok() == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

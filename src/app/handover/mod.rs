@@ -1,0 +1,116 @@
+//! Upgrade: a new process takes over from a running one, and no request is lost (docs/adr/0020).
+//!
+//! The two meet at the Unix socket of `admin.handover`. Whoever starts looks for somebody there first.
+//!
+//! ```text
+//! old                                       new
+//!   │ ◄──────────────── connects ─────────── │  its configuration and certificates are good
+//!   │ ──── offer: sockets, secret ─────────► │  joins the groups, starts its workers
+//!   │ ◄──────────────── PREPARED ─────────── │
+//!   │ ──── GO ─────────────────────────────► │  steers what is new to itself, accepts connections
+//!   │ ◄──────────────── READY ────────────── │
+//!   │ ──── DONE ───────────────────────────► │  is found at admin.handover from now on
+//!   │ drains, and ends                       │
+//! ```
+//!
+//! Until READY the old process goes on as before, and does so for good when the new one is gone: it steers back, which
+//! undoes all that the new one may have done. One that hangs is told REFUSED, and killed if that does not end it: nobody
+//! else can take over while its sockets are in the groups. A descriptor of a pipe whose other end only the old process holds tells
+//! the new one, and those after it, when that process has ended: its place in the groups is free then.
+
+mod beginning;
+mod keeper;
+mod offer;
+mod predecessor;
+mod successor;
+
+pub(super) use beginning::{Beginning, keeper, take_over};
+pub(super) use keeper::Kept;
+
+use keeper::Keeper;
+use offer::OfferError;
+use predecessor::{Found, Predecessor};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    time::timeout,
+};
+
+/// "My workers run; nothing comes to them yet."
+const PREPARED: u8 = b'P';
+/// "Take over."
+const GO: u8 = b'G';
+/// "I serve."
+const READY: u8 = b'R';
+/// "I know, and the service manager too."
+const DONE: u8 = b'D';
+/// "I go on, and you end."
+const REFUSED: u8 = b'N';
+
+/// How long a new process may take from the offer to its workers' start.
+const PREPARE_DEADLINE: Duration = Duration::from_secs(60);
+/// How long the other side may take to say its next word, when it has nothing to do before.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why a new process cannot take over. The old one goes on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot take over from the process at admin.handover = {path:?}: {reason}")]
+pub struct HandoverError {
+    path: PathBuf,
+    reason: Reason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("what it offers is unknown here: {0}")]
+    Offer(#[from] OfferError),
+    #[error("it runs as user {0}, which is neither this one's nor root")]
+    Stranger(u32),
+    #[error("it did not answer in time")]
+    Late,
+    #[error("it said something else than expected")]
+    Word,
+    #[error("it has given up waiting, and goes on")]
+    Refused,
+}
+
+impl Reason {
+    fn at(path: &Path) -> impl Fn(Self) -> HandoverError {
+        let path = path.to_owned();
+        move |reason| HandoverError { path: path.clone(), reason }
+    }
+}
+
+/// A process that finishes what it has begun. Its pipe ends when it does.
+pub(super) struct Older {
+    generation: u8,
+    pipe: OwnedFd,
+}
+
+async fn say(stream: &mut UnixStream, word: u8) -> Result<(), Reason> {
+    // It waits for one that reads nothing alone.
+    Ok(timeout(ANSWER_DEADLINE, stream.write_all(&[word])).await.map_err(|_| Reason::Late)??)
+}
+
+async fn hear(stream: &mut UnixStream, word: u8, deadline: Duration) -> Result<(), Reason> {
+    let heard = timeout(deadline, stream.read_u8()).await.map_err(|_| Reason::Late)??;
+    match heard {
+        REFUSED => Err(Reason::Refused),
+        heard if heard == word => Ok(()),
+        _ => Err(Reason::Word),
+    }
+}
+
+/// Whether the process at the other end may be told everything: it is of the same user, or root's.
+fn is_trusted(stream: &UnixStream) -> Result<(), Reason> {
+    let other = stream.peer_cred()?.uid();
+    if other == 0 || other == rustix::process::geteuid().as_raw() { Ok(()) } else { Err(Reason::Stranger(other)) }
+}

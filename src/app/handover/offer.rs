@@ -1,0 +1,193 @@
+//! What a process tells the one that takes over, besides the descriptors. Pure: JSON, and everything in it checked.
+
+use crate::net::Generation;
+use serde_json::{Value as Json, json};
+use std::net::SocketAddr;
+
+/// Changes when an older litequic would misunderstand.
+const FORMAT: u64 = 1;
+/// Octets of a secret.
+const SECRET_LEN: usize = 32;
+
+/// Everything, in the order of the descriptors: each group's sockets, each address' listeners, the pipe of the process
+/// itself and those of the older ones.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    /// Of the process that offers.
+    pub(super) generation: u8,
+    /// What its tokens are made with, unless that stands in a file.
+    pub(super) secret: Option<[u8; SECRET_LEN]>,
+    pub(super) groups: Vec<OfferedGroup>,
+    pub(super) listeners: Vec<OfferedListeners>,
+    /// Generations of processes that finish what they have begun.
+    pub(super) older: Vec<u8>,
+}
+
+/// A UDP address.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OfferedGroup {
+    pub(super) sockets: usize,
+    pub(super) generations: Vec<Generation>,
+}
+
+/// A TCP address.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OfferedListeners {
+    pub(super) address: SocketAddr,
+    pub(super) count: usize,
+}
+
+/// Not the offer of a litequic, or of one that is too new.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum OfferError {
+    #[error("it is no offer")]
+    NotOne,
+    #[error("its format is {0}, and only {FORMAT} is known")]
+    Format(u64),
+    #[error("`{0}` is missing or wrong")]
+    Wrong(&'static str),
+}
+
+impl Offer {
+    /// How many descriptors belong to it.
+    pub(super) fn descriptors(&self) -> usize {
+        let sockets: usize = self.groups.iter().map(|group| group.sockets).sum();
+        let listeners: usize = self.listeners.iter().map(|listeners| listeners.count).sum();
+        sockets.saturating_add(listeners).saturating_add(1 + self.older.len())
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let generation = |one: &Generation| json!([one.number, one.first, one.workers]);
+        let group = |group: &OfferedGroup| {
+            let generations: Vec<_> = group.generations.iter().map(generation).collect();
+            json!({ "sockets": group.sockets, "generations": generations })
+        };
+        let listeners = |one: &OfferedListeners| json!({ "address": one.address.to_string(), "listeners": one.count });
+        let offer = json!({
+            "format": FORMAT,
+            "generation": self.generation,
+            "secret": self.secret,
+            "udp": self.groups.iter().map(group).collect::<Vec<_>>(),
+            "tcp": self.listeners.iter().map(listeners).collect::<Vec<_>>(),
+            "older": self.older,
+        });
+        offer.to_string().into_bytes()
+    }
+
+    pub(super) fn decode(text: &[u8]) -> Result<Self, OfferError> {
+        let offer: Json = serde_json::from_slice(text).map_err(|_| OfferError::NotOne)?;
+        match offer.get("format").and_then(Json::as_u64) {
+            Some(FORMAT) => {}
+            Some(other) => return Err(OfferError::Format(other)),
+            None => return Err(OfferError::NotOne),
+        }
+        let wrong = |key: &'static str| move || OfferError::Wrong(key);
+        let secret = match offer.get("secret") {
+            None | Some(Json::Null) => None,
+            Some(secret) => Some(secret_of(secret).ok_or_else(wrong("secret"))?),
+        };
+        Ok(Self {
+            generation: offer.get("generation").and_then(octet).ok_or_else(wrong("generation"))?,
+            secret,
+            groups: list(&offer, "udp", group).ok_or_else(wrong("udp"))?,
+            listeners: list(&offer, "tcp", listeners).ok_or_else(wrong("tcp"))?,
+            older: list(&offer, "older", octet).ok_or_else(wrong("older"))?,
+        })
+    }
+}
+
+fn list<T>(object: &Json, key: &str, one: impl Fn(&Json) -> Option<T>) -> Option<Vec<T>> {
+    object.get(key)?.as_array()?.iter().map(one).collect()
+}
+
+fn octet(value: &Json) -> Option<u8> {
+    u8::try_from(value.as_u64()?).ok()
+}
+
+/// A number of sockets: what a message's descriptors can be counts them, and bounds it.
+fn count(value: &Json) -> Option<usize> {
+    u16::try_from(value.as_u64()?).ok().map(usize::from)
+}
+
+fn secret_of(value: &Json) -> Option<[u8; SECRET_LEN]> {
+    let octets: Vec<u8> = value.as_array()?.iter().map(octet).collect::<Option<_>>()?;
+    octets.try_into().ok()
+}
+
+fn group(value: &Json) -> Option<OfferedGroup> {
+    let sockets = count(value.get("sockets")?)?;
+    let generations = list(value, "generations", |one| match one.as_array()?.as_slice() {
+        [number, first, workers] => {
+            let (number, first, workers) = (octet(number)?, count(first)?, count(workers)?);
+            (first + workers <= sockets).then_some(Generation { number, first, workers })
+        }
+        _ => None,
+    })?;
+    (sockets > 0).then_some(OfferedGroup { sockets, generations })
+}
+
+fn listeners(value: &Json) -> Option<OfferedListeners> {
+    let address = value.get("address")?.as_str()?.parse().ok()?;
+    Some(OfferedListeners { address, count: count(value.get("listeners")?)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn offer() -> Offer {
+        let generation = |number, first, workers| Generation { number, first, workers };
+        Offer {
+            generation: 255,
+            secret: Some([7; SECRET_LEN]),
+            groups: vec![
+                OfferedGroup { sockets: 6, generations: vec![generation(254, 0, 2), generation(255, 2, 4)] },
+                OfferedGroup { sockets: 1, generations: vec![] },
+            ],
+            listeners: vec![OfferedListeners { address: "[::]:8443".parse().unwrap(), count: 4 }],
+            older: vec![254],
+        }
+    }
+
+    #[test]
+    fn an_offer_comes_back_as_it_was() {
+        let offer = offer();
+        assert_eq!(Offer::decode(&offer.encode()).unwrap(), offer);
+        assert_eq!(offer.descriptors(), 6 + 1 + 4 + 1 + 1);
+        let without = Offer { secret: None, groups: vec![], listeners: vec![], older: vec![], ..offer };
+        assert_eq!(Offer::decode(&without.encode()).unwrap(), without);
+    }
+
+    #[test]
+    fn what_is_no_offer_is_refused() {
+        let text = String::from_utf8(offer().encode()).unwrap();
+        let table = [
+            ("{}".to_owned(), OfferError::NotOne),
+            ("sockets".to_owned(), OfferError::NotOne),
+            (text.replace("\"format\":1", "\"format\":2"), OfferError::Format(2)),
+            (text.replace("\"generation\":255", "\"generation\":256"), OfferError::Wrong("generation")),
+            (text.replace("[255,2,4]", "[255,3,4]"), OfferError::Wrong("udp")),
+            (text.replace("\"sockets\":1", "\"sockets\":0"), OfferError::Wrong("udp")),
+            (text.replace("[::]", "[::"), OfferError::Wrong("tcp")),
+            (text.replace("7,7]", "7]"), OfferError::Wrong("secret")),
+            (text.replace("\"older\":[254]", "\"older\":254"), OfferError::Wrong("older")),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Offer::decode(text.as_bytes()), Err(expected), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_octets_make_it_panic(text in any::<Vec<u8>>(), at in 0_usize..200, octet in any::<u8>()) {
+            let _ = Offer::decode(&text);
+            let mut nearly = offer().encode();
+            let len = nearly.len();
+            nearly[at % len] = octet;
+            if let Ok(offer) = Offer::decode(&nearly) {
+                prop_assert!(offer.groups.iter().all(|group| group.sockets > 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The new process' side: finds the one that runs, takes its sockets on, and its place.
+
+use super::{
+    ANSWER_DEADLINE, DONE, GO, HandoverError, Older, PREPARED, READY, Reason, hear, is_trusted,
+    offer::{Offer, OfferError},
+    say,
+};
+use crate::{
+    app::sockets::Inherited,
+    net::{self, Group},
+};
+use std::{
+    io::ErrorKind,
+    net::{TcpListener, UdpSocket},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+use tokio::{net::UnixStream, time::timeout};
+
+/// The process that runs. It goes on when this is dropped before [`Predecessor::let_go`], and then takes the sockets of
+/// this process for closed.
+pub(in crate::app) struct Predecessor {
+    path: PathBuf,
+    stream: UnixStream,
+}
+
+/// What it has offered.
+pub(in crate::app) struct Found {
+    pub(in crate::app) predecessor: Predecessor,
+    pub(in crate::app) inherited: Inherited,
+    /// Of this process.
+    pub(in crate::app) generation: u8,
+    /// What tokens are made with.
+    pub(in crate::app) secret: Option<[u8; 32]>,
+    /// The predecessor and those before it.
+    pub(in crate::app) older: Vec<Older>,
+}
+
+impl Predecessor {
+    /// Looks for a process that listens at `path`, and takes its offer. Without one there is nobody to take over from.
+    ///
+    /// # Errors
+    ///
+    /// [`HandoverError`], when there is somebody who offers nothing of use.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future tells the other process that nobody takes over.
+    pub(in crate::app) async fn find(path: &Path) -> Result<Option<Found>, HandoverError> {
+        let stream = match UnixStream::connect(path).await {
+            Ok(stream) => stream,
+            // No socket, or one whose process is gone.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(Reason::at(path)(error.into())),
+        };
+        let predecessor = Self { path: path.to_owned(), stream };
+        predecessor.offered().await.map(Some).map_err(Reason::at(path))
+    }
+
+    async fn offered(mut self) -> Result<Found, Reason> {
+        is_trusted(&self.stream)?;
+        let (message, descriptors) = match timeout(ANSWER_DEADLINE, net::receive(&mut self.stream)).await {
+            Ok(received) => received?,
+            Err(_) => return Err(Reason::Late),
+        };
+        let offer = Offer::decode(&message)?;
+        if descriptors.len() != offer.descriptors() {
+            return Err(OfferError::Wrong("descriptors").into());
+        }
+        let mut descriptors = descriptors.into_iter();
+        let mut groups = Vec::new();
+        for group in offer.groups {
+            let sockets = descriptors.by_ref().take(group.sockets).map(UdpSocket::from).collect();
+            groups.push(Group::adopt(sockets, group.generations).map_err(|_| OfferError::Wrong("udp"))?);
+        }
+        let mut listeners = Vec::new();
+        for one in offer.listeners {
+            listeners.push((one.address, descriptors.by_ref().take(one.count).map(TcpListener::from).collect()));
+        }
+        let generations = [offer.generation].into_iter().chain(offer.older);
+        let older: Vec<Older> =
+            generations.zip(descriptors).map(|(generation, pipe): (u8, OwnedFd)| Older { generation, pipe }).collect();
+        let generation = (1..=u8::MAX)
+            .map(|more| offer.generation.wrapping_add(more))
+            .find(|number| older.iter().all(|older| older.generation != *number))
+            .ok_or(OfferError::Wrong("older"))?;
+        Ok(Found {
+            predecessor: self,
+            inherited: Inherited { groups, listeners },
+            generation,
+            secret: offer.secret,
+            older,
+        })
+    }
+
+    /// Says that this process is prepared, and waits for its turn.
+    ///
+    /// # Errors
+    ///
+    /// [`HandoverError`]: the other process goes on.
+    pub(in crate::app) async fn give_way(&mut self) -> Result<(), HandoverError> {
+        let turn = async {
+            say(&mut self.stream, PREPARED).await?;
+            hear(&mut self.stream, GO, ANSWER_DEADLINE).await?;
+            // A process that was stopped in between may have been given up since.
+            match self.stream.try_read(&mut [0]) {
+                Ok(1..) => Err(Reason::Refused),
+                // Its end, after GO, leaves everything to this one.
+                Ok(0) | Err(_) => Ok(()),
+            }
+        };
+        turn.await.map_err(Reason::at(&self.path))
+    }
+
+    /// Says that this process serves, and waits until the other one has told the service manager. That it is gone by then
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`HandoverError`]: this process was too slow, and the other one goes on.
+    pub(in crate::app) async fn let_go(&mut self) -> Result<(), HandoverError> {
+        let end = async {
+            say(&mut self.stream, READY).await?;
+            hear(&mut self.stream, DONE, ANSWER_DEADLINE).await
+        };
+        match end.await {
+            Err(refused @ Reason::Refused) => return Err(Reason::at(&self.path)(refused)),
+            Err(error) => tracing::warn!(%error, "the process before ended while this one took over"),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! The process that has connected to take over, as the running one sees it: who it is, and that it is gone if it does not.
+
+use super::{REFUSED, say};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal},
+};
+use std::{io, os::fd::OwnedFd, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    time::{sleep, timeout},
+};
+
+/// How long a process that was told that it does not take over may take to end. Then it is killed: as long as it lives, its
+/// sockets are in the groups, and those of another would not be where they are looked for.
+const EVICTION_DEADLINE: Duration = Duration::from_secs(10);
+/// How long one that closed its stream may take to close its sockets, too.
+const END_DEADLINE: Duration = Duration::from_secs(5);
+/// Between two looks whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Somebody at the other end of the Unix socket.
+pub(super) struct Successor {
+    pub(super) stream: UnixStream,
+    process: Option<Pid>,
+    /// It alone, whoever gets its number after it (pidfd_open(2)), from Linux 5.3 on; or why not.
+    handle: Result<OwnedFd, Errno>,
+}
+
+impl Successor {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(Pid::from_raw);
+        let handle = match process {
+            Some(process) if process == getpid() => Err(Errno::PERM),
+            Some(process) => pidfd_open(process, PidfdFlags::empty()),
+            // It has no number in this PID namespace.
+            None => Err(Errno::SRCH),
+        };
+        Self { stream, process, handle }
+    }
+
+    /// Its number. `None` in another PID namespace.
+    pub(super) fn process(&self) -> Option<u32> {
+        self.process.and_then(|process| u32::try_from(process.as_raw_nonzero().get()).ok())
+    }
+
+    /// Tells it that it does not take over, and returns when it is gone. One that holds on for [`EVICTION_DEADLINE`] is
+    /// killed; where that is not allowed it is said, and waited for.
+    pub(super) async fn turn_away(mut self) {
+        let told = async {
+            // Errors say that it is gone, or does not listen.
+            let _ = say(&mut self.stream, REFUSED).await;
+            let _ = self.stream.shutdown().await;
+            lets_go(&mut self.stream).await;
+        };
+        if timeout(EVICTION_DEADLINE, told).await.is_err() {
+            let process = self.process();
+            match self.kill() {
+                Ok(()) => tracing::error!(process, "a new process hung, and was killed"),
+                Err(error) => {
+                    tracing::error!(process, %error, "a new process hangs: nobody can take over until it is ended");
+                }
+            }
+            lets_go(&mut self.stream).await;
+        }
+        // The stream is among the first that the kernel closes for a process that ends, and the sockets after it.
+        if let Ok(handle) = &self.handle {
+            let _ = timeout(END_DEADLINE, end(handle)).await;
+        }
+    }
+
+    /// Ends it at once.
+    fn kill(&self) -> io::Result<()> {
+        let handle = self.handle.as_ref().map_err(|error| *error)?;
+        Ok(pidfd_send_signal(handle, Signal::KILL)?)
+    }
+}
+
+/// Returns when the process of `handle` has ended: only then it can be read (pidfd_open(2)).
+async fn end(handle: &OwnedFd) {
+    let mut ended = [PollFd::new(handle, PollFlags::IN)];
+    while poll(&mut ended, Some(&Timespec::default())) == Ok(0) {
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Returns when the other end of `stream` is closed. What is said comes too late.
+async fn lets_go(stream: &mut UnixStream) {
+    while stream.read_u8().await.is_ok() {}
+}

@@ -1,0 +1,133 @@
+//! What the service manager is told: sd_notify(3). Without one that asked for it, nothing is said.
+
+mod notify;
+
+use crate::{admin::WORKER_DEADLINE, telemetry::Heartbeat};
+use sd_notify::NotifyState;
+use std::{
+    env, io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    select,
+    time::{interval, sleep, timeout},
+};
+
+/// How long a service manager that is behind is waited for, so that a moment's load loses nothing that it must hear. The
+/// control thread stands still meanwhile.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How long the service manager is told again which process is the service's.
+const PERSISTENCE: Duration = Duration::from_secs(5);
+/// Between two times.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The service is up; whoever waits for it may go on.
+pub(super) fn ready() {
+    tell(&[NotifyState::Ready, NotifyState::Status("serving")], PATIENCE);
+}
+
+/// A reload has begun. To be followed by [`ready`], whatever comes of it.
+pub(super) fn reloading() {
+    // With the time at which it began, by which systemd knows that it is the reload it asked for (Type=notify-reload).
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => {
+            tell(&[NotifyState::Reloading, now], PATIENCE);
+        }
+        Err(error) => tracing::warn!(%error, "the service manager cannot be told of a reload"),
+    }
+}
+
+/// The end has begun.
+pub(super) fn stopping() {
+    tell(&[NotifyState::Stopping, NotifyState::Status("draining")], PATIENCE);
+}
+
+/// From now on the service is what that process does. Said again until a manager that is behind has taken it, for
+/// [`PERSISTENCE`]: without it the end of this process is the service's.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves it unsaid or said.
+pub(super) async fn main_process(process: u32) {
+    let said = async {
+        while tell(&[NotifyState::MainPid(process)], Duration::ZERO) == Told::Later {
+            sleep(AGAIN).await;
+        }
+    };
+    if timeout(PERSISTENCE, said).await.is_err() {
+        tracing::error!(process, "the service manager did not take which process is the service's from now on");
+    }
+}
+
+/// Shows signs of life as often as the service manager wants them, as long as every worker's loop turns, and until another
+/// process has taken over, which then shows its own. Without a watchdog it returns at once.
+pub(super) async fn watchdog(heartbeats: Vec<Arc<Heartbeat>>, handed_over: impl Future<Output = ()>) {
+    select! {
+        () = handed_over => {}
+        () = show_life(heartbeats) => {}
+    }
+}
+
+async fn show_life(heartbeats: Vec<Arc<Heartbeat>>) {
+    let Some(deadline) = sd_notify::watchdog_enabled().filter(|deadline| !deadline.is_zero()) else { return };
+    // As sd_watchdog_enabled(3) recommends.
+    let mut ticks = interval(deadline / 2);
+    loop {
+        ticks.tick().await;
+        if turns(heartbeats.iter().map(|heartbeat| heartbeat.age())) {
+            // There is another one soon.
+            tell(&[NotifyState::Watchdog], Duration::ZERO);
+        }
+    }
+}
+
+/// Whether no worker hangs, by how long ago each one's last tick was.
+fn turns(ages: impl IntoIterator<Item = Duration>) -> bool {
+    ages.into_iter().all(|age| age < WORKER_DEADLINE)
+}
+
+/// What became of a message.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// It was sent, or there is nobody to send it to.
+    Done,
+    /// The manager has too much to read already.
+    Later,
+}
+
+/// Sends `states` to whoever `NOTIFY_SOCKET` names. What it has not taken within `patience` is lost.
+fn tell(states: &[NotifyState<'_>], patience: Duration) -> Told {
+    /// That it takes nothing was said.
+    static SAID: AtomicBool = AtomicBool::new(false);
+
+    let Some(to) = env::var_os("NOTIFY_SOCKET") else { return Told::Done };
+    let message: String = states.iter().map(|state| format!("{state}\n")).collect();
+    match notify::send(&to, message.as_bytes(), patience) {
+        Ok(()) => SAID.store(false, Relaxed),
+        Err(error) => {
+            if !SAID.swap(true, Relaxed) {
+                tracing::warn!(%error, lost = message.trim_end(), "the service manager cannot be told");
+            }
+            if error.kind() == io::ErrorKind::WouldBlock {
+                return Told::Later;
+            }
+        }
+    }
+    Told::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_worker_that_hangs_is_enough_to_be_silent() {
+        let well = Duration::from_millis(700);
+        assert!(turns([well, well]));
+        assert!(!turns([well, WORKER_DEADLINE]));
+    }
+}

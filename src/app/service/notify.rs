@@ -1,0 +1,78 @@
+//! sd_notify(3)'s datagrams, sent with a bounded wait: a manager that reads nothing must not hold up the control thread.
+//! libsystemd waits for it for ever, and so does `sd_notify::notify`, which knows no abstract addresses either.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    time::Duration,
+};
+
+/// Sends `message` to the address that stands in `NOTIFY_SOCKET`. A manager that is behind is waited for as long as
+/// `patience`.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::WouldBlock`] if as many messages as the kernel keeps (net.unix.max_dgram_qlen) wait to be read all that
+/// time; others of unix(7), as for an address where nobody listens.
+pub(super) fn send(to: &OsStr, message: &[u8], patience: Duration) -> io::Result<()> {
+    let address = match to.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(to),
+    };
+    let socket = UnixDatagram::unbound()?;
+    if patience.is_zero() {
+        socket.set_nonblocking(true)?;
+    } else {
+        socket.set_write_timeout(Some(patience))?;
+    }
+    // A datagram is sent whole or not at all.
+    socket.send_to_addr(message, &address?).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_at_a_path_and_at_an_abstract_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let name = format!("litequic test {}", directory.path().display());
+        let abstract_name = SocketAddr::from_abstract_name(&name).unwrap();
+        let table = [
+            (UnixDatagram::bind(&path).unwrap(), path.into_os_string()),
+            (UnixDatagram::bind_addr(&abstract_name).unwrap(), format!("@{name}").into()),
+        ];
+        for (socket, to) in table {
+            send(&to, b"READY=1\n", Duration::from_secs(1)).unwrap();
+            let mut octets = [0; 64];
+            let len = socket.recv(&mut octets).unwrap();
+            assert_eq!(&octets[..len], b"READY=1\n");
+        }
+    }
+
+    #[test]
+    fn a_manager_that_reads_nothing_is_not_waited_for_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let _unread = UnixDatagram::bind(&path).unwrap();
+        let tell = |patience| send(path.as_os_str(), b"WATCHDOG=1\n", patience);
+        let error = (0..1_000_000).find_map(|_| tell(Duration::ZERO).err()).unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(tell(Duration::from_millis(1)).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn an_address_where_nobody_is_is_an_error() {
+        for to in ["/nowhere/notify", "@litequic test: nobody", "", "vsock:2:1234"] {
+            assert!(send(to.as_ref(), b"READY=1\n", Duration::ZERO).is_err(), "{to}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Everything that clients and the operator reach: sockets that the service manager or the process before has bound, or
+//! new ones.
+
+use super::StartError;
+use crate::{
+    config::{Config, Workers},
+    net::{self, Group, ListenError},
+    quic::MAX_WORKERS,
+};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
+    num::NonZeroUsize,
+    thread,
+};
+
+/// Sockets that another process has bound. What the configuration does not name is closed.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    /// By address.
+    pub(super) groups: Vec<Group>,
+    /// The same.
+    pub(super) listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
+}
+
+impl Inherited {
+    /// What a service manager passes: each for the keys that name its address. Several UDP sockets of one address are a
+    /// reuseport group, in the order of their bind(2).
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Bind`], or the kernel's.
+    pub fn passed(udp: Vec<UdpSocket>, tcp: Vec<TcpListener>) -> Result<Self, StartError> {
+        let (mut by_address, mut listeners) = (Vec::new(), Vec::new());
+        for socket in udp {
+            sort(&mut by_address, socket.local_addr().map_err(StartError::Passed)?, socket);
+        }
+        for listener in tcp {
+            listener.set_nonblocking(true).map_err(StartError::Passed)?;
+            sort(&mut listeners, listener.local_addr().map_err(StartError::Passed)?, listener);
+        }
+        let groups = by_address.into_iter().map(|(_, sockets)| Group::adopt(sockets, Vec::new()));
+        Ok(Self { groups: groups.collect::<Result<_, _>>()?, listeners })
+    }
+
+    /// How many workers there are: one a core, unless the configuration says another number; the standard library reads
+    /// the affinity mask and the cgroups' quotas, versions 1 and 2, and a quota of 1.5 counts as 1. For groups that belong
+    /// to nobody yet, one a socket: each is to be read.
+    pub(super) fn workers(&self, config: &Config) -> usize {
+        let passed = self.groups.iter().filter(|group| group.generations().is_empty());
+        let passed = passed.filter(|group| config.listen.udp.contains(&group.address()));
+        let count = match config.listen.workers {
+            Workers::Count(count) => usize::from(count.get()),
+            Workers::Auto => match passed.map(|group| group.sockets().len()).min() {
+                Some(sockets) => sockets,
+                None => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            },
+        };
+        count.min(MAX_WORKERS)
+    }
+
+    fn group(&mut self, address: SocketAddr) -> Option<Group> {
+        let at = self.groups.iter().position(|group| group.address() == address)?;
+        Some(self.groups.swap_remove(at))
+    }
+
+    fn listeners(&mut self, address: SocketAddr) -> Option<Vec<TcpListener>> {
+        let at = self.listeners.iter().position(|(of, _)| *of == address)?;
+        Some(self.listeners.swap_remove(at).1)
+    }
+}
+
+fn sort<T>(into: &mut Vec<(SocketAddr, Vec<T>)>, address: SocketAddr, socket: T) {
+    match into.iter_mut().find(|(of, _)| *of == address) {
+        Some((_, sockets)) => sockets.push(socket),
+        None => into.push((address, vec![socket])),
+    }
+}
+
+/// All sockets.
+pub(super) struct Sockets {
+    /// In the order of `[listen] udp`; behind them those that only older processes serve.
+    pub(super) groups: Vec<Group>,
+    /// For each address, by worker.
+    udp: Vec<std::vec::IntoIter<UdpSocket>>,
+    /// In the order of `[listen] udp`.
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) tcp: Listeners,
+    pub(super) redirects: Listeners,
+    pub(super) admin: Option<TcpListener>,
+    pub(super) probes: Option<TcpListener>,
+}
+
+/// How often a port that the kernel chose for UDP may turn out to be another's in TCP.
+const MAX_TRIES: usize = 32;
+
+impl Sockets {
+    /// Binds what is not `inherited`, for so many `workers` of the process of `generation`.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]: an address is taken, or not ours.
+    pub(super) fn bind(
+        config: &Config,
+        mut inherited: Inherited,
+        workers: usize,
+        generation: u8,
+    ) -> Result<Self, StartError> {
+        let mut tries = 0;
+        let (mut groups, udp, addresses, tcp) = loop {
+            let (groups, udp) = bind_udp(config, &mut inherited, workers, generation)?;
+            let addresses: Vec<_> = groups.iter().map(Group::address).collect();
+            tries += 1;
+            let tcp = Listeners::bind(&config.listen.tcp, &mut inherited, workers, |ip| port_of(&addresses, ip));
+            match tcp {
+                Ok(tcp) => break (groups, udp, addresses, tcp),
+                // A number that nobody asked for: the next may be free for both.
+                Err(error) if error.is_taken() && tries < MAX_TRIES && has_free_choice(config) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let redirects = Listeners::bind(&config.listen.redirect, &mut inherited, workers, |_| 0)?;
+        let mut operator = |key, address: Option<SocketAddr>| {
+            let Some(address) = address else { return Ok(None) };
+            let listener = match inherited.listeners(address).and_then(|mut all| all.pop()) {
+                Some(listener) => Ok(listener),
+                None => TcpListener::bind(address),
+            };
+            listener.map(Some).map_err(|source| StartError::Admin { key, address, source })
+        };
+        let admin = operator("admin.listen", config.admin.listen)?;
+        let probes = operator("admin.probes", config.admin.probes)?;
+        groups.extend(inherited.groups);
+        for group in groups.iter().filter(|group| group.generations().is_empty()) {
+            tracing::warn!(address = %group.address(), "a UDP socket was passed that no key of [listen] names");
+        }
+        groups.retain(|group| !group.generations().is_empty());
+        for (address, _) in inherited.listeners {
+            tracing::warn!(%address, "a TCP socket was passed that no key names: it is closed");
+        }
+        Ok(Self { groups, udp, addresses, tcp, redirects, admin, probes })
+    }
+
+    /// The UDP sockets of the next worker, one a listen address.
+    pub(super) fn next_udp(&mut self) -> Vec<UdpSocket> {
+        self.udp.iter_mut().filter_map(Iterator::next).collect()
+    }
+}
+
+/// Whether the kernel chooses a port for UDP that TCP is to have as well.
+fn has_free_choice(config: &Config) -> bool {
+    config.listen.udp.iter().any(|udp| udp.port() == 0 && config.listen.tcp.contains(udp))
+}
+
+/// A group a listen address, and of each the sockets of the process of `generation`.
+type Joined = (Vec<Group>, Vec<std::vec::IntoIter<UdpSocket>>);
+
+fn bind_udp(
+    config: &Config,
+    inherited: &mut Inherited,
+    workers: usize,
+    generation: u8,
+) -> Result<Joined, net::BindError> {
+    let (mut groups, mut sockets) = (Vec::new(), Vec::new());
+    for address in &config.listen.udp {
+        let mut group = match inherited.group(*address) {
+            Some(group) => group,
+            None => Group::new(*address)?,
+        };
+        sockets.push(group.join(generation, workers)?.into_iter());
+        groups.push(group);
+    }
+    Ok((groups, sockets))
+}
+
+/// The port that UDP got at `ip`, or 0.
+fn port_of(addresses: &[SocketAddr], ip: IpAddr) -> u16 {
+    addresses.iter().find(|address| address.ip() == ip).map_or(0, SocketAddr::port)
+}
+
+/// TCP listeners: for each address one a worker, or as many as were inherited.
+#[derive(Default)]
+pub(super) struct Listeners(pub(super) Vec<(SocketAddr, Vec<TcpListener>)>);
+
+impl Listeners {
+    /// Binds all of `addresses`; one with port 0 gets that of `port`.
+    fn bind(
+        addresses: &[SocketAddr],
+        inherited: &mut Inherited,
+        workers: usize,
+        port: impl Fn(IpAddr) -> u16,
+    ) -> Result<Self, ListenError> {
+        let mut group = |address: &SocketAddr| {
+            let chosen = if address.port() == 0 { port(address.ip()) } else { address.port() };
+            let address = SocketAddr::new(address.ip(), chosen);
+            let listeners = match inherited.listeners(address) {
+                Some(listeners) => listeners,
+                None => net::listen_group(address, workers)?,
+            };
+            let bound = listeners.first().and_then(|listener| listener.local_addr().ok()).unwrap_or(address);
+            Ok((bound, listeners))
+        };
+        addresses.iter().map(&mut group).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.iter().map(|(address, _)| *address).collect()
+    }
+
+    /// Duplicates of those of one of `workers`, each with what `with` says of its address: all are accepted from, and
+    /// every worker has one to accept from.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, for want of file descriptors.
+    pub(super) fn of<T>(
+        &self,
+        worker: usize,
+        workers: usize,
+        with: impl Fn(SocketAddr) -> T,
+    ) -> io::Result<Vec<(TcpListener, T)>> {
+        let mut all = Vec::new();
+        for (address, group) in &self.0 {
+            let places = (worker..workers.max(group.len())).step_by(workers.max(1));
+            for listener in places.filter_map(|place| group.get(place % group.len().max(1))) {
+                all.push((listener.try_clone()?, with(*address)));
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_worker_accepts_and_every_listener_is_accepted_from() {
+        for (listeners, workers) in [(1, 1), (1, 4), (4, 1), (3, 2), (2, 3), (4, 4)] {
+            let address = SocketAddr::from(([127, 0, 0, 1], 0));
+            let bound: Vec<_> = (0..listeners).map(|_| TcpListener::bind(address).unwrap()).collect();
+            let ports: Vec<_> = bound.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+            let all = Listeners(vec![(address, bound)]);
+            let mut accepted = Vec::new();
+            for worker in 0..workers {
+                let own = all.of(worker, workers, |_| ()).unwrap();
+                assert!(!own.is_empty(), "{listeners} listeners, worker {worker} of {workers}");
+                accepted.extend(own.iter().map(|(listener, ())| listener.local_addr().unwrap().port()));
+            }
+            assert!(ports.iter().all(|port| accepted.contains(port)), "{listeners} listeners, {workers} workers");
+        }
+    }
+
+    #[test]
+    fn passed_sockets_are_sorted_by_address() {
+        let udp = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sockets = [udp(), udp()];
+        let twice = sockets[0].try_clone().unwrap();
+        let [first, second] = sockets;
+        let addresses = [first.local_addr().unwrap(), second.local_addr().unwrap()];
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let inherited = Inherited::passed(vec![first, second, twice], vec![tcp]).unwrap();
+        let groups: Vec<_> = inherited.groups.iter().map(|group| (group.address(), group.sockets().len())).collect();
+        assert_eq!(groups, [(addresses[0], 2), (addresses[1], 1)]);
+        assert_eq!(inherited.listeners.len(), 1);
+    }
+}

@@ -1,0 +1,238 @@
+//! The keys of limits and of timeouts.
+
+use super::{BODY_BYTES, COUNT, DAY, TIMEOUT};
+use crate::config::{
+    Limits, Timeouts,
+    section::Section,
+    values::{duration, number, or_none, show_size, size},
+};
+use std::{ops::RangeInclusive, time::Duration};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+
+/// RFC 9114 §6.1 wants at least 100 streams, but a small device may take fewer; 2^60 is QUIC's own bound
+/// (RFC 9000 §4.6).
+const STREAMS: RangeInclusive<u64> = 1..=1_000_000;
+const REQUESTS: RangeInclusive<u64> = 1..=1 << 60;
+/// Less than 1 KiB takes no browser's header; a field section is held in memory as a whole.
+const HEADER_BYTES: RangeInclusive<u64> = KIB..=MIB;
+const HEADERS: RangeInclusive<u64> = 1..=10_000;
+/// Less than a few packets' worth stalls each stream; a u32 holds the rest.
+const BUFFER: RangeInclusive<u64> = 16 * KIB..=GIB;
+const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
+/// Zero goes on at once.
+const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
+
+pub(super) fn limits(section: &mut Section<'_>) -> Limits {
+    let defaults = Limits::default();
+    let limits = Limits {
+        max_connections: section.value(
+            "max_connections",
+            number(COUNT),
+            defaults.max_connections,
+            "Connections a worker; further ones are refused (CONNECTION_REFUSED).",
+        ),
+        retry_handshakes: section.value(
+            "retry_handshakes",
+            number(0..=*COUNT.end()),
+            defaults.retry_handshakes,
+            "Handshakes in flight a worker from which on a client first proves its address by a Retry. 0 is always; \
+            more than `max_handshakes` is never.",
+        ),
+        max_handshakes: section.value(
+            "max_handshakes",
+            number(COUNT),
+            defaults.max_handshakes,
+            "Handshakes in flight a worker; further Initials are dropped.",
+        ),
+        max_streams: section.value(
+            "max_streams",
+            number(STREAMS),
+            defaults.max_streams,
+            "Requests at once on a connection (`initial_max_streams_bidi`). A client waits.",
+        ),
+        max_tunnels: section.value(
+            "max_tunnels",
+            number(0..=*COUNT.end()),
+            defaults.max_tunnels,
+            "WebSockets and the like at once a worker. 503 beyond. 0 offers none. They count as requests too \
+             (`max_streams`), and no longer as `max_connections` of their origin.",
+        ),
+        max_requests: section.value(
+            "max_requests",
+            number(REQUESTS),
+            defaults.max_requests,
+            "Requests on a connection in all; then GOAWAY.",
+        ),
+        max_resets: section.value(
+            "max_resets",
+            number(COUNT),
+            defaults.max_resets,
+            "Requests a second that a client may cancel on a connection, ten seconds' worth at once. The connection \
+            is closed beyond (H3_EXCESSIVE_LOAD).",
+        ),
+        max_control_frames: section.value(
+            "max_control_frames",
+            number(COUNT),
+            defaults.max_control_frames,
+            "QUIC frames a second on a connection that move no data, or less than 16 bytes; ten seconds' worth at \
+            once. The connection is closed beyond (H3_EXCESSIVE_LOAD).",
+        ),
+        max_small_frames: section.value(
+            "max_small_frames",
+            number(COUNT),
+            defaults.max_small_frames,
+            "DATA frames a second on a connection of less than 64 bytes, ten seconds' worth at once. The connection \
+            is closed beyond (H3_EXCESSIVE_LOAD).",
+        ),
+        max_header_bytes: section.value(
+            "max_header_bytes",
+            size(HEADER_BYTES),
+            defaults.max_header_bytes,
+            "Bytes of a header as RFC 9114 §4.2.2 counts them: name, value, and 32 a field. 431 beyond.",
+        ),
+        max_headers: section.value(
+            "max_headers",
+            number(HEADERS),
+            defaults.max_headers,
+            "Fields of a header. 431 beyond.",
+        ),
+        max_body_bytes: section.value(
+            "max_body_bytes",
+            or_none(size(BODY_BYTES)),
+            defaults.max_body_bytes,
+            "Bytes of a request's body. 413 beyond.",
+        ),
+        stream_receive_buffer: section.value(
+            "stream_receive_buffer",
+            size(BUFFER),
+            defaults.stream_receive_buffer,
+            "Bytes a stream that a client may send ahead. It waits.",
+        ),
+        connection_receive_buffer: section.value(
+            "connection_receive_buffer",
+            size(BUFFER),
+            defaults.connection_receive_buffer,
+            "Bytes a connection that a client may send ahead. It waits.",
+        ),
+        worker_receive_buffer: section.value(
+            "worker_receive_buffer",
+            size(WORKER_BUFFER),
+            defaults.worker_receive_buffer,
+            "Bytes a worker that all clients together may send ahead. A new connection gets a 64th of what is left, \
+            64 KiB at least, `connection_receive_buffer` at most.",
+        ),
+        stream_send_buffer: section.value(
+            "stream_send_buffer",
+            size(BUFFER),
+            defaults.stream_send_buffer,
+            "Unacknowledged response bytes a stream. The origin waits.",
+        ),
+        connection_send_buffer: section.value(
+            "connection_send_buffer",
+            size(BUFFER),
+            defaults.connection_send_buffer,
+            "Unacknowledged response bytes a connection. The origin waits.",
+        ),
+        worker_send_buffer: section.value(
+            "worker_send_buffer",
+            size(WORKER_BUFFER),
+            defaults.worker_send_buffer,
+            "Unacknowledged response bytes a worker. Each stream gets less at a time, none fails.",
+        ),
+    };
+    for (inner, inner_bytes, outer, outer_bytes) in [
+        (
+            "stream_receive_buffer",
+            limits.stream_receive_buffer,
+            "connection_receive_buffer",
+            limits.connection_receive_buffer.into(),
+        ),
+        (
+            "stream_send_buffer",
+            limits.stream_send_buffer,
+            "connection_send_buffer",
+            limits.connection_send_buffer.into(),
+        ),
+        (
+            "connection_receive_buffer",
+            limits.connection_receive_buffer,
+            "worker_receive_buffer",
+            limits.worker_receive_buffer,
+        ),
+        ("connection_send_buffer", limits.connection_send_buffer, "worker_send_buffer", limits.worker_send_buffer),
+    ] {
+        if u64::from(inner_bytes) <= outer_bytes || !section.is_right(&[inner, outer]) {
+            continue;
+        }
+        let (inner_size, outer_size) = (show_size(inner_bytes.into()), show_size(outer_bytes));
+        if section.has(inner) {
+            let problem = format!("is larger than {outer}");
+            section.fault(inner, &problem, Some(&format!("at most {outer_size}")), None);
+        } else {
+            let problem = format!("is smaller than {inner}");
+            section.fault(outer, &problem, Some(&format!("at least {inner_size}")), None);
+        }
+    }
+    limits
+}
+
+pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
+    let defaults = Timeouts::default();
+    let mut wait = |key, default, about| section.value(key, duration(TIMEOUT), default, about);
+    let handshake = wait("handshake", defaults.handshake, "A client's handshake, from its first Initial.");
+    let idle = wait("idle", defaults.idle, "A connection on which nothing moves (`max_idle_timeout`); it is closed.");
+    let request_header = wait(
+        "request_header",
+        defaults.request_header,
+        "A request's whole header, from its stream's first byte on. 408 beyond.",
+    );
+    let request_body =
+        wait("request_body", defaults.request_body, "Between two reads of a request's body. 408 beyond.");
+    let send =
+        wait("send", defaults.send, "Between two writes to a client that takes no bytes; then the stream is reset.");
+    let connect = wait("connect", defaults.connect, "A connection to the origin, DNS included. 502 beyond.");
+    let response_header = wait(
+        "response_header",
+        defaults.response_header,
+        "From the request's last byte, or the wait for the origin to take bytes, to the response's header. 504 \
+        beyond.",
+    );
+    let response_body = wait(
+        "response_body",
+        defaults.response_body,
+        "Between two reads of the origin's body; then the stream is reset.",
+    );
+    let queue = wait("queue", defaults.queue, "A request's wait for a connection of a full pool. 503 beyond.");
+    let request = section.value("request", or_none(duration(TIMEOUT)), defaults.request, "A whole exchange.");
+    let tunnel = section.value(
+        "tunnel",
+        duration(TIMEOUT),
+        defaults.tunnel,
+        "A WebSocket or the like on which nothing moves either way; then both its ends are reset.",
+    );
+    let mut drain = |key, default, about| section.value(key, duration(DRAIN), default, about);
+    let drain_grace = drain(
+        "drain_grace",
+        defaults.drain_grace,
+        "From the notice to drain, when readiness fails, to the first GOAWAY.",
+    );
+    let drain = drain("drain", defaults.drain, "From the first GOAWAY to the end of what still runs.");
+    Timeouts {
+        handshake,
+        idle,
+        request_header,
+        request_body,
+        send,
+        connect,
+        response_header,
+        response_body,
+        request,
+        queue,
+        tunnel,
+        drain_grace,
+        drain,
+    }
+}

@@ -1,0 +1,290 @@
+//! The keys of what a route does beside choosing an origin.
+
+use super::{COUNT, DAY, TIMEOUT};
+use crate::config::{
+    ErrorPages, Errors, HeaderRules, RateLimit, RateLimitBy, Redirect, RouteTimeouts, Template, Variable,
+    fault::nearest,
+    media_type,
+    names::{authority, parse_host},
+    request_field_fault, response_field_fault,
+    section::Section,
+    values::{Given, Kind, Wrong, duration, number, one_of, or_none, text},
+};
+use http::{HeaderName, StatusCode};
+use serde_json::json;
+use std::{ops::RangeInclusive, path::Path, path::PathBuf, time::Duration};
+
+/// Below a millisecond a clock tells nothing; a day's share is a quota already.
+const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
+/// One for each status there is would be 200.
+const MAX_PAGES: usize = 64;
+/// In a field's value.
+const IN_FIELDS: &[Variable] = &[Variable::Client, Variable::Host, Variable::RequestId];
+/// In `redirect.to`.
+const IN_REDIRECTS: &[Variable] = &[Variable::Host, Variable::Path];
+
+/// Why a rule may not touch a field.
+type FieldFault = fn(&HeaderName) -> Option<&'static str>;
+
+pub(super) fn request_headers(section: &mut Section<'_>) -> HeaderRules {
+    let about = "What becomes of the header that the origin gets: `remove`, then `set`, then `add`. What litequic \
+        says itself no rule may: `Host` (that is `rewrite_host`), `Forwarded`, `X-Forwarded-*`, `X-Request-ID`, \
+        `Client-Cert`; nor what belongs to the connection or frames the message.";
+    section.table("request_headers", about, |section| header_rules(section, "the origin", request_field_fault))
+}
+
+pub(super) fn response_headers(section: &mut Section<'_>) -> HeaderRules {
+    let about = "What becomes of the header that the client gets, of litequic's own answers too: `remove`, then \
+        `set`, then `add`. No rule may touch `Alt-Svc`, nor what belongs to the connection or frames the message.";
+    section.table("response_headers", about, |section| header_rules(section, "the client", response_field_fault))
+}
+
+/// Those for the header that `who` gets.
+fn header_rules(section: &mut Section<'_>, who: &str, fault: FieldFault) -> HeaderRules {
+    let named = move |name: &str| field_name(name, fault);
+    let most = HeaderRules::MAX_FIELDS;
+    let filled = "`{client}`, `{host}` and `{request_id}` are filled in.";
+    let about = format!("The one value of that field that {who} gets. {filled}");
+    let set = section.map("set", named, field_value(), most, &about);
+    let about = format!("One more value of that field, beside those that are there. {filled}");
+    let add = section.map("add", named, field_value(), most, &about);
+    let kind = text("a field's name, such as \"server\"", move |name| named(&name), |name| name.to_string());
+    let about = format!("Fields that {who} does not get.");
+    let remove = section.list("remove", kind, 0..=most, &[], &about).unwrap_or_default();
+    for (n, name) in &remove {
+        if set.iter().any(|(other, _)| other == name) {
+            section.fault_in_list("remove", *n, "is set as well");
+        }
+    }
+    HeaderRules { remove: remove.into_iter().map(|(_, name)| name).collect(), set, add }
+}
+
+fn field_name(text: &str, fault: FieldFault) -> Result<HeaderName, Wrong> {
+    if text.starts_with(':') {
+        return Err("a pseudo-header field, which is no field".into());
+    }
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| "not a field's name")?;
+    fault(&name).map_or(Ok(name), |fault| Err(fault.into()))
+}
+
+fn field_value() -> Kind<Template> {
+    let parse = |text: String| {
+        if text.len() > HeaderRules::MAX_VALUE {
+            return Err(format!("has {} bytes, and {} are the most", text.len(), HeaderRules::MAX_VALUE).into());
+        }
+        if text.trim() != text {
+            return Err("begins or ends with a blank".into());
+        }
+        if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
+            return Err("has other characters than printable ASCII".into());
+        }
+        template(&text, IN_FIELDS)
+    };
+    let expected = format!("up to {} KiB of printable ASCII", HeaderRules::MAX_VALUE / 1024);
+    text(&expected, parse, ToString::to_string)
+}
+
+fn template(text: &str, allowed: &[Variable]) -> Result<Template, Wrong> {
+    Template::parse(text, allowed).map_err(|name| {
+        let known = Variable::NAMES.iter().filter(|(_, variable)| allowed.contains(variable)).map(|(name, _)| *name);
+        Wrong {
+            problem: format!("there is no {{{}}} here", crate::config::fault::quote(name)),
+            nearest: nearest(name, known).map(|name| format!("{{{name}}}")),
+        }
+    })
+}
+
+/// `redirect`, if it is there.
+pub(super) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
+    let has = section.has("redirect");
+    let about = "Where clients are sent on to, in place of an origin.";
+    let redirect = section.table("redirect", about, |section| {
+        let about = "The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is what the client \
+            asked for, as the whole authority or behind `LABEL.`; `{path}`, at the end, its path and query after \
+            `rewrite_prefix`.";
+        let to =
+            if has { section.required("to", location(), about) } else { section.optional("to", location(), about) };
+        let status = section.value("status", status(), Redirect::STATUS, "The answer's status.");
+        to.map(|to| Redirect { to, status })
+    });
+    redirect.filter(|_| has)
+}
+
+fn status() -> Kind<StatusCode> {
+    let known = Redirect::STATUSES.map(|status| status.as_u16());
+    Kind {
+        expected: format!("one of {}", known.map(|status| status.to_string()).join(", ")),
+        schema: json!({ "type": "integer", "enum": known }),
+        read: Box::new(move |given| match given {
+            Given::Integer(number) => Redirect::STATUSES
+                .into_iter()
+                .find(|status| i128::from(status.as_u16()) == number)
+                .ok_or_else(|| "not a redirect's status".into()),
+            other => Err(other.wrong_type()),
+        }),
+        show: Box::new(|status| json!(status.as_u16())),
+    }
+}
+
+fn location() -> Kind<Template> {
+    let expected = "a URL such as \"https://www.example.com{path}\", or a path";
+    text(expected, |text| parse_location(&text), ToString::to_string)
+}
+
+/// A `Location` that leads where the operator says, whatever the client asks for: scheme and authority stand written out,
+/// or the authority is that which the client reached litequic by; and what the client may choose begins with a slash
+/// and comes after them.
+fn parse_location(text: &str) -> Result<Template, Wrong> {
+    // RFC 3986 §2; a backslash is a slash to browsers.
+    if !text
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"' | b'<' | b'>' | b'^' | b'`' | b'|'))
+    {
+        return Err("has characters that a URL has not".into());
+    }
+    let template = template(text, IN_REDIRECTS)?;
+    let absolute = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let path = match absolute {
+        Some(rest) => {
+            let end = rest.find("{path}").into_iter().chain(rest.find(['/', '?', '#'])).min().unwrap_or(rest.len());
+            let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+            location_authority(authority)?;
+            path
+        }
+        None if text.starts_with("//") => return Err("has no scheme".into()),
+        None if text.starts_with('/') => text,
+        None => return Err("begins with neither \"https://\", \"http://\" nor \"/\"".into()),
+    };
+    let (literal, rest) = path.split_once("{path}").map_or((path, None), |(literal, rest)| (literal, Some(rest)));
+    if literal.contains("{host}") {
+        return Err("{host} is the whole host, or its end".into());
+    }
+    match rest {
+        Some(rest) if !rest.is_empty() => Err("{path} is the end".into()),
+        Some(_) if literal.contains(['?', '#']) => Err("{path} is no part of a query".into()),
+        Some(_) if literal.ends_with('/') => Err("{path} begins with a slash itself".into()),
+        _ => Ok(template),
+    }
+}
+
+/// `HOST`, `HOST:PORT`, `{host}`, or labels before `{host}`.
+fn location_authority(text: &str) -> Result<(), Wrong> {
+    match text.strip_suffix("{host}") {
+        Some("") => Ok(()),
+        Some(labels) => match labels.strip_suffix('.') {
+            Some(labels) => parse_host(labels).map(|_| ()),
+            None => Err("a dot stands before {host}".into()),
+        },
+        None if text.contains('{') => Err("{host} is the whole host, or its end".into()),
+        None if text.is_empty() => Err("has no host".into()),
+        None => (authority().read)(Given::Text(text.into())).map(|_| ()),
+    }
+}
+
+pub(super) fn route_timeouts(section: &mut Section<'_>) -> RouteTimeouts {
+    section.table("timeouts", "Instead of those of `[timeouts]`, for this route.", |section| {
+        let request = section.optional("request", or_none(duration(TIMEOUT)), "Instead of `timeouts.request`.");
+        let mut wait = |key, about| section.optional(key, duration(TIMEOUT), about);
+        RouteTimeouts {
+            request,
+            response_header: wait("response_header", "Instead of `timeouts.response_header`."),
+            response_body: wait("response_body", "Instead of `timeouts.response_body`."),
+        }
+    })
+}
+
+/// `rate_limit`, if it is there.
+pub(super) fn rate_limit(section: &mut Section<'_>) -> Option<RateLimit> {
+    let has = section.has("rate_limit");
+    section.table("rate_limit", "How often this route may be asked; without this table, at will.", |section| {
+        let about = "So many requests in `per`, of all workers together. 429 beyond, with `Retry-After`.";
+        let requests = if has {
+            section.required("requests", number(COUNT), about)
+        } else {
+            section.optional("requests", number(COUNT), about)
+        };
+        let per = section.value("per", duration(PER), Duration::from_secs(1), "The time in which so many may come.");
+        let burst = section.optional("burst", number(COUNT), "So many at once after a pause. Without it, `requests`.");
+        let about = "Whose requests are counted together: an IPv4 address's, or those of a /64 of IPv6; or all of \
+            the route.";
+        let by = section.value("by", one_of(RateLimitBy::NAMES), RateLimitBy::Address, about);
+        let requests: u32 = requests?;
+        Some(RateLimit { requests, per, burst: burst.unwrap_or(requests), by })
+    })
+}
+
+pub(super) fn error_pages(section: &mut Section<'_>, directory: &Path, about: &str) -> ErrorPages {
+    let errors = |text: &str| {
+        Errors::parse(text).ok_or_else(|| Wrong::from("not an error's status, such as \"404\" or \"5xx\""))
+    };
+    let pages = section.map("error_pages", errors, page(), MAX_PAGES, about);
+    pages.into_iter().map(|(errors, page)| (errors, directory.join(page))).collect()
+}
+
+fn page() -> Kind<PathBuf> {
+    let parse = |text: String| {
+        let page = PathBuf::from(text);
+        let fits = media_type(&page).is_some();
+        fits.then_some(page).ok_or_else(|| "the end of its name is no type that is known".into())
+    };
+    text("the path of a .html, .htm, .txt, .json, .xml or .svg file", parse, |page: &PathBuf| {
+        page.display().to_string()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What would be an open redirect is no value.
+    #[test]
+    fn a_redirect_leads_where_the_operator_says() {
+        for (text, problem) in [
+            ("https://example.com", None),
+            ("https://example.com/", None),
+            ("https://example.com{path}", None),
+            ("https://example.com:8443{path}", None),
+            ("https://[::1]:8443/a{path}", None),
+            ("http://example.com/new{path}", None),
+            ("https://{host}{path}", None),
+            ("https://www.{host}{path}", None),
+            ("https://{host}/login?from=a#b", None),
+            ("/", None),
+            ("/login", None),
+            ("/login?from=here", None),
+            ("/new{path}", None),
+            ("https://example.com?a", None),
+            ("{path}", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("{host}{path}", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("example.com", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("javascript:alert(1)", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("HTTPS://example.com", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
+            ("//example.com", Some("has no scheme")),
+            ("//{host}{path}", Some("has no scheme")),
+            ("/\\example.com", Some("has characters that a URL has not")),
+            ("/a b", Some("has characters that a URL has not")),
+            ("/{path}", Some("{path} begins with a slash itself")),
+            ("https://example.com/{path}", Some("{path} begins with a slash itself")),
+            ("https://{path}", Some("has no host")),
+            ("https://", Some("has no host")),
+            ("https:///a", Some("has no host")),
+            ("https://example{path}.com", Some("{path} is the end")),
+            // The root's dot.
+            ("https://a.{path}", None),
+            ("https://user@example.com{path}", Some("not a host")),
+            ("https://example.com:0{path}", Some("not a port")),
+            ("https://{host}.evil.com{path}", Some("{host} is the whole host, or its end")),
+            ("https://evil{host}", Some("a dot stands before {host}")),
+            ("https://{host}:8443", Some("{host} is the whole host, or its end")),
+            ("https://a@.{host}", Some("not a host")),
+            ("https://example.com/{host}", Some("{host} is the whole host, or its end")),
+            ("https://example.com/?next={path}", Some("{path} is no part of a query")),
+            ("https://example.com#{path}", Some("{path} is no part of a query")),
+            ("https://example.com{path}{path}", Some("{path} is the end")),
+            ("https://example.com{client}", Some("there is no {client} here")),
+        ] {
+            let found = parse_location(text).err().map(|wrong| wrong.problem);
+            assert_eq!(found.as_deref(), problem, "{text}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! What a route says beside where its requests go: fields to set, redirects, its own clocks, pages for errors, a rate.
+
+use http::{HeaderName, StatusCode};
+use std::{collections::BTreeMap, fmt, path::Path, path::PathBuf, time::Duration};
+
+/// Changes to a header: what `remove` names goes, then `set` replaces, then `add` adds a line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeaderRules {
+    /// Fields that go.
+    pub remove: Vec<HeaderName>,
+    /// Fields with the one value that they get.
+    pub set: Vec<(HeaderName, Template)>,
+    /// Fields with a value that they get beside those that are there.
+    pub add: Vec<(HeaderName, Template)>,
+}
+
+impl HeaderRules {
+    /// What a value has at most, in bytes: twice a long Content-Security-Policy.
+    pub const MAX_VALUE: usize = 8 * 1024;
+    /// Fields that each of the three keys names at most.
+    pub const MAX_FIELDS: usize = 64;
+
+    /// Whether they change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+}
+
+/// A text with variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template(pub Vec<Part>);
+
+/// A piece of a [`Template`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// As it is.
+    Text(String),
+    /// A request's.
+    Variable(Variable),
+}
+
+/// What a request fills in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variable {
+    /// The client's IP address.
+    Client,
+    /// What the client asked for: `:authority` or `Host`, with its port.
+    Host,
+    /// The request's ID.
+    RequestId,
+    /// Path and query, after the route's `rewrite_prefix`.
+    Path,
+}
+
+impl Variable {
+    /// By the name that stands in braces.
+    pub const NAMES: &[(&str, Self)] =
+        &[("client", Self::Client), ("host", Self::Host), ("request_id", Self::RequestId), ("path", Self::Path)];
+}
+
+impl Template {
+    /// Reads `text`, in which `allowed` may stand in braces. Braces around anything else but letters and `_` are text.
+    ///
+    /// # Errors
+    ///
+    /// The name of a variable that is not among `allowed`.
+    pub fn parse<'t>(text: &'t str, allowed: &[Variable]) -> Result<Self, &'t str> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            literal.push_str(before);
+            let name = after.split_once('}').map(|(name, _)| name).filter(|name| is_name(name));
+            let Some(name) = name else {
+                literal.push('{');
+                rest = after;
+                continue;
+            };
+            let known = Variable::NAMES.iter().find(|(known, _)| *known == name).map(|(_, variable)| *variable);
+            let variable = known.filter(|variable| allowed.contains(variable)).ok_or(name)?;
+            if !literal.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::Variable(variable));
+            rest = after.get(name.len() + 1..).unwrap_or_default();
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Text(literal));
+        }
+        Ok(Self(parts))
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => f.write_str(text)?,
+                Part::Variable(variable) => {
+                    let name = Variable::NAMES.iter().find(|(_, known)| known == variable).map(|(name, _)| *name);
+                    write!(f, "{{{}}}", name.unwrap_or_default())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a route's requests go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// To the one of [`Config::origins`](super::Config::origins) that has this name.
+    Origin(String),
+    /// Elsewhere, by the client.
+    Redirect(Redirect),
+}
+
+/// `redirect`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    /// `Location`: its authority, if it has one, is written out or the client's own.
+    pub to: Template,
+    /// One of [`Redirect::STATUSES`].
+    pub status: StatusCode,
+}
+
+impl Redirect {
+    /// Which a redirect may have (RFC 9110 §15.4).
+    pub const STATUSES: [StatusCode; 5] = [
+        StatusCode::MOVED_PERMANENTLY,
+        StatusCode::FOUND,
+        StatusCode::SEE_OTHER,
+        StatusCode::TEMPORARY_REDIRECT,
+        StatusCode::PERMANENT_REDIRECT,
+    ];
+    /// Keeps method and body, and no browser remembers it for ever.
+    pub const STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
+}
+
+/// A route's own clocks; where one is `None`, that of `[timeouts]` holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RouteTimeouts {
+    /// A whole exchange; `Some(None)` is no limit.
+    pub request: Option<Option<Duration>>,
+    /// To the response's header.
+    pub response_header: Option<Duration>,
+    /// Between two reads of the origin's body.
+    pub response_body: Option<Duration>,
+}
+
+/// `rate_limit`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    /// So many requests …
+    pub requests: u32,
+    /// … in that time,
+    pub per: Duration,
+    /// and so many at once.
+    pub burst: u32,
+    /// Of whom.
+    pub by: RateLimitBy,
+}
+
+/// `rate_limit.by`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RateLimitBy {
+    /// Of each client: an IPv4 address, or the first 64 bits of an IPv6 address.
+    #[default]
+    Address,
+    /// Of all clients together.
+    Route,
+}
+
+impl RateLimitBy {
+    /// Both, as the file has them.
+    pub const NAMES: &[(&str, Self)] = &[("address", Self::Address), ("route", Self::Route)];
+}
+
+/// Files whose content is an error's body, absolute or relative to the working directory.
+pub type ErrorPages = BTreeMap<Errors, PathBuf>;
+
+/// Which answers a page is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Errors {
+    /// `"404"`: a status from 400 to 599.
+    Status(u16),
+    /// `"4xx"`, `"5xx"`: those of a class that no other page is for.
+    Class(u16),
+}
+
+impl Errors {
+    /// Reads `"404"` or `"4xx"`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "4xx" => Some(Self::Class(4)),
+            "5xx" => Some(Self::Class(5)),
+            digits if digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().ok().filter(|status| (400..600).contains(status)).map(Self::Status)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "{status}"),
+            Self::Class(class) => write!(f, "{class}xx"),
+        }
+    }
+}
+
+/// The `Content-Type` of a page by the end of its name; `None` if it is none of those that a page can have.
+pub fn media_type(page: &Path) -> Option<&'static str> {
+    match page.extension()?.to_str()? {
+        "html" | "htm" => Some("text/html; charset=utf-8"),
+        "txt" => Some("text/plain; charset=utf-8"),
+        "json" => Some("application/json"),
+        "xml" => Some("application/xml"),
+        "svg" => Some("image/svg+xml"),
+        _ => None,
+    }
+}
+
+/// Why a rule may not touch the request's field `name`; `None` if it may. `_` counts as `-`, as CGI-like origins take one
+/// for the other.
+pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
+    let name = name.as_str().replace('_', "-");
+    match &*name {
+        "host" => Some("is what rewrite_host sets"),
+        "forwarded" | "client-cert" | "client-cert-chain" | "x-request-id" => Some(SAID_BY_LITEQUIC),
+        "proxy" | "expect" | "max-forwards" | "early-data" => Some("is not a rule's to say"),
+        name if name.starts_with("x-forwarded-") => Some(SAID_BY_LITEQUIC),
+        name => connection_fault(name),
+    }
+}
+
+const SAID_BY_LITEQUIC: &str = "is what litequic itself says of the client";
+
+/// The same for a response's field.
+pub fn response_field_fault(name: &HeaderName) -> Option<&'static str> {
+    match &*name.as_str().replace('_', "-") {
+        "alt-svc" => Some("is what litequic itself says of HTTP/3"),
+        name => connection_fault(name),
+    }
+}
+
+/// RFC 9110 §7.6.1, and what says how long a message is.
+fn connection_fault(name: &str) -> Option<&'static str> {
+    let own = [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "upgrade",
+        "content-length",
+        "transfer-encoding",
+        "trailer",
+    ];
+    own.contains(&name).then_some("belongs to the connection, or says where the message ends")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_stand_in_braces_and_other_braces_are_text() {
+        let all = Variable::NAMES.iter().map(|(_, variable)| *variable).collect::<Vec<_>>();
+        let text = |text: &str| Part::Text(text.into());
+        let client = Part::Variable(Variable::Client);
+        let table: [(&str, Result<Vec<Part>, &str>); 10] = [
+            ("", Ok(vec![])),
+            ("plain", Ok(vec![text("plain")])),
+            ("{client}", Ok(vec![client.clone()])),
+            ("a{client}b", Ok(vec![text("a"), client.clone(), text("b")])),
+            ("{client}{host}", Ok(vec![client.clone(), Part::Variable(Variable::Host)])),
+            ("{\"group\":\"x\"}", Ok(vec![text("{\"group\":\"x\"}")])),
+            ("{{client}}", Ok(vec![text("{"), client.clone(), text("}")])),
+            ("{}{", Ok(vec![text("{}{")])),
+            ("{clinet}", Err("clinet")),
+            ("{path", Ok(vec![text("{path")])),
+        ];
+        for (given, expected) in table {
+            assert_eq!(Template::parse(given, &all), expected.map(Template), "{given}");
+            if let Ok(template) = Template::parse(given, &all) {
+                assert_eq!(template.to_string(), given);
+            }
+        }
+        assert_eq!(Template::parse("{path}", &[Variable::Client]), Err("path"));
+    }
+
+    #[test]
+    fn pages_are_for_errors() {
+        for (text, errors) in [
+            ("404", Some(Errors::Status(404))),
+            ("599", Some(Errors::Status(599))),
+            ("4xx", Some(Errors::Class(4))),
+            ("5xx", Some(Errors::Class(5))),
+            ("200", None),
+            ("600", None),
+            ("+44", None),
+            ("3xx", None),
+            ("0404", None),
+            ("", None),
+        ] {
+            assert_eq!(Errors::parse(text), errors, "{text}");
+            if let Some(errors) = errors {
+                assert_eq!(errors.to_string(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_touches_no_field_that_litequic_answers_for() {
+        for (name, request, response) in [
+            ("host", false, true),
+            ("content-length", false, false),
+            ("content_length", false, false),
+            ("transfer-encoding", false, false),
+            ("connection", false, false),
+            ("te", false, false),
+            ("forwarded", false, true),
+            ("x-forwarded-for", false, true),
+            ("x_forwarded_anything", false, true),
+            ("x-request-id", false, true),
+            ("client-cert", false, true),
+            ("early-data", false, true),
+            ("alt-svc", true, false),
+            ("x-real-ip", true, true),
+            ("authorization", true, true),
+            ("strict-transport-security", true, true),
+        ] {
+            let name = HeaderName::from_static(name);
+            assert_eq!(request_field_fault(&name).is_none(), request, "{name}");
+            assert_eq!(response_field_fault(&name).is_none(), response, "{name}");
+        }
+    }
+}

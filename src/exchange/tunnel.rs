@@ -1,0 +1,109 @@
+//! Bytes both ways instead of a body, once a client and its origin have agreed on another protocol (RFC 9110 §7.8).
+//!
+//! A front door that is asked for one says so by an [`Upgrade`] among the request's extensions, and keeps the client's
+//! bytes. The handler that brings it about answers 101 with a body that is a [`Tunnel`]; the door joins both.
+
+use http::HeaderValue;
+use std::{
+    cell::Cell,
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, sleep_until},
+};
+
+/// Bytes that are on their way through litequic in each direction, beyond what the ends' own buffers hold.
+pub const TUNNEL_BUFFER: usize = 8 * 1024;
+
+/// The protocols that a request asks to go on in: `Upgrade` as it came (RFC 9110 §7.8), or `:protocol` (RFC 8441 §4).
+/// Such a request has no body, and its method is GET.
+#[derive(Debug, Clone)]
+pub struct Upgrade(pub HeaderValue);
+
+/// The origin's end. Its bytes end where the origin has ended its own; shutting it down tells the origin that the
+/// client has. Dropped before both, it resets the origin's connection, so that nothing cut looks whole.
+pub struct Tunnel {
+    /// The one that was agreed on.
+    protocol: HeaderValue,
+    end: Pin<Box<dyn Duplex>>,
+    quiet: Rc<Quiet>,
+}
+
+/// What a [`Tunnel`] is made of.
+pub trait Duplex: AsyncRead + AsyncWrite {}
+
+impl<T: AsyncRead + AsyncWrite> Duplex for T {}
+
+/// How long nothing has moved through a tunnel, either way.
+#[derive(Debug)]
+pub struct Quiet {
+    patience: Duration,
+    last: Cell<Instant>,
+}
+
+impl Tunnel {
+    /// To `end`, which speaks `protocol`; to be ended when nothing has moved for `patience`.
+    pub fn new(protocol: HeaderValue, end: impl Duplex + 'static, patience: Duration) -> Self {
+        let quiet = Rc::new(Quiet { patience, last: Cell::new(Instant::now()) });
+        Self { protocol, end: Box::pin(end), quiet }
+    }
+
+    /// What goes through it.
+    pub const fn protocol(&self) -> &HeaderValue {
+        &self.protocol
+    }
+
+    /// Its clock. Whoever joins the tunnel watches it.
+    pub fn quiet(&self) -> Rc<Quiet> {
+        Rc::clone(&self.quiet)
+    }
+
+    fn moved(&self, bytes: usize) {
+        if bytes > 0 {
+            self.quiet.last.set(Instant::now());
+        }
+    }
+}
+
+impl Quiet {
+    /// Ready once nothing has moved for too long. Cancel safe.
+    pub async fn expired(&self) {
+        loop {
+            let deadline = self.last.get() + self.patience;
+            if deadline <= Instant::now() {
+                return;
+            }
+            sleep_until(deadline).await;
+        }
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = out.filled().len();
+        ready!(self.end.as_mut().poll_read(cx, out))?;
+        self.moved(out.filled().len().saturating_sub(before));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(self.end.as_mut().poll_write(cx, bytes))?;
+        self.moved(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end.as_mut().poll_shutdown(cx)
+    }
+}

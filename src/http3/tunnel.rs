@@ -1,0 +1,86 @@
+//! The stream of an extended CONNECT (RFC 9220) joined with its origin: DATA frames both ways, until both have ended.
+
+use super::{
+    error::Code,
+    front::Connection,
+    receive::{Fault, RequestBody, Verdict},
+    request::Failure,
+    response::respond,
+    send::Sender,
+};
+use crate::exchange::{Body, BodyError, Handler, Record, Response, TUNNEL_BUFFER, Tunnel};
+use futures_util::{TryStreamExt, future::try_join};
+use http::{Method, StatusCode, response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use std::{io, pin::pin};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt, split},
+    select,
+};
+use tokio_util::io::ReaderStream;
+
+/// Answers that the protocol is switched, which is 200 here, and joins both. Each end of one is told the other (half
+/// close); once anything fails, or nothing has moved for `timeouts.tunnel`, both are reset.
+pub(super) async fn serve<H: Handler>(
+    mut parts: response::Parts,
+    tunnel: Tunnel,
+    body: RequestBody,
+    sender: &mut Sender,
+    connection: &Connection<H>,
+    verdict: &Verdict,
+    record: &Record,
+) -> Result<(), Failure> {
+    let _kept = connection.keep();
+    // Whatever lets go of the client's half before its end.
+    verdict.stop_with(Code::RequestCancelled);
+    sender.open_tunnel();
+    parts.status = StatusCode::OK;
+    let quiet = tunnel.quiet();
+    let (from, to) = split(tunnel);
+    let pieces = ReaderStream::with_capacity(from, TUNNEL_BUFFER).map_ok(Frame::data);
+    let response = Response::from_parts(parts, Body::stream(StreamBody::new(pieces.map_err(|error| cause(&error)))));
+    let download = async {
+        respond(response, &Method::GET, sender, connection, verdict, record).await.map_err(of_tunnel)?;
+        sender.end();
+        Ok(())
+    };
+    select! {
+        joined = try_join(upload(body, to, record), download) => joined.map(drop),
+        () = quiet.expired() => {
+            connection.front.metrics.timeout_tunnel.increment();
+            record.broke_off(BodyError::TimedOut);
+            Err(Failure::Tunnel)
+        }
+    }
+}
+
+async fn upload(body: RequestBody, mut to: impl AsyncWrite + Unpin, record: &Record) -> Result<(), Failure> {
+    let broken = |error: io::Error| {
+        tracing::debug!(%error, "a tunnel's origin broke off");
+        record.broke_off(BodyError::Truncated);
+        Failure::Tunnel
+    };
+    let mut body = pin!(body);
+    while let Some(frame) = body.frame().await {
+        // The cause stands in the request's verdict.
+        let frame = frame.map_err(|_| Failure::Request(Fault::Cancelled))?;
+        if let Ok(data) = frame.into_data() {
+            to.write_all(&data).await.map_err(broken)?;
+        }
+    }
+    to.shutdown().await.map_err(broken)
+}
+
+/// RFC 9220 §3: a tunnel that breaks is no internal error.
+fn of_tunnel(failure: Failure) -> Failure {
+    match failure {
+        Failure::Response => Failure::Tunnel,
+        other => other,
+    }
+}
+
+fn cause(error: &io::Error) -> BodyError {
+    tracing::debug!(%error, "a tunnel's origin broke off");
+    BodyError::Truncated
+}

@@ -1,0 +1,173 @@
+//! Messages with file descriptors between two processes of one machine: unix(7), SCM_RIGHTS. A message is its lengths,
+//! its octets, and its descriptors, which travel with an octet of their own for as many as the kernel takes at once.
+
+use rustix::{
+    cmsg_space,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        recvmsg, sendmsg,
+    },
+};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, Interest},
+    net::UnixStream,
+};
+
+/// Descriptors at once; the kernel takes 253 (SCM_MAX_FD).
+const AT_ONCE: usize = 128;
+/// Octets of a message, at most: 16 addresses with a few dozen numbers each are some KiB.
+const MAX_LEN: u32 = 1024 * 1024;
+/// Descriptors of a message, at most: those of 16 addresses, each with 256 workers and a TCP listener for each.
+const MAX_DESCRIPTORS: u32 = 16 * 2 * 256;
+
+/// Sends `message` and duplicates of `descriptors`.
+///
+/// # Errors
+///
+/// The kernel's, as sendmsg(2) lists; [`io::ErrorKind::InvalidInput`] for what is too long.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves half a message: the stream is of no use any more.
+pub async fn send(stream: &mut UnixStream, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bounded = |len: usize, max: u32| {
+        u32::try_from(len).ok().filter(|len| *len <= max).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    };
+    stream.write_u32(bounded(message.len(), MAX_LEN)?).await?;
+    stream.write_u32(bounded(descriptors.len(), MAX_DESCRIPTORS)?).await?;
+    stream.write_all(message).await?;
+    for some in descriptors.chunks(AT_ONCE) {
+        let sent = stream.async_io(Interest::WRITABLE, || {
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(AT_ONCE))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !control.push(SendAncillaryMessage::ScmRights(some)) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            Ok(sendmsg(&*stream, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?)
+        });
+        sent.await?;
+    }
+    Ok(())
+}
+
+/// Receives a message and its descriptors, which are closed on exec(2).
+///
+/// # Errors
+///
+/// The kernel's, as recvmsg(2) lists; [`io::ErrorKind::InvalidData`] for what [`send`] did not send, or for descriptors
+/// that this process may not have (RLIMIT_NOFILE).
+///
+/// # Cancel safety
+///
+/// Dropping the future loses what was received, and closes it.
+pub async fn receive(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let (len, count) = (stream.read_u32().await?, stream.read_u32().await?);
+    if len > MAX_LEN || count > MAX_DESCRIPTORS {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let (Ok(len), Ok(count)) = (usize::try_from(len), usize::try_from(count)) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let mut message = vec![0; len];
+    stream.read_exact(&mut message).await?;
+    let mut descriptors = Vec::new();
+    while descriptors.len() < count {
+        let expected = AT_ONCE.min(count - descriptors.len());
+        let received = stream.async_io(Interest::READABLE, || {
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(AT_ONCE))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut octet = [0];
+            recvmsg(&*stream, &mut [IoSliceMut::new(&mut octet)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+            let mut some = Vec::new();
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = message {
+                    some.extend(rights);
+                }
+            }
+            Ok(some)
+        });
+        let some = received.await?;
+        // Fewer are those that there was no room for, or none at the stream's end.
+        if some.len() != expected {
+            let why =
+                format!("{} of {expected} file descriptors came: is the limit of open files too low?", some.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        descriptors.extend(some);
+    }
+    Ok((message, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read, Write},
+        os::fd::{AsFd, AsRawFd},
+    };
+    use tokio::time::timeout;
+
+    /// The read ends of pipes, in whose other ends their numbers have been written.
+    fn pipes(count: u32) -> Vec<OwnedFd> {
+        let pipe = |number: u32| {
+            let (reader, mut writer) = io::pipe().unwrap();
+            writer.write_all(&number.to_be_bytes()).unwrap();
+            reader.into()
+        };
+        (0..count).map(pipe).collect()
+    }
+
+    #[tokio::test]
+    async fn a_message_arrives_with_its_descriptors_in_their_order() {
+        for count in [0, 1, 127, 128, 129, 300] {
+            let (mut from, mut to) = UnixStream::pair().unwrap();
+            let pipes = pipes(count);
+            let borrowed: Vec<_> = pipes.iter().map(AsFd::as_fd).collect();
+            let text = b"text".repeat(1000);
+            let (sent, received) = tokio::join!(send(&mut from, &text, &borrowed), receive(&mut to));
+            sent.unwrap();
+            let (message, descriptors) = received.unwrap();
+            assert_eq!(message, text);
+            assert_eq!(descriptors.len(), pipes.len());
+            for (number, descriptor) in (0_u32..).zip(descriptors) {
+                let flags = rustix::io::fcntl_getfd(&descriptor).unwrap();
+                assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "{}", descriptor.as_raw_fd());
+                let mut octets = [0; 4];
+                io::PipeReader::from(descriptor).read_exact(&mut octets).unwrap();
+                assert_eq!(u32::from_be_bytes(octets), number);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_message_is_an_error_and_takes_no_memory() {
+        let table: &[&[u8]] = &[
+            &[],
+            &[0, 0, 0, 1, 0, 0, 0, 0],
+            &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0xff, 0xff],
+            &[0, 0, 0, 0, 0, 0, 0, 1],
+            // An octet without its descriptor.
+            &[0, 0, 0, 0, 0, 0, 0, 1, 0],
+        ];
+        for octets in table {
+            let (mut from, mut to) = UnixStream::pair().unwrap();
+            from.write_all(octets).await.unwrap();
+            drop(from);
+            let received = timeout(std::time::Duration::from_secs(10), receive(&mut to)).await.unwrap();
+            assert!(received.is_err(), "{octets:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn more_than_fits_is_not_sent() {
+        let (mut from, _to) = UnixStream::pair().unwrap();
+        let error = send(&mut from, &vec![0; 1024 * 1024 + 1], &[]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,252 @@
+//! A server that fails its requests is left out for a while (Envoy calls that an outlier's ejection), each time for
+//! longer; when it comes back it first gets one request alone.
+
+use std::time::{Duration, Instant};
+
+/// Doublings of the time at most.
+const MAX_DOUBLINGS: u32 = 3;
+
+/// When it happens, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) struct Rule {
+    /// Failures in a row; `None` is never.
+    pub(in crate::proxy) after: Option<u32>,
+    /// The first time.
+    pub(in crate::proxy) time: Duration,
+}
+
+/// What one worker's requests say of one server.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::proxy) struct Ejection {
+    /// Requests that failed since the last one that went well.
+    failures: u32,
+    standing: Standing,
+    /// How often in a row it was left out without having been well for as long in between.
+    times: u32,
+    /// Since when it is back, and how long it had been left out.
+    back: Option<(Instant, Duration)>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Standing {
+    #[default]
+    Well,
+    Out {
+        since: Instant,
+        until: Instant,
+    },
+    /// It comes back: one request may go there, and nothing else while that is `under_way`.
+    Trial {
+        under_way: bool,
+        /// How long it had been left out.
+        was_out: Duration,
+    },
+}
+
+impl Ejection {
+    /// Whether it is left out.
+    pub(in crate::proxy) fn is_out(&self, now: Instant) -> bool {
+        matches!(self.standing, Standing::Out { until, .. } if now < until)
+    }
+
+    /// Whether it may get a request.
+    pub(in crate::proxy) fn is_open(&self, now: Instant) -> bool {
+        match self.standing {
+            Standing::Well => true,
+            Standing::Out { until, .. } => now >= until,
+            Standing::Trial { under_way, .. } => !under_way,
+        }
+    }
+
+    /// It gets a request. Says whether that is the one by which it may come back.
+    pub(in crate::proxy) fn chosen(&mut self, now: Instant) -> bool {
+        let was_out = match self.standing {
+            Standing::Out { since, until } if now >= until => until.saturating_duration_since(since),
+            Standing::Trial { under_way: false, was_out } => was_out,
+            _ => return false,
+        };
+        self.standing = Standing::Trial { under_way: true, was_out };
+        true
+    }
+
+    /// The request by which it may come back ended without a finding.
+    pub(in crate::proxy) fn undecided(&mut self) {
+        if let Standing::Trial { was_out, .. } = self.standing {
+            self.standing = Standing::Trial { under_way: false, was_out };
+        }
+    }
+
+    /// It has answered: if it was to come back, it is back. Says whether it was.
+    pub(in crate::proxy) fn answered(&mut self, now: Instant) -> bool {
+        let Standing::Trial { was_out, .. } = self.standing else { return false };
+        self.standing = Standing::Well;
+        self.failures = 0;
+        self.back = Some((now, was_out));
+        true
+    }
+
+    /// A request went well to its end.
+    pub(in crate::proxy) fn went_well(&mut self) {
+        self.failures = 0;
+    }
+
+    /// A request failed. Says for how long the server is left out from now on, if it is; `may` says whether another one
+    /// may be, and `trial` whether it is the request by which this one was to come back: others that were sent before it
+    /// was left out decide nothing.
+    pub(in crate::proxy) fn failed(&mut self, now: Instant, rule: Rule, may: bool, trial: bool) -> Option<Duration> {
+        if matches!(self.standing, Standing::Trial { .. }) && !trial {
+            return None;
+        }
+        self.failures = self.failures.saturating_add(1);
+        let enough = rule.after.is_some_and(|after| self.failures >= after);
+        let again = trial && rule.after.is_some();
+        if self.is_out(now) || !(enough || again) || !may {
+            self.undecided();
+            return None;
+        }
+        let recovered = |(at, was_out): (Instant, Duration)| now.saturating_duration_since(at) > was_out;
+        if self.back.is_some_and(recovered) {
+            self.times = 0;
+        }
+        let time = rule.time.saturating_mul(1 << self.times.min(MAX_DOUBLINGS));
+        self.times = self.times.saturating_add(1);
+        self.failures = 0;
+        // A time beyond the clock's end is for ever.
+        let until = now.checked_add(time).unwrap_or(now);
+        self.standing = Standing::Out { since: now, until };
+        Some(time)
+    }
+
+    /// Its checks say that it is back: what its requests had said is of before.
+    pub(in crate::proxy) fn revived(&mut self) {
+        *self = Self { standing: Standing::Trial { under_way: false, was_out: Duration::ZERO }, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RULE: Rule = Rule { after: Some(3), time: Duration::from_secs(10) };
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn fail(ejection: &mut Ejection, times: u32, now: Instant) -> Option<u64> {
+        let fail = |_| ejection.failed(now, RULE, true, matches!(ejection.standing, Standing::Trial { .. }));
+        (0..times).filter_map(fail).last().map(|time| time.as_secs())
+    }
+
+    #[test]
+    fn so_many_failures_in_a_row_leave_it_out() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        assert_eq!(fail(&mut ejection, 2, now), None);
+        ejection.went_well();
+        assert_eq!(fail(&mut ejection, 2, now), None);
+        assert!(ejection.is_open(now) && !ejection.is_out(now));
+        assert_eq!(fail(&mut ejection, 1, now), Some(10));
+        assert!(ejection.is_out(now + 9 * SECOND) && !ejection.is_open(now + 9 * SECOND));
+        assert!(!ejection.is_out(now + 10 * SECOND) && ejection.is_open(now + 10 * SECOND));
+    }
+
+    #[test]
+    fn it_comes_back_by_one_request_that_is_answered() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        fail(&mut ejection, 3, now);
+        let later = now + 10 * SECOND;
+        assert!(ejection.chosen(later));
+        assert!(!ejection.is_open(later), "one alone");
+        assert!(!ejection.chosen(later));
+        ejection.undecided();
+        assert!(ejection.is_open(later), "its client went away: the next one decides");
+        assert!(ejection.chosen(later));
+        assert!(ejection.answered(later));
+        assert!(ejection.is_open(later));
+        assert!(!ejection.chosen(later) && !ejection.answered(later), "it is back");
+    }
+
+    #[test]
+    fn it_is_left_out_for_longer_while_it_does_not_get_better() {
+        let mut now = Instant::now();
+        let mut ejection = Ejection::default();
+        let mut times = vec![fail(&mut ejection, 3, now).unwrap()];
+        for _ in 0..4 {
+            now += Duration::from_secs(*times.last().unwrap());
+            assert!(ejection.chosen(now));
+            times.push(fail(&mut ejection, 1, now).unwrap());
+        }
+        assert_eq!(times, [10, 20, 40, 80, 80]);
+        now += 80 * SECOND;
+        ejection.chosen(now);
+        ejection.answered(now);
+        assert_eq!(fail(&mut ejection, 3, now + 79 * SECOND), Some(80), "it was well for less than it was out");
+        now += 79 * SECOND + 80 * SECOND;
+        ejection.chosen(now);
+        ejection.answered(now);
+        assert_eq!(fail(&mut ejection, 3, now + 81 * SECOND), Some(10));
+    }
+
+    #[test]
+    fn where_no_more_may_be_left_out_it_stays() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        for _ in 0..10 {
+            assert_eq!(ejection.failed(now, RULE, false, false), None);
+        }
+        assert!(ejection.is_open(now));
+        assert_eq!(ejection.failed(now, RULE, true, false), Some(RULE.time), "as soon as one may");
+        let never = Rule { after: None, ..RULE };
+        assert_eq!(Ejection::default().failed(now, never, true, false), None);
+    }
+
+    #[test]
+    fn requests_of_before_do_not_decide_whether_it_comes_back() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        fail(&mut ejection, 3, now);
+        let later = now + 10 * SECOND;
+        assert!(ejection.chosen(later));
+        for _ in 0..10 {
+            assert_eq!(ejection.failed(later, RULE, true, false), None);
+        }
+        assert!(!ejection.is_open(later), "the trial is under way still");
+        assert!(ejection.answered(later) && ejection.is_open(later));
+    }
+
+    #[test]
+    fn one_that_its_checks_have_back_begins_with_one_request() {
+        let now = Instant::now();
+        let mut ejection = Ejection::default();
+        fail(&mut ejection, 3, now);
+        ejection.revived();
+        assert!(ejection.is_open(now) && ejection.chosen(now) && !ejection.is_open(now));
+        assert_eq!(fail(&mut ejection, 1, now), Some(10));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_it_comes_back_in_bounded_time(
+            events in prop::collection::vec((0..8_u8, 0..30_u64, any::<bool>()), 0..200),
+        ) {
+            let mut now = Instant::now();
+            let mut ejection = Ejection::default();
+            for (event, seconds, may) in events {
+                now += Duration::from_secs(seconds);
+                match event {
+                    0 => ejection.went_well(),
+                    1 => drop(ejection.answered(now)),
+                    2 => ejection.undecided(),
+                    3 => drop(ejection.chosen(now)),
+                    4 => ejection.revived(),
+                    5 => drop(ejection.failed(now, RULE, may, true)),
+                    _ => drop(ejection.failed(now, RULE, may, false)),
+                }
+                prop_assert!(!(ejection.is_out(now) && ejection.is_open(now)));
+            }
+            // However long it was left out, and whatever is under way.
+            ejection.undecided();
+            prop_assert!(ejection.is_open(now + 80 * SECOND));
+        }
+    }
+}

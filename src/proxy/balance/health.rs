@@ -1,0 +1,67 @@
+//! What a server's checks say together: it takes several in a row to change anything, but for the very first.
+
+/// Checks of one server.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proxy) struct Streak {
+    healthy: u32,
+    unhealthy: u32,
+    up: bool,
+    /// Nothing is known yet: the next check decides by itself.
+    unknown: bool,
+    /// Checks in a row that say otherwise than `up`.
+    against: u32,
+}
+
+impl Streak {
+    /// Of a server that is `up` as far as is known; `healthy` checks in a row that go well, or `unhealthy` that fail, change
+    /// that.
+    pub(in crate::proxy) const fn new(healthy: u32, unhealthy: u32, up: bool, unknown: bool) -> Self {
+        Self { healthy, unhealthy, up, unknown, against: 0 }
+    }
+
+    /// A check went `well`, or failed. Says how the server stands now if that has changed.
+    pub(in crate::proxy) fn add(&mut self, well: bool) -> Option<bool> {
+        let first = std::mem::replace(&mut self.unknown, false);
+        if well == self.up {
+            self.against = 0;
+            return None;
+        }
+        self.against += 1;
+        let needed = if well { self.healthy } else { self.unhealthy };
+        if self.against < needed && !first {
+            return None;
+        }
+        (self.up, self.against) = (well, 0);
+        Some(well)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_takes_so_many_in_a_row() {
+        for (what, unknown, checks, expected) in [
+            ("two failures of three", false, "--", ".."),
+            ("three failures", false, "---", "..d"),
+            ("interrupted", false, "--+--", "....."),
+            ("down and up again", false, "---++", "..d.u"),
+            ("half way up", false, "---+-+", "..d..."),
+            ("the first fails", true, "-", "d"),
+            ("the first goes well", true, "+---", "...d"),
+            ("the first fails, the next goes well", true, "-++", "d.u"),
+        ] {
+            let mut streak = Streak::new(2, 3, true, unknown);
+            let said: String = checks
+                .chars()
+                .map(|check| match streak.add(check == '+') {
+                    None => '.',
+                    Some(true) => 'u',
+                    Some(false) => 'd',
+                })
+                .collect();
+            assert_eq!(said, expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Health checks: a request that each server of an origin is asked now and then, by the control thread for all workers,
+//! so that no number of workers multiplies them.
+
+use super::{
+    proxied::local_header,
+    server::{Finding, Standing},
+};
+use crate::{
+    config::{Health, OriginAddress},
+    proxy::{Routing, balance::Streak},
+    telemetry::{CheckMetrics, ControlMetrics, ServerName},
+};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use std::{convert::Infallible, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    net::{TcpStream, UnixStream},
+    select,
+    sync::Notify,
+    task::{AbortHandle, JoinSet},
+    time::{sleep, timeout},
+};
+
+/// How much of an interval is chance, in both directions: checks of many litequic do not fall together for long.
+const JITTER: f64 = 0.1;
+/// Nothing of an answer is wanted but its status; hyper takes no less.
+const BUFFER_BYTES: usize = 8192;
+
+/// A server that is to be checked, and how.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct Checked {
+    pub(in crate::proxy) origin: Arc<str>,
+    pub(in crate::proxy) address: OriginAddress,
+    pub(in crate::proxy) health: Health,
+    pub(in crate::proxy) proxy_protocol: bool,
+    pub(in crate::proxy) standing: Arc<Standing>,
+}
+
+impl Checked {
+    /// Whether `other` is to be checked in the same way, for the same workers.
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.standing, &other.standing)
+            && (&self.health, self.proxy_protocol) == (&other.health, other.proxy_protocol)
+    }
+
+    fn name(&self) -> ServerName {
+        (Arc::clone(&self.origin), self.address.to_string().into())
+    }
+}
+
+/// Checks every server that `routing` has checks for, as it stands now and after each of `reloads`.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends all checks; servers stay as they were found.
+pub(in crate::proxy) async fn check_all(
+    routing: Arc<ArcSwap<Routing>>,
+    reloads: Arc<Notify>,
+    metrics: Arc<ControlMetrics>,
+) -> Infallible {
+    let mut tasks = JoinSet::new();
+    let mut running: Vec<(Checked, AbortHandle)> = Vec::new();
+    loop {
+        let wanted = routing.load().checked();
+        running.retain(|(checked, task)| {
+            let stays = wanted.iter().any(|wanted| wanted.is_same(checked));
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        metrics.servers.keep(&wanted.iter().map(Checked::name).collect::<Vec<_>>());
+        for checked in wanted {
+            if !running.iter().any(|(running, _)| running.is_same(&checked)) {
+                let (origin, server) = checked.name();
+                let counters = metrics.servers.of(&origin, &server);
+                let task = tasks.spawn(check_one(checked.clone(), counters));
+                running.push((checked, task));
+            }
+        }
+        // What was aborted is let go of.
+        while tasks.try_join_next().is_some() {}
+        reloads.notified().await;
+    }
+}
+
+async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
+    let Checked { origin, address, health, proxy_protocol, standing } = checked;
+    let unknown = standing.finding() == Finding::Nothing;
+    let mut streak = Streak::new(health.healthy, health.unhealthy, standing.is_up(), unknown);
+    counters.up.set(standing.is_up().into());
+    loop {
+        let outcome = timeout(health.timeout, ask(&address, &health, proxy_protocol)).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer within {:?}", health.timeout)));
+        let change = streak.add(outcome.is_ok());
+        if let Some(up) = change {
+            standing.set(up);
+            counters.up.set(up.into());
+        }
+        match (&outcome, change) {
+            (Ok(()), Some(_)) => tracing::info!(%origin, server = %address, "the server is well by its checks"),
+            (Err(problem), Some(_)) => {
+                tracing::warn!(%origin, server = %address, problem, "the server is not well by its checks");
+            }
+            (Ok(()), None) => {}
+            (Err(problem), None) => tracing::debug!(%origin, server = %address, problem, "a check failed"),
+        }
+        match outcome {
+            Ok(()) => {
+                counters.passed.increment();
+                standing.found(Finding::Well);
+            }
+            Err(problem) => {
+                counters.failed.increment();
+                standing.found(Finding::Failed(problem));
+            }
+        }
+        sleep(jittered(health.interval)).await;
+    }
+}
+
+fn jittered(interval: Duration) -> Duration {
+    interval.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))
+}
+
+/// Asks the server at `address` once, over a connection of its own.
+///
+/// # Errors
+///
+/// What is wrong, in words for the operator.
+async fn ask(address: &OriginAddress, health: &Health, proxy_protocol: bool) -> Result<(), String> {
+    let refused = |error: std::io::Error| format!("cannot be connected to: {error}");
+    match address {
+        OriginAddress::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
+            ask_over(stream, address, health, proxy_protocol).await
+        }
+        OriginAddress::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(refused)?;
+            ask_over(stream, address, health, proxy_protocol).await
+        }
+    }
+}
+
+async fn ask_over(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    address: &OriginAddress,
+    health: &Health,
+    proxy_protocol: bool,
+) -> Result<(), String> {
+    let broken = |error: hyper::Error| format!("broke off: {error}");
+    if proxy_protocol {
+        stream.write_all(&local_header()).await.map_err(|error| format!("broke off: {error}"))?;
+    }
+    let handshake = http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(broken)?;
+    let host = match (&health.host, address) {
+        (Some(host), _) => host.clone(),
+        (None, OriginAddress::Tcp { host, port }) if host.contains(':') => format!("[{host}]:{port}"),
+        (None, OriginAddress::Tcp { host, port }) => format!("{host}:{port}"),
+        (None, OriginAddress::Unix(_)) => "localhost".into(),
+    };
+    let request = Request::get(&health.path)
+        .header(header::HOST, host)
+        .header(header::USER_AGENT, concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)"))
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        // A checked configuration has none that could not be sent.
+        .map_err(|error| error.to_string())?;
+    let mut answered = std::pin::pin!(sender.send_request(request));
+    let response = select! {
+        response = &mut answered => response,
+        // The answer may have come with the connection's end.
+        _ = connection => answered.await,
+    };
+    let status = response.map_err(broken)?.status().as_u16();
+    if health.accepts(status) { Ok(()) } else { Err(format!("answers with {status}")) }
+}

@@ -1,0 +1,163 @@
+//! hyper's end of a connection, without a task of its own: whoever has the connection polls it, a request while it is on
+//! it, its pool's watch while it is idle ([0016](../../../docs/adr/0016-connections-without-a-task.md)).
+
+use super::{body::RequestBody, connect::Stream};
+use crate::proxy::error::Error;
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+use tokio::task::{JoinHandle, spawn_local};
+
+/// The most that hyper reads at once, and holds unread of a response. Large reads make few system calls and feed
+/// long GSO trains; with the piece that waits to be taken, a connection holds at most twice that.
+const READ_BUFFER_BYTES: usize = 256 * 1024;
+/// A response's header: twice what litequic takes of a client's, for origins that set many cookies.
+const MAX_RESPONSE_HEADER_BYTES: usize = 64 * 1024;
+
+type Connection = http1::Connection<TokioIo<Stream>, RequestBody>;
+
+/// Reads and writes what hyper's handles of the connection ask for, as often as it is polled.
+#[derive(Debug)]
+pub(super) struct Driver {
+    /// Borrowed for one poll at a time. `None` once the connection has ended.
+    connection: RefCell<Option<Connection>>,
+    /// What it then consists of, and what came that nobody has read.
+    left: RefCell<Option<(Stream, Bytes)>>,
+    bell: Arc<Bell>,
+    /// Rings the bell.
+    ringing: Waker,
+}
+
+/// What everything wakes that a connection waits for: one waker as long as it lives, so that changing hands is one
+/// registration, and a request is not woken by what it does itself.
+#[derive(Debug, Default)]
+struct Bell {
+    /// Who hears it.
+    owner: AtomicWaker,
+    /// Since the last poll.
+    rung: AtomicBool,
+    muted: AtomicBool,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.muted.load(Relaxed) {
+            self.rung.store(true, Relaxed);
+            self.owner.wake();
+        }
+    }
+}
+
+impl Driver {
+    /// hyper on `stream`: what takes requests, and what sends them.
+    ///
+    /// # Errors
+    ///
+    /// None today: HTTP/1.1 shakes no hands, and this does not wait.
+    pub(super) async fn of(stream: Stream) -> Result<(http1::SendRequest<RequestBody>, Rc<Self>), Error> {
+        // hyper's own bound on a response's fields is 100; to say so would have it fill two tables of so many for each
+        // response.
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(READ_BUFFER_BYTES)
+            .max_header_size(MAX_RESPONSE_HEADER_BYTES)
+            .writev(true)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|_| Error::Connect)?;
+        let bell = Arc::new(Bell::default());
+        let ringing = Waker::from(Arc::clone(&bell));
+        Ok((
+            sender,
+            Rc::new(Self { connection: RefCell::new(Some(connection)), left: RefCell::default(), bell, ringing }),
+        ))
+    }
+
+    /// Does what can be done now. Ready once the connection has ended; until then the task is woken when there is more to do.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.bell.owner.register(cx.waker());
+        self.bell.rung.store(false, Relaxed);
+        let mut borrowed = self.connection.borrow_mut();
+        let Some(connection) = &mut *borrowed else { return Poll::Ready(()) };
+        let Poll::Ready(result) = Pin::new(connection).poll(&mut Context::from_waker(&self.ringing)) else {
+            return Poll::Pending;
+        };
+        let ended = borrowed.take();
+        drop(borrowed);
+        // After the borrow: a request's body may be in it.
+        match result {
+            Ok(()) => {
+                let parts = ended.map(http1::Connection::into_parts);
+                self.left.replace(parts.map(|parts| (parts.io.into_inner(), parts.read_buf)));
+            }
+            Err(error) => tracing::debug!(%error, "a connection to the origin ended"),
+        }
+        Poll::Ready(())
+    }
+
+    /// The connection without HTTP, once it has ended in order: after a 101, or closed. `None` if it broke.
+    pub(super) fn leave(&self) -> Option<(Stream, Bytes)> {
+        self.left.take()
+    }
+
+    /// Does `act` to one of hyper's handles. Whom that would wake is the task that calls, which must poll this after it
+    /// before it waits.
+    pub(super) fn quietly<T>(&self, act: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        self.bell.muted.store(true, Relaxed);
+        let result = act(&mut Context::from_waker(Waker::noop()));
+        self.bell.muted.store(false, Relaxed);
+        result
+    }
+
+    /// Whether there is something to do.
+    pub(super) fn has_rung(&self) -> bool {
+        self.bell.rung.load(Relaxed)
+    }
+
+    /// Wakes `owner` rather than who polled last, at once if there is something to do.
+    pub(super) fn hand_over(&self, owner: &Waker) {
+        self.bell.owner.register(owner);
+        if self.has_rung() {
+            owner.wake_by_ref();
+        }
+    }
+}
+
+/// Polls a connection whose response came before its request's body was sent, as the response's body may not be asked for:
+/// a client may read nothing before the origin has everything. Dropped, it stops.
+#[derive(Debug)]
+pub(super) struct Pump(JoinHandle<()>);
+
+impl Pump {
+    /// For `driver`, until its connection ends: that hyper has taken the body's last piece does not mean that it is sent.
+    pub(super) fn start(driver: &Rc<Driver>) -> Self {
+        let driver = Rc::downgrade(driver);
+        Self(spawn_local(poll_fn(move |cx| driver.upgrade().map_or(Poll::Ready(()), |driver| driver.poll(cx)))))
+    }
+
+    /// Ready once it has stopped, and somebody else has to poll.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(|_| ())
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

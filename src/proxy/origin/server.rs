@@ -1,0 +1,225 @@
+//! One server of an origin: its connections, and how it stands by its checks and by a worker's own requests.
+
+use super::{Origin, pool::Pool};
+use crate::{
+    config::{self, OriginAddress},
+    proxy::balance::{Ejection, Rule, View},
+    telemetry::{Counted, ServerMetrics, WorkerMetrics},
+};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+/// How a server stands by its checks. The control thread writes it; workers read it without a lock.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Standing {
+    /// Grows by one whenever it changes: even while the server is well.
+    changes: AtomicU32,
+    finding: Mutex<Finding>,
+}
+
+/// What the last check found, for the operator.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::proxy) enum Finding {
+    /// There was none yet.
+    #[default]
+    Nothing,
+    /// It went well.
+    Well,
+    /// It failed.
+    Failed(String),
+}
+
+impl Standing {
+    /// Whether the server is well, as far as is known.
+    pub(in crate::proxy) fn is_up(&self) -> bool {
+        Self::is_up_after(self.changes())
+    }
+
+    const fn is_up_after(changes: u32) -> bool {
+        changes.is_multiple_of(2)
+    }
+
+    fn changes(&self) -> u32 {
+        self.changes.load(Relaxed)
+    }
+
+    /// The server is `up` from now on.
+    pub(super) fn set(&self, up: bool) {
+        if up != self.is_up() {
+            self.changes.store(self.changes().wrapping_add(1), Relaxed);
+        }
+    }
+
+    /// The last check's.
+    pub(in crate::proxy) fn finding(&self) -> Finding {
+        self.finding.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn found(&self, finding: Finding) {
+        *self.finding.lock().unwrap_or_else(PoisonError::into_inner) = finding;
+    }
+}
+
+/// One worker's way to one server.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// As the configuration has it.
+    pub(super) name: Arc<str>,
+    pub(super) pool: Rc<Pool>,
+    standing: RefCell<Arc<Standing>>,
+    /// How often that had changed when it was last looked at.
+    seen: Cell<u32>,
+    ejection: RefCell<Ejection>,
+    /// There while it is left out, for the operator.
+    left_out: RefCell<Option<Counted<ServerMetrics>>>,
+    counters: Arc<ServerMetrics>,
+}
+
+impl Server {
+    /// The way to `address`, with no connection yet.
+    pub(super) fn new(
+        origin_name: &str,
+        origin: &config::Origin,
+        address: &OriginAddress,
+        standing: &Arc<Standing>,
+        metrics: &Arc<WorkerMetrics>,
+    ) -> Self {
+        let name = address.to_string();
+        let counters = metrics.servers.of(origin_name, &name);
+        Self {
+            name: name.into(),
+            pool: Pool::new(origin, address, Arc::clone(metrics), Arc::clone(&counters)),
+            standing: RefCell::new(Arc::clone(standing)),
+            seen: Cell::new(standing.changes()),
+            ejection: RefCell::default(),
+            left_out: RefCell::default(),
+            counters,
+        }
+    }
+
+    /// Its checks are told in `standing` from now on.
+    pub(super) fn follow(&self, standing: &Arc<Standing>) {
+        if !Arc::ptr_eq(&self.standing.borrow(), standing) {
+            self.seen.set(standing.changes());
+            self.standing.replace(Arc::clone(standing));
+        }
+    }
+
+    /// How it stands.
+    pub(super) fn view(&self, now: Instant) -> View {
+        let changes = self.standing.borrow().changes();
+        let up = Standing::is_up_after(changes);
+        let mut ejection = self.ejection.borrow_mut();
+        if self.seen.replace(changes) != changes && up {
+            ejection.revived();
+        }
+        let out = ejection.is_out(now);
+        self.show(out);
+        View { up, kept: !out, open: ejection.is_open(now), requests: self.pool.requests() }
+    }
+
+    fn show(&self, out: bool) {
+        let mut left_out = self.left_out.borrow_mut();
+        if out != left_out.is_some() {
+            *left_out = out.then(|| Counted::new(&self.counters, |counters| &counters.ejected));
+        }
+    }
+
+    /// A reload leaves no server beside it, or takes it away: what its requests said is of no use any more.
+    pub(super) fn pardon(&self) {
+        self.ejection.take();
+        self.show(false);
+    }
+
+    /// It was picked for a request. Says whether that is the one by which it may come back.
+    pub(super) fn chosen(&self, now: Instant) -> bool {
+        self.ejection.borrow_mut().chosen(now)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Idle connections hold their pool.
+        self.pool.close();
+    }
+}
+
+/// A request's place on a server: what becomes of the request is said here, once. Dropped without a word, as when the
+/// client goes away, it says nothing of the server.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    origin: Rc<Origin>,
+    pub(super) number: usize,
+    server: Rc<Server>,
+    /// By this request the server may come back.
+    trial: Cell<bool>,
+    settled: Cell<bool>,
+}
+
+impl Ticket {
+    /// For a request that `origin` sends to the `number`th of its servers, by which the server may come back if it is a
+    /// `trial`.
+    pub(super) fn new(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, trial: bool) -> Self {
+        server.counters.requests.increment();
+        let (trial, settled) = (Cell::new(trial), Cell::new(false));
+        Self { origin: Rc::clone(origin), number, server: Rc::clone(server), trial, settled }
+    }
+
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The response's header came.
+    pub(super) fn answered(&self) {
+        if self.trial.take() && self.server.ejection.borrow_mut().answered(now()) {
+            tracing::info!(origin = &*self.origin.name, server = &*self.server.name, "the server is back");
+        }
+    }
+
+    /// The response came to its end.
+    pub(super) fn went_well(&self) {
+        if !self.settled.replace(true) {
+            self.server.ejection.borrow_mut().went_well();
+        }
+    }
+
+    /// The server failed the request.
+    pub(super) fn failed(&self) {
+        if self.settled.replace(true) {
+            return;
+        }
+        let trial = self.trial.take();
+        self.server.counters.failures.increment();
+        let now = now();
+        let config = &self.origin.config;
+        let rule = Rule { after: config.eject_after, time: config.eject_time };
+        let may = self.origin.may_eject(self.number, now);
+        let out = self.server.ejection.borrow_mut().failed(now, rule, may, trial);
+        if let Some(time) = out {
+            self.server.counters.ejections.increment();
+            self.server.show(true);
+            let (origin, server) = (&*self.origin.name, &*self.server.name);
+            tracing::warn!(origin, server, ?time, "the server failed too often and is left out");
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.trial.get() {
+            self.server.ejection.borrow_mut().undecided();
+        }
+    }
+}
+
+/// As tokio's clock has it, which tests turn.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,76 @@
+//! The origin's end of a tunnel: its connection, taken from hyper once the origin has switched protocols.
+
+use super::connect::Stream;
+use crate::{proxy::upgrade::Place, telemetry::WorkerMetrics};
+use bytes::{Buf, Bytes};
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The bytes to and from the origin. Dropped before both have ended, it resets the connection.
+pub(super) struct End {
+    stream: Stream,
+    /// What came behind the 101.
+    ahead: Bytes,
+    read_ended: bool,
+    write_ended: bool,
+    metrics: Arc<WorkerMetrics>,
+    _place: Place,
+}
+
+impl End {
+    pub(super) fn new(stream: Stream, ahead: Bytes, place: Place, metrics: &Arc<WorkerMetrics>) -> Self {
+        stream.fail_at_once();
+        metrics.tunnels.increment();
+        metrics.tunnels_open.increment();
+        let metrics = Arc::clone(metrics);
+        Self { stream, ahead, read_ended: false, write_ended: false, metrics, _place: place }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.metrics.tunnels_open.decrement();
+        if !(self.read_ended && self.write_ended) {
+            self.stream.reset();
+        }
+    }
+}
+
+impl AsyncRead for End {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.ahead.is_empty() {
+            let count = this.ahead.len().min(out.remaining());
+            out.put_slice(this.ahead.get(..count).unwrap_or_default());
+            this.ahead.advance(count);
+            return Poll::Ready(Ok(()));
+        }
+        let before = out.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
+        this.read_ended |= out.filled().len() == before && out.remaining() > 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for End {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = ready!(Pin::new(&mut self.stream).poll_shutdown(cx));
+        // An origin that has ended as well may have gone altogether (shutdown(2), ENOTCONN).
+        let gone = self.read_ended && shut.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected);
+        self.write_ended = shut.is_ok() || gone;
+        Poll::Ready(if gone { Ok(()) } else { shut })
+    }
+}

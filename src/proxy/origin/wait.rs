@@ -1,0 +1,132 @@
+//! The wait for a response's header: the clocks that run meanwhile, and the interim responses that pass.
+
+use super::{
+    body::{RequestBody, Upload},
+    deadline::Deadline,
+};
+use crate::{
+    config::Timeouts,
+    exchange::Interim,
+    proxy::{error::Error, response},
+    telemetry::WorkerMetrics,
+};
+use http::{HeaderMap, Request, Response, StatusCode, header, request};
+use hyper::{body::Incoming, client::conn::TrySendError};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::Poll,
+    time::Duration,
+};
+use tokio::time::{Instant, sleep_until};
+
+/// A client that expects 100 (Continue) hears it from litequic when the origin has said nothing for that long: many
+/// origins never do, and clients wait about as long themselves (RFC 9110 §10.1.1).
+const CONTINUE_AFTER: Duration = Duration::from_secs(1);
+
+/// What came of sending a request once.
+pub(super) enum Attempt {
+    Response(Response<Incoming>),
+    Failed(TrySendError<Request<RequestBody>>),
+    Timeout(Error),
+}
+
+/// Interim responses on their way to the client, as they come. 100 goes once at most, and only to a client that waits
+/// for it.
+pub(super) struct Interims<'a> {
+    interim: &'a Interim,
+    /// Nobody waits for 100, or not any more. hyper's callback has it too, hence the lock-free flag rather than a Cell.
+    continued: Arc<AtomicBool>,
+    metrics: &'a Arc<WorkerMetrics>,
+}
+
+impl<'a> Interims<'a> {
+    /// For the client that sent `head`.
+    pub(super) fn new(head: &request::Parts, interim: &'a Interim, metrics: &'a Arc<WorkerMetrics>) -> Self {
+        let expects = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+        let continued = AtomicBool::new(!head.headers.get(header::EXPECT).is_some_and(expects));
+        Self { interim, continued: Arc::new(continued), metrics }
+    }
+
+    /// Has those pass that come in answer to `request`.
+    pub(super) fn pass(&self, request: &mut Request<RequestBody>) {
+        let interim = self.interim.clone();
+        let (continued, metrics) = (Arc::clone(&self.continued), Arc::clone(self.metrics));
+        hyper::ext::on_informational(request, move |response| {
+            if response.status() == StatusCode::CONTINUE && continued.swap(true, Relaxed) {
+                return;
+            }
+            let mut fields = response.headers().clone();
+            response::remove_hop_by_hop(&mut fields);
+            fields.remove(header::CONTENT_LENGTH);
+            fields.remove(header::ALT_SVC);
+            if !interim.send(response.status(), fields) {
+                metrics.limit_interim.increment();
+            }
+        });
+    }
+
+    /// Whether the client still waits for 100.
+    fn is_expected(&self) -> bool {
+        !self.continued.load(Relaxed)
+    }
+
+    /// Says 100 in the origin's place, if nobody has.
+    fn say(&self) {
+        if !self.continued.swap(true, Relaxed) {
+            self.interim.send(StatusCode::CONTINUE, HeaderMap::new());
+        }
+    }
+}
+
+/// Waits for `sent`, the response's header, with one timer for every clock: when it fires, it is found which of them has
+/// run out, and set for the next.
+///
+/// # Cancel safety
+///
+/// Dropping the future gives up the response.
+pub(super) async fn header(
+    sent: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>,
+    upload: Option<&Upload>,
+    interims: &Interims<'_>,
+    timeouts: &Timeouts,
+    deadline: Option<Deadline>,
+    metrics: &WorkerMetrics,
+) -> Attempt {
+    let started = Instant::now();
+    let expected_by = || interims.is_expected().then(|| started + CONTINUE_AFTER);
+    let since = |now| Upload::server_since(upload, started, || now);
+    let header_by = |now| since(now) + timeouts.response_header;
+    let next = |now| {
+        let others = [expected_by(), deadline.map(Deadline::at)];
+        others.into_iter().flatten().fold(header_by(now), Instant::min)
+    };
+    let mut sent = pin!(sent);
+    let mut timer = pin!(sleep_until(next(started)));
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = sent.as_mut().poll(cx) {
+            return Poll::Ready(result.map_or_else(Attempt::Failed, Attempt::Response));
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if let Some(deadline) = deadline.filter(|deadline| deadline.is_over(now)) {
+                metrics.timeout_request.increment();
+                return Poll::Ready(Attempt::Timeout(deadline.passed(since(now), now)));
+            }
+            if header_by(now) <= now {
+                metrics.timeout_response_header.increment();
+                return Poll::Ready(Attempt::Timeout(Error::ResponseTimeout));
+            }
+            if expected_by().is_some_and(|by| by <= now) {
+                interims.say();
+            }
+            timer.as_mut().reset(next(now));
+        }
+        Poll::Pending
+    })
+    .await
+}

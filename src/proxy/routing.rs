@@ -1,0 +1,189 @@
+//! What the configuration says about requests, compiled for all workers, and what the operator and handshakes ask of it.
+
+use super::{
+    origin::{Checked, Finding, Standing},
+    routes::{self, Routes},
+    rules::{Limiter, PageSet, Pages, Rules},
+};
+use crate::{
+    config::{self, Config, Network, OriginAddress, Timeouts},
+    exchange::{CertificateRequest, Client},
+    telemetry::ServerName,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The routes, their rules and the origins. Replaced as a whole by a reload.
+#[derive(Debug)]
+pub struct Routing {
+    routes: Routes,
+    /// The routes', in the order of the configuration.
+    pub(super) names: Vec<String>,
+    /// The routes', in the same order.
+    limiters: Vec<Option<Arc<Limiter>>>,
+    /// Of all files.
+    pages: Pages,
+    /// For requests that no route takes.
+    pub(super) general_pages: PageSet,
+    pub(super) origins: BTreeMap<String, (config::Origin, Vec<Arc<Standing>>)>,
+    pub(super) timeouts: Timeouts,
+    /// A worker's.
+    pub(super) max_tunnels: u32,
+    pub(super) trusted: Vec<Network>,
+}
+
+impl Routing {
+    /// Compiles `config`, without its error pages, which are files.
+    pub fn new(config: &Config) -> Self {
+        Self::after(config, Pages::default(), None)
+    }
+
+    /// Compiles `config` with its `pages` to follow what was `before`: of a server that stays, and is still checked, it
+    /// stays known how it stands, and of a rate limit that is not another now, what it has counted.
+    pub fn after(config: &Config, pages: Pages, before: Option<&Self>) -> Self {
+        let origin = |(name, origin): (&String, &config::Origin)| {
+            let before = before.and_then(|before| before.origins.get(name));
+            let before = before.filter(|(before, _)| origin.health.is_some() && before.health.is_some());
+            let standing = |address: &OriginAddress| {
+                let mut kept = before.iter().flat_map(|(before, standings)| before.servers.iter().zip(standings));
+                kept.find(|(before, _)| *before == address)
+                    .map(|(_, standing)| Arc::clone(standing))
+                    .unwrap_or_default()
+            };
+            (name.clone(), (origin.clone(), origin.servers.iter().map(standing).collect()))
+        };
+        let names: Vec<_> = config.routes.iter().map(config::Route::name).collect();
+        let limiters = config.routes.iter().zip(&names).map(|(route, name)| {
+            let limit = route.rate_limit?;
+            let kept = before.and_then(|before| before.limiter(name)).filter(|kept| *kept.limit() == limit);
+            Some(kept.unwrap_or_else(|| Arc::new(Limiter::new(limit, std::time::Instant::now()))))
+        });
+        let limiters: Vec<_> = limiters.collect();
+        let general_pages = pages.of(&config.error_pages);
+        let mut routes = Routes::new(&config.routes, config.limits.max_body_bytes, &config.client_certificates);
+        routes.rule(|number| {
+            let Some(route) = config.routes.get(number) else { return Default::default() };
+            let limiter = limiters.get(number).cloned().flatten();
+            let own = pages.of(&route.error_pages).before(&general_pages, route.intercept_errors);
+            (Rules::new(route, &config.timeouts, limiter).map(Arc::new), own)
+        });
+        Self {
+            routes,
+            names,
+            limiters,
+            pages,
+            general_pages,
+            origins: config.origins.iter().map(origin).collect(),
+            timeouts: config.timeouts,
+            max_tunnels: config.limits.max_tunnels,
+            trusted: config.trusted_proxies.clone(),
+        }
+    }
+
+    /// The error pages that it was compiled with.
+    pub fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    fn limiter(&self, name: &str) -> Option<Arc<Limiter>> {
+        let place = self.names.iter().position(|known| known == name)?;
+        self.limiters.get(place)?.clone()
+    }
+
+    /// The route that a request takes.
+    pub(super) fn route(&self, head: &http::request::Parts) -> Option<&routes::Route> {
+        let authority = match head.uri.authority() {
+            Some(authority) => authority.as_str(),
+            None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
+        };
+        self.routes.choose(authority, head.uri.path())
+    }
+
+    /// The servers that are to be checked.
+    pub(super) fn checked(&self) -> Vec<Checked> {
+        let of_origin = |(name, (origin, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
+            let (origin_name, proxy_protocol) = (Arc::<str>::from(name.as_str()), origin.proxy_protocol);
+            let checked = |health: &config::Health| {
+                let servers = origin.servers.iter().zip(standings);
+                let one = |(address, standing): (&OriginAddress, &Arc<Standing>)| Checked {
+                    origin: Arc::clone(&origin_name),
+                    address: address.clone(),
+                    health: health.clone(),
+                    proxy_protocol,
+                    standing: Arc::clone(standing),
+                };
+                servers.map(one).collect::<Vec<_>>()
+            };
+            origin.health.as_ref().map(checked).unwrap_or_default()
+        };
+        self.origins.iter().flat_map(of_origin).collect()
+    }
+
+    /// Every server of every origin, in the order of their names and of the configuration.
+    pub fn servers(&self) -> Vec<ServerState> {
+        let of_origin = |(name, (origin, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
+            let one = |(address, standing): (&OriginAddress, &Arc<Standing>)| ServerState {
+                origin: name.clone(),
+                address: address.clone(),
+                check: origin.health.as_ref().map(|_| match standing.finding() {
+                    Finding::Failed(problem) => Check { up: standing.is_up(), problem: Some(problem) },
+                    Finding::Nothing | Finding::Well => Check { up: standing.is_up(), problem: None },
+                }),
+            };
+            origin.servers.iter().zip(standings).map(one).collect::<Vec<_>>()
+        };
+        self.origins.iter().flat_map(of_origin).collect()
+    }
+
+    /// What metrics call them.
+    pub(super) fn server_names(&self) -> Vec<ServerName> {
+        let name = |server: ServerState| (server.origin.into(), server.address.to_string().into());
+        self.servers().into_iter().map(name).collect()
+    }
+
+    /// What a handshake asks of a client that asks for `server_name` (SNI).
+    pub fn certificate_request(&self, server_name: Option<&str>) -> CertificateRequest {
+        self.routes.certificate_request(server_name)
+    }
+
+    /// Whether `client`'s connection may carry requests for `host` (an authority without its port); 421 otherwise
+    /// (RFC 9110 §15.5.20).
+    ///
+    /// It may if its handshake asked for what this host asks for. A reload may have changed that since: then the
+    /// connection still serves the host that it was opened for, unless another handshake would find out more.
+    pub fn admits(&self, client: &Client, host: &str) -> bool {
+        let (identity, now) = (&client.identity, self.routes.certificate_request(Some(host)));
+        if identity.asked == now {
+            return true;
+        }
+        let opened_for_it = client.server_name.as_deref().map_or_else(
+            || routes::is_address(host),
+            |name| name.trim_end_matches('.').eq_ignore_ascii_case(host.trim_end_matches('.')),
+        );
+        opened_for_it
+            && match now {
+                CertificateRequest::None => true,
+                CertificateRequest::Optional => identity.asked != CertificateRequest::None,
+                CertificateRequest::Required => identity.certificate.is_some(),
+            }
+    }
+}
+
+/// A server of an origin, for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerState {
+    /// The origin's name.
+    pub origin: String,
+    /// Where the server listens.
+    pub address: OriginAddress,
+    /// What its checks say, where there are any.
+    pub check: Option<Check>,
+}
+
+/// What the checks of a server say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Whether it counts as well.
+    pub up: bool,
+    /// What the last one found wrong.
+    pub problem: Option<String>,
+}

@@ -1,0 +1,251 @@
+//! Fields that a route removes, sets and adds.
+
+use crate::{
+    config::{HeaderRules, Network, Part, Template, Variable},
+    exchange::Client,
+    proxy::forwarded,
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, header, request, uri::Authority};
+use std::{fmt::Write, net::IpAddr};
+
+/// What of a request is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Uses {
+    pub(super) client: bool,
+    pub(super) host: bool,
+}
+
+impl Uses {
+    /// What `template` asks for. The request's ID and path are there in any case.
+    pub(super) fn of(template: &Template) -> Self {
+        let has = |variable| template.0.iter().any(|part| matches!(part, Part::Variable(found) if *found == variable));
+        Self { client: has(Variable::Client), host: has(Variable::Host) }
+    }
+
+    /// What this or `other` asks for.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { client: self.client || other.client, host: self.host || other.host }
+    }
+}
+
+/// What a request fills into templates.
+#[derive(Debug)]
+pub(in crate::proxy) struct Variables<'a> {
+    /// Who asks; behind a trusted proxy, whom that names. Unless it was asked for, the peer.
+    pub(in crate::proxy) client: IpAddr,
+    /// None unless it was asked for.
+    pub(super) host: Option<Authority>,
+    id: &'a HeaderValue,
+}
+
+impl<'a> Variables<'a> {
+    /// Those of the request with `head` and `id`, as far as it `uses` them.
+    pub(super) fn of(
+        head: &request::Parts,
+        client: &Client,
+        trusted: &[Network],
+        id: &'a HeaderValue,
+        uses: Uses,
+    ) -> Self {
+        let peer = client.address.ip();
+        let client = if uses.client { forwarded::client_behind(peer, &head.headers, trusted) } else { peer };
+        let field = || Authority::try_from(head.headers.get(header::HOST)?.as_bytes()).ok();
+        let host = if uses.host { head.uri.authority().cloned().or_else(field) } else { None };
+        Self { client, host, id }
+    }
+
+    /// `template` with everything filled in; `path` stands for `{path}`.
+    pub(super) fn fill(&self, template: &Template, path: &str) -> String {
+        let mut text = String::new();
+        for part in &template.0 {
+            // Writing to a String cannot fail.
+            let _ = match part {
+                Part::Text(part) => text.write_str(part),
+                Part::Variable(Variable::Client) => write!(text, "{}", self.client),
+                Part::Variable(Variable::Host) => text.write_str(self.host.as_ref().map_or("", Authority::as_str)),
+                Part::Variable(Variable::RequestId) => text.write_str(self.id.to_str().unwrap_or_default()),
+                Part::Variable(Variable::Path) => text.write_str(path),
+            };
+        }
+        text
+    }
+}
+
+/// Changes to a header.
+#[derive(Debug)]
+pub(in crate::proxy) struct Fields {
+    remove: Vec<HeaderName>,
+    set: Vec<(HeaderName, Value)>,
+    add: Vec<(HeaderName, Value)>,
+}
+
+#[derive(Debug)]
+enum Value {
+    Fixed(HeaderValue),
+    Filled(Template),
+}
+
+impl Fields {
+    pub(super) fn new(rules: &HeaderRules) -> Self {
+        let values = |list: &[(HeaderName, Template)]| {
+            list.iter().map(|(name, template)| (name.clone(), Value::new(template))).collect()
+        };
+        Self { remove: rules.remove.clone(), set: values(&rules.set), add: values(&rules.add) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+
+    /// What its values ask for.
+    pub(super) fn uses(&self) -> Uses {
+        let values = self.set.iter().chain(&self.add).map(|(_, value)| match value {
+            Value::Fixed(_) => Uses::default(),
+            Value::Filled(template) => Uses::of(template),
+        });
+        values.fold(Uses::default(), Uses::and)
+    }
+
+    /// Removes, then sets, then adds.
+    pub(in crate::proxy) fn apply(&self, fields: &mut HeaderMap, variables: &Variables<'_>) {
+        for name in &self.remove {
+            fields.remove(name);
+        }
+        for (name, value) in &self.set {
+            fields.insert(name, value.filled(variables));
+        }
+        for (name, value) in &self.add {
+            fields.append(name, value.filled(variables));
+        }
+    }
+}
+
+impl Value {
+    fn new(template: &Template) -> Self {
+        let fixed = match template.0.as_slice() {
+            [] => Some(HeaderValue::from_static("")),
+            [Part::Text(text)] => HeaderValue::from_str(text).ok(),
+            _ => None,
+        };
+        fixed.map_or_else(|| Self::Filled(template.clone()), Self::Fixed)
+    }
+
+    fn filled(&self, variables: &Variables<'_>) -> HeaderValue {
+        match self {
+            Self::Fixed(value) => value.clone(),
+            // A checked configuration and a checked request leave nothing that a value could not hold.
+            Self::Filled(template) => {
+                let text = Bytes::from(variables.fill(template, ""));
+                HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::exchange::{Identity, Protocol};
+
+    fn client() -> Client {
+        Client {
+            address: "[2001:db8::1]:4433".parse().unwrap(),
+            local: "192.0.2.1:443".parse().unwrap(),
+            protocol: Protocol::Http3,
+            server_name: None,
+            identity: Identity::default(),
+        }
+    }
+
+    pub(in crate::proxy::rules) fn variables<'a>(authority: &str, id: &'a HeaderValue) -> Variables<'a> {
+        let (head, ()) = http::Request::get(format!("https://{authority}/")).body(()).unwrap().into_parts();
+        Variables::of(&head, &client(), &[], id, Uses { client: true, host: true })
+    }
+
+    #[test]
+    fn what_is_removed_goes_first_and_what_is_added_comes_last() {
+        let all = [Variable::Client, Variable::Host, Variable::RequestId];
+        let template = |text: &str| Template::parse(text, &all).unwrap();
+        let name = HeaderName::from_static;
+        let rules = HeaderRules {
+            remove: vec![name("server"), name("x-absent"), name("link")],
+            set: vec![
+                (name("cache-control"), template("no-store")),
+                (name("x-real-ip"), template("{client}")),
+                (name("x-empty"), template("")),
+            ],
+            add: vec![
+                (name("link"), template("<https://{host}/a>; rel=next")),
+                (name("vary"), template("Accept")),
+                (name("x-id"), template("{request_id}.{request_id}")),
+            ],
+        };
+        let mut fields: HeaderMap = [
+            ("server", "origin"),
+            ("server", "twice"),
+            ("link", "</b>"),
+            ("cache-control", "public"),
+            ("cache-control", "immutable"),
+            ("vary", "Cookie"),
+            ("x-kept", "1"),
+        ]
+        .into_iter()
+        .fold(HeaderMap::new(), |mut map, (field, value)| {
+            map.append(name(field), HeaderValue::from_static(value));
+            map
+        });
+        let id = HeaderValue::from_static("7f3a");
+        Fields::new(&rules).apply(&mut fields, &variables("a.test:8443", &id));
+        let mut lines: Vec<_> =
+            fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        assert_eq!(
+            lines,
+            [
+                "cache-control: no-store",
+                "link: <https://a.test:8443/a>; rel=next",
+                "vary: Accept",
+                "vary: Cookie",
+                "x-empty: ",
+                "x-id: 7f3a.7f3a",
+                "x-kept: 1",
+                "x-real-ip: 2001:db8::1",
+            ]
+        );
+    }
+
+    #[test]
+    fn of_a_request_is_read_what_the_rules_ask_for() {
+        let id = HeaderValue::from_static("7f3a");
+        let request = || http::Request::get("https://a.test/").header("x-forwarded-for", "192.0.2.9").body(()).unwrap();
+        let (head, ()) = request().into_parts();
+        let client = client();
+        let trusted = [Network { address: client.address.ip(), prefix: 128 }];
+        for (text, uses, ip, host) in [
+            ("no-store", Uses::default(), client.address.ip(), None),
+            ("{request_id}", Uses::default(), client.address.ip(), None),
+            ("{client}", Uses { client: true, host: false }, "192.0.2.9".parse().unwrap(), None),
+            ("https://{host}", Uses { client: false, host: true }, client.address.ip(), Some("a.test")),
+        ] {
+            let template = Template::parse(text, &[Variable::Client, Variable::Host, Variable::RequestId]).unwrap();
+            let set = vec![(HeaderName::from_static("x-a"), template)];
+            let fields = Fields::new(&HeaderRules { set, ..HeaderRules::default() });
+            assert_eq!(fields.uses(), uses, "{text}");
+            let variables = Variables::of(&head, &client, &trusted, &id, uses);
+            assert_eq!((variables.client, variables.host.as_ref().map(Authority::as_str)), (ip, host), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_rule_sets_what_the_client_may_not_say() {
+        for name in ["forwarded", "x-forwarded-for", "x_forwarded_proto", "client-cert", "client_cert", "x-request-id"]
+        {
+            let name = HeaderName::from_static(name);
+            assert!(forwarded::is_ours(&name) && crate::config::request_field_fault(&name).is_some(), "{name}");
+        }
+        // litequic removes a client's and says none: a rule may.
+        let name = HeaderName::from_static("x-real-ip");
+        assert!(forwarded::is_ours(&name) && crate::config::request_field_fault(&name).is_none());
+    }
+}

@@ -1,0 +1,113 @@
+//! What a route does beside choosing an origin, compiled: fields, paths, redirects, clocks, rates, and pages for errors. Pure
+//! but for [`Pages::load`], which the control thread calls, and `discard`. A route without any of it has no [`Rules`]; pages
+//! stand apart, because those for all routes cost a request nothing that goes well.
+
+mod fields;
+mod limit;
+mod pages;
+mod redirect;
+mod rewrite;
+
+pub use pages::{PageError, Pages};
+
+pub(super) use fields::Variables;
+pub(super) use limit::{Limiter, Taken};
+pub(super) use pages::{Page, PageSet, discard};
+
+use super::error::Error;
+use crate::{
+    config::{self, Network, RateLimitBy, Target, Timeouts},
+    exchange::Client,
+};
+use fields::{Fields, Uses};
+use http::{HeaderValue, request, uri::PathAndQuery};
+use redirect::Redirect;
+use std::sync::Arc;
+
+/// One route's.
+#[derive(Debug)]
+pub(super) struct Rules {
+    request: Fields,
+    pub(super) response: Fields,
+    rewrite: Option<rewrite::Prefix>,
+    pub(super) redirect: Option<Redirect>,
+    /// All of them, where one differs from `[timeouts]`.
+    pub(super) timeouts: Option<Timeouts>,
+    pub(super) limiter: Option<Arc<Limiter>>,
+    uses: Uses,
+}
+
+impl Rules {
+    /// What `route` says; `None` if that is nothing. `timeouts` hold where it says nothing of theirs; `limiter` counts its
+    /// requests.
+    pub(super) fn new(route: &config::Route, timeouts: &Timeouts, limiter: Option<Arc<Limiter>>) -> Option<Self> {
+        let own = &route.timeouts;
+        let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
+            request: own.request.unwrap_or(timeouts.request),
+            response_header: own.response_header.unwrap_or(timeouts.response_header),
+            response_body: own.response_body.unwrap_or(timeouts.response_body),
+            ..*timeouts
+        });
+        let (request, response) = (Fields::new(&route.request_headers), Fields::new(&route.response_headers));
+        let redirect = match &route.target {
+            Target::Redirect(redirect) => Some(Redirect::new(redirect)),
+            Target::Origin(_) => None,
+        };
+        let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
+        let uses = [request.uses(), response.uses(), redirect.as_ref().map(Redirect::uses).unwrap_or_default()];
+        let rules = Self {
+            request,
+            response,
+            rewrite: route.rewrite_prefix.as_deref().map(|to| rewrite::Prefix::new(&route.path_prefix, to)),
+            redirect,
+            timeouts,
+            limiter,
+            uses: uses.into_iter().fold(Uses { client: counted, host: false }, Uses::and),
+        };
+        (!rules.is_empty()).then_some(rules)
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { request, response, rewrite, redirect, timeouts, limiter, uses: _ } = self;
+        let fields = request.is_empty() && response.is_empty();
+        let ways = rewrite.is_none() && redirect.is_none();
+        fields && ways && timeouts.is_none() && limiter.is_none()
+    }
+
+    /// What the request with `head` and `id` fills into them, as far as they ask for it.
+    pub(super) fn variables<'a>(
+        &self,
+        head: &request::Parts,
+        client: &Client,
+        trusted: &[Network],
+        id: &'a HeaderValue,
+    ) -> Variables<'a> {
+        Variables::of(head, client, trusted, id, self.uses)
+    }
+
+    /// Changes the head that an origin is about to get.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PathTooLong`]
+    pub(super) fn request(&self, head: &mut request::Parts, variables: &Variables<'_>) -> Result<(), Error> {
+        if let (Some(rewrite), Some(path)) = (&self.rewrite, head.uri.path_and_query()) {
+            head.uri = rewrite.apply(&head.method, path)?.into();
+        }
+        self.request.apply(&mut head.headers, variables);
+        Ok(())
+    }
+
+    /// The path that a redirect leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PathTooLong`]
+    pub(super) fn path(&self, head: &request::Parts) -> Result<Option<PathAndQuery>, Error> {
+        let path = head.uri.path_and_query();
+        match (&self.rewrite, path) {
+            (Some(rewrite), Some(path)) => rewrite.apply(&head.method, path).map(Some),
+            (_, path) => Ok(path.cloned()),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Pages for errors: files, read when the configuration is.
+
+use crate::{
+    config::{Config, ErrorPages, Errors, media_type},
+    exchange::{Body, Response},
+};
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// Bytes of a page at most: it is held in memory, and part of many answers at once.
+const MAX_PAGE: u64 = 256 * 1024;
+/// Bytes of an origin's error that are read when a page stands in for it, so that its connection can be used again. A
+/// longer one costs the connection.
+const MAX_UNREAD: usize = 64 * 1024;
+/// How long they may take: the client waits.
+const UNREAD_WAIT: Duration = Duration::from_millis(250);
+
+/// Why a page cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// The system's reason.
+    #[error("the error page {} cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A page, or a mistake.
+    #[error("the error page {} is larger than {} KiB", .0.display(), MAX_PAGE / 1024)]
+    TooLarge(PathBuf),
+}
+
+/// An error's body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::proxy) struct Page {
+    content_type: HeaderValue,
+    body: Bytes,
+}
+
+/// What the files hold that a configuration names, by their paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pages(BTreeMap<PathBuf, Page>);
+
+impl Pages {
+    /// Reads every page that `config` names. Blocks on the file system.
+    ///
+    /// # Errors
+    ///
+    /// Each that cannot be used.
+    pub fn load(config: &Config) -> Result<Self, Vec<PageError>> {
+        let (mut good, mut bad) = (BTreeMap::new(), Vec::new());
+        for path in Self::files(config) {
+            match read(&path) {
+                Ok(page) => drop(good.insert(path, page)),
+                Err(error) => bad.push(error),
+            }
+        }
+        if bad.is_empty() { Ok(Self(good)) } else { Err(bad) }
+    }
+
+    /// The files that `config` names, each once.
+    pub fn files(config: &Config) -> impl Iterator<Item = PathBuf> {
+        let routes = config.routes.iter().flat_map(|route| route.error_pages.values());
+        let files: BTreeSet<_> = routes.chain(config.error_pages.values()).cloned().collect();
+        files.into_iter()
+    }
+
+    /// Those files that were read before as well, and hold something else now.
+    pub fn renewed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a PathBuf> {
+        let changed = |(path, page): &(&PathBuf, &Page)| before.0.get(*path).is_some_and(|old| old != *page);
+        self.0.iter().filter(changed).map(|(path, _)| path)
+    }
+
+    /// Those of `pages`, ready to be asked.
+    pub(in crate::proxy) fn of(&self, pages: &ErrorPages) -> PageSet {
+        let read = |(errors, path): (&Errors, &PathBuf)| Some((*errors, self.0.get(path)?.clone()));
+        PageSet { own: Arc::new(pages.iter().filter_map(read).collect()), ..PageSet::default() }
+    }
+}
+
+fn read(path: &Path) -> Result<Page, PageError> {
+    let mut body = Vec::new();
+    // One byte more, to know a file that is too large from one that just fits.
+    match File::open(path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut body)) {
+        Err(source) => Err(PageError::Read { path: path.to_owned(), source }),
+        Ok(_) if body.len() as u64 > MAX_PAGE => Err(PageError::TooLarge(path.to_owned())),
+        Ok(_) => {
+            // A checked configuration names no other files.
+            let content_type = HeaderValue::from_static(media_type(path).unwrap_or("application/octet-stream"));
+            Ok(Page { content_type, body: body.into() })
+        }
+    }
+}
+
+impl Page {
+    /// Makes `response` one with this body.
+    pub(in crate::proxy) fn fill(&self, response: &mut Response) {
+        *response.body_mut() = self.body.clone().into();
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_TYPE, self.content_type.clone());
+        fields.insert(header::CONTENT_LENGTH, HeaderValue::from(self.body.len()));
+        // What went wrong now need not go wrong again.
+        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+
+    /// This page in place of an origin's answer, of which stays what a client needs to go on: what it has to show, what
+    /// it may do, and when (RFC 9110 §15.5.2, §15.5.6, §10.2.3).
+    pub(in crate::proxy) fn instead_of(&self, response: &Response) -> Response {
+        let mut page = Response::default();
+        *page.status_mut() = response.status();
+        for name in [header::WWW_AUTHENTICATE, header::ALLOW, header::RETRY_AFTER] {
+            for value in response.headers().get_all(&name) {
+                page.headers_mut().append(name.clone(), value.clone());
+            }
+        }
+        self.fill(&mut page);
+        page
+    }
+}
+
+/// What a page stands in for: read to its end if that is near, so that the origin's connection can be used again.
+pub(in crate::proxy) async fn discard(mut body: Body) {
+    let mut left = MAX_UNREAD;
+    let read = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else { return };
+            left = rest;
+        }
+    };
+    // Dropped before its end, it closes the connection.
+    let _ = timeout(UNREAD_WAIT, read).await;
+}
+
+/// A route's pages, and those for all.
+#[derive(Debug, Clone, Default)]
+pub(in crate::proxy) struct PageSet {
+    own: Arc<BTreeMap<Errors, Page>>,
+    general: Arc<BTreeMap<Errors, Page>>,
+    /// They also stand in for the origin's errors.
+    intercept: bool,
+}
+
+impl PageSet {
+    /// These, and where they have none, those of `general`; also for the origin's errors if they `intercept` them.
+    pub(in crate::proxy) fn before(self, general: &Self, intercept: bool) -> Self {
+        Self { own: self.own, general: Arc::clone(&general.own), intercept }
+    }
+
+    /// What the client gets in place of the origin's answer with `status`.
+    pub(in crate::proxy) fn intercepts(&self, status: StatusCode) -> Option<&Page> {
+        if self.intercept { self.find(status) } else { None }
+    }
+
+    /// The page for an answer with `status`: the route's before the general one, and each by its number before its class.
+    pub(in crate::proxy) fn find(&self, status: StatusCode) -> Option<&Page> {
+        let status = status.as_u16();
+        let keys = [Errors::Status(status), Errors::Class(status / 100)];
+        [&self.own, &self.general]
+            .into_iter()
+            .flat_map(|pages| keys.iter().map(move |key| pages.get(key)))
+            .flatten()
+            .next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn page(text: &'static str) -> Page {
+        Page { content_type: HeaderValue::from_static("text/plain"), body: Bytes::from_static(text.as_bytes()) }
+    }
+
+    #[test]
+    fn the_routes_page_comes_first_and_a_number_before_its_class() {
+        let set = |pages: &[(&str, &'static str)]| PageSet {
+            own: Arc::new(pages.iter().map(|(key, text)| (Errors::parse(key).unwrap(), page(text))).collect()),
+            ..PageSet::default()
+        };
+        let general = set(&[("502", "general 502"), ("5xx", "general 5xx"), ("404", "general 404")]);
+        let both = set(&[("503", "own 503"), ("4xx", "own 4xx")]).before(&general, true);
+        for (status, expected) in [
+            (503, Some("own 503")),
+            (404, Some("own 4xx")),
+            (429, Some("own 4xx")),
+            (502, Some("general 502")),
+            (504, Some("general 5xx")),
+            (200, None),
+            (302, None),
+        ] {
+            let found = both.find(StatusCode::from_u16(status).unwrap());
+            assert_eq!(found, expected.map(page).as_ref(), "{status}");
+            assert_eq!(both.intercepts(StatusCode::from_u16(status).unwrap()), found, "{status}");
+        }
+        let passing = both.before(&general, false);
+        assert_eq!(passing.intercepts(StatusCode::SERVICE_UNAVAILABLE), None);
+    }
+
+    #[test]
+    fn a_page_is_read_once_whole_and_of_a_bounded_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("fits.html"), vec![b' '; 256 * 1024]).unwrap();
+        fs::write(path("large.txt"), vec![b' '; 256 * 1024 + 1]).unwrap();
+        let origin = "http://origin".parse().unwrap();
+        let mut config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
+        config.error_pages.insert(Errors::Class(5), path("fits.html"));
+        config.routes[0].error_pages.insert(Errors::Status(404), path("fits.html"));
+        let first = Pages::load(&config).unwrap();
+        assert_eq!(first.0.len(), 1);
+        assert_eq!(first.0[&path("fits.html")].content_type, "text/html; charset=utf-8");
+
+        fs::write(path("fits.html"), "short").unwrap();
+        let second = Pages::load(&config).unwrap();
+        assert_eq!(second.renewed(&first).collect::<Vec<_>>(), [&path("fits.html")]);
+        assert_eq!(first.renewed(&first).next(), None);
+
+        config.error_pages.insert(Errors::Class(4), path("large.txt"));
+        config.error_pages.insert(Errors::Status(500), path("absent.txt"));
+        let messages: Vec<_> = Pages::load(&config).unwrap_err().iter().map(ToString::to_string).collect();
+        assert_eq!(messages.len(), 2);
+        assert!(messages[0].ends_with("absent.txt cannot be read: No such file or directory (os error 2)"));
+        assert!(messages[1].ends_with("large.txt is larger than 256 KiB"));
+    }
+
+    #[test]
+    fn of_the_origins_answer_stays_what_the_client_needs() {
+        let mut response = Response::default();
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        for (name, value) in [
+            ("www-authenticate", "Basic"),
+            ("www-authenticate", "Bearer"),
+            ("content-type", "image/png"),
+            ("content-length", "5000"),
+            ("etag", "\"a\""),
+            ("server", "origin"),
+        ] {
+            response.headers_mut().append(name, HeaderValue::from_static(value));
+        }
+        let page = page("who?").instead_of(&response);
+        assert_eq!(page.status(), 401);
+        let mut names: Vec<_> = page.headers().iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["cache-control", "content-length", "content-type", "www-authenticate", "www-authenticate"]);
+        assert_eq!(page.headers()["content-length"], "4");
+    }
+}

@@ -1,0 +1,100 @@
+//! Another prefix in a path.
+
+use crate::{exchange, proxy::error::Error};
+use bytes::Bytes;
+use http::{Method, uri::PathAndQuery};
+
+/// What stands in place of a route's prefix.
+#[derive(Debug)]
+pub(super) struct Prefix {
+    /// Both without the trailing slash.
+    from: String,
+    to: String,
+}
+
+impl Prefix {
+    pub(super) fn new(from: &str, to: &str) -> Self {
+        let trimmed = |prefix: &str| prefix.trim_end_matches('/').to_owned();
+        Self { from: trimmed(from), to: trimmed(to) }
+    }
+
+    /// `path` with the other prefix; what follows it stays byte for byte. `*`, which has none, is left.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PathTooLong`]
+    pub(super) fn apply(&self, method: &Method, path: &PathAndQuery) -> Result<PathAndQuery, Error> {
+        let text = path.as_str();
+        // The route was chosen by this prefix.
+        let Some(rest) = text.strip_prefix(self.from.as_str()).filter(|_| text != "*") else { return Ok(path.clone()) };
+        let slash = if self.to.is_empty() && !rest.starts_with('/') { "/" } else { "" };
+        let joined = Bytes::from([self.to.as_str(), slash, rest].concat());
+        // Between two segments of a path that passed and a prefix that was checked, nothing new arises but length.
+        exchange::path(method, joined).map_err(|_| Error::PathTooLong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rewritten(from: &str, to: &str, path: &'static str) -> String {
+        let path = PathAndQuery::from_static(path);
+        Prefix::new(from, to).apply(&Method::OPTIONS, &path).unwrap().as_str().to_owned()
+    }
+
+    #[test]
+    fn the_prefix_is_replaced_and_nothing_else() {
+        for (from, to, path, expected) in [
+            ("/api", "/", "/api", "/"),
+            ("/api", "/", "/api/", "/"),
+            ("/api", "/", "/api/users", "/users"),
+            ("/api", "/", "/api?q=/api", "/?q=/api"),
+            ("/api", "/", "/api/?q", "/?q"),
+            ("/api/", "/", "/api/users/", "/users/"),
+            ("/api/", "/", "/api", "/"),
+            ("/api", "/v2", "/api", "/v2"),
+            ("/api", "/v2", "/api/", "/v2/"),
+            ("/api", "/v2/", "/api", "/v2"),
+            ("/api", "/v2/", "/api/users?a=b", "/v2/users?a=b"),
+            ("/api", "/v2", "/api?q", "/v2?q"),
+            ("/", "/v2", "/", "/v2/"),
+            ("/", "/v2", "/users", "/v2/users"),
+            ("/", "/", "/users", "/users"),
+            ("/api", "/", "/api//users", "//users"),
+            ("/api", "/v2", "/api//", "/v2//"),
+            ("/api", "/", "/api/a%2fb%20c;d=1", "/a%2fb%20c;d=1"),
+            ("/a%20b", "/c", "/a%20b/d", "/c/d"),
+            ("/api", "/", "/api/api", "/api"),
+            ("/", "/v2", "*", "*"),
+        ] {
+            assert_eq!(rewritten(from, to, path), expected, "{from} {to} {path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_becomes_too_long_is_refused() {
+        let longest = "/".repeat(usize::from(u16::MAX) - 1);
+        let path = exchange::path(&Method::GET, longest.into()).unwrap();
+        assert_eq!(Prefix::new("/", "/v2").apply(&Method::GET, &path), Err(Error::PathTooLong));
+        Prefix::new("/", "/").apply(&Method::GET, &path).unwrap();
+    }
+
+    proptest! {
+        /// What follows the prefix is the client's octets, and what comes out is a path that the front door would take.
+        #[test]
+        fn every_path_that_passes_still_passes(
+            from in "(/[a-z]{0,2}){0,2}",
+            to in "(/[a-z]{0,2}){0,2}",
+            rest in "((/|%2[fF]|%2[eE]|[.;a?]){0,12})",
+        ) {
+            let path = format!("{}/{rest}", from.trim_end_matches('/'));
+            let Ok(path) = exchange::path(&Method::GET, path.into()) else { return Ok(()) };
+            let rewritten = Prefix::new(&from, &to).apply(&Method::GET, &path).unwrap();
+            prop_assert!(rewritten.as_str().starts_with('/'));
+            let end = format!("/{rest}");
+            prop_assert!(rewritten.as_str().ends_with(&end));
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Switching protocols (RFC 9110 §7.8): what an origin is asked for, and whether its 101 is the answer to that. Pure but
+//! for the key of a WebSocket.
+//!
+//! Over HTTP/1.1 the client's own WebSocket key goes to the origin and the origin's answer to it back, as any other field.
+//! HTTP/2 and HTTP/3 have none (RFC 8441 §5, RFC 9220), so that litequic makes the key and checks the answer.
+
+use super::{error::Error, response};
+use crate::exchange::{Protocol, Upgrade};
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use std::{cell::Cell, rc::Rc};
+
+const WEBSOCKET: &str = "websocket";
+/// What a server hashes with the key (RFC 6455 §1.3).
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// A switch that an origin is asked for.
+#[derive(Debug)]
+pub(super) struct Switch {
+    /// To what.
+    pub(super) protocol: HeaderValue,
+    /// The client asked by extended CONNECT, where any 2xx would be a yes.
+    extended: bool,
+    key: Option<Key>,
+    /// For the tunnel.
+    pub(super) place: Place,
+}
+
+/// A WebSocket's key that is ours.
+#[derive(Debug)]
+struct Key {
+    key: HeaderValue,
+    /// The answer to it.
+    accept: String,
+}
+
+/// A tunnel's place among those of a worker: given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Rc<Cell<u32>>);
+
+impl Place {
+    /// `None` if `open` of them are as many as there may be.
+    pub(super) fn take(open: &Rc<Cell<u32>>, most: u32) -> Option<Self> {
+        (open.get() < most).then(|| {
+            open.set(open.get().saturating_add(1));
+            Self(Rc::clone(open))
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// The first of the protocols that a client asks for that is among `allowed`, which are in lower case. Names have no case.
+pub(super) fn choose<'a>(asked: &Upgrade, allowed: &'a [HeaderValue]) -> Option<&'a HeaderValue> {
+    let asked = asked.0.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    asked.filter_map(|name| allowed.iter().find(|other| other.as_bytes().eq_ignore_ascii_case(name))).next()
+}
+
+impl Switch {
+    /// To `protocol`, for a client that speaks `client`.
+    pub(super) fn new(protocol: HeaderValue, client: Protocol, place: Place) -> Self {
+        let extended = client != Protocol::Http1;
+        let key = if extended && protocol == WEBSOCKET { Key::of(rand::random()) } else { None };
+        Self { protocol, extended, key, place }
+    }
+
+    /// Asks for it, in a head that is the origin's already.
+    pub(super) fn ask(&self, fields: &mut HeaderMap) {
+        // Two options in `Connection` are more than some origins expect, and nobody has trailers here.
+        fields.remove(header::TE);
+        fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        fields.insert(header::UPGRADE, self.protocol.clone());
+        if let Some(Key { key, .. }) = &self.key {
+            fields.insert(header::SEC_WEBSOCKET_KEY, key.clone());
+        }
+    }
+
+    /// Whether `status` tells the client that it may go on in the other protocol, which this origin has not said.
+    pub(super) fn is_misleading(&self, status: StatusCode) -> bool {
+        self.extended && status.is_success()
+    }
+
+    /// Turns the head of a 101 into the client's, without what belongs to the origin's connection.
+    ///
+    /// # Errors
+    ///
+    /// It is not the answer to what was asked.
+    pub(super) fn accept(&self, parts: &mut http::response::Parts) -> Result<(), Error> {
+        let fields = &mut parts.headers;
+        let mut to = fields.get_all(header::UPGRADE).iter();
+        let named = |name: &HeaderValue| name.as_bytes().trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes());
+        let switches = to.next().is_some_and(named) && to.next().is_none();
+        if !switches || !lists(fields, header::CONNECTION, b"upgrade") {
+            return Err(Error::SwitchFailed);
+        }
+        if let Some(Key { accept, .. }) = &self.key {
+            let mut answers = fields.get_all(header::SEC_WEBSOCKET_ACCEPT).iter();
+            if answers.next().is_none_or(|answer| answer != accept) || answers.next().is_some() {
+                return Err(Error::SwitchFailed);
+            }
+            fields.remove(header::SEC_WEBSOCKET_ACCEPT);
+        }
+        response::remove_hop_by_hop(fields);
+        // A 101 has no content (RFC 9110 §8.6), and the origin's ports are its own.
+        for name in [header::CONTENT_LENGTH, header::ALT_SVC] {
+            fields.remove(name);
+        }
+        parts.extensions.clear();
+        Ok(())
+    }
+}
+
+/// Whether a field's list has `option`, in any case.
+fn lists(fields: &HeaderMap, name: http::HeaderName, option: &[u8]) -> bool {
+    let lines = fields.get_all(name).into_iter();
+    let mut options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    options.any(|other| other.trim_ascii().eq_ignore_ascii_case(option))
+}
+
+impl Key {
+    /// RFC 6455 §4.2.2. Base64 fits into every field.
+    fn of(nonce: [u8; 16]) -> Option<Self> {
+        let key = BASE64_STANDARD.encode(nonce);
+        let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key.as_bytes(), GUID].concat());
+        Some(Self { key: HeaderValue::try_from(key).ok()?, accept: BASE64_STANDARD.encode(hash) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(client: Protocol) -> Switch {
+        let place = Place::take(&Rc::default(), 1).unwrap();
+        let mut switch = Switch::new(HeaderValue::from_static(WEBSOCKET), client, place);
+        if switch.extended {
+            // RFC 6455 §1.3's example.
+            switch.key = Key::of(*b"the sample nonce");
+        }
+        switch
+    }
+
+    fn accepted(client: Protocol, lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, Error> {
+        let mut response = http::Response::builder().status(101);
+        for &(name, value) in lines {
+            response = response.header(name, value);
+        }
+        let (mut parts, ()) = response.body(()).unwrap().into_parts();
+        switch(client).accept(&mut parts)?;
+        Ok(parts.headers.keys().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn the_first_protocol_that_the_route_lets_pass_is_chosen() {
+        let allowed = ["websocket", "ietf/1"].map(HeaderValue::from_static);
+        for (asked, expected) in [
+            ("websocket", Some("websocket")),
+            ("WebSocket", Some("websocket")),
+            ("h2c, IETF/1 ,websocket", Some("ietf/1")),
+            ("websocket/13", None),
+            ("h2c", None),
+            ("", None),
+            (",", None),
+            ("web socket", None),
+        ] {
+            let chosen = choose(&Upgrade(HeaderValue::from_static(asked)), &allowed);
+            assert_eq!(chosen.map(|value| value.to_str().unwrap()), expected, "{asked}");
+        }
+        assert!(choose(&Upgrade(HeaderValue::from_static("")), &[]).is_none());
+    }
+
+    #[test]
+    fn a_websocket_over_http_2_and_3_has_a_key_of_ours_and_over_http_1_the_clients() {
+        for (client, expected) in [(Protocol::Http1, Some("theirs")), (Protocol::Http2, None), (Protocol::Http3, None)]
+        {
+            let mut fields = HeaderMap::new();
+            fields.insert(header::SEC_WEBSOCKET_KEY, HeaderValue::from_static("theirs"));
+            fields.insert(header::TE, HeaderValue::from_static("trailers"));
+            switch(client).ask(&mut fields);
+            let key = fields[header::SEC_WEBSOCKET_KEY].to_str().unwrap();
+            assert_eq!(key, expected.unwrap_or("dGhlIHNhbXBsZSBub25jZQ=="));
+            assert_eq!(fields[header::CONNECTION], "Upgrade");
+            assert_eq!(fields[header::UPGRADE], "websocket");
+            assert!(!fields.contains_key(header::TE));
+        }
+        let one = Switch::new(HeaderValue::from_static("other"), Protocol::Http3, Place(Rc::default()));
+        assert!(one.key.is_none());
+    }
+
+    #[test]
+    fn a_101_is_checked_and_keeps_what_is_the_clients() {
+        const ACCEPT: (&str, &str) = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        const TO: (&str, &str) = ("upgrade", "WebSocket");
+        const VIA: (&str, &str) = ("connection", "keep-alive, Upgrade");
+        let subprotocol = ("sec-websocket-protocol", "chat");
+        let kept = |client, lines: &[_]| accepted(client, lines).map(|names| names.join(" "));
+        assert_eq!(kept(Protocol::Http3, &[TO, VIA, ACCEPT, subprotocol]).unwrap(), "sec-websocket-protocol");
+        assert_eq!(kept(Protocol::Http1, &[TO, VIA, ACCEPT]).unwrap(), "sec-websocket-accept");
+        // The client's to judge.
+        assert_eq!(kept(Protocol::Http1, &[TO, VIA, ("sec-websocket-accept", "x")]).unwrap(), "sec-websocket-accept");
+        assert_eq!(kept(Protocol::Http1, &[TO, VIA, ("content-length", "5"), ("alt-svc", "h3")]).unwrap(), "");
+        let wrong: [&[_]; 8] = [
+            &[VIA, ACCEPT],
+            &[TO, ACCEPT],
+            &[TO, VIA],
+            &[TO, TO, VIA, ACCEPT],
+            &[("upgrade", "websocket, h2c"), VIA, ACCEPT],
+            &[("upgrade", "h2c"), VIA, ACCEPT],
+            &[TO, VIA, ("sec-websocket-accept", "S3pPLMBiTxaQ9kYGzzhZRbK+xOo=")],
+            &[TO, VIA, ACCEPT, ACCEPT],
+        ];
+        for lines in wrong {
+            assert_eq!(accepted(Protocol::Http2, lines), Err(Error::SwitchFailed), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_yes_in_http_2_and_3_that_is_none_is_not_passed_on() {
+        for (client, status, expected) in [
+            (Protocol::Http1, 200, false),
+            (Protocol::Http2, 200, true),
+            (Protocol::Http3, 204, true),
+            (Protocol::Http3, 302, false),
+            (Protocol::Http3, 403, false),
+        ] {
+            assert_eq!(switch(client).is_misleading(StatusCode::from_u16(status).unwrap()), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn there_are_so_many_places_and_no_more() {
+        let open = Rc::default();
+        let places: Vec<_> = (0..2).map(|_| Place::take(&open, 2)).collect();
+        assert!(places.iter().all(Option::is_some));
+        assert!(Place::take(&open, 2).is_none());
+        drop(places);
+        assert!(Place::take(&open, 2).is_some());
+        assert!(Place::take(&open, 0).is_none());
+    }
+}

@@ -1,0 +1,103 @@
+//! A client over TCP that has switched protocols, and its origin: the bytes of both joined, until both have ended.
+
+use super::connection::Open;
+use crate::exchange::{BodyError, TUNNEL_BUFFER, Tunnel};
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes},
+    select,
+};
+
+/// A tunnel whose client's end is still to come.
+pub(super) struct Joint<H> {
+    pub(super) tunnel: Tunnel,
+    /// The request stays open as long as its tunnel.
+    pub(super) open: Open<H>,
+}
+
+impl<H> Joint<H> {
+    /// Joins both until both have ended. Each end of one is told the other (half close); an error, or silence for
+    /// `timeouts.tunnel`, drops both, which is no orderly end to either. Dropping the future does the same.
+    pub(super) async fn join(self, client: impl AsyncRead + AsyncWrite + Unpin) {
+        let Self { mut tunnel, mut open } = self;
+        let quiet = tunnel.quiet();
+        let mut client = Metered { stream: client, told: false, failed: false, open: &open };
+        let copied = select! {
+            copied = copy_bidirectional_with_sizes(&mut client, &mut tunnel, TUNNEL_BUFFER, TUNNEL_BUFFER) => Some(copied),
+            () = quiet.expired() => None,
+        };
+        let failed = client.failed;
+        match copied {
+            Some(Ok(_)) => open.end(),
+            // Its record says so by itself.
+            Some(Err(error)) if failed => tracing::debug!(%error, "a tunnel's client broke off"),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a tunnel's origin broke off");
+                open.record().broke_off(BodyError::Truncated);
+                open.fail();
+            }
+            None => {
+                open.metrics().timeout_tunnel.increment();
+                open.record().broke_off(BodyError::TimedOut);
+                open.fail();
+            }
+        }
+    }
+}
+
+/// The client's end, its bytes counted, and whether it was the one that failed.
+struct Metered<'a, S, H> {
+    stream: S,
+    /// It knows that the origin has ended.
+    told: bool,
+    failed: bool,
+    open: &'a Open<H>,
+}
+
+impl<S, H> Metered<'_, S, H> {
+    fn noted<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.failed |= matches!(result, Poll::Ready(Err(_)));
+        result
+    }
+}
+
+impl<S: AsyncRead + Unpin, H> AsyncRead for Metered<'_, S, H> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = out.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, out);
+        if self.told && matches!(read, Poll::Ready(Err(_))) {
+            // Nobody speaks any more: many clients then go without TLS' close_notify.
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.noted(read))?;
+        let bytes = out.filled().len().saturating_sub(before) as u64;
+        self.open.metrics().request_body_bytes.add(bytes);
+        self.open.record().note(|facts| facts.received = facts.received.saturating_add(bytes));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin, H> AsyncWrite for Metered<'_, S, H> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let written = ready!(self.noted(written))?;
+        self.open.metrics().response_body_bytes.add(written as u64);
+        self.open.record().note(|facts| facts.sent = facts.sent.saturating_add(written as u64));
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.noted(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.told |= matches!(shut, Poll::Ready(Ok(())));
+        self.noted(shut)
+    }
+}

@@ -1,0 +1,459 @@
+//! Origins of several servers, over HTTP/3 and real sockets: one that dies under load and comes back, health checks,
+//! names that lead elsewhere, the PROXY protocol.
+
+use crate::support::{
+    DEADLINE,
+    client::{Client, Quic},
+    io_key, needs,
+    nginx::Nginx,
+    origin::Always,
+    process::{Process, command, free_tcp_port, free_udp_port},
+    proxy::Litequic,
+    within,
+};
+use bytes::{Buf, Bytes};
+use http::Method;
+use litequic::{
+    cli::demo::origin::DemoOrigin,
+    config::{Config, Health, OriginAddress, Workers},
+    telemetry::{ServerMetrics, WorkerMetrics},
+    tls::self_signed,
+};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    runtime::Builder,
+    sync::oneshot,
+    time::sleep,
+};
+
+/// Requests that are always under way, each on its own connection to litequic.
+const CLIENTS: usize = 12;
+/// Between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// The demo's origin on a thread and a runtime of its own, so that it ends as a process does: at once, with every
+/// connection.
+struct Mortal {
+    address: SocketAddr,
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Mortal {
+    fn start() -> Self {
+        let mut this = Self { address: (Ipv4Addr::LOCALHOST, 0).into(), running: None };
+        this.revive();
+        this
+    }
+
+    fn revive(&mut self) {
+        let (bound, address) = std::sync::mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let wanted = self.address;
+        let thread = thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (address, serving) = DemoOrigin::bind(wanted).await.unwrap();
+                bound.send(address).unwrap();
+                tokio::select! {
+                    () = serving => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        self.address = address.recv_timeout(DEADLINE).unwrap();
+        self.running = Some((stop, thread));
+    }
+
+    fn kill(&mut self) {
+        let (stop, thread) = self.running.take().unwrap();
+        stop.send(()).unwrap();
+        thread.join().unwrap();
+    }
+}
+
+fn tcp(address: SocketAddr) -> OriginAddress {
+    OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() }
+}
+
+/// litequic before `servers`, as one origin.
+async fn before(servers: &[SocketAddr], edit: impl FnOnce(&mut Config)) -> Litequic {
+    Litequic::start(servers[0], |config| {
+        origin(config).servers = servers.iter().copied().map(tcp).collect();
+        edit(config);
+    })
+    .await
+}
+
+fn origin(config: &mut Config) -> &mut litequic::config::Origin {
+    config.origins.get_mut(Config::ORIGIN).unwrap()
+}
+
+/// What `read` finds of the server at `address`, summed over all workers.
+fn of(litequic: &Litequic, address: SocketAddr, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
+    litequic.sum(|worker: &WorkerMetrics| read(&worker.servers.of(Config::ORIGIN, &tcp(address).to_string())))
+}
+
+/// Waits until `condition` holds.
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let holds = async {
+        while !condition().await {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    within(what, holds).await;
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Fate {
+    /// It was begun after the server had died.
+    after: bool,
+    method: Method,
+    /// The response's, or none.
+    status: Option<u16>,
+    /// `Proxy-Status`, or why there was no response.
+    error: Option<String>,
+    whole: bool,
+}
+
+async fn fate(client: &Client, method: &Method, path: &str, after: bool) -> Fate {
+    let mut stream = client.open(client.request(method.clone(), path)).await;
+    let mut fate = Fate { after, method: method.clone(), status: None, error: None, whole: false };
+    if *method == Method::POST {
+        // An error shows below.
+        let _ = stream.send_data(Bytes::from_static(b"order")).await;
+    }
+    let _ = stream.finish().await;
+    let response = match within("a response", stream.recv_response()).await {
+        Ok(response) => response,
+        Err(error) => {
+            fate.error = Some(error.to_string());
+            return fate;
+        }
+    };
+    fate.status = Some(response.status().as_u16());
+    fate.error = response.headers().get("proxy-status").map(|value| value.to_str().unwrap().to_owned());
+    loop {
+        match within("a body", stream.recv_data()).await {
+            Ok(Some(mut piece)) => piece.advance(piece.remaining()),
+            Ok(None) => break,
+            Err(_) => return fate,
+        }
+    }
+    fate.whole = true;
+    fate
+}
+
+/// Kills the first of `servers` under load and has it back: only what it had begun fails, and traffic returns to it.
+async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl FnOnce(bool) + Send + Clone + 'static) {
+    let litequic = before(servers, |config| {
+        origin(config).eject_time = Duration::from_millis(200);
+        origin(config).eject_after = Some(3);
+        config.listen.workers = Workers::Count(2.try_into().unwrap());
+    })
+    .await;
+    let (dead, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut load = tokio::task::JoinSet::new();
+    for n in 0..CLIENTS {
+        let client = Client::to(&litequic).await;
+        let (dead, stop) = (Arc::clone(&dead), Arc::clone(&stop));
+        load.spawn(async move {
+            let (method, path) =
+                [(Method::GET, "/bytes/100000"), (Method::POST, "/echo"), (Method::GET, "/drip/5/2")][n % 3].clone();
+            let mut fates = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let after = dead.load(Ordering::SeqCst);
+                fates.push(fate(&client, &method, path, after).await);
+            }
+            fates
+        });
+    }
+    let first = servers[0];
+    until("load on every server", async || {
+        servers.iter().all(|server| of(&litequic, *server, |server| server.requests.get()) > 20)
+    })
+    .await;
+
+    let kill = kill_and_revive.clone();
+    tokio::task::spawn_blocking(move || kill(true)).await.unwrap();
+    dead.store(true, Ordering::SeqCst);
+    until("an ejection", async || of(&litequic, first, |server| server.ejections.get()) > 0).await;
+    let others = servers[1..].iter().map(|server| of(&litequic, *server, |server| server.requests.get())).sum::<u64>();
+    until("load on the others", async || {
+        let now = servers[1..].iter().map(|server| of(&litequic, *server, |server| server.requests.get()));
+        now.sum::<u64>() > others + 200
+    })
+    .await;
+
+    tokio::task::spawn_blocking(move || kill_and_revive(false)).await.unwrap();
+    let counts = || {
+        let failures = of(&litequic, first, |server| server.failures.get());
+        (failures, of(&litequic, first, |server| server.requests.get()))
+    };
+    let mut since = counts();
+    within("traffic on the first again", async {
+        loop {
+            sleep(LOOK_AGAIN).await;
+            let now = counts();
+            if now.0 != since.0 {
+                since = now;
+            } else if now.1 > since.1 + 5 {
+                break;
+            }
+        }
+    })
+    .await;
+    stop.store(true, Ordering::Relaxed);
+    let mut fates = Vec::new();
+    while let Some(done) = within("the load's end", load.join_next()).await {
+        fates.extend(done.unwrap());
+    }
+
+    let failed: Vec<_> = fates.iter().filter(|fate| !(fate.whole && fate.status == Some(200))).collect();
+    assert!(failed.len() <= CLIENTS, "no more than were under way: {} of {}: {failed:?}", failed.len(), fates.len());
+    for fate in &failed {
+        assert!(!fate.after, "begun when the server was dead: {fate:?}");
+        match fate.status {
+            // It broke off after its header.
+            Some(200) => assert!(!fate.whole, "{fate:?}"),
+            // The server had it: another one might have done it twice, or it was on a first connection.
+            Some(502) => {
+                let error = fate.error.as_deref().unwrap();
+                let known = ["connection_terminated", "http_response_incomplete"];
+                assert!(known.iter().any(|known| error.contains(known)), "{fate:?}");
+            }
+            // It broke off, and the reset overtook the header (RFC 9000 §3.2).
+            None => assert!(fate.error.as_deref().unwrap().contains("H3_INTERNAL_ERROR"), "{fate:?}"),
+            _ => panic!("{fate:?}"),
+        }
+    }
+    assert!(litequic.sum(|worker| worker.origin_retries.get()) > 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_dies_takes_down_only_what_it_had_begun_and_gets_traffic_once_it_is_back() {
+    let servers = [Mortal::start(), Mortal::start(), Mortal::start()];
+    let addresses = servers.each_ref().map(|server| server.address);
+    let servers = Arc::new(std::sync::Mutex::new(servers));
+    let kill_and_revive = {
+        let servers = Arc::clone(&servers);
+        move |kill: bool| {
+            let first = &mut servers.lock().unwrap()[0];
+            if kill { first.kill() } else { first.revive() }
+        }
+    };
+    one_dies_and_comes_back(&addresses, kill_and_revive).await;
+}
+
+#[tokio::test]
+async fn an_nginx_of_three_that_is_killed_and_started_again_is_the_same() {
+    let answer = "location / { return 200 \"it is well\"; }";
+    let (Some(one), Some(two), Some(three)) = (Nginx::start(answer), Nginx::start(answer), Nginx::start(answer)) else {
+        return;
+    };
+    let addresses = [one.address, two.address, three.address];
+    let first = Arc::new(std::sync::Mutex::new(one));
+    let kill_and_revive = {
+        let first = Arc::clone(&first);
+        move |kill: bool| {
+            let mut first = first.lock().unwrap();
+            if kill { first.stop() } else { first.start_again() }
+        }
+    };
+    one_dies_and_comes_back(&addresses, kill_and_revive).await;
+}
+
+fn health() -> Health {
+    Health {
+        path: "/health".into(),
+        host: None,
+        interval: Duration::from_millis(100),
+        timeout: DEADLINE,
+        healthy: 2,
+        unhealthy: 2,
+        statuses: vec![Health::STATUSES],
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_fails_its_checks_gets_no_requests_and_checks_are_made_once_for_all_workers() {
+    let ill = Always::new("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n").await;
+    let well = Always::new(Always::EMPTY_200).await;
+    let litequic = before(&[ill.address, well.address], |config| {
+        config.listen.workers = Workers::Count(3.try_into().unwrap());
+        config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
+        config.admin.ready_needs_origin = true;
+        origin(config).health = Some(health());
+    })
+    .await;
+    let checks = litequic.metrics.control();
+    let checks = [&ill, &well].map(|server| checks.servers.of(Config::ORIGIN, &tcp(server.address).to_string()));
+    until("checks", async || checks[0].failed.get() > 3 && checks[1].passed.get() > 3).await;
+    assert_eq!((checks[0].up.get(), checks[1].up.get()), (0, 1));
+    assert_eq!((checks[0].passed.get(), checks[1].failed.get()), (0, 0));
+
+    let before = ill.seen().matches("GET /health ").count() as u64;
+    assert!(before <= checks[0].failed.get() + 1, "one at a time for all workers");
+    for _ in 0..3 {
+        let client = Client::to(&litequic).await;
+        for _ in 0..10 {
+            assert_eq!(client.get("/x").await.status, 200);
+        }
+    }
+    assert!(!ill.seen().contains("GET /x "));
+    assert!(well.seen().contains("GET /health HTTP/1.1\r\n"));
+    assert!(well.seen().contains(&format!("host: {}\r\n", well.address)));
+
+    let text = litequic.metrics.render();
+    for (server, up) in [(&ill, 0), (&well, 1)] {
+        let line = format!("litequic_origin_server_up{{origin=\"origin\",server=\"{}\"}} {up}", tcp(server.address));
+        assert!(text.contains(&line), "{line} in {text}");
+    }
+    assert_eq!(readiness(&litequic).await, 200, "one is well");
+    litequic.stop().await;
+}
+
+/// What `/readyz` answers.
+async fn readiness(litequic: &Litequic) -> u16 {
+    let mut stream = tokio::net::TcpStream::connect(litequic.probes.unwrap()).await.unwrap();
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    within("readiness", stream.read_to_string(&mut answer)).await.unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn where_every_server_fails_its_checks_all_are_asked_and_litequic_is_not_ready() {
+    const ILL: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+    let servers = [Always::new(ILL).await, Always::new(ILL).await];
+    let litequic = before(&[servers[0].address, servers[1].address], |config| {
+        config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
+        config.admin.ready_needs_origin = true;
+        origin(config).health = Some(health());
+    })
+    .await;
+    until("not ready", async || readiness(&litequic).await == 503).await;
+    let client = Client::to(&litequic).await;
+    for _ in 0..10 {
+        assert_eq!(client.get("/x").await.status, 404);
+    }
+    assert!(servers.iter().all(|server| server.seen().matches("GET /x ").count() == 5));
+    assert_eq!(litequic.sum(|worker| worker.origin_panics.get()), 10);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn nginx_hears_of_the_client_by_the_proxy_protocol() {
+    let port = free_tcp_port();
+    let server = format!(
+        "listen 127.0.0.1:{port} proxy_protocol;\n\
+         location / {{ return 200 \"$proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_port\"; }}"
+    );
+    let Some(_nginx) = Nginx::start(&server) else { return };
+    let litequic = before(&[(Ipv4Addr::LOCALHOST, port).into()], |config| {
+        origin(config).proxy_protocol = true;
+        origin(config).health = Some(health());
+    })
+    .await;
+    for _ in 0..2 {
+        let client = Client::to(&litequic).await;
+        let (local, served) = (client.quic.endpoint.local_addr().unwrap(), litequic.address.port());
+        for _ in 0..3 {
+            let answer = client.get("/").await;
+            assert_eq!(String::from_utf8(answer.body).unwrap(), format!("127.0.0.1 {} {served}", local.port()));
+        }
+    }
+    assert_eq!(litequic.sum(|worker| worker.origin_connections.get()), 2, "one a client");
+    let checks = litequic.metrics.control().servers.of(Config::ORIGIN, &format!("http://127.0.0.1:{port}"));
+    until("a check", async || checks.passed.get() > 0).await;
+    assert_eq!(checks.failed.get(), 0);
+    litequic.stop().await;
+}
+
+/// Answers each request with `text`.
+async fn saying(address: SocketAddr, text: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind(address).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut seen = Vec::new();
+                while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
+                    if seen.ends_with(b"\r\n\r\n") {
+                        seen.clear();
+                        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Needs a mount namespace of its own, in which `/etc/hosts` is the test's.
+#[tokio::test]
+async fn a_name_that_leads_elsewhere_is_followed_away_from_connections_that_are_open() {
+    const NAME: &str = "moving.test";
+    let Some(unshare) = needs::program("unshare") else { return };
+    let namespace = || {
+        let mut command = Command::new(&unshare);
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+        command.arg("mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"").arg("sh");
+        command
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = folder.path().join("hosts");
+    fs::write(&hosts, format!("127.0.0.1 {NAME}\n")).unwrap();
+    let mut probe = namespace();
+    if !probe.arg(&hosts).arg("true").output().unwrap().status.success() {
+        return needs::skip("there may be no mount namespace here");
+    }
+
+    let old = saying((Ipv4Addr::LOCALHOST, 0).into(), "old").await;
+    saying(([127, 0, 0, 2], old.port()).into(), "new").await;
+    let made = self_signed(["localhost"]).unwrap();
+    fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
+    fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
+    let text = format!(
+        "{}log.format = \"json\"\nlisten.udp = \"{address}\"\nlisten.tcp = []\nlisten.workers = 1\n\
+         [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n\
+         [origin]\nurl = \"http://{NAME}:{}\"\ndns_interval = \"1s\"\n",
+        io_key(),
+        old.port()
+    );
+    let file = folder.path().join("litequic.toml");
+    fs::write(&file, text).unwrap();
+    let litequic = command(["run", "--config", file.to_str().unwrap()]);
+    let mut inside = namespace();
+    inside.arg(&hosts).arg(litequic.get_program()).args(litequic.get_args());
+    inside.env_remove("RUST_LOG").env_remove("SSLKEYLOGFILE");
+    let process = Process::spawn(inside);
+    let address = process.address();
+
+    let quic = Quic::connect(address, "localhost", &made.cert_pem, quinn::TransportConfig::default()).await;
+    let client = Client::over(quic, "localhost").await;
+    for _ in 0..3 {
+        assert_eq!(client.get("/").await.body, b"old");
+    }
+    // In place: what is mounted is this very file.
+    fs::write(&hosts, format!("127.0.0.2 {NAME}\n")).unwrap();
+    until("the new address", async || client.get("/").await.body == b"new").await;
+    for _ in 0..3 {
+        assert_eq!(client.get("/").await.body, b"new");
+    }
+}

@@ -1,0 +1,37 @@
+//! What a route does beside choosing an origin: fields, paths, redirects, clocks, pages, rates; and the PROXY protocol,
+//! by which rules know a client.
+
+mod answers;
+mod heads;
+mod proxy_protocol;
+mod rates;
+mod reloads;
+
+use crate::support::proxy::Litequic;
+use litequic::config::{self, Config, Listen, Workers};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU16,
+    path::Path,
+};
+
+/// A configuration with `text`, in a file in `directory`, whose `[origin]` is at `origin`; one worker on 127.0.0.1.
+fn configured_in(directory: &Path, origin: SocketAddr, text: &str) -> Config {
+    let whole = format!(
+        "{text}\n[[certificates]]\ncert = \"unused.crt\"\nkey = \"unused.key\"\n[origin]\nurl = \"http://{origin}\"\n"
+    );
+    let parsed = config::parse(&whole, &directory.join("litequic.toml"), |_| None);
+    let mut config = parsed.unwrap_or_else(|faults| panic!("{faults}"));
+    let proxy_protocol_from = std::mem::take(&mut config.listen.proxy_protocol_from);
+    config.listen = Listen { proxy_protocol_from, ..Listen::at((Ipv4Addr::LOCALHOST, 0).into()) };
+    config.listen.workers = Workers::Count(NonZeroU16::MIN);
+    config
+}
+
+fn configured(origin: SocketAddr, text: &str) -> Config {
+    configured_in(Path::new(""), origin, text)
+}
+
+async fn started(origin: SocketAddr, text: &str) -> Litequic {
+    Litequic::with_config(&configured(origin, text)).await
+}

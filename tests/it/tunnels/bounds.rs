@@ -1,0 +1,153 @@
+//! How long a tunnel may be quiet, how many there may be, what they hold, and how a drain ends them.
+
+use super::{is_reset, no_tunnel_is_open, open, other};
+use crate::support::{
+    origin::Script,
+    tls::Tls,
+    tunnel::{Door, switch},
+    within,
+};
+use litequic::lifecycle::Phase;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_holds_back_its_origin() {
+    // More than all buffers on the way together: the kernel's, hyper's, a stream's, the test's.
+    const SIZE: usize = 64 << 20;
+    const HELD: u64 = 24 << 20;
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |_| {}).await;
+    for door in Door::ALL {
+        let before = litequic.sum(|worker| worker.response_body_bytes.get());
+        let (mut stream, peer, _kept) = open(&litequic, door, &origin).await;
+        let (_from, mut to) = peer.stream.into_split();
+        let sending = tokio::spawn(async move {
+            let piece = vec![7; 1 << 16];
+            for _ in 0..SIZE / piece.len() {
+                to.write_all(&piece).await.unwrap();
+            }
+        });
+        // Once nothing moves any more.
+        let mut seen = u64::MAX;
+        loop {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let now = litequic.sum(|worker| worker.response_body_bytes.get()) - before;
+            if now > 0 && now == seen {
+                break;
+            }
+            seen = now;
+        }
+        assert!(seen < HELD && !sending.is_finished(), "{door:?}: {seen}");
+        let mut piece = vec![0; 1 << 16];
+        let mut read = 0;
+        while read < SIZE {
+            let length = within("bytes", stream.read(&mut piece)).await.unwrap();
+            assert!(length > 0 && piece[..length].iter().all(|byte| *byte == 7), "{door:?} after {read}");
+            read += length;
+        }
+        within("the origin", sending).await.unwrap();
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_tunnel_in_which_nothing_moves_is_ended() {
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |config| config.timeouts.tunnel = Duration::from_secs(1)).await;
+    for (n, door) in Door::ALL.into_iter().enumerate() {
+        let (stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        assert!(is_reset(&mut peer).await, "{door:?}");
+        litequic.wait_until("timeouts", |worker| worker.timeout_tunnel.get(), |ended| ended == n as u64 + 1).await;
+        drop(stream);
+    }
+    no_tunnel_is_open(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_quiet_tunnel_outlives_the_idle_timeout_of_its_connection() {
+    let origin = Script::new().await;
+    let idle = Duration::from_secs(2);
+    let litequic = other(origin.address, |config| config.timeouts.idle = idle).await;
+    let mut all = Vec::new();
+    for door in Door::ALL {
+        all.push(open(&litequic, door, &origin).await);
+    }
+    // What idles out does so in that time; nothing tells of what does not.
+    tokio::time::sleep(2 * idle).await;
+    for ((mut stream, mut peer, _kept), door) in all.into_iter().zip(Door::ALL) {
+        stream.write_all(b"still here").await.unwrap();
+        assert_eq!(peer.exactly(10).await, b"still here", "{door:?}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn tunnels_are_as_many_as_there_may_be() {
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |config| {
+        config.limits.max_tunnels = 1;
+        // A tunnel is no connection of the pool's any more.
+        config.origins.values_mut().for_each(|origin| origin.max_connections = 1);
+    })
+    .await;
+    for door in Door::ALL {
+        let (stream, peer, _kept) = open(&litequic, door, &origin).await;
+        let refused = switch(&litequic, door, "/", "other", &[]).await;
+        assert_eq!(refused.status, 503, "{door:?}");
+        assert!(refused.body.contains("as many tunnels") || door == Door::Http1, "{}", refused.body);
+        let plain = async {
+            let mut client = Tls::http1(&litequic).await;
+            client.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
+            client.head().await
+        };
+        let serve = async {
+            let mut peer = origin.accept().await;
+            peer.head().await;
+            peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
+            peer
+        };
+        let (head, _peer) = tokio::join!(plain, serve);
+        assert!(head.starts_with("http/1.1 204 "), "{head}");
+        drop((stream, peer, _kept));
+        no_tunnel_is_open(&litequic).await;
+    }
+    assert_eq!(litequic.sum(|worker| worker.tunnels_refused.get()), 3);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_drain_lets_tunnels_go_on_and_its_end_ends_them() {
+    for door in Door::ALL {
+        let origin = Script::new().await;
+        let litequic = other(origin.address, |_| {}).await;
+        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        litequic.lifecycle.advance(Phase::Draining);
+        stream.write_all(b"hello").await.unwrap();
+        assert_eq!(peer.exactly(5).await, b"hello", "{door:?}");
+        peer.say("world").await;
+        let mut answer = [0; 5];
+        within("the answer", stream.read_exact(&mut answer)).await.unwrap();
+        assert_eq!(&answer, b"world");
+        litequic.lifecycle.advance(Phase::Stopping);
+        assert!(is_reset(&mut peer).await, "{door:?}");
+        litequic.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_drain_ends_once_its_tunnels_have() {
+    for door in Door::ALL {
+        let origin = Script::new().await;
+        let litequic = other(origin.address, |_| {}).await;
+        let (mut stream, mut peer, kept) = open(&litequic, door, &origin).await;
+        litequic.lifecycle.advance(Phase::Draining);
+        stream.shutdown().await.unwrap();
+        assert_eq!(peer.rest().await, "", "{door:?}");
+        drop(peer);
+        within("the end", stream.read(&mut [0; 1])).await.unwrap();
+        litequic.ended().await;
+        drop(kept);
+    }
+}

@@ -1,0 +1,186 @@
+//! What goes through a tunnel, and how each of its ends is told of the other.
+
+use super::{
+    CANCEL, H3_REQUEST_CANCELLED, http1_tunnel, http2_tunnel, is_reset, no_tunnel_is_open, open, other, raw_tunnel,
+};
+use crate::support::{
+    http2::{self, Http2},
+    origin::Script,
+    proxy::Litequic,
+    raw::{Outcome, Raw},
+    tunnel::{self, Door, websocket},
+    within,
+};
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_tungstenite::tungstenite::Message;
+
+#[tokio::test]
+async fn a_websocket_echoes_what_is_said_by_each_protocol() {
+    let litequic = Litequic::start(tunnel::echo().await, |_| {}).await;
+    for (n, door) in Door::ALL.into_iter().enumerate() {
+        let (mut socket, _kept) = websocket(&litequic, door, "/chat").await;
+        for message in [Message::text("hello"), Message::binary(vec![7; 100_000]), Message::text("")] {
+            within("a message", socket.send(message.clone())).await.unwrap();
+            assert_eq!(within("its echo", socket.next()).await.unwrap().unwrap(), message, "{door:?}");
+        }
+        within("a ping", socket.send(Message::Ping(Bytes::from_static(b"x")))).await.unwrap();
+        assert!(within("a pong", socket.next()).await.unwrap().unwrap().is_pong(), "{door:?}");
+        assert_eq!(litequic.sum(|worker| worker.tunnels_open.get()), 1);
+        // The client closes first.
+        within("a close", socket.close(None)).await.unwrap();
+        while let Some(Ok(message)) = within("the end", socket.next()).await {
+            assert!(message.is_close(), "{door:?}: {message}");
+        }
+        drop(socket);
+        assert_eq!(litequic.sum(|worker| worker.tunnels.get()), n as u64 + 1);
+    }
+    no_tunnel_is_open(&litequic).await;
+    assert_eq!(litequic.sum(|worker| worker.requests.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.requests_h2.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.requests_h1.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.tunnels_refused.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_origin_that_closes_its_websocket_ends_the_clients() {
+    let litequic = Litequic::start(tunnel::echo().await, |_| {}).await;
+    for door in Door::ALL {
+        let (mut socket, _kept) = websocket(&litequic, door, "/").await;
+        within("a message", socket.send(Message::text("close"))).await.unwrap();
+        assert!(within("a close", socket.next()).await.unwrap().unwrap().is_close(), "{door:?}");
+        // The answer to it goes out; then the stream ends.
+        while let Some(Ok(_)) = within("the end", socket.next()).await {}
+        drop(socket);
+    }
+    no_tunnel_is_open(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn ten_megabytes_go_both_ways_at_once() {
+    const SIZE: usize = 10_000_000;
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |_| {}).await;
+    for door in Door::ALL {
+        let (stream, peer, _kept) = open(&litequic, door, &origin).await;
+        let pattern =
+            |seed: usize| -> Vec<u8> { (0..SIZE).map(|n| u8::try_from((n * 31 + seed) % 251).unwrap()).collect() };
+        let (mut from_origin, mut to_origin) = peer.stream.into_split();
+        let (mut from_client, mut to_client) = tokio::io::split(stream);
+        let (up, down) = (pattern(1), pattern(2));
+        let send_up = async {
+            to_client.write_all(&up).await.unwrap();
+            to_client.shutdown().await.unwrap();
+        };
+        let send_down = async {
+            to_origin.write_all(&down).await.unwrap();
+            to_origin.shutdown().await.unwrap();
+        };
+        let (mut got_up, mut got_down) = (Vec::new(), Vec::new());
+        let all = async {
+            tokio::join!(
+                send_up,
+                send_down,
+                from_origin.read_to_end(&mut got_up),
+                from_client.read_to_end(&mut got_down)
+            )
+        };
+        // Debug builds encrypt slowly.
+        let (_, _, up_read, down_read) = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+        up_read.unwrap();
+        down_read.unwrap();
+        assert!(got_up == up && got_down == down, "{door:?}: {} and {} bytes", got_up.len(), got_down.len());
+    }
+    no_tunnel_is_open(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn each_end_by_itself_is_told_the_other() {
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |_| {}).await;
+    for door in Door::ALL {
+        // The client's first.
+        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        stream.write_all(b"last words").await.unwrap();
+        stream.shutdown().await.unwrap();
+        assert_eq!(peer.rest().await, "last words", "{door:?}");
+        peer.say("an answer").await;
+        drop(peer);
+        let mut seen = String::new();
+        within("the rest", stream.read_to_string(&mut seen)).await.unwrap();
+        assert_eq!(seen, "an answer", "{door:?}");
+
+        // The origin's first.
+        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        peer.say("last words").await;
+        peer.stream.shutdown().await.unwrap();
+        let mut seen = String::new();
+        within("the end", stream.read_to_string(&mut seen)).await.unwrap();
+        assert_eq!(seen, "last words", "{door:?}");
+        stream.write_all(b"an answer").await.unwrap();
+        stream.shutdown().await.unwrap();
+        assert_eq!(peer.rest().await, "an answer", "{door:?}");
+    }
+    no_tunnel_is_open(&litequic).await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_its_tunnel_resets_the_origins() {
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |_| {}).await;
+
+    let raw = Raw::to(&litequic).await;
+    let (mut exchange, mut peer) = raw_tunnel(&raw, &origin).await;
+    exchange.send.reset(quinn::VarInt::from_u64(H3_REQUEST_CANCELLED).unwrap()).unwrap();
+    assert!(is_reset(&mut peer).await, "HTTP/3");
+    assert_eq!(exchange.outcome().await, Outcome::Reset(H3_REQUEST_CANCELLED));
+
+    let mut client = Http2::connect(&litequic, &[]).await;
+    let mut peer = http2_tunnel(&mut client, &origin).await;
+    client.say(http2::RST_STREAM, 0, 1, &CANCEL.to_be_bytes()).await;
+    assert!(is_reset(&mut peer).await, "HTTP/2");
+
+    let (stream, mut peer, kept) = open(&litequic, Door::Http3, &origin).await;
+    drop((stream, kept));
+    assert!(is_reset(&mut peer).await, "a connection that goes");
+    no_tunnel_is_open(&litequic).await;
+    litequic.stop().await;
+}
+
+/// Has the kernel reset the connection instead of ending it.
+fn reset(stream: TcpStream) {
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+#[tokio::test]
+async fn an_origin_that_resets_its_end_resets_the_clients() {
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |_| {}).await;
+
+    let raw = Raw::to(&litequic).await;
+    let (mut exchange, peer) = raw_tunnel(&raw, &origin).await;
+    reset(peer.stream);
+    assert_eq!(exchange.outcome().await, Outcome::Reset(H3_REQUEST_CANCELLED));
+
+    let mut client = Http2::connect(&litequic, &[]).await;
+    let peer = http2_tunnel(&mut client, &origin).await;
+    reset(peer.stream);
+    let frame = client.find(&[http2::RST_STREAM, http2::DATA]).await.unwrap();
+    assert_eq!((frame.kind, frame.code()), (http2::RST_STREAM, CANCEL));
+
+    let (mut client, peer) = http1_tunnel(&litequic, &origin).await;
+    reset(peer.stream);
+    assert_eq!(client.rest().await, (String::new(), false), "no close_notify");
+    no_tunnel_is_open(&litequic).await;
+    assert_eq!(litequic.sum(|worker| worker.streams_reset_by_proxy.get()), 3);
+    litequic.stop().await;
+}

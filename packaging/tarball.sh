@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes target/dist/litequic-VERSION-TARGET.tar.gz and its SHA-256: the program, manual pages, completions, example
-# configurations, the systemd unit, the licence. The same program makes the same file, to the byte.
+# configurations, documentation, systemd units, the licence. The same program makes the same file, to the byte.
 # usage: packaging/tarball.sh [PROGRAM]; without it cargo builds target/release/litequic
 set -eu
 program=${1:+$(realpath "$1")}
@@ -30,7 +30,8 @@ objcopy --strip-debug "$program" "$top/bin/litequic"
 "$program" completions zsh >"$top/share/zsh/site-functions/_litequic"
 "$program" completions fish >"$top/share/fish/vendor_completions.d/litequic.fish"
 cp config/*.toml "$top/share/doc/litequic/examples/"
-cp LICENSE README.md CHANGELOG.md "$top/share/doc/litequic/"
+# What README.md leads to, but for what one has to build from the sources.
+cp -R LICENSE README.md CHANGELOG.md SECURITY.md docs "$top/share/doc/litequic/"
 for unit in packaging/systemd/*; do
     [ -f "$unit" ] || continue
     install -D -m 644 -t "$top/lib/systemd/system" "$unit"

@@ -76,6 +76,11 @@ impl<'s> Section<'s> {
         self.get(key).and_then(|value| value.get_ref().as_array()).is_some_and(|array| array.iter().next().is_none())
     }
 
+    /// Whether the file has a table with keys as `key`, right or wrong, or something else there.
+    pub(super) fn has_entries(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value.get_ref().as_table().is_none_or(|table| table.iter().next().is_some()))
+    }
+
     /// The value of `key`, or `default`; also where the value is wrong.
     pub(super) fn value<T>(&mut self, key: &str, kind: Kind<T>, default: T, about: &str) -> T {
         let value = self.read(key, &kind);

@@ -89,7 +89,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     let error_pages = rules::error_pages(root, directory, about);
     let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).collect();
     let mut seen = BTreeSet::new();
-    let around = Around { directory, origins: &names, has_ca, has_pages: root.has("error_pages") };
+    let around = Around { directory, origins: &names, has_ca, has_pages: root.has_entries("error_pages") };
     let about = "Which origin serves which requests. The host decides first, an exact one before `*.`; then the \
         longest prefix. The order in the file does not matter.";
     let mut routes = root.tables("routes", about, |section| route(section, &around, &mut seen));

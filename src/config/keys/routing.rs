@@ -78,7 +78,7 @@ pub(super) fn route(
     let about = "Whether error pages, the route's and those of `[error_pages]`, also stand in for the origin's \
         errors. There must be one.";
     let intercept_errors = section.value("intercept_errors", boolean(), false, about);
-    if intercept_errors && !has_pages && !section.has("error_pages") && !section.has("redirect") {
+    if intercept_errors && !has_pages && !section.has_entries("error_pages") && !section.has("redirect") {
         // nginx takes it, and passes the origin's error on: whoever asked that nobody sees it would not hear of that.
         let expected = "pages in [error_pages] or in error_pages of the route";
         section.fault("intercept_errors", "is of no use without an error page", Some(expected), None);

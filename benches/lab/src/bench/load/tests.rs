@@ -1,0 +1,124 @@
+use super::*;
+
+const H2LOAD: &str = "\
+finished in 1.25s, 3.20 req/s, 305.18MB/s
+requests: 4 total, 4 started, 4 done, 4 succeeded, 0 failed, 0 errored, 0 timeout
+status codes: 4 2xx, 0 3xx, 0 4xx, 0 5xx
+traffic: 381.50MB (400030000) total, 1.20KB (1230) headers (space savings 0.00%), 381.47MB (400000000) data
+UDP datagram: 5000 sent, 300000 received
+";
+
+fn load(generator: Generator) -> Load {
+    let amount = Amount::Requests(4);
+    Load { kind: Kind::Download, body: 100_000_000, connections: 4, streams: 1, amount, generator, resume: false }
+}
+
+#[test]
+fn h2loads_text_is_read() {
+    let outcome = load(Generator::H2load).outcome(contender::Kind::H3, H2LOAD).unwrap();
+    assert_eq!((outcome.done, outcome.bytes, outcome.seconds), (4.0, 4e8, 1.25));
+    assert_eq!(outcome.figures["packets_per_ack"], 60.0);
+}
+
+#[test]
+fn a_truncated_answer_voids_the_run() {
+    let text = H2LOAD.replace("400000000", "399999999");
+    let error = load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string();
+    assert_eq!(error, "399999999 of 400000000 bytes came");
+}
+
+#[test]
+fn an_answer_that_is_an_error_page_voids_the_run() {
+    let text = H2LOAD.replace("4 2xx, 0 3xx, 0 4xx", "3 2xx, 0 3xx, 1 4xx");
+    let error = load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string();
+    assert_eq!(error, "3 of 4 answers had a status of success");
+}
+
+#[test]
+fn a_missing_answer_voids_the_run() {
+    let text = H2LOAD.replace("4 succeeded", "3 succeeded").replace("4 2xx", "3 2xx");
+    assert_eq!(
+        load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string(),
+        "3 of 4 requests were answered"
+    );
+}
+
+#[test]
+fn output_that_is_no_report_is_no_outcome() {
+    assert!(load(Generator::H2load).outcome(contender::Kind::H3, "connection refused").is_err());
+    assert!(load(Generator::own("2")).outcome(contender::Kind::H3, "").is_err());
+    assert!(load(Generator::own("2")).outcome(contender::Kind::H3, "{}").is_err());
+}
+
+#[test]
+fn a_threshold_that_was_not_kept_voids_the_run() {
+    let verify = |packets_per_ack: f64, packets: f64| {
+        let figures = [("packets_per_ack", packets_per_ack), ("packets", packets)];
+        let figures = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+        load(Generator::own("10")).verify_threshold(&Outcome { figures, ..Outcome::default() })
+    };
+    assert!(verify(9.6, 3e5).is_ok() && verify(10.4, 3e5).is_ok());
+    for (off, told) in [(9.4, "9.4"), (10.6, "10.6"), (2.0, "2.0")] {
+        let error = verify(off, 3e5).unwrap_err().to_string();
+        assert_eq!(error, format!("an ACK every {told} packets rather than every 10"));
+    }
+    assert!(verify(2.0, 4e3).is_ok(), "too short to tell");
+}
+
+#[test]
+fn a_contender_is_left_out_beyond_what_it_bears_and_only_there() {
+    let all = Contender::built_in().unwrap();
+    let of = |name: &str, generator: Generator| {
+        load(generator).beyond(all.iter().find(|one| one.name == name).unwrap()).map(str::to_owned)
+    };
+    assert!(of("envoy", Generator::own("100")).unwrap().contains("ten packets in flight"));
+    assert_eq!(of("envoy", Generator::own("10")), None);
+    assert_eq!(of("envoy", Generator::own("auto")), None);
+    assert_eq!(of("envoy", Generator::H2load), None);
+    assert_eq!(of("nginx", Generator::own("100")), None);
+}
+
+#[test]
+fn durations_have_units() {
+    assert_eq!((time("250.5ms"), time("1.5s"), time("2"), time("3h")), (Some(0.2505), Some(1.5), None, None));
+}
+
+#[test]
+fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
+    let target = Target {
+        address: "127.0.0.1:443",
+        kind: contender::Kind::H3,
+        certificate: Path::new("/c"),
+        path: "/b100000000",
+        crc32: Some(0xff),
+        upload: Path::new("/u"),
+    };
+    let command = load(Generator::own("10")).command(&target, Path::new("/lab"), None).unwrap().join(" ");
+    assert_eq!(
+        command,
+        "/lab load download --protocol h3 --address 127.0.0.1:443 --name localhost --ca /c --connections 4 \
+         --streams 1 --requests 4 --path /b100000000 --bytes 100000000 --expect-hash 000000ff --ack-threshold 10 \
+         --gro on --warmup 0 --json"
+    );
+    let faults = Faults { lose: 1000, hold: 0 };
+    let over = load(Generator::over("auto", faults)).command(&target, Path::new("/lab"), None).unwrap().join(" ");
+    assert!(over.contains("--lose 1000 --hold 0 --ack-gaps"), "{over}");
+    let h1 = load(Generator::own("10"))
+        .command(&Target { kind: contender::Kind::H1, ..target }, Path::new("/lab"), None)
+        .unwrap();
+    assert!(!h1.iter().any(|argument| argument == "--ack-threshold"));
+}
+
+#[test]
+fn without_h2load_its_cases_say_so() {
+    let target = Target {
+        address: "",
+        kind: contender::Kind::H3,
+        certificate: Path::new(""),
+        path: "/",
+        crc32: None,
+        upload: Path::new(""),
+    };
+    let error = load(Generator::H2load).command(&target, Path::new(""), None).unwrap_err().to_string();
+    assert_eq!(error, "h2load is not installed");
+}

@@ -6,6 +6,7 @@ mod body;
 mod identity;
 mod idle;
 mod interim;
+mod list;
 mod path;
 mod record;
 mod tunnel;
@@ -15,6 +16,7 @@ pub use body::{Body, BodyError};
 pub use identity::{Certificate, CertificateRequest, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
+pub use list::members;
 pub use path::path;
 pub use record::{End, Facts, Listener, Record, Recording, Records};
 pub use tunnel::{Duplex, Quiet, TUNNEL_BUFFER, Tunnel, Upgrade};
@@ -53,6 +55,11 @@ pub struct Client {
     pub server_name: Option<Arc<str>>,
     /// Who it is by its certificate.
     pub identity: Identity,
+}
+
+/// An IPv4-mapped IPv6 address as IPv4.
+pub const fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// The protocol that a client spoke.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Identity, Protocol, Records},
+    exchange::{Client, Identity, Protocol, Records, plain},
     lifecycle::Watch,
     rate::Bucket,
     telemetry::WorkerMetrics,
@@ -274,9 +274,4 @@ pub(super) fn client_of(connection: &mut s2n_quic::Connection, front: &Front) ->
         server_name: connection.server_name().ok()?.map(|name| Arc::from(name.to_ascii_lowercase())),
         identity: identity.map(|identity| *identity).unwrap_or_default(),
     })
-}
-
-/// An IPv4-mapped IPv6 address as IPv4.
-fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

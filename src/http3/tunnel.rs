@@ -57,8 +57,7 @@ pub(super) async fn serve<H: Handler>(
 
 async fn upload(body: RequestBody, mut to: impl AsyncWrite + Unpin, record: &Record) -> Result<(), Failure> {
     let broken = |error: io::Error| {
-        tracing::debug!(%error, "a tunnel's origin broke off");
-        record.broke_off(BodyError::Truncated);
+        record.broke_off(cause(&error));
         Failure::Tunnel
     };
     let mut body = pin!(body);

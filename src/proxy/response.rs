@@ -7,6 +7,7 @@ use super::{
     error::Error,
     request::{KEEP_ALIVE, PROXY_CONNECTION, may_trail},
 };
+use crate::exchange::members;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response};
 
 /// Turns the head of an origin's response to a `method` request into the client's. `length` is the body's as hyper
@@ -57,19 +58,24 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
     Ok(())
 }
 
+/// The same of an interim (1xx) response's fields: it has no content (RFC 9110 §8.6).
+pub(super) fn translate_interim(fields: &mut HeaderMap) {
+    remove_present(fields, Present::of(fields));
+    for name in [header::CONTENT_LENGTH, header::ALT_SVC] {
+        fields.remove(name);
+    }
+}
+
 /// What a response without a body says its length would be.
 fn declared_length(fields: &HeaderMap) -> Result<Option<u64>, Error> {
     let mut length = None;
-    for line in fields.get_all(header::CONTENT_LENGTH) {
-        for item in line.as_bytes().split(|&byte| byte == b',') {
-            let item = item.trim_ascii();
-            let digits = !item.is_empty() && item.iter().all(u8::is_ascii_digit);
-            let item = std::str::from_utf8(item).ok().filter(|_| digits).and_then(|item| item.parse::<u64>().ok());
-            match (item, length) {
-                (Some(item), None) => length = Some(item),
-                (Some(item), Some(before)) if item == before => {}
-                _ => return Err(Error::Protocol),
-            }
+    for item in members(fields, header::CONTENT_LENGTH) {
+        let digits = !item.is_empty() && item.iter().all(u8::is_ascii_digit);
+        let item = std::str::from_utf8(item).ok().filter(|_| digits).and_then(|item| item.parse::<u64>().ok());
+        match (item, length) {
+            (Some(item), None) => length = Some(item),
+            (Some(item), Some(before)) if item == before => {}
+            _ => return Err(Error::Protocol),
         }
     }
     Ok(length)
@@ -84,20 +90,12 @@ fn is_plain(fields: &HeaderMap) -> bool {
 
 /// Removes what belongs to one connection (RFC 9110 §7.6.1): `Connection`, the fields it names, and those that
 /// always are such.
-pub(super) fn remove_hop_by_hop(fields: &mut HeaderMap) {
-    remove_present(fields, Present::of(fields));
-}
-
 fn remove_present(fields: &mut HeaderMap, present: Present) {
     if !present.has(Present::HOP_BY_HOP) {
         return;
     }
     // Collecting nothing allocates nothing; most origins send `keep-alive`, `close` or no Connection at all.
-    let named: Vec<HeaderName> = fields
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
-        .map(<[u8]>::trim_ascii)
+    let named: Vec<HeaderName> = members(fields, header::CONNECTION)
         .filter(|token| !token.eq_ignore_ascii_case(b"close") && !token.eq_ignore_ascii_case(b"keep-alive"))
         .filter_map(|token| HeaderName::from_bytes(token).ok())
         .collect();

@@ -5,7 +5,7 @@
 //! HTTP/2 and HTTP/3 have none (RFC 8441 §5, RFC 9220), so that litequic makes the key and checks the answer.
 
 use super::{error::Error, response};
-use crate::exchange::{Protocol, Upgrade};
+use crate::exchange::{Protocol, Upgrade, members};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -95,7 +95,8 @@ impl Switch {
         let mut to = fields.get_all(header::UPGRADE).iter();
         let named = |name: &HeaderValue| name.as_bytes().trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes());
         let switches = to.next().is_some_and(named) && to.next().is_none();
-        if !switches || !lists(fields, header::CONNECTION, b"upgrade") {
+        let names_it = members(fields, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+        if !switches || !names_it {
             return Err(Error::SwitchFailed);
         }
         if let Some(Key { accept, .. }) = &self.key {
@@ -105,21 +106,10 @@ impl Switch {
             }
             fields.remove(header::SEC_WEBSOCKET_ACCEPT);
         }
-        response::remove_hop_by_hop(fields);
-        // A 101 has no content (RFC 9110 §8.6), and the origin's ports are its own.
-        for name in [header::CONTENT_LENGTH, header::ALT_SVC] {
-            fields.remove(name);
-        }
+        response::translate_interim(fields);
         parts.extensions.clear();
         Ok(())
     }
-}
-
-/// Whether a field's list has `option`, in any case.
-fn lists(fields: &HeaderMap, name: http::HeaderName, option: &[u8]) -> bool {
-    let lines = fields.get_all(name).into_iter();
-    let mut options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    options.any(|other| other.trim_ascii().eq_ignore_ascii_case(option))
 }
 
 impl Key {

@@ -121,8 +121,3 @@ async fn answer_plain(stream: &mut TcpStream) -> io::Result<()> {
     tokio::io::copy(stream, &mut tokio::io::sink()).await?;
     Ok(())
 }
-
-/// An IPv4-mapped IPv6 address as IPv4.
-pub(super) fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}

@@ -1,8 +1,8 @@
 //! The PROXY protocol (versions 1 and 2, <https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>): what a balancer
 //! that passes TLS on says of a connection, before its first byte. Only those who are listed may say it, and they must.
 
-use super::{front::Front, handshake::plain};
-use crate::telemetry::WorkerMetrics;
+use super::front::Front;
+use crate::{exchange::plain, telemetry::WorkerMetrics};
 use ppp::{v1, v2};
 use std::{io, net::SocketAddr};
 use tokio::{

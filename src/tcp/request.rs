@@ -5,7 +5,7 @@ use super::{
     http1::Bounds,
     refusal::{Limit, Refusal},
 };
-use crate::exchange::{Protocol, Record, Upgrade, authority, path};
+use crate::exchange::{Protocol, Record, Upgrade, authority, members, path};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request,
@@ -78,18 +78,12 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
         && parts.version == Version::HTTP_11
         && !fields.contains_key(header::TRANSFER_ENCODING)
         && fields.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
-        && options(fields, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+        && members(fields, header::CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
     if !asks {
         return None;
     }
     let lines: Vec<&[u8]> = fields.get_all(header::UPGRADE).iter().map(HeaderValue::as_bytes).collect();
     HeaderValue::from_bytes(&lines.join(&b',')).ok().map(Upgrade)
-}
-
-/// The members of a field's list.
-fn options(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
-    let lines = fields.get_all(name).into_iter();
-    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
 /// What HTTP/2 counts (RFC 9113 §6.5.2), pseudo-headers too. HTTP/1.1's guard has counted before.
@@ -165,9 +159,9 @@ fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
 ///
 /// `Connection` names what decides where the request goes or ends.
 fn remove_what_is_the_connections(headers: &mut HeaderMap) -> Result<(), Refusal> {
-    let takes_trailers = options(headers, header::TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
+    let takes_trailers = members(headers, header::TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
     let named: Vec<HeaderName> =
-        options(headers, header::CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok()).collect();
+        members(headers, header::CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok()).collect();
     for name in named {
         if matches!(name, header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING) {
             return Err(Refusal::bad("Connection names a field that is not its own"));

@@ -1,7 +1,7 @@
 //! For whom a connection to an origin is: what its first bytes say by the PROXY protocol, version 2 (HAProxy's
 //! proxy-protocol.txt). Pure.
 
-use crate::exchange::Client;
+use crate::exchange::{Client, plain};
 use ppp::v2::{Addresses, Builder, Command, Protocol, Version};
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ impl Proxied {
     /// What says so. It names a stream whatever the client spoke: receivers such as nginx take no address of a datagram's
     /// over a connection.
     pub(super) fn header(self) -> Vec<u8> {
-        let (client, local) = match (canonical(self.client), canonical(self.local)) {
+        let (client, local) = match (plain(self.client), plain(self.local)) {
             (client @ SocketAddr::V4(_), local @ SocketAddr::V4(_)) => (client, local),
             // Both of one family: an IPv4 address among IPv6 ones is written as mapped (RFC 4291 §2.5.5.2).
             (client, local) => (mapped(client), mapped(local)),
@@ -39,10 +39,6 @@ fn build(version_command: u8, addresses: Addresses) -> Vec<u8> {
     let protocol = if addresses == Addresses::Unspecified { Protocol::Unspecified } else { Protocol::Stream };
     // It fails for headers of more than 64 KiB alone.
     Builder::with_addresses(version_command, protocol, addresses).build().unwrap_or_default()
-}
-
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn mapped(address: SocketAddr) -> SocketAddr {

@@ -61,9 +61,7 @@ impl<'a> Interims<'a> {
                 return;
             }
             let mut fields = response.headers().clone();
-            response::remove_hop_by_hop(&mut fields);
-            fields.remove(header::CONTENT_LENGTH);
-            fields.remove(header::ALT_SVC);
+            response::translate_interim(&mut fields);
             if !interim.send(response.status(), fields) {
                 metrics.limit_interim.increment();
             }

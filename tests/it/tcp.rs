@@ -2,6 +2,6 @@
 
 mod exchange;
 mod first;
+mod http1;
+mod http2;
 mod life;
-mod refused1;
-mod refused2;

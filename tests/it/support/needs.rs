@@ -12,10 +12,6 @@ use std::{
 /// Says that a test is skipped and why, or fails it.
 pub(crate) fn skip(why: &str) {
     assert!(env::var_os("LITEQUIC_REQUIRE").is_none(), "LITEQUIC_REQUIRE is set, but {why}");
-    say_skipped(why);
-}
-
-fn say_skipped(why: &str) {
     // Past the harness, which would show it of tests that fail alone.
     let _ = writeln!(io::stderr(), "skipped: {why}");
 }
@@ -26,15 +22,6 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let found = in_path(name, &path);
     if found.is_none() {
         skip(&format!("there is no {name}"));
-    }
-    found
-}
-
-/// The same for one that not even CI need have: without it the test is skipped, whatever `LITEQUIC_REQUIRE` says.
-pub(crate) fn optional(name: &str) -> Option<PathBuf> {
-    let found = in_path(name, &env::var_os("PATH").unwrap_or_default());
-    if found.is_none() {
-        say_skipped(&format!("there is no {name}"));
     }
     found
 }

@@ -21,7 +21,7 @@ fn is_or_becomes(path: &str, expected: &str) {
     if env::var_os(WRITE).is_some() {
         fs::write(Path::new(ROOT).join(path), expected).unwrap();
     }
-    assert!(read(path) == expected, "{path} is out of date: {WRITE}=1 cargo test --test it charts:: writes it");
+    assert!(read(path) == expected, "{path} is out of date: {WRITE}=1 cargo test --test text charts:: writes it");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What `helm` makes of the charts, and of each value that matters.
 
 use super::ROOT;
-use crate::support::needs;
 use litequic::config;
 use std::{
     fs,
+    io::{self, Write},
     path::Path,
     process::{Command, Output},
 };
@@ -17,7 +17,11 @@ struct Helm {
 impl Helm {
     /// Where there is a helm; a machine that builds litequic need not have one.
     fn find() -> Option<Self> {
-        needs::optional("helm")?;
+        if Command::new("helm").arg("version").output().is_err() {
+            // Past the harness, which would show it of tests that fail alone.
+            let _ = writeln!(io::stderr(), "skipped: there is no helm");
+            return None;
+        }
         let helm = Self { folder: tempfile::tempdir().unwrap() };
         let source = Path::new(ROOT).join("helm");
         let copied = Command::new("cp").arg("-r").arg(source).arg(helm.folder.path()).status().unwrap();

@@ -66,7 +66,7 @@ fn crossings(file: &str, source: &str) -> Vec<Crossing> {
     let mut found = Vec::new();
     let known = [GROUND, PARTS, WIRING].iter().any(|rooms| rooms.contains(&room));
     if !known {
-        found.push(crossing(0, format!("`{room}` has no place in the layers: give it one in tests/it/layering.rs")));
+        found.push(crossing(0, format!("`{room}` has no place in the layers: give it one in tests/text/layering.rs")));
     }
     if !WIRING.contains(&room) {
         for (at, named) in named(&code, "crate").into_iter().chain(named(&code, "litequic")) {
@@ -293,7 +293,7 @@ fn the_checker_sees_every_way_across() {
         (
             "util/mod.rs",
             "",
-            &["src/util/mod.rs:1: `util` has no place in the layers: give it one in tests/it/layering.rs"],
+            &["src/util/mod.rs:1: `util` has no place in the layers: give it one in tests/text/layering.rs"],
         ),
         ("net/udp.rs", "fn f() { unsafe { g() } }", &["src/net/udp.rs:1: `unsafe` outside src/net/sys"]),
         ("app.rs", "#[allow(unsafe_code)]\nfn f() {}", &["src/app.rs:1: `unsafe_code` outside src/net/sys"]),

@@ -1,7 +1,6 @@
 //! What the documents say is true: links, metrics, commands, configurations, the tree. docs/configuration.md's keys are
 //! tested in `config`.
 
-use crate::support::process::litequic;
 use litequic::{
     cli::{
         exit::Exit,
@@ -14,6 +13,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -253,7 +253,9 @@ fn commands_in_the_documents_exist_with_their_options() {
 }
 
 fn help(command: &str) -> String {
-    litequic([command, "--help"]).success()
+    let help = Command::new(env!("CARGO_BIN_EXE_litequic")).args([command, "--help"]).output().unwrap();
+    assert!(help.status.success(), "litequic {command} --help: {help:?}");
+    String::from_utf8(help.stdout).unwrap()
 }
 
 /// The test functions of a folder's sources, as `module::name`: the path that the test program prints, from the last

@@ -1,0 +1,143 @@
+# What .ci/run and .ci/nightly share: steps with their times, lanes that run side by side, and what is installed. Sourced.
+# shellcheck shell=bash
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly HELM=v3.22.0
+readonly WORK=target/ci
+readonly VENV=$WORK/venv
+
+unset CARGO_TARGET_DIR
+export CARGO_TERM_COLOR=never DEBIAN_FRONTEND=noninteractive
+export PATH="$PWD/$WORK/tools/bin:$PWD/$VENV/bin:$PATH"
+mkdir -p "$WORK"
+rm -rf "$WORK/reports" "$WORK/steps"
+mkdir "$WORK/reports" "$WORK/steps"
+
+# Runs a step, says how it ended and how long it took. A step that fails does not end the run, so that one run tells all.
+step() {
+    local name=$1 began=$SECONDS status
+    shift
+    printf '\n=== %s (at %d:%02d)\n' "$name" $((SECONDS / 60)) $((SECONDS % 60))
+    # Not as a condition: -e would not hold inside.
+    set +e
+    (
+        set -e
+        "$@"
+    )
+    status=$?
+    set -e
+    ((status == 0)) || : >"$WORK/steps/$name.failed"
+    printf -- '--- %s: %s in %d s\n' "$name" "$( ((status == 0)) && echo ok || echo "FAILED ($status)")" $((SECONDS - began)) |
+        tee -a "$WORK/steps/times"
+}
+
+# Runs functions of steps side by side. What each prints comes when all have ended.
+lanes() {
+    local lane pids=()
+    for lane in "$@"; do
+        "$lane" >"$WORK/$lane.log" 2>&1 &
+        pids+=($!)
+    done
+    wait "${pids[@]}"
+    for lane in "$@"; do
+        printf '\n##### %s\n' "$lane"
+        cat "$WORK/$lane.log"
+    done
+}
+
+# The times of all steps, the slowest tests, and the closing line: tests, and steps that failed.
+close() {
+    local passed failed name
+    printf '\n=== times\n'
+    cat "$WORK/steps/times"
+    read -r passed failed < <(python3 .ci/report.py "$WORK/reports" "$WORK/reports/summary" && cat "$WORK/reports/summary")
+    cat "$WORK/reports/summary.txt"
+    for name in "$WORK"/steps/*.failed; do
+        [[ -e $name ]] || continue
+        name=$(basename "$name" .failed)
+        printf 'failed: %s\n' "$name"
+        # Tests that failed are counted already; tests that were not built, or broke off, are not.
+        [[ $name == tests* && $failed -gt 0 ]] || failed=$((failed + 1))
+    done
+    printf '\n%d:%02d minutes\n' $((SECONDS / 60)) $((SECONDS % 60))
+    printf '%d passed, %d failed\n' "$passed" "$failed"
+    ((failed == 0))
+}
+
+packages() {
+    local missing=()
+    command -v cc >/dev/null || missing+=(build-essential)
+    [[ -x /usr/sbin/nginx ]] || command -v nginx >/dev/null || missing+=(nginx-light)
+    command -v ip >/dev/null || missing+=(iproute2)
+    command -v curl >/dev/null || missing+=(curl)
+    command -v h2load >/dev/null || missing+=(nghttp2-client)
+    command -v chromium >/dev/null || missing+=(chromium)
+    command -v ffmpeg >/dev/null || missing+=(ffmpeg)
+    command -v npm >/dev/null || missing+=(npm)
+    command -v openssl >/dev/null || missing+=(openssl)
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+    if ((${#missing[@]} == 0)); then
+        echo "nothing is missing"
+        return
+    fi
+    local root=()
+    ((EUID == 0)) || root=(sudo)
+    "${root[@]}" apt-get update -qq
+    "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$WORK/apt.log" || {
+        tail -n 30 "$WORK/apt.log"
+        return 1
+    }
+    echo "installed: ${missing[*]}"
+}
+
+# The HTTP/3 client of tests/it/aioquic.rs, and cargo-nextest, prebuilt.
+python_programs() {
+    if ! cat tests/it/requirements.txt .ci/requirements.txt | cmp -s - "$VENV/installed.txt"; then
+        python3 -m venv --clear "$VENV"
+        "$VENV/bin/pip" install --quiet --disable-pip-version-check \
+            --requirement tests/it/requirements.txt --requirement .ci/requirements.txt
+        cat tests/it/requirements.txt .ci/requirements.txt >"$VENV/installed.txt"
+    fi
+    "$VENV/bin/python" -c 'import aioquic; print("aioquic", aioquic.__version__)'
+    cargo nextest --version
+}
+
+# For the charts' tests (tests/text/charts), which say so without it. A helm that is there will do.
+helm_for_charts() {
+    if command -v helm >/dev/null; then
+        helm version --short
+    elif [[ -n $(go env GOTOOLCHAIN 2>/dev/null) ]]; then # 1.21 and later fetch the Go that helm wants
+        CGO_ENABLED=0 GOBIN="$PWD/$WORK/tools/bin" go install -ldflags "-s -w" "helm.sh/helm/v3/cmd/helm@$HELM"
+        helm version --short
+    else
+        echo "SKIPPED: needs helm, or go 1.21 to build it; the charts are not rendered"
+    fi
+}
+
+# cargo-nextest over the binaries that `built` listed: no build, so no wait for one that another lane does. Its report goes
+# to $WORK/reports. LITEQUIC_REQUIRE: a test that lacks a program fails instead of being skipped.
+run_tests() {
+    local report=$1 status=0
+    shift
+    LITEQUIC_REQUIRE=all LITEQUIC_PYTHON="$PWD/$VENV/bin/python" cargo nextest run --profile ci \
+        --binaries-metadata "$WORK/binaries.json" --cargo-metadata "$WORK/metadata.json" "$@" || status=$?
+    cp target/nextest/ci/junit.xml "$WORK/reports/$report.xml"
+    return "$status"
+}
+
+# Builds all tests, and lists what was built.
+built() {
+    cargo metadata --locked --format-version 1 >"$WORK/metadata.json"
+    cargo nextest list --workspace --locked --list-type binaries-only --message-format json >"$WORK/binaries.json"
+}
+
+# Says whether the tests may use io_uring: a container may not.
+has_io_uring() {
+    local probed
+    probed=$(target/debug/litequic probe | grep '^io_uring')
+    [[ $probed =~ ^io_uring\ +yes ]] || {
+        echo "SKIPPED: $probed"
+        return 1
+    }
+}

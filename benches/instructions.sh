@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# How many instructions litequic takes for a request of 1 KB, or for a MB of a large body: those of its process by callgrind,
+# which differ by 0.1 % from run to run where CPU time differs by 20 %. nginx is the origin, the laboratory the client; the
+# difference of two loads, so that start and handshakes do not count.
+# usage: benches/instructions.sh PROGRAM LAB [small|h1|large]...
+# Needs valgrind and nginx. 127.0.0.1 alone.
+set -euo pipefail
+
+readonly program=$1 lab=$2
+shift 2
+cases=("$@")
+((${#cases[@]})) || cases=(small h1 large)
+nginx=$(command -v nginx || echo /usr/sbin/nginx)
+work=$(mktemp -d)
+pids=()
+finish() {
+    ((${#pids[@]} == 0)) || kill -KILL "${pids[@]}" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap finish EXIT
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+mkdir "$work/root"
+head -c 1000 /dev/zero >"$work/root/small"
+head -c 16000000 /dev/zero >"$work/root/large"
+origin=$(free_port)
+cat >"$work/nginx.conf" <<CONF
+daemon off;
+worker_processes 1;
+pid $work/nginx.pid;
+error_log $work/error.log;
+events {}
+http {
+    access_log off;
+    sendfile on;
+    keepalive_requests 1000000;
+    client_body_temp_path $work/body; proxy_temp_path $work/proxy; fastcgi_temp_path $work/fastcgi;
+    uwsgi_temp_path $work/uwsgi; scgi_temp_path $work/scgi;
+    server { listen 127.0.0.1:$origin; root $work/root; }
+}
+CONF
+"$nginx" -p "$work" -e "$work/error.log" -c "$work/nginx.conf" &
+pids+=($!)
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+    -addext subjectAltName=DNS:localhost -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
+
+# Sets `count` to the instructions of a process that serves $1 requests of the load $2.
+instructions() {
+    local requests=$1 load=$2 port pid
+    port=$(free_port)
+    cat >"$work/litequic.toml" <<TOML
+[listen]
+udp = ["127.0.0.1:$port"]
+tcp = ["127.0.0.1:$port"]
+workers = 1
+
+[[certificates]]
+cert = "$work/cert.pem"
+key = "$work/key.pem"
+
+[origin]
+url = "http://127.0.0.1:$origin"
+TOML
+    valgrind --tool=callgrind --callgrind-out-file="$work/out" "$program" run --config "$work/litequic.toml" \
+        >"$work/litequic.log" 2>&1 &
+    pid=$!
+    pids+=("$pid")
+    for _ in {1..300}; do
+        ! curl --noproxy '*' --insecure --silent --output /dev/null --http1.1 "https://127.0.0.1:$port/small" || break
+        sleep 0.1
+    done
+    # shellcheck disable=SC2086 # several words
+    "$lab" load $load --requests "$requests" --address "127.0.0.1:$port" --insecure --warmup 0 --deadline 300 \
+        >"$work/load.log" 2>&1 || {
+        cat "$work/load.log" "$work/litequic.log" >&2
+        return 1
+    }
+    kill -TERM "$pid"
+    wait "$pid" || true
+    count=$(awk '/^summary:|^totals:/ { print $2; exit }' "$work/out")
+}
+
+for case in "${cases[@]}"; do
+    case $case in
+    small) load="small --path /small --bytes 1000 --connections 10 --streams 10 --ack-threshold 2" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3" ;;
+    h1) load="small --path /small --bytes 1000 --protocol h1 --connections 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/1.1" ;;
+    large) load="download --path /large --bytes 16000000 --connections 1 --ack-threshold 10" less=1 more=5 per=16 unit="a MB over HTTP/3" ;;
+    *) echo "no case $case" >&2 && exit 2 ;;
+    esac
+    instructions "$less" "$load"
+    first=$count
+    instructions "$more" "$load"
+    second=$count
+    printf '%s: %d instructions\n' "$unit" $(((second - first) / ((more - less) * per)))
+done

@@ -11,6 +11,7 @@ use super::{
     close::Alerts,
     connection_id::{self, Layout},
     connections::Connections,
+    handshake::{Handshakes, PacketAtHand},
     io::{Io, MAX_MTU, Wiring},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
@@ -121,7 +122,9 @@ pub fn start<T: tls::Provider + Clone>(
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
     let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
-    let packets = Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), metrics);
+    let at_hand = PacketAtHand::default();
+    let handshakes = Handshakes::new(parts.tls.clone(), frequencies.clone(), at_hand.clone());
+    let packets = Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), at_hand, metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
@@ -133,7 +136,7 @@ pub fn start<T: tls::Provider + Clone>(
     let secrets = || Arc::clone(&parts.secrets);
 
     let server = Server::builder()
-        .with_tls(Gated::new(frequencies.looking(parts.tls.clone()), Arc::clone(&parts.metrics)))
+        .with_tls(Gated::new(handshakes, Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_connection_id(ids))

@@ -19,6 +19,7 @@ mod connection_id;
 mod connections;
 mod contents;
 mod endpoint;
+mod handshake;
 mod io;
 mod limiter;
 mod lost;

@@ -30,6 +30,7 @@ mod nginx;
 mod origins;
 mod panics;
 mod recovery;
+mod refusals;
 mod reload;
 mod requests;
 mod resumption;

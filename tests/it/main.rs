@@ -33,6 +33,7 @@ mod recovery;
 mod refusals;
 mod reload;
 mod requests;
+mod resets;
 mod resumption;
 mod rules;
 mod sight;

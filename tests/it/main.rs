@@ -44,4 +44,5 @@ mod timeouts;
 mod tls;
 mod tunnels;
 mod upgrade;
+mod wildcard;
 mod workers;

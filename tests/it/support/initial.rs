@@ -8,7 +8,7 @@ use quinn::rustls::{
     quic::{ClientConnection, Keys, Version},
 };
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
 };
 use tokio::{net::UdpSocket, time::Instant};
@@ -64,7 +64,13 @@ impl<'a> Initial<'a> {
 impl Stranger {
     /// A client of `litequic` at 127.0.0.1.
     pub(crate) async fn of(litequic: &Litequic) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self::at(litequic, litequic.address).await
+    }
+
+    /// A client of `litequic` at `server`, one of this machine's addresses.
+    pub(crate) async fn at(litequic: &Litequic, server: SocketAddr) -> Self {
+        let local: IpAddr = if server.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        let socket = UdpSocket::bind((local, 0)).await.unwrap();
         let id = fresh_id().to_vec();
         // initial_source_connection_id (RFC 9000 §18.2) and windows to send into.
         let window = varint(1_000_000);
@@ -75,7 +81,7 @@ impl Stranger {
         let mut tls = ClientConnection::new(config, Version::V1, name, parameters).unwrap();
         let mut hello = Vec::new();
         tls.write_hs(&mut hello);
-        Self { socket, server: litequic.address, id, hello, received: 0 }
+        Self { socket, server, id, hello, received: 0 }
     }
 
     /// The same client at another port.
@@ -146,7 +152,9 @@ impl Stranger {
     /// The same, however long it takes.
     pub(crate) async fn receive_whenever(&mut self) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
-        let length = self.socket.recv(&mut buffer).await.unwrap();
+        let (length, from) = self.socket.recv_from(&mut buffer).await.unwrap();
+        // From another of its addresses a client would not take it.
+        assert_eq!(from, self.server);
         self.received += length;
         buffer.truncate(length);
         buffer

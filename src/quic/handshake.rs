@@ -9,6 +9,8 @@
 //! happens in the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, once for each of
 //! the client's datagrams at most. A refused handshake counts as one in flight, as it would with a larger ClientHello,
 //! until the closing period (RFC 9000 §10.2) ends: `limits.retry_handshakes` and `limits.max_handshakes` hold.
+//!
+//! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 
 use super::ack_frequency::{AckFrequencies, Offer};
 use bytes::Bytes;
@@ -26,26 +28,26 @@ use std::{
     any::Any,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Poll, Waker},
 };
 
-/// Whether s2n-quic polls TLS because of a packet, rather than because of a wakeup. An atomic, because s2n-quic wants its
-/// providers `Send`; one thread alone uses it.
+/// The connection for whose packet s2n-quic polls TLS, by s2n-quic's ID, if it does so because of a packet rather than
+/// because of a wakeup. The ID plus one; 0 is none. An atomic, because s2n-quic wants its providers `Send`; one thread
+/// alone uses it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PacketAtHand(Arc<AtomicBool>);
+pub(super) struct PacketAtHand(Arc<AtomicU64>);
 
 impl PacketAtHand {
-    /// To be called for each Initial and Handshake packet, before its frames are processed. s2n-quic polls TLS after.
-    pub(super) fn set(&self) {
-        self.0.store(true, Relaxed);
+    /// To be called for each Initial and Handshake packet, before its frames are processed. s2n-quic polls TLS after that,
+    /// unless it rejects a frame.
+    pub(super) fn set(&self, connection: u64) {
+        self.0.store(connection.wrapping_add(1), Relaxed);
     }
 
-    /// A packet with a frame that s2n-quic rejects leaves it set: the next poll of any connection then takes a wakeup for
-    /// a packet, and asks for another wakeup.
-    fn take(&self) -> bool {
-        self.0.swap(false, Relaxed)
+    fn take(&self) -> Option<u64> {
+        self.0.swap(0, Relaxed).checked_sub(1)
     }
 }
 
@@ -64,7 +66,7 @@ impl<T> Handshakes<T> {
 
     fn handshake<S>(&self, session: S) -> Handshake<S> {
         let (frequencies, at_hand) = (self.frequencies.clone(), self.at_hand.clone());
-        Handshake { session, frequencies, at_hand, failed: None }
+        Handshake { session, frequencies, at_hand, connection: None, failed: None }
     }
 }
 
@@ -106,6 +108,8 @@ pub(super) struct Handshake<S> {
     session: S,
     frequencies: AckFrequencies,
     at_hand: PacketAtHand,
+    /// Whose handshake this is; known from the first poll on, which is a packet's.
+    connection: Option<u64>,
     /// Why, until s2n-quic may be told.
     failed: Option<Error>,
 }
@@ -124,7 +128,8 @@ impl<S: CryptoSuite> CryptoSuite for Handshake<S> {
 
 impl<S: Session> Session for Handshake<S> {
     fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), Error>> {
-        let of_packet = self.at_hand.take();
+        let packet = self.at_hand.take();
+        let of_packet = packet.is_some_and(|packet| *self.connection.get_or_insert(packet) == packet);
         let error = match self.failed {
             Some(error) => error,
             None => match self.session.poll(&mut Look { context, frequencies: &self.frequencies }) {

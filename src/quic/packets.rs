@@ -108,7 +108,7 @@ impl Interceptor for Packets {
     ) -> DecoderBufferMut<'a> {
         let Subject::Connection { id, .. } = subject else { return payload };
         if packet.number.space() != PacketNumberSpace::ApplicationData {
-            self.at_hand.set();
+            self.at_hand.set(*id);
             return payload;
         }
         let payload = payload.into_less_safe_slice();

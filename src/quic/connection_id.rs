@@ -180,8 +180,8 @@ impl Validator for Format {
     ///
     /// A packet for another worker of this process, or for another process that runs, is not ours to judge: that may
     /// well have the connection, and a stateless reset from here would end it (RFC 9000 §21.11). It is dropped. It
-    /// comes here where the kernel does not steer, and where GRO has joined it with one that is ours, which somebody who
-    /// wants to know a token can bring about.
+    /// comes here where the kernel does not steer, and where GRO has joined it with one that is ours, which an
+    /// attacker who wants a token can cause.
     fn validate(&self, _: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
         let len = self.layout.id_len();
         let id = buffer.get(..len)?;

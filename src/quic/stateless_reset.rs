@@ -6,7 +6,7 @@
 //! cannot keep each other busy (§10.3.3), and never fewer than 42: a packet too small for that is dropped.
 //!
 //! The key is one endpoint's: another listen address has another one. With one key for all, a packet sent to the wrong
-//! address, with the connection ID of somebody else's connection, would be answered with the token that ends it
+//! address, with the connection ID of another client's connection, would be answered with the token that ends it
 //! (§21.11).
 //!
 //! With a random key the token proves nothing after a restart, and clients of the old process wait for their idle

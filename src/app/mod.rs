@@ -249,7 +249,7 @@ pub async fn start<H: Handler>(
     options: Options,
     wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
 ) -> Result<Running, StartError> {
-    let Beginning { inherited, generation, secrets, mut predecessor, older } =
+    let Beginning { inherited, generation, secrets, mut predecessor, older, others } =
         Beginning::find(config, options.inherited).await?;
     let count = inherited.workers(config);
     let resolver = CertificateResolver::new(certificates);
@@ -297,6 +297,7 @@ pub async fn start<H: Handler>(
                 secrets: Arc::clone(&secrets),
                 layout,
                 generation,
+                others: Arc::clone(&others),
                 workers: count,
                 metrics: Arc::clone(counters),
             },
@@ -320,7 +321,7 @@ pub async fn start<H: Handler>(
         token,
         inside: Some(inside::inside(&in_force, &addresses.udp)),
     });
-    let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older);
+    let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
     let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
 
     let mut tasks = JoinSet::new();

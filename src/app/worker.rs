@@ -237,16 +237,16 @@ fn open(
     parts: &EndpointParts<ServerTls>,
 ) -> Result<quic::Endpoint, quic::StartError> {
     let LiteQuic { io, receive_batch, gso, gro, .. } = *litequic;
+    let local = socket.local_addr()?;
     let backend = match io {
-        Io::S2nQuic => return quic::start(quic::library_io(socket, gso, gro)?, worker, parts),
+        Io::S2nQuic => return quic::start(quic::library_io(socket, gso, gro)?, local, worker, parts),
         Io::Auto | Io::Epoll => Backend::Epoll,
         Io::IoUring => Backend::IoUring,
     };
-    let local = socket.local_addr()?;
     let options = SocketOptions { backend, receive_batch, gso, gro };
     let OpenSocket { receiver, sender, may_probe_mtu, .. } =
         OpenSocket::new(socket, options, Arc::clone(&parts.metrics))?;
-    quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, worker, parts)
+    quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, local, worker, parts)
 }
 
 /// Counts the runtime's waits in epoll_wait(2) since there were `before`; returns how many there are now.
@@ -353,6 +353,7 @@ mod tests {
             secrets: Arc::new(Secrets::random().unwrap()),
             layout: Layout::default(),
             generation: 0,
+            others: Arc::default(),
             workers: 1,
             metrics: Arc::default(),
         }

@@ -7,6 +7,9 @@
 //! The tag is an HMAC-SHA256 over all of it, the client's address and port, and its connection ID: RFC 9000 §8.1.4
 //! asks for the address, and s2n-quic's own provider binds the same. The key changes every hour, by the issue time.
 //!
+//! Tokens are not bound to the endpoint, as stateless resets are: whoever has one has proved an address, which is worth
+//! the same at every address of the server, and replicas behind a balancer may have different ones.
+//!
 //! There are no tokens for later connections (NEW_TOKEN): s2n-quic 1.91 never asks for one.
 
 use super::{

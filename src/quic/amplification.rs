@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn small_datagrams_go_to_ids_that_litequic_issued() {
         let own = OwnId::default();
-        let format = Format::new(Layout::default(), 9, WorkerIndex(1), 4);
+        let format = Format::new(Layout::default(), (9, Arc::default()), WorkerIndex(1), 4);
         let small = SmallDatagrams::new(format, own.clone());
         let datagram = |first: u8, id: &[u8], len: usize| {
             let mut datagram = [&[first, 0, 0, 0, 1, u8::try_from(id.len()).unwrap()], id].concat();

@@ -18,7 +18,9 @@
 //! plaintext algorithm says as much of its server ID). The other 104 bits are random: nobody guesses an ID, which is
 //! what keeps stateless resets (RFC 9000 §21.11) and other people's connections out of reach, and two are never alike.
 
+use super::Generations;
 use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Validator};
+use std::sync::Arc;
 
 /// Workers that one octet tells apart.
 pub const MAX_WORKERS: usize = 256;
@@ -111,18 +113,25 @@ impl Layout {
 }
 
 /// Issues and recognizes one worker's connection IDs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Format {
     layout: Layout,
     generation: u8,
+    /// Of other processes that run.
+    others: Arc<Generations>,
     worker: WorkerIndex,
     workers: usize,
 }
 
 impl Format {
-    /// IDs of `worker`, one of `workers`, in the process of this `generation`.
-    pub(super) const fn new(layout: Layout, generation: u8, worker: WorkerIndex, workers: usize) -> Self {
-        Self { layout, generation, worker, workers }
+    /// IDs of `worker`, one of `workers`, in the process of this `generation`, beside which `others` may run.
+    pub(super) fn new(
+        layout: Layout,
+        (generation, others): (u8, Arc<Generations>),
+        worker: WorkerIndex,
+        workers: usize,
+    ) -> Self {
+        Self { layout, generation, others, worker, workers }
     }
 
     fn issue(&self) -> [u8; MAX_LEN as usize] {
@@ -143,12 +152,17 @@ impl Format {
             && head.iter().chain(self.layout.server_id.as_bytes()).chain(&tail).zip(id).all(|(own, octet)| own == octet)
     }
 
-    /// Whether another worker of this very process issued `id`, and may have a connection for it.
-    fn is_siblings(&self, id: &[u8]) -> bool {
+    /// Whether another worker of this very process issued `id`, or another process that runs, and may have a connection
+    /// for it.
+    fn is_anothers(&self, id: &[u8]) -> bool {
         let worker = id.get(self.layout.worker_offset()).copied();
-        let generation = id.get(self.layout.generation_offset()).copied();
-        generation == Some(self.generation)
-            && worker.is_some_and(|worker| worker != self.worker.0 && usize::from(worker) < self.workers)
+        match id.get(self.layout.generation_offset()) {
+            Some(generation) if *generation == self.generation => {
+                worker.is_some_and(|worker| worker != self.worker.0 && usize::from(worker) < self.workers)
+            }
+            Some(generation) => self.others.contains(*generation),
+            None => false,
+        }
     }
 }
 
@@ -164,13 +178,14 @@ impl Validator for Format {
     /// The length of a short header's connection ID. It is always the same; what follows may be any packet's, an old
     /// process' too, whose client a stateless reset tells so.
     ///
-    /// A packet for another worker of this process is not ours to judge: that worker may well have the connection, and
-    /// a stateless reset from here would end it (RFC 9000 §21.11). It is dropped, which happens only where the kernel
-    /// does not steer.
+    /// A packet for another worker of this process, or for another process that runs, is not ours to judge: that may
+    /// well have the connection, and a stateless reset from here would end it (RFC 9000 §21.11). It is dropped. It
+    /// comes here where the kernel does not steer, and where GRO has joined it with one that is ours, which an
+    /// attacker who wants a token can cause.
     fn validate(&self, _: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
         let len = self.layout.id_len();
         let id = buffer.get(..len)?;
-        (!self.is_siblings(id)).then_some(len)
+        (!self.is_anothers(id)).then_some(len)
     }
 }
 
@@ -183,7 +198,8 @@ mod tests {
     const GENERATION: u8 = 9;
 
     fn format(server_id: &[u8], worker: u8) -> Format {
-        Format::new(Layout::new(server_id.try_into().unwrap()), GENERATION, WorkerIndex(worker), 4)
+        let generations = (GENERATION, Arc::new(Generations::of([GENERATION - 2, GENERATION + 1])));
+        Format::new(Layout::new(server_id.try_into().unwrap()), generations, WorkerIndex(worker), 4)
     }
 
     fn generate(format: &mut Format) -> Vec<u8> {
@@ -229,7 +245,7 @@ mod tests {
             let format = format(server_id, 1);
             let connection =
                 |first: u8, id: &[u8], rest: &[u8]| format.layout.connection(&[&[first], id, rest].concat());
-            let ids: Vec<Vec<u8>> = (0..100).map(|_| generate(&mut { format })).collect();
+            let ids: Vec<Vec<u8>> = (0..100).map(|_| generate(&mut format.clone())).collect();
             let all: HashSet<_> = ids.iter().map(|id| connection(0x41, id, &[1, 2]).unwrap()).collect();
             assert_eq!(all.len(), ids.len());
             let id = &ids[0];
@@ -241,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_sibling_workers_are_left_alone() {
+    fn packets_of_sibling_workers_and_of_processes_that_run_are_left_alone() {
         let own = format(&[], 1);
         let id = |generation, worker| [&[0xef, generation, worker], &[0; 30][..]].concat();
         let table = [
@@ -249,6 +265,8 @@ mod tests {
             ("a sibling's", id(GENERATION, 2), None),
             ("of a worker that does not exist", id(GENERATION, 4), Some(16)),
             ("of a process before", id(GENERATION - 1, 2), Some(16)),
+            ("of one that drains", id(GENERATION - 2, 1), None),
+            ("of the next one", id(GENERATION + 1, 1), None),
             ("just long enough", id(GENERATION, 1)[..16].to_vec(), Some(16)),
             ("too short", id(GENERATION, 1)[..15].to_vec(), None),
             ("empty", vec![], None),

@@ -1,7 +1,7 @@
 //! One worker's QUIC endpoint on one listen address.
 
 use super::{
-    Secrets, WorkerIndex,
+    Generations, Secrets, WorkerIndex,
     ack_frequency::AckFrequencies,
     address_token,
     amplification::{OwnId, SmallDatagrams},
@@ -11,6 +11,7 @@ use super::{
     close::Alerts,
     connection_id::{self, Layout},
     connections::Connections,
+    handshake::{Handshakes, PacketAtHand},
     io::{Io, MAX_MTU, Wiring},
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
@@ -28,7 +29,10 @@ use s2n_quic::{
     provider::{io, limits as connection, tls},
 };
 use s2n_quic_core::connection::limits::ValidationError;
-use std::{net::UdpSocket, sync::Arc};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+};
 
 /// Streams that a client may open one way: control, QPACK encoder and decoder (RFC 9114 §6.2), and a few of unknown
 /// types, which clients send to keep servers honest (§9).
@@ -54,6 +58,8 @@ pub struct EndpointParts<T> {
     pub layout: Layout,
     /// Tells this process' connection IDs from another's on the same port.
     pub generation: u8,
+    /// Those of the others that run.
+    pub others: Arc<Generations>,
     /// How many workers there are.
     pub workers: usize,
     /// This worker's counters.
@@ -100,8 +106,8 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
     Ok(io)
 }
 
-/// Starts `worker`'s endpoint on the socket behind `io`: [`library_io`] or a [`super::SocketIo`]. To be called on the
-/// worker's thread, inside its runtime, on which the endpoint's tasks are spawned. They end after the [`Server`] is
+/// Starts `worker`'s endpoint on the socket behind `io`, [`library_io`] or a [`super::SocketIo`], which is bound to
+/// `address`. To be called on the worker's thread, inside its runtime, on which the endpoint's tasks are spawned. They end after the [`Server`] is
 /// dropped and its last connection has closed.
 ///
 /// # Errors
@@ -109,11 +115,13 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
 /// [`StartError`]: the operator's to mend, or ours.
 pub fn start<T: tls::Provider + Clone>(
     io: impl Io,
+    address: SocketAddr,
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
 ) -> Result<Endpoint, StartError> {
     let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
-    let ids = connection_id::Format::new(parts.layout, parts.generation, worker, parts.workers);
+    let ids =
+        connection_id::Format::new(parts.layout, (parts.generation, Arc::clone(&parts.others)), worker, parts.workers);
     let config = parts.config.load();
     let connections = Connections::new(&config.limits, Arc::clone(&parts.metrics));
     let merges = config.litequic.ack_merge;
@@ -121,7 +129,9 @@ pub fn start<T: tls::Provider + Clone>(
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
     let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
-    let packets = Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), metrics);
+    let at_hand = PacketAtHand::default();
+    let handshakes = Handshakes::new(parts.tls.clone(), frequencies.clone(), at_hand.clone());
+    let packets = Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), at_hand, metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
@@ -129,16 +139,18 @@ pub fn start<T: tls::Provider + Clone>(
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (connections.subscriber(), grants));
     let subscriber = (subscriber, (frequencies.subscriber(connections.clone()), recovery));
     let own_id = OwnId::default();
-    let small_datagrams = SmallDatagrams::new(ids, own_id.clone());
-    let secrets = || Arc::clone(&parts.secrets);
+    let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());
+    let resets = stateless_reset::Generator::new(&parts.secrets, address);
 
     let server = Server::builder()
-        .with_tls(Gated::new(frequencies.looking(parts.tls.clone()), Arc::clone(&parts.metrics)))
+        .with_tls(Gated::new(handshakes, Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_connection_id(ids))
-        .and_then(|builder| builder.with_address_token(address_token::Format::new(secrets(), admission.clone())))
-        .and_then(|builder| builder.with_stateless_reset_token(stateless_reset::Generator::new(secrets())))
+        .and_then(|builder| {
+            builder.with_address_token(address_token::Format::new(Arc::clone(&parts.secrets), admission.clone()))
+        })
+        .and_then(|builder| builder.with_stateless_reset_token(resets))
         .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
         .and_then(|builder| builder.with_event(subscriber))
         .and_then(|builder| builder.with_datagram(frequencies.datagrams()))
@@ -211,7 +223,7 @@ mod tests {
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
         version::TLS13,
     };
-    use std::{net::SocketAddr, time::Duration};
+    use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -276,6 +288,7 @@ mod tests {
             secrets: Arc::new(Secrets::random().unwrap()),
             layout: Layout::default(),
             generation: 0,
+            others: Arc::default(),
             workers: 2,
             metrics: Arc::default(),
         }
@@ -297,7 +310,8 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        let mut server = start(library_io(socket, true, true).unwrap(), WorkerIndex(worker), parts).unwrap().server;
+        let mut server =
+            start(library_io(socket, true, true).unwrap(), address, WorkerIndex(worker), parts).unwrap().server;
         tokio::spawn(async move {
             while let Some(mut connection) = server.accept().await {
                 tokio::spawn(async move {
@@ -374,7 +388,7 @@ mod tests {
         let receiving = client.recv(&mut buffer);
         let len = tokio::time::timeout(PATIENCE, receiving).await.unwrap().unwrap();
         assert!(len < gone.len());
-        let tag = ::aws_lc_rs::hmac::sign(parts.secrets.reset_key(), &gone[1..17]);
+        let tag = ::aws_lc_rs::hmac::sign(&parts.secrets.reset_key(address), &gone[1..17]);
         assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
     }
 
@@ -424,7 +438,7 @@ mod tests {
                 answers += 1;
             } else {
                 // What comes next is the marker's: there was no other.
-                let tag = ::aws_lc_rs::hmac::sign(parts.secrets.reset_key(), &marker[1..17]);
+                let tag = ::aws_lc_rs::hmac::sign(&parts.secrets.reset_key(address), &marker[1..17]);
                 assert_eq!(buffer[len - 16..len], tag.as_ref()[..16]);
             }
         }

@@ -7,6 +7,7 @@ use super::{
     batches::Batches,
     connections::{Connections, Received, Verdict},
     contents::{Blocked, Contents},
+    handshake::PacketAtHand,
 };
 use crate::telemetry::WorkerMetrics;
 use s2n_codec::encoder::scatter;
@@ -30,6 +31,7 @@ pub(super) struct Packets {
     /// Whether ACK frames without news are merged into the one that brought it.
     merges: bool,
     frequencies: AckFrequencies,
+    at_hand: PacketAtHand,
     metrics: Arc<WorkerMetrics>,
     /// Of the datagram at hand.
     path: Tuple,
@@ -44,11 +46,12 @@ impl Packets {
         batches: Batches,
         merges: bool,
         frequencies: AckFrequencies,
+        at_hand: PacketAtHand,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        Self { connections, batches, merges, frequencies, metrics, path, contents: Contents::default() }
+        Self { connections, batches, merges, frequencies, at_hand, metrics, path, contents: Contents::default() }
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
@@ -105,6 +108,7 @@ impl Interceptor for Packets {
     ) -> DecoderBufferMut<'a> {
         let Subject::Connection { id, .. } = subject else { return payload };
         if packet.number.space() != PacketNumberSpace::ApplicationData {
+            self.at_hand.set(*id);
             return payload;
         }
         let payload = payload.into_less_safe_slice();

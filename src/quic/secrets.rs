@@ -9,6 +9,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, Read},
+    net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -108,9 +109,10 @@ impl Secrets {
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.retry, &period.to_be_bytes()).as_ref())
     }
 
-    /// The key of stateless reset tokens.
-    pub(super) fn reset_key(&self) -> &hmac::Key {
-        &self.reset
+    /// The key of stateless reset tokens of the endpoint that is bound to `address`: the configured one, which is the same
+    /// after a crash, whatever its place in the list.
+    pub(super) fn reset_key(&self, address: SocketAddr) -> hmac::Key {
+        hmac::Key::new(HMAC_SHA256, hmac::sign(&self.reset, address.to_string().as_bytes()).as_ref())
     }
 }
 
@@ -144,7 +146,7 @@ mod tests {
         let old = Secrets::random().unwrap();
         let new = Secrets::handed_over(*old.to_hand_over().unwrap());
         assert_eq!(new.to_hand_over(), old.to_hand_over());
-        let sign = |secrets: &Secrets| hmac::sign(secrets.reset_key(), b"id");
+        let sign = |secrets: &Secrets| hmac::sign(&secrets.reset_key(([127, 0, 0, 1], 443).into()), b"id");
         assert_eq!(sign(&old).as_ref(), sign(&new).as_ref());
     }
 

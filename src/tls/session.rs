@@ -12,17 +12,21 @@ use crate::{
 };
 use bytes::Bytes;
 use rustls::{
-    Error, HandshakeKind,
+    Error, HandshakeKind, PeerIncompatible,
     quic::{KeyChange, ServerConnection},
 };
+use s2n_codec::DecoderBuffer;
 use s2n_quic_core::{
     crypto::{
         CryptoSuite,
         tls::{self, ApplicationParameters, ChainError, CipherSuite, Context, NamedGroup, TlsExportError, TlsSession},
     },
-    transport,
+    transport::{self, parameters::ClientTransportParameters},
 };
-use std::{fmt, sync::Arc, task::Poll};
+use std::{fmt, sync::Arc, task::Poll, time::Duration};
+
+/// RFC 9000 §18.2: from here on max_ack_delay is invalid.
+const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 
 /// One handshake. s2n-quic polls it with each datagram that has CRYPTO data, and drops it when it is complete.
 ///
@@ -161,6 +165,9 @@ fn write<C: Context<Session>>(
     announced: &mut bool,
     context: &mut C,
 ) -> Result<(), transport::Error> {
+    if *level == Level::Initial {
+        check_parameters(connection)?;
+    }
     loop {
         // s2n-quic's buffer of CRYPTO data may be full, and takes no more once it is finished.
         let ready = match level {
@@ -211,8 +218,18 @@ fn no_keys() -> tls::Error {
 /// What the client sent instead of a sound handshake, as the alert that tells it so (RFC 9001 §4.8).
 fn refusal(connection: &ServerConnection, error: &Error) -> transport::Error {
     tracing::debug!(%error, "TLS handshake failed");
-    // rustls raises no alert for some of what it cannot parse.
+    use PeerIncompatible::{
+        KeyShareExtensionRequired, NamedGroupsExtensionRequired, SignatureAlgorithmsExtensionRequired,
+    };
+    // rustls raises no alert for some of what it cannot parse, and handshake_failure where an extension is missing.
     let code = match (connection.alert(), error) {
+        // RFC 8446 §9.2.
+        (
+            _,
+            Error::PeerIncompatible(
+                KeyShareExtensionRequired | NamedGroupsExtensionRequired | SignatureAlgorithmsExtensionRequired,
+            ),
+        ) => tls::Error::MISSING_EXTENSION.code,
         (Some(alert), _) => u8::from(alert),
         (None, Error::InvalidMessage(_)) => tls::Error::DECODE_ERROR.code,
         (None, Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. }) => {
@@ -240,6 +257,23 @@ fn parameters(connection: &ServerConnection) -> Result<ApplicationParameters<'_>
     match connection.quic_transport_parameters() {
         Some(transport_parameters) => Ok(ApplicationParameters { transport_parameters }),
         None => Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters")),
+    }
+}
+
+/// Rejects invalid transport parameters of the client's. s2n-quic reads them once it has the 1-RTT keys, after a signature
+/// was made and the server's flight was queued, which would leave before the CONNECTION_CLOSE and use up what may be sent
+/// to an address that is not validated (RFC 9000 §8.1).
+fn check_parameters(connection: &ServerConnection) -> Result<(), transport::Error> {
+    let Some(parameters) = connection.quic_transport_parameters() else { return Ok(()) };
+    let valid = |parameters: &ClientTransportParameters| {
+        // s2n-quic 0.91 accepts the first value that is invalid.
+        parameters.max_ack_delay.as_duration() < INVALID_MAX_ACK_DELAY
+            // Required (RFC 9000 §7.3). s2n-quic compares it with the packet's.
+            && parameters.initial_source_connection_id.is_some()
+    };
+    match DecoderBuffer::new(parameters).decode() {
+        Ok((parameters, _)) if valid(&parameters) => Ok(()),
+        _ => Err(transport::Error::TRANSPORT_PARAMETER_ERROR.with_reason("invalid transport parameters")),
     }
 }
 

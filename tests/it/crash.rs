@@ -112,6 +112,37 @@ async fn clients_of_a_process_that_was_killed_learn_so_from_the_next_one_with_it
 }
 
 #[tokio::test]
+async fn they_learn_so_at_each_of_several_addresses_whatever_their_order() {
+    let origin = origin::demo().await;
+    let mut setup = Setup::new();
+    setup.write("secret", &"0123456789abcdef".repeat(4));
+    let addresses = [(); 2].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port())));
+    let start = |setup: &Setup, [one, two]: [SocketAddr; 2]| {
+        let text = format!(
+            "listen.udp = [\"{one}\", \"{two}\"]\nlisten.secret_file = \"secret\"\norigin.url = \"http://{origin}\"\n\
+             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n"
+        );
+        setup.write("litequic.toml", &text);
+        let process = Process::start(["run", "--config", &setup.path("litequic.toml")]);
+        process.address();
+        process
+    };
+    let [one, two] = addresses;
+    let old = start(&setup, [one, two]);
+    let mut clients = Vec::new();
+    for address in addresses {
+        setup.udp = address;
+        clients.push(setup.client().await);
+    }
+    old.signal("KILL");
+    old.end();
+    let _new = start(&setup, [two, one]);
+    for client in &clients {
+        assert_eq!(end(client, DEADLINE).await, Some(ConnectionError::Reset));
+    }
+}
+
+#[tokio::test]
 async fn without_a_secret_they_hear_nothing() {
     let origin = origin::demo().await;
     let setup = Setup::new();

@@ -9,7 +9,7 @@ use crate::{
     config::Config,
     lifecycle::{Lifecycle, Phase, panic_if_asked},
     net::Steering,
-    quic::{Layout, Secrets},
+    quic::{Generations, Layout, Secrets},
     telemetry::Metrics,
 };
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) secrets: Arc<Secrets>,
     pub(in crate::app) predecessor: Option<Predecessor>,
     pub(in crate::app) older: Vec<Older>,
+    /// Of `older`, from before the first packet.
+    pub(in crate::app) others: Arc<Generations>,
 }
 
 impl Beginning {
@@ -37,7 +39,8 @@ impl Beginning {
         let own = secrets(config)?;
         Ok(match found {
             None => {
-                Self { inherited: passed, generation: 0, secrets: Arc::new(own), predecessor: None, older: Vec::new() }
+                let (secrets, others) = (Arc::new(own), Arc::default());
+                Self { inherited: passed, generation: 0, secrets, predecessor: None, older: Vec::new(), others }
             }
             Some(Found { predecessor, inherited, generation, secret, older }) => {
                 let secrets = match secret {
@@ -46,7 +49,8 @@ impl Beginning {
                     _ => own,
                 };
                 let predecessor = Some(predecessor);
-                Self { inherited, generation, secrets: Arc::new(secrets), predecessor, older }
+                let others = Arc::new(Generations::of(older.iter().map(Older::generation)));
+                Self { inherited, generation, secrets: Arc::new(secrets), predecessor, older, others }
             }
         })
     }

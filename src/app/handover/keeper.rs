@@ -11,7 +11,7 @@ use crate::{
     app::service,
     lifecycle::{Phase, Watch},
     net::{self, Group, Steering},
-    quic::Secrets,
+    quic::{Generations, Secrets},
     telemetry::Metrics,
 };
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
@@ -48,6 +48,8 @@ pub(in crate::app) struct Keeper {
     secrets: Arc<Secrets>,
     metrics: Arc<Metrics>,
     older: Vec<Older>,
+    /// Of `older`, for the workers; all of them from the offer on.
+    others: Arc<Generations>,
     /// Whoever takes over sees this process' end by it.
     pipe: (PipeReader, PipeWriter),
     socket: Option<Socket>,
@@ -105,12 +107,14 @@ impl Keeper {
     ) -> io::Result<Self> {
         let pipe = io::pipe()?;
         metrics.control().generation.set(generation.into());
-        Ok(Self { steering, generation, groups, listeners, secrets, metrics, older: Vec::new(), pipe, socket: None })
+        let (older, others) = (Vec::new(), Arc::default());
+        Ok(Self { steering, generation, groups, listeners, secrets, metrics, older, others, pipe, socket: None })
     }
 
-    /// Minds processes that drain.
-    pub(in crate::app) fn minding(mut self, found: Vec<Older>) -> Self {
+    /// Minds processes that drain, and says in `others` which still do.
+    pub(in crate::app) fn minding(mut self, found: Vec<Older>, others: Arc<Generations>) -> Self {
         self.older = found;
+        self.others = others;
         self
     }
 
@@ -210,6 +214,11 @@ impl Keeper {
         future::pending::<()>().await;
     }
 
+    /// Their connections get no stateless resets from here.
+    fn show_older(&self) {
+        self.others.set(self.older.iter().map(Older::generation));
+    }
+
     fn count_older(&self) {
         self.metrics.control().older_processes.set(self.older.len() as u64);
     }
@@ -217,6 +226,7 @@ impl Keeper {
     /// An older process has ended.
     fn forget(&mut self, generation: u8) {
         self.older.retain(|older| older.generation != generation);
+        self.show_older();
         self.count_older();
         for group in &mut self.groups {
             group.leave(generation);
@@ -229,10 +239,13 @@ impl Keeper {
 
     /// Hands over to `successor`, or says why not.
     async fn serve(&self, successor: &mut Successor) -> Result<(), Reason> {
+        // It may have connections before this process hears that it serves; from then on it knows who runs.
+        self.others.set_all();
         let handed_over = self.hand_over(successor).await;
         match &handed_over {
             Ok(()) => self.metrics.control().upgrades.increment(),
             Err(reason) => {
+                self.show_older();
                 self.metrics.control().upgrades_failed.increment();
                 let process = successor.process();
                 tracing::error!(process, %reason, "a new process did not take over: this one goes on");

@@ -95,6 +95,12 @@ pub(super) struct Older {
     pipe: OwnedFd,
 }
 
+impl Older {
+    fn generation(&self) -> u8 {
+        self.generation
+    }
+}
+
 async fn say(stream: &mut UnixStream, word: u8) -> Result<(), Reason> {
     // It waits for one that reads nothing alone.
     Ok(timeout(ANSWER_DEADLINE, stream.write_all(&[word])).await.map_err(|_| Reason::Late)??)

@@ -2,7 +2,7 @@
 //! (draft-ietf-quic-ack-frequency-12), if it offers to listen. s2n-quic knows nothing of it
 //! (docs/adr/0013-adaptive-ack-frequency.md).
 //!
-//! - [`tls`] reads the offer out of the client's transport parameters.
+//! - [`super::handshake`] reads the offer out of the client's transport parameters.
 //! - [`life`] hears of a connection's beginning and end, of lost packets, and what s2n-quic knows of the path.
 //! - [`rule`] says from the ACK frames that came what to ask for, an [`epoch`] at a time.
 //! - [`datagrams`] makes room for the frame in a packet: a [`placeholder`], in whose place it is put.
@@ -18,7 +18,6 @@ mod parameters;
 mod peer;
 mod placeholder;
 mod rule;
-mod tls;
 
 pub use parameters::Offer;
 pub(super) use peer::Peer;
@@ -34,7 +33,6 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
-use tls::Looking;
 
 /// One endpoint's. Nobody is asked for anything whose client has not offered to listen, or if the configuration says
 /// so.
@@ -67,11 +65,6 @@ impl AckFrequencies {
         Self(Arc::new(Shared { switch, metrics, marked, newcomers }))
     }
 
-    /// `tls` that shows what clients offer.
-    pub(super) fn looking<T>(&self, tls: T) -> Looking<T> {
-        Looking { tls, frequencies: self.clone() }
-    }
-
     /// What makes room for frames.
     pub(super) fn datagrams(&self) -> Datagrams {
         Datagrams(self.clone())
@@ -83,7 +76,7 @@ impl AckFrequencies {
     }
 
     /// What the client offered whose connection s2n-quic looks at from now on.
-    fn offered(&self, offer: Option<Offer>) {
+    pub(super) fn offered(&self, offer: Option<Offer>) {
         let mut newcomers = self.lock();
         newcomers.offer = offer.filter(|_| self.0.switch != AckFrequency::Off);
         newcomers.newcomer = None;

@@ -39,7 +39,7 @@ mod spaces;
 
 use spaces::{Encoded, Spaces};
 
-const CLIENT_PARAMETERS: &[u8] = b"\x04\x01\x20";
+const CLIENT_PARAMETERS: &[u8] = b"\x04\x01\x20\x0f\x00";
 const SERVER_PARAMETERS: &[u8] = b"\x04\x01\x21";
 
 fn session(tls: &mut ServerTls) -> Session {

@@ -8,7 +8,7 @@ use quinn::rustls::{
     quic::{ClientConnection, Keys, Version},
 };
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
 };
 use tokio::{net::UdpSocket, time::Instant};
@@ -26,7 +26,7 @@ pub(crate) struct Stranger {
     /// Its connection ID.
     pub(crate) id: Vec<u8>,
     /// A real ClientHello.
-    hello: Vec<u8>,
+    pub(crate) hello: Vec<u8>,
     /// Octets of all that came back.
     pub(crate) received: usize,
 }
@@ -64,7 +64,13 @@ impl<'a> Initial<'a> {
 impl Stranger {
     /// A client of `litequic` at 127.0.0.1.
     pub(crate) async fn of(litequic: &Litequic) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self::at(litequic, litequic.address).await
+    }
+
+    /// A client of `litequic` at `server`, one of this machine's addresses.
+    pub(crate) async fn at(litequic: &Litequic, server: SocketAddr) -> Self {
+        let local: IpAddr = if server.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        let socket = UdpSocket::bind((local, 0)).await.unwrap();
         let id = fresh_id().to_vec();
         // initial_source_connection_id (RFC 9000 §18.2) and windows to send into.
         let window = varint(1_000_000);
@@ -75,7 +81,7 @@ impl Stranger {
         let mut tls = ClientConnection::new(config, Version::V1, name, parameters).unwrap();
         let mut hello = Vec::new();
         tls.write_hs(&mut hello);
-        Self { socket, server: litequic.address, id, hello, received: 0 }
+        Self { socket, server, id, hello, received: 0 }
     }
 
     /// The same client at another port.
@@ -86,25 +92,52 @@ impl Stranger {
 
     /// `initial` with the ClientHello in it, padded and protected.
     pub(crate) fn packet(&self, initial: &Initial<'_>) -> Vec<u8> {
+        self.sealed(initial, crypto(0, &self.hello))
+    }
+
+    /// `initial` with `frames` in it, padded and protected.
+    pub(crate) fn sealed(&self, initial: &Initial<'_>, frames: Vec<u8>) -> Vec<u8> {
         let Initial { destination, token, size, number } = *initial;
         let id = |id: &[u8]| [&[u8::try_from(id.len()).unwrap()], id].concat();
         let start =
             [&[0xc3, 0, 0, 0, 1][..], &id(destination), &id(&self.id), &varint(token.len() as u64), token].concat();
         let number_at = start.len() + 2;
-        let mut payload = [&[0x06, 0][..], &varint(self.hello.len() as u64), &self.hello].concat();
+        let mut payload = frames;
         payload.resize(size.saturating_sub(number_at + 4 + TAG_LEN).max(payload.len()), 0);
         // Two octets, whatever the length (RFC 9000 §16).
         let length = u16::try_from(4 + payload.len() + TAG_LEN).unwrap() | 0x4000;
         let header = [&start[..], &length.to_be_bytes(), &number.to_be_bytes()].concat();
 
-        let suite = TLS13_AES_128_GCM_SHA256.tls13().unwrap();
-        let keys = Keys::initial(Version::V1, suite, suite.quic.unwrap(), destination, Side::Client).local;
+        let keys = keys(destination).local;
         let tag = keys.packet.encrypt_in_place(number.into(), &header, &mut payload).unwrap();
         let mut packet = [&header, &payload, tag.as_ref()].concat();
         let (head, sample) = packet.split_at_mut(number_at + 4);
         let (first, number) = head.split_at_mut(number_at);
         keys.header.encrypt_in_place(&sample[..keys.header.sample_len()], &mut first[0], number).unwrap();
         packet
+    }
+
+    /// The frames of the Initial at the beginning of `datagram`, which answers one to `destination`.
+    pub(crate) fn opened(&self, destination: &[u8], datagram: &[u8]) -> Vec<u8> {
+        assert_eq!(datagram[0] & 0xf0, 0xc0, "an Initial");
+        assert_eq!(datagram[6..6 + usize::from(datagram[5])], self.id);
+        let source_at = 6 + self.id.len();
+        // No token, and a length of two octets or one.
+        let length_at = source_at + 1 + usize::from(datagram[source_at]) + 1;
+        assert_eq!(datagram[length_at - 1], 0, "a server's Initial has no token");
+        let long = usize::from(datagram[length_at] >> 6);
+        assert!(long < 2);
+        let length = datagram[length_at..=length_at + long].iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet));
+        let number_at = length_at + 1 + long;
+        let mut packet = datagram[..number_at + (length & 0x3fff)].to_vec();
+        let keys = keys(destination).remote;
+        let (head, sample) = packet.split_at_mut(number_at + 4);
+        let (first, number) = head.split_at_mut(number_at);
+        keys.header.decrypt_in_place(&sample[..keys.header.sample_len()], &mut first[0], number).unwrap();
+        let payload_at = number_at + 1 + usize::from(first[0] & 3);
+        let number = packet[number_at..payload_at].iter().fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        let (header, payload) = packet.split_at_mut(payload_at);
+        keys.packet.decrypt_in_place(number, header, payload).unwrap().to_vec()
     }
 
     pub(crate) async fn send(&self, datagram: &[u8]) {
@@ -116,9 +149,12 @@ impl Stranger {
         within("an answer", self.receive_whenever()).await
     }
 
-    async fn receive_whenever(&mut self) -> Vec<u8> {
+    /// The same, however long it takes.
+    pub(crate) async fn receive_whenever(&mut self) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
-        let length = self.socket.recv(&mut buffer).await.unwrap();
+        let (length, from) = self.socket.recv_from(&mut buffer).await.unwrap();
+        // From another of its addresses a client would not take it.
+        assert_eq!(from, self.server);
         self.received += length;
         buffer.truncate(length);
         buffer
@@ -169,6 +205,17 @@ impl Stranger {
         }
         before
     }
+}
+
+/// A CRYPTO frame (RFC 9000 §19.6).
+pub(crate) fn crypto(offset: usize, data: &[u8]) -> Vec<u8> {
+    [&[0x06][..], &varint(offset as u64), &varint(data.len() as u64), data].concat()
+}
+
+/// The keys that everyone can make of the ID that a client chose (RFC 9001 §5.2).
+fn keys(destination: &[u8]) -> Keys {
+    let suite = TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+    Keys::initial(Version::V1, suite, suite.quic.unwrap(), destination, Side::Client)
 }
 
 /// A long header of a version that nobody has, `size` octets.

@@ -1,7 +1,18 @@
-//! TLS as it is, but for one look: when it hands over the 1-RTT keys, the client's transport parameters pass by as they
-//! came.
+//! Wraps TLS for two things that s2n-quic lacks: the client's transport parameters, as they came, are read for
+//! `ack_frequency` when TLS hands over the 1-RTT keys, and a handshake that fails within its client's first datagram
+//! is closed with a CONNECTION_CLOSE.
+//!
+//! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error
+//! before that drops the connection without an answer, and the client waits for its own timeout: it comes from there
+//! for every refusal whose ClientHello fits one datagram. So an error of TLS is held back until s2n-quic polls again
+//! because of a wakeup, which it does for stored connections only, and then closes the connection as any other. That
+//! happens in the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, once for each of
+//! the client's datagrams at most. A refused handshake counts as one in flight, as it would with a larger ClientHello,
+//! until the closing period (RFC 9000 §10.2) ends: `limits.retry_handshakes` and `limits.max_handshakes` hold.
+//!
+//! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 
-use super::{AckFrequencies, parameters::Offer};
+use super::ack_frequency::{AckFrequencies, Offer};
 use bytes::Bytes;
 use s2n_codec::EncoderValue;
 use s2n_quic::provider::tls::{ConnectionInfo, Provider};
@@ -15,22 +26,57 @@ use s2n_quic_core::{
 };
 use std::{
     any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Poll, Waker},
 };
 
-/// `tls` that tells `frequencies` of each client's offer.
-pub(in super::super) struct Looking<T> {
-    pub(super) tls: T,
-    pub(super) frequencies: AckFrequencies,
+/// The connection for whose packet s2n-quic polls TLS, by s2n-quic's ID, if it does so because of a packet rather than
+/// because of a wakeup. The ID plus one; 0 is none. An atomic, because s2n-quic wants its providers `Send`; one thread
+/// alone uses it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PacketAtHand(Arc<AtomicU64>);
+
+impl PacketAtHand {
+    /// To be called for each Initial and Handshake packet, before its frames are processed. s2n-quic polls TLS after that,
+    /// unless it rejects a frame.
+    pub(super) fn set(&self, connection: u64) {
+        self.0.store(connection.wrapping_add(1), Relaxed);
+    }
+
+    fn take(&self) -> Option<u64> {
+        self.0.swap(0, Relaxed).checked_sub(1)
+    }
 }
 
-impl<T: Provider> Provider for Looking<T> {
-    type Server = Looking<T::Server>;
+/// `tls` with both.
+pub(super) struct Handshakes<T> {
+    tls: T,
+    frequencies: AckFrequencies,
+    at_hand: PacketAtHand,
+}
+
+impl<T> Handshakes<T> {
+    /// Tells `frequencies` of each client's offer; `at_hand` must be set by the packet interceptor.
+    pub(super) fn new(tls: T, frequencies: AckFrequencies, at_hand: PacketAtHand) -> Self {
+        Self { tls, frequencies, at_hand }
+    }
+
+    fn handshake<S>(&self, session: S) -> Handshake<S> {
+        let (frequencies, at_hand) = (self.frequencies.clone(), self.at_hand.clone());
+        Handshake { session, frequencies, at_hand, connection: None, failed: None }
+    }
+}
+
+impl<T: Provider> Provider for Handshakes<T> {
+    type Server = Handshakes<T::Server>;
     type Client = T::Client;
     type Error = T::Error;
 
     fn start_server(self) -> Result<Self::Server, T::Error> {
-        Ok(Looking { tls: self.tls.start_server()?, frequencies: self.frequencies })
+        Ok(Handshakes::new(self.tls.start_server()?, self.frequencies, self.at_hand))
     }
 
     fn start_client(self) -> Result<T::Client, T::Error> {
@@ -38,17 +84,17 @@ impl<T: Provider> Provider for Looking<T> {
     }
 }
 
-impl<E: Endpoint> Endpoint for Looking<E> {
+impl<E: Endpoint> Endpoint for Handshakes<E> {
     type Session = Handshake<E::Session>;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
         let session = self.tls.new_server_session(parameters, info);
-        Handshake { session, frequencies: self.frequencies.clone() }
+        self.handshake(session)
     }
 
     fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> Self::Session {
         let session = self.tls.new_client_session(parameters, name);
-        Handshake { session, frequencies: self.frequencies.clone() }
+        self.handshake(session)
     }
 
     fn max_tag_length(&self) -> usize {
@@ -58,9 +104,14 @@ impl<E: Endpoint> Endpoint for Looking<E> {
 
 /// One handshake.
 #[derive(Debug)]
-pub(in super::super) struct Handshake<S> {
+pub(super) struct Handshake<S> {
     session: S,
     frequencies: AckFrequencies,
+    at_hand: PacketAtHand,
+    /// Whose handshake this is; known from the first poll on, which is a packet's.
+    connection: Option<u64>,
+    /// Why, until s2n-quic may be told.
+    failed: Option<Error>,
 }
 
 impl<S: CryptoSuite> CryptoSuite for Handshake<S> {
@@ -77,7 +128,20 @@ impl<S: CryptoSuite> CryptoSuite for Handshake<S> {
 
 impl<S: Session> Session for Handshake<S> {
     fn poll<C: Context<Self>>(&mut self, context: &mut C) -> Poll<Result<(), Error>> {
-        self.session.poll(&mut Look { context, frequencies: &self.frequencies })
+        let packet = self.at_hand.take();
+        let of_packet = packet.is_some_and(|packet| *self.connection.get_or_insert(packet) == packet);
+        let error = match self.failed {
+            Some(error) => error,
+            None => match self.session.poll(&mut Look { context, frequencies: &self.frequencies }) {
+                Poll::Ready(Err(error)) => *self.failed.insert(error),
+                outcome => return outcome,
+            },
+        };
+        if of_packet {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(error))
     }
 
     fn process_post_handshake_message<C: Context<Self>>(&mut self, context: &mut C) -> Result<(), Error> {
@@ -89,7 +153,9 @@ impl<S: Session> Session for Handshake<S> {
     }
 
     fn parse_hello(kind: HandshakeType, header: &[u8], received: u64, max: u64) -> Result<Option<HelloOffsets>, Error> {
-        S::parse_hello(kind, header, received, max)
+        // What is no ClientHello fails within the packet. Passed for one, it goes to TLS, which has the alert for it.
+        let hello = S::parse_hello(kind, header, received, max);
+        Ok(hello.unwrap_or(Some(HelloOffsets { payload_offset: 0, payload_len: 0 })))
     }
 }
 

@@ -1,0 +1,67 @@
+//! The generations of other processes that have connections on the same addresses: a predecessor that drains, a successor
+//! that takes over (docs/adr/0020-upgrade.md). All of them make the same stateless reset tokens, so a reset from this
+//! process would end a connection of theirs (RFC 9000 §21.11): it sends none as long as they run.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bits of a word.
+const WORD: usize = u64::BITS as usize;
+/// For each of the 256 generations a bit.
+const WORDS: usize = 256 / WORD;
+
+/// A set of generations. Written by the control thread, read by workers for packets of no connection of theirs.
+#[derive(Debug, Default)]
+pub struct Generations([AtomicU64; WORDS]);
+
+impl Generations {
+    /// Just these.
+    pub fn of(generations: impl IntoIterator<Item = u8>) -> Self {
+        let this = Self::default();
+        this.set(generations);
+        this
+    }
+
+    /// From now on just these.
+    pub fn set(&self, generations: impl IntoIterator<Item = u8>) {
+        let mut words = [0; WORDS];
+        for generation in generations.into_iter().map(usize::from) {
+            if let Some(word) = words.get_mut(generation / WORD) {
+                *word |= 1 << (generation % WORD);
+            }
+        }
+        self.store(words);
+    }
+
+    /// From now on every one: another process is about to serve, or does, and whose connections there are is for it to
+    /// know.
+    pub fn set_all(&self) {
+        self.store([u64::MAX; WORDS]);
+    }
+
+    pub(super) fn contains(&self, generation: u8) -> bool {
+        let generation = usize::from(generation);
+        self.0.get(generation / WORD).is_some_and(|word| word.load(Relaxed) >> (generation % WORD) & 1 == 1)
+    }
+
+    fn store(&self, words: [u64; WORDS]) {
+        self.0.iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_what_it_was_given_last() {
+        let all = |generations: &Generations| (0..=u8::MAX).filter(|n| generations.contains(*n)).collect::<Vec<_>>();
+        let generations = Generations::of([0, 63, 64, 255]);
+        assert_eq!(all(&generations), [0, 63, 64, 255]);
+        generations.set([7]);
+        assert_eq!(all(&generations), [7]);
+        generations.set_all();
+        assert_eq!(all(&generations).len(), 256);
+        generations.set([]);
+        assert!(all(&generations).is_empty());
+    }
+}

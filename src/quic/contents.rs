@@ -1,7 +1,11 @@
 //! What litequic wants to know of a decrypted 1-RTT packet, found in one walk over its frames: how much of it keeps
 //! litequic busy, what it says of streams, and where its acknowledgement is. Pure.
 
-use super::frame::{AckRanges, Frames, kind};
+use super::{
+    frame::{AckRanges, Frames, kind},
+    violation,
+};
+use s2n_quic_core::transport;
 use std::ops::Range;
 
 /// One packet's. To be used again for the next, so that the words' memory is.
@@ -15,6 +19,9 @@ pub(super) struct Contents {
     pub(super) blocked: Blocked,
     /// What the frames say of streams, in their order.
     pub(super) words: Vec<Word>,
+    /// The first rule that the packet breaks, of those that s2n-quic does not enforce or has no code for. What comes behind
+    /// was not read.
+    pub(super) violation: Option<transport::Error>,
     /// The last ACK frame's place, and its body's.
     ack: Range<usize>,
     ack_body: Range<usize>,
@@ -52,6 +59,7 @@ impl Contents {
     pub(super) fn read(&mut self, payload: &[u8]) {
         (self.control, self.acks, self.blocked) = (0, 0, Blocked::default());
         self.words.clear();
+        self.violation = None;
         let mut frames = Frames::new(payload);
         for frame in frames.by_ref() {
             if matches!(frame.kind, kind::ACK | kind::ACK_ECN) {
@@ -61,11 +69,20 @@ impl Contents {
                 self.ack = frame.range;
                 continue;
             }
+            self.violation = violation::of(&frame);
+            if self.violation.is_some() {
+                break;
+            }
             self.control += u32::from(frame.is_control());
             match frame.kind {
                 kind::STREAMS_BLOCKED => self.blocked.streams += 1,
                 kind::DATA_BLOCKED => self.blocked.data += 1,
                 kind::STREAM_DATA_BLOCKED => self.blocked.stream_data += 1,
+                // s2n-quic looks at nothing behind it.
+                kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => {
+                    self.whole = true;
+                    return;
+                }
                 _ => {}
             }
             if let Some((stream, limit)) = frame.max_stream_data() {
@@ -75,6 +92,9 @@ impl Contents {
             }
         }
         self.whole = frames.is_done();
+        if !self.whole && self.violation.is_none() {
+            self.violation = Some(violation::UNREADABLE);
+        }
     }
 
     /// Where in `payload`, which was read, its ACK frame stands, and what that acknowledges. `None` if there is none, more

@@ -8,7 +8,7 @@ use super::{
     answers::Gated,
     batches::Batches,
     client_address::Addresses,
-    close::Alerts,
+    close::{Formatted, Raised},
     connection_id::{self, Layout},
     connections::Connections,
     io::{Io, MAX_MTU, Wiring},
@@ -121,7 +121,9 @@ pub fn start<T: tls::Provider + Clone>(
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
     let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
-    let packets = Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), metrics);
+    let raised = Raised::default();
+    let packets =
+        Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), raised.clone(), metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
@@ -143,7 +145,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_event(subscriber))
         .and_then(|builder| builder.with_datagram(frequencies.datagrams()))
         .and_then(|builder| builder.with_packet_interceptor((packets, small_datagrams)))
-        .and_then(|builder| builder.with_connection_close_formatter(Alerts))
+        .and_then(|builder| builder.with_connection_close_formatter(Formatted::new(raised)))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, connections })
 }

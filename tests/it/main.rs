@@ -11,6 +11,7 @@ mod charts;
 mod cli;
 mod client_certificates;
 mod config;
+mod conformance;
 mod crash;
 mod demo;
 mod docs;

@@ -108,6 +108,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_stopped_stream_is_told_once_and_a_flood_before_it() {
+        let mut conduct = Conduct::new(1);
+        let excess = conduct.excess();
+        let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
+        conduct.stopped();
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::OwnStreamStopped));
+        assert!(excess.poll(cx).is_pending());
+        conduct.stopped();
+        assert!(!conduct.admit(1_000, Instant::now()));
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
+    }
+
+    #[test]
     fn the_last_address_is_told_once() {
         let conduct = Conduct::new(1);
         let excess = conduct.excess();

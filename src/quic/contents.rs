@@ -69,8 +69,8 @@ impl Contents {
                 self.ack = frame.range;
                 continue;
             }
-            self.violation = violation::of(&frame);
-            if self.violation.is_some() {
+            if let Some(violation) = violation::of(&frame) {
+                self.violation = Some(violation);
                 break;
             }
             self.control += u32::from(frame.is_control());
@@ -144,6 +144,25 @@ mod tests {
         let payload = [&[0x11, 4, 9][..], &ACK, &[0x05, 8, 1, 0x11, 4, 7]].concat();
         let raised = |limit| Word::MaxStreamData { stream: 4, limit };
         assert_eq!(read(&payload).words, [raised(9), Word::StopSending(8), raised(7)]);
+    }
+
+    #[test]
+    fn the_first_rule_that_a_packet_breaks_is_found_and_nothing_behind_a_close() {
+        let code = |payload: &[u8]| read(payload).violation.map(|error| error.code.as_u64());
+        let on_send_only = [0x04, 3, 0, 0];
+        for (what, payload, expected) in [
+            ("nothing", vec![], None),
+            ("an acknowledgement", ACK.to_vec(), None),
+            ("a reset of litequic's own stream", [&ACK[..], &on_send_only].concat(), Some(0x05)),
+            ("two breaches", [&on_send_only[..], &[0x31, 0]].concat(), Some(0x05)),
+            ("an unknown frame", vec![0x01, 0x21], Some(0x07)),
+            ("a frame that is cut", vec![0x01, 0x04, 0], Some(0x07)),
+            ("a breach before what is cut", [&on_send_only[..], &[0x04]].concat(), Some(0x05)),
+            ("a close and then nonsense", vec![0x1c, 0, 0, 0, 0x21], None),
+            ("a close of the application and then a breach", [&[0x1d, 0, 0][..], &on_send_only].concat(), None),
+        ] {
+            assert_eq!(code(&payload), expected, "{what}");
+        }
     }
 
     #[test]

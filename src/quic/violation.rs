@@ -60,6 +60,7 @@ pub(super) fn of(frame: &Frame<'_>) -> Option<Error> {
 mod tests {
     use super::*;
     use crate::quic::frame::Frames;
+    use proptest::{collection::vec, prelude::*};
 
     fn code(frame: &[u8]) -> Option<u64> {
         let error = Frames::new(frame).next().and_then(|frame| of(&frame));
@@ -68,6 +69,15 @@ mod tests {
 
     fn new_connection_id(sequence: u8, retire_prior_to: u8, length: u8) -> Vec<u8> {
         [vec![0x18, sequence, retire_prior_to, length], vec![7; usize::from(length) + 16]].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_makes_it_panic(payload in vec(any::<u8>(), 0..60)) {
+            for frame in Frames::new(&payload) {
+                let _ = of(&frame);
+            }
+        }
     }
 
     #[test]

@@ -328,6 +328,21 @@ mod tests {
     }
 
     #[test]
+    fn whoever_serves_a_connection_is_told_that_a_stream_of_litequics_own_was_stopped() {
+        let connections = connections();
+        let excess = connections.excess(CONNECTION);
+        let count = Arc::<Count>::default();
+        let waker = waker(Arc::clone(&count));
+        let cx = &mut Context::from_waker(&waker);
+        for (stream, is_own) in [(0, false), (3, true), (4, false), (7, true)] {
+            assert!(excess.poll(cx).is_pending());
+            read(&connections, CONNECTION, &[0x05, stream, 1]);
+            assert_eq!(excess.poll(cx).is_ready(), is_own, "{stream}");
+        }
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
     fn a_stream_of_a_connection_that_is_gone_may_send_nothing() {
         assert_eq!(connections().open(CONNECTION + 1, 0).limit(), 0);
     }

@@ -27,7 +27,8 @@ use std::{sync::Arc, time::Instant};
 /// A frame of one byte that no client may send (RFC 9000 §19.20).
 const FORBIDDEN: u8 = {
     assert!(kind::HANDSHAKE_DONE < 0x40);
-    kind::HANDSHAKE_DONE as u8
+    let [.., byte] = kind::HANDSHAKE_DONE.to_be_bytes();
+    byte
 };
 
 /// One endpoint's.

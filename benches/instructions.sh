@@ -85,7 +85,7 @@ TOML
 
 for case in "${cases[@]}"; do
     case $case in
-    small) load="small --path /small --bytes 1000 --connections 10 --streams 10 --ack-threshold 2" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3" ;;
+    small) load="small --path /small --bytes 1000 --connections 10 --streams 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3" ;;
     h1) load="small --path /small --bytes 1000 --protocol h1 --connections 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/1.1" ;;
     large) load="download --path /large --bytes 16000000 --connections 1 --ack-threshold 10" less=1 more=5 per=16 unit="a MB over HTTP/3" ;;
     *) echo "no case $case" >&2 && exit 2 ;;

@@ -306,6 +306,7 @@ impl http3::Excess for quic::Excess {
         self.poll(cx).map(|notice| match notice {
             quic::Notice::Flood => http3::Notice::Flood,
             quic::Notice::LastAddress => http3::Notice::LastAddress,
+            quic::Notice::OwnStreamStopped => http3::Notice::CriticalStreamStopped,
         })
     }
 }

@@ -102,6 +102,11 @@ pub async fn serve<H: Handler>(
                     connection.fail(Code::ExcessiveLoad);
                     return Poll::Ready(None);
                 }
+                // A stream whose reading side is stopped is closed (RFC 9000 §3.5).
+                Notice::CriticalStreamStopped => {
+                    connection.fail(Code::ClosedCriticalStream);
+                    return Poll::Ready(None);
+                }
                 Notice::LastAddress => {
                     front.metrics.limit_addresses.increment();
                     exhausted.notify_one();

@@ -35,6 +35,8 @@ pub enum Notice {
     Flood,
     /// The client moved for the last time that the transport can follow.
     LastAddress,
+    /// The client wants no more of a stream that litequic opened one way: its control stream, as it opens no other.
+    CriticalStreamStopped,
 }
 
 /// One request stream's window, dropped at the stream's end.

@@ -1,21 +1,55 @@
 //! What a CONNECTION_CLOSE tells the client: TLS alerts as they are, so that one whose certificate was refused learns why
-//! (RFC 8446 §6.2); anything else as s2n-quic has it in production, which hides reasons and our own faults.
+//! (RFC 8446 §6.2); what litequic has raised; anything else as s2n-quic has it in production, which hides reasons and our
+//! own faults.
 
 use s2n_quic::provider::connection_close_formatter::{ConnectionClose, Context, Formatter, Production};
 use s2n_quic_core::{application, transport};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const PRODUCTION: &Production = &Production;
 
-/// Hides what is nobody's business, but not the alerts: RFC 9001 §4.8 allows `handshake_failure` for all of them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Alerts;
+/// The error with which litequic has the connection at hand closed. s2n-quic has no call that closes with an error of the
+/// transport: who raises one makes the packet at hand one that s2n-quic must close for. It asks for the CONNECTION_CLOSE
+/// within the same call, before it looks at another packet. A lock, because s2n-quic wants its providers `Send`.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Raised(Arc<Mutex<Option<transport::Error>>>);
 
-impl Formatter for Alerts {
-    fn format_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
+impl Raised {
+    /// `error` is what the client is told when s2n-quic closes its connection, which must follow.
+    pub(super) fn raise(&self, error: transport::Error) {
+        *self.lock() = Some(error);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<transport::Error>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hides what is nobody's business, but not the alerts: RFC 9001 §4.8 allows `handshake_failure` for all of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Formatted {
+    raised: Raised,
+}
+
+impl Formatted {
+    /// What is in `raised` is told in the place of s2n-quic's error.
+    pub(super) fn new(raised: Raised) -> Self {
+        Self { raised }
+    }
+
+    fn transport_error(context: &Context<'_>, error: transport::Error) -> ConnectionClose<'static> {
         if error.try_into_tls_error().is_some() {
             return error.into();
         }
         PRODUCTION.format_transport_error(context, error)
+    }
+}
+
+impl Formatter for Formatted {
+    /// The last of the two that s2n-quic asks for.
+    fn format_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
+        let raised = self.raised.lock().take();
+        raised.map_or_else(|| Self::transport_error(context, error), ConnectionClose::from)
     }
 
     fn format_application_error(&self, context: &Context<'_>, error: application::Error) -> ConnectionClose<'_> {
@@ -23,7 +57,8 @@ impl Formatter for Alerts {
     }
 
     fn format_early_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
-        self.format_transport_error(context, error)
+        let raised = *self.raised.lock();
+        raised.map_or_else(|| Self::transport_error(context, error), ConnectionClose::from)
     }
 
     fn format_early_application_error(&self, context: &Context<'_>, error: application::Error) -> ConnectionClose<'_> {
@@ -40,12 +75,29 @@ mod tests {
     fn alerts_are_told_and_our_own_faults_are_not() {
         let address = SocketAddress::default();
         let context = Context::new(&address);
+        let formatter = Formatted::default();
         let alert: transport::Error = tls::Error { code: 116, reason: "certificate required" }.into();
-        let told = Alerts.format_early_transport_error(&context, alert);
+        let told = formatter.format_early_transport_error(&context, alert);
         assert_eq!((told.error_code.as_u64(), told.reason), (0x174, Some(&b"certificate required"[..])));
         let fault = transport::Error::INTERNAL_ERROR.with_reason("a secret");
-        let told = Alerts.format_transport_error(&context, fault);
+        let told = formatter.format_transport_error(&context, fault);
         assert_eq!(told.error_code, transport::Error::PROTOCOL_VIOLATION.code.as_varint());
         assert_eq!(told.reason, None);
+    }
+
+    #[test]
+    fn what_was_raised_is_told_once() {
+        let address = SocketAddress::default();
+        let context = Context::new(&address);
+        let raised = Raised::default();
+        let formatter = Formatted::new(raised.clone());
+        raised.raise(transport::Error::STREAM_STATE_ERROR);
+        let found = transport::Error::PROTOCOL_VIOLATION;
+        let codes = || {
+            let early = formatter.format_early_transport_error(&context, found).error_code.as_u64();
+            (early, formatter.format_transport_error(&context, found).error_code.as_u64())
+        };
+        assert_eq!(codes(), (0x05, 0x05));
+        assert_eq!(codes(), (0x0a, 0x0a));
     }
 }

@@ -29,6 +29,8 @@ struct Signal {
     exceeded: AtomicBool,
     /// Not told yet.
     last_address: AtomicBool,
+    /// Not told yet.
+    stopped: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -59,6 +61,12 @@ impl Conduct {
         }
     }
 
+    /// The client asks litequic to send no more on a stream that litequic opened one way.
+    pub(super) fn stopped(&self) {
+        self.signal.stopped.store(true, Ordering::Relaxed);
+        self.signal.waker.wake();
+    }
+
     pub(super) fn excess(&self) -> Excess {
         Excess(Arc::clone(&self.signal))
     }
@@ -71,6 +79,8 @@ pub enum Notice {
     Flood,
     /// The client came from as many addresses as it may: once it moves on, the connection is lost. Told once each time.
     LastAddress,
+    /// The client wants no more of a stream that litequic opened one way.
+    OwnStreamStopped,
 }
 
 /// Tells whoever serves a connection how its client behaves.
@@ -85,6 +95,8 @@ impl Excess {
             Poll::Ready(Notice::Flood)
         } else if self.0.last_address.swap(false, Ordering::Relaxed) {
             Poll::Ready(Notice::LastAddress)
+        } else if self.0.stopped.swap(false, Ordering::Relaxed) {
+            Poll::Ready(Notice::OwnStreamStopped)
         } else {
             Poll::Pending
         }
@@ -94,6 +106,19 @@ impl Excess {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_stream_is_told_once_and_a_flood_before_it() {
+        let mut conduct = Conduct::new(1);
+        let excess = conduct.excess();
+        let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
+        conduct.stopped();
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::OwnStreamStopped));
+        assert!(excess.poll(cx).is_pending());
+        conduct.stopped();
+        assert!(!conduct.admit(1_000, Instant::now()));
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
+    }
 
     #[test]
     fn the_last_address_is_told_once() {

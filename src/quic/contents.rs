@@ -1,7 +1,11 @@
 //! What litequic wants to know of a decrypted 1-RTT packet, found in one walk over its frames: how much of it keeps
 //! litequic busy, what it says of streams, and where its acknowledgement is. Pure.
 
-use super::frame::{AckRanges, Frames, kind};
+use super::{
+    frame::{AckRanges, Frames, kind},
+    violation,
+};
+use s2n_quic_core::transport;
 use std::ops::Range;
 
 /// One packet's. To be used again for the next, so that the words' memory is.
@@ -15,6 +19,9 @@ pub(super) struct Contents {
     pub(super) blocked: Blocked,
     /// What the frames say of streams, in their order.
     pub(super) words: Vec<Word>,
+    /// The first rule that the packet breaks, of those that s2n-quic does not enforce or has no code for. What comes behind
+    /// was not read.
+    pub(super) violation: Option<transport::Error>,
     /// The last ACK frame's place, and its body's.
     ack: Range<usize>,
     ack_body: Range<usize>,
@@ -52,6 +59,7 @@ impl Contents {
     pub(super) fn read(&mut self, payload: &[u8]) {
         (self.control, self.acks, self.blocked) = (0, 0, Blocked::default());
         self.words.clear();
+        self.violation = None;
         let mut frames = Frames::new(payload);
         for frame in frames.by_ref() {
             if matches!(frame.kind, kind::ACK | kind::ACK_ECN) {
@@ -61,11 +69,20 @@ impl Contents {
                 self.ack = frame.range;
                 continue;
             }
+            if let Some(violation) = violation::of(&frame) {
+                self.violation = Some(violation);
+                break;
+            }
             self.control += u32::from(frame.is_control());
             match frame.kind {
                 kind::STREAMS_BLOCKED => self.blocked.streams += 1,
                 kind::DATA_BLOCKED => self.blocked.data += 1,
                 kind::STREAM_DATA_BLOCKED => self.blocked.stream_data += 1,
+                // s2n-quic looks at nothing behind it.
+                kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => {
+                    self.whole = true;
+                    return;
+                }
                 _ => {}
             }
             if let Some((stream, limit)) = frame.max_stream_data() {
@@ -75,6 +92,9 @@ impl Contents {
             }
         }
         self.whole = frames.is_done();
+        if !self.whole && self.violation.is_none() {
+            self.violation = Some(violation::UNREADABLE);
+        }
     }
 
     /// Where in `payload`, which was read, its ACK frame stands, and what that acknowledges. `None` if there is none, more
@@ -124,6 +144,25 @@ mod tests {
         let payload = [&[0x11, 4, 9][..], &ACK, &[0x05, 8, 1, 0x11, 4, 7]].concat();
         let raised = |limit| Word::MaxStreamData { stream: 4, limit };
         assert_eq!(read(&payload).words, [raised(9), Word::StopSending(8), raised(7)]);
+    }
+
+    #[test]
+    fn the_first_rule_that_a_packet_breaks_is_found_and_nothing_behind_a_close() {
+        let code = |payload: &[u8]| read(payload).violation.map(|error| error.code.as_u64());
+        let on_send_only = [0x04, 3, 0, 0];
+        for (what, payload, expected) in [
+            ("nothing", vec![], None),
+            ("an acknowledgement", ACK.to_vec(), None),
+            ("a reset of litequic's own stream", [&ACK[..], &on_send_only].concat(), Some(0x05)),
+            ("two breaches", [&on_send_only[..], &[0x31, 0]].concat(), Some(0x05)),
+            ("an unknown frame", vec![0x01, 0x21], Some(0x07)),
+            ("a frame that is cut", vec![0x01, 0x04, 0], Some(0x07)),
+            ("a breach before what is cut", [&on_send_only[..], &[0x04]].concat(), Some(0x05)),
+            ("a close and then nonsense", vec![0x1c, 0, 0, 0, 0x21], None),
+            ("a close of the application and then a breach", [&[0x1d, 0, 0][..], &on_send_only].concat(), None),
+        ] {
+            assert_eq!(code(&payload), expected, "{what}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     answers::Gated,
     batches::Batches,
     client_address::Addresses,
-    close::Alerts,
+    close::{Formatted, Raised},
     connection_id::{self, Layout},
     connections::Connections,
     handshake::{Handshakes, PacketAtHand},
@@ -131,7 +131,9 @@ pub fn start<T: tls::Provider + Clone>(
     let metrics = Arc::clone(&parts.metrics);
     let at_hand = PacketAtHand::default();
     let handshakes = Handshakes::new(parts.tls.clone(), frequencies.clone(), at_hand.clone());
-    let packets = Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), at_hand, metrics);
+    let raised = Raised::default();
+    let packets =
+        Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), at_hand, raised.clone(), metrics);
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
@@ -155,7 +157,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_event(subscriber))
         .and_then(|builder| builder.with_datagram(frequencies.datagrams()))
         .and_then(|builder| builder.with_packet_interceptor((packets, small_datagrams)))
-        .and_then(|builder| builder.with_connection_close_formatter(Alerts))
+        .and_then(|builder| builder.with_connection_close_formatter(Formatted::new(raised)))
         .map_err(configuration)?;
     Ok(Endpoint { server: server.start()?, connections })
 }

@@ -12,8 +12,12 @@ pub mod kind {
     pub const ACK: u64 = 0x02;
     /// ACK with ECN counts.
     pub const ACK_ECN: u64 = 0x03;
+    /// RESET_STREAM
+    pub const RESET_STREAM: u64 = 0x04;
     /// STOP_SENDING
     pub const STOP_SENDING: u64 = 0x05;
+    /// CRYPTO
+    pub const CRYPTO: u64 = 0x06;
     /// STREAM's first type; the last is 7 more.
     pub const STREAM: u64 = 0x08;
     /// STREAM's last type.
@@ -24,12 +28,32 @@ pub mod kind {
     pub const APPLICATION_CLOSE: u64 = 0x1d;
     /// MAX_STREAM_DATA
     pub const MAX_STREAM_DATA: u64 = 0x11;
+    /// MAX_STREAMS of bidirectional streams.
+    pub const MAX_STREAMS: u64 = 0x12;
+    /// MAX_STREAMS of unidirectional streams.
+    pub const MAX_STREAMS_UNI: u64 = 0x13;
     /// DATA_BLOCKED
     pub const DATA_BLOCKED: u64 = 0x14;
     /// STREAM_DATA_BLOCKED
     pub const STREAM_DATA_BLOCKED: u64 = 0x15;
     /// STREAMS_BLOCKED of bidirectional streams.
     pub const STREAMS_BLOCKED: u64 = 0x16;
+    /// STREAMS_BLOCKED of unidirectional streams.
+    pub const STREAMS_BLOCKED_UNI: u64 = 0x17;
+    /// NEW_CONNECTION_ID
+    pub const NEW_CONNECTION_ID: u64 = 0x18;
+    /// HANDSHAKE_DONE
+    pub const HANDSHAKE_DONE: u64 = 0x1e;
+    /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency).
+    pub const IMMEDIATE_ACK: u64 = 0x1f;
+    /// DATAGRAM without a length (RFC 9221 §4).
+    pub const DATAGRAM: u64 = 0x30;
+    /// DATAGRAM with a length.
+    pub const DATAGRAM_WITH_LENGTH: u64 = 0x31;
+    /// ACK_FREQUENCY (draft-ietf-quic-ack-frequency).
+    pub const ACK_FREQUENCY: u64 = 0xaf;
+    /// s2n-quic's own MTU_PROBING_COMPLETE.
+    pub const MTU_PROBING_COMPLETE: u64 = 0xdc_0002;
 }
 
 /// Octets of a stateless reset token (RFC 9000 §19.15).
@@ -54,9 +78,26 @@ pub struct Frame<'a> {
 impl Frame<'_> {
     /// What a MAX_STREAM_DATA frame says: the stream's ID, and how many bytes may be sent on it in all.
     pub fn max_stream_data(&self) -> Option<(u64, u64)> {
-        let mut body = Reader { bytes: self.body, at: 0 };
         (self.kind == kind::MAX_STREAM_DATA).then_some(())?;
-        Some((body.varint()?, body.varint()?))
+        let [stream, limit] = self.integers()?;
+        Some((stream, limit))
+    }
+
+    /// The integers with which its body begins.
+    pub fn integers<const N: usize>(&self) -> Option<[u64; N]> {
+        let (mut body, mut integers) = (Reader { bytes: self.body, at: 0 }, [0; N]);
+        for integer in &mut integers {
+            *integer = body.varint()?;
+        }
+        Some(integers)
+    }
+
+    /// The two bits of a stream's ID that say who opened it and which way it goes (RFC 9000 §2.1), of a frame whose body
+    /// begins with the ID: without reading all of it.
+    pub fn stream_type(&self) -> Option<u8> {
+        let first = *self.body.first()?;
+        let last = *self.body.get((1 << (first >> 6)) - 1)?;
+        Some(last & 0x03)
     }
 
     /// Whether the frame moves no data, or next to none: what a peer needs few of, and can send many of to keep litequic
@@ -82,7 +123,7 @@ impl Frame<'_> {
     /// The stream that a STOP_SENDING frame is about.
     pub fn stop_sending(&self) -> Option<u64> {
         (self.kind == kind::STOP_SENDING).then_some(())?;
-        Reader { bytes: self.body, at: 0 }.varint()
+        self.integers().map(|[stream]| stream)
     }
 }
 

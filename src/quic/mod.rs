@@ -30,6 +30,7 @@ mod receive_budget;
 mod recovery;
 mod secrets;
 mod stateless_reset;
+mod violation;
 
 pub use ack_frequency::Offer;
 #[cfg(not(fuzzing))]

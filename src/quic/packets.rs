@@ -1,13 +1,15 @@
 //! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` what is
-//! in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Sees each
-//! that leaves before it is encrypted, for `ack_frequency` to put its frames in.
+//! in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has s2n-quic
+//! close the connection where a rule is broken that s2n-quic does not enforce. Sees each packet that leaves before it is encrypted, for `ack_frequency` to put its frames in.
 
 use super::{
     ack_frequency::AckFrequencies,
     batches::Batches,
+    close::Raised,
     connections::{Connections, Received, Verdict},
     contents::{Blocked, Contents},
     handshake::PacketAtHand,
+    frame::kind,
 };
 use crate::telemetry::WorkerMetrics;
 use s2n_codec::encoder::scatter;
@@ -23,6 +25,13 @@ use s2n_quic_core::{
 };
 use std::{sync::Arc, time::Instant};
 
+/// A frame of one byte that no client may send (RFC 9000 §19.20).
+const FORBIDDEN: u8 = {
+    assert!(kind::HANDSHAKE_DONE < 0x40);
+    let [.., byte] = kind::HANDSHAKE_DONE.to_be_bytes();
+    byte
+};
+
 /// One endpoint's.
 #[derive(Debug)]
 pub(super) struct Packets {
@@ -32,6 +41,7 @@ pub(super) struct Packets {
     merges: bool,
     frequencies: AckFrequencies,
     at_hand: PacketAtHand,
+    raised: Raised,
     metrics: Arc<WorkerMetrics>,
     /// Of the datagram at hand.
     path: Tuple,
@@ -47,17 +57,26 @@ impl Packets {
         merges: bool,
         frequencies: AckFrequencies,
         at_hand: PacketAtHand,
+        raised: Raised,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
-        Self { connections, batches, merges, frequencies, at_hand, metrics, path, contents: Contents::default() }
+        let contents = Contents::default();
+        Self { connections, batches, merges, frequencies, at_hand, raised, metrics, path, contents }
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
     fn receive(&mut self, connection: u64, at: Timestamp, payload: &mut [u8]) {
         self.metrics.packets_received.increment();
         self.contents.read(payload);
+        if let (Some(error), Some(first)) = (self.contents.violation, payload.first_mut()) {
+            tracing::debug!(connection, %error, "a client breaks a rule of QUIC");
+            self.raised.raise(error);
+            // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
+            *first = FORBIDDEN;
+            return;
+        }
         self.count_blocked();
         let batch = self.batches.number();
         // I/O that has no batches has no newest in one.

@@ -8,6 +8,7 @@ mod hello;
 mod keys;
 mod provider;
 mod resolver;
+mod rules;
 mod self_signed;
 mod server;
 mod session;

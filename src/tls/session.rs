@@ -5,6 +5,7 @@ use super::{
     ServerTls,
     hello::{self, Hello},
     keys::{self, TrafficSecrets},
+    rules::Rules,
 };
 use crate::{
     exchange::{Certificate, CertificateRequest, Identity},
@@ -30,16 +31,17 @@ const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 
 /// One handshake. s2n-quic polls it with each datagram that has CRYPTO data, and drops it when it is complete.
 ///
-/// It does not outlive the handshake, because s2n-quic 0.91 shows a server no CRYPTO data in 1-RTT packets: what a
-/// client sends there (nothing is legal, as litequic asks for no certificate after the handshake) is dropped
-/// unread, a TLS KeyUpdate too, that RFC 9001 §6 makes an error. Nobody's keys change by it. In return an established
-/// connection holds no TLS state.
+/// It does not outlive the handshake, because s2n-quic 0.91 shows a server no CRYPTO data in 1-RTT packets. Nothing is legal
+/// there, as litequic asks for no certificate after the handshake: `quic::violation` has the connection closed, as RFC 9001
+/// §6 wants it for a TLS KeyUpdate. So an established connection holds no TLS state.
 pub struct Session {
     /// While the ClientHello is not whole, if it matters which name stands there.
     waiting: Option<Box<Waiting>>,
     /// `None` before, and if rustls refused its configuration. Boxed: s2n-quic keeps the room for as long as the
     /// connection.
     connection: Option<Box<ServerConnection>>,
+    /// What the ClientHello is held to besides rustls' rules.
+    rules: Rules,
     /// What `connection` tells of its secrets.
     secrets: Arc<TrafficSecrets>,
     /// Whether the client is asked for a certificate.
@@ -85,6 +87,7 @@ impl Session {
         Self {
             waiting: None,
             connection: None,
+            rules: Rules::default(),
             secrets: Arc::default(),
             asked: CertificateRequest::None,
             level: Level::Initial,
@@ -115,6 +118,7 @@ impl Session {
         self.connect(&tls, parameters);
         if let Some(connection) = &mut self.connection {
             connection.read_hs(&data).map_err(|error| refusal(connection, &error))?;
+            self.rules.read(&data)?;
         }
         Ok(Poll::Ready(()))
     }
@@ -123,7 +127,7 @@ impl Session {
         if self.begin(context)?.is_pending() {
             return Ok(Poll::Pending);
         }
-        let Self { connection: Some(connection), secrets, level, announced, metrics, .. } = self else {
+        let Self { connection: Some(connection), rules, secrets, level, announced, metrics, .. } = self else {
             return Err(tls::Error::INTERNAL_ERROR.with_reason("TLS is misconfigured").into());
         };
         loop {
@@ -144,6 +148,9 @@ impl Session {
                     _ => {}
                 }
                 return Err(refusal(connection, &error));
+            }
+            if *level == Level::Initial {
+                rules.read(&data)?;
             }
         }
         Ok(Poll::Ready(()))

@@ -61,7 +61,7 @@ fn floods() -> Vec<(&'static str, Vec<u8>)> {
         ("PING", vec![0x01]),
         ("ACK", vec![0x02, 0, 0, 0, 0]),
         ("STOP_SENDING of a stream that is over", vec![0x05, 0, 0]),
-        ("CRYPTO after the handshake", vec![0x06, 0, 1, 0]),
+        ("an empty CRYPTO", vec![0x06, 0, 0]),
         ("an empty STREAM", vec![0x0a, 0, 0]),
         ("MAX_DATA", vec![0x10, 0]),
         ("MAX_STREAMS", vec![0x12, 0]),

@@ -10,6 +10,7 @@ mod browser;
 mod cli;
 mod client_certificates;
 mod config;
+mod conformance;
 mod crash;
 mod demo;
 mod drain;

@@ -16,7 +16,13 @@ mod window;
 
 pub use window::Window;
 
-use super::{ack_frequency::Peer, by_id::ById, conduct::Excess, contents::Contents, frame::AckRanges};
+use super::{
+    ack_frequency::Peer,
+    by_id::ById,
+    conduct::Excess,
+    contents::{Contents, Word},
+    frame::AckRanges,
+};
 use crate::{config::Limits, telemetry::WorkerMetrics};
 use entry::Entry;
 use life::Life;
@@ -26,6 +32,10 @@ use std::{
     time::Instant,
 };
 use window::State;
+
+/// What the two last bits of a stream's ID say (RFC 9000 §2.1), and what they are of one that litequic opens one way.
+const STREAM_TYPE: u64 = 0x03;
+const OWN_UNI: u64 = 0x03;
 
 /// The connections of one endpoint. A lock, because s2n-quic wants its providers `Send`; one thread alone takes it, twice a
 /// request and once a packet that has more than data.
@@ -133,7 +143,10 @@ impl Connections {
             return Verdict::Flood;
         }
         for word in &contents.words {
-            entry.windows.hear(*word, *max_streams);
+            match word {
+                Word::StopSending(stream) if stream & STREAM_TYPE == OWN_UNI => entry.conduct.stopped(),
+                _ => entry.windows.hear(*word, *max_streams),
+            }
         }
         if contents.acks == 0 {
             return Verdict::Pass;
@@ -312,6 +325,21 @@ mod tests {
             read(&connections, CONNECTION, frame);
             assert_eq!(count.0.load(Ordering::Relaxed), (woken + 1).min(2));
         }
+    }
+
+    #[test]
+    fn whoever_serves_a_connection_is_told_that_a_stream_of_litequics_own_was_stopped() {
+        let connections = connections();
+        let excess = connections.excess(CONNECTION);
+        let count = Arc::<Count>::default();
+        let waker = waker(Arc::clone(&count));
+        let cx = &mut Context::from_waker(&waker);
+        for (stream, is_own) in [(0, false), (3, true), (4, false), (7, true)] {
+            assert!(excess.poll(cx).is_pending());
+            read(&connections, CONNECTION, &[0x05, stream, 1]);
+            assert_eq!(excess.poll(cx).is_ready(), is_own, "{stream}");
+        }
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What the suites share: litequic in this process (`proxy`) or as another (`process`), clients (`client`,
-//! `raw`, `initial`, `stuffed`, `unasked`; `tls` and `http2` over TCP), one that must be served all the while (`bystander`),
+//! `raw`, `initial`, `stuffed`, `unasked`, `wire`; `tls` and `http2` over TCP), one that must be served all the while (`bystander`),
 //! a `link` with faults between them, origins (`origin`, `nginx`), what switches protocols (`tunnel`), a browser (`chromium`),
 //! and the programs that some tests need (`needs`).
 
@@ -21,6 +21,7 @@ pub(crate) mod stuffed;
 pub(crate) mod tls;
 pub(crate) mod tunnel;
 pub(crate) mod unasked;
+pub(crate) mod wire;
 
 use litequic::config::{Io, LiteQuic};
 use std::{env, time::Duration};

@@ -24,7 +24,9 @@ pub use diff::{Change, NEEDS_RESTART};
 pub use fault::{Fault, Faults};
 pub use file::{load, parse, schema};
 pub use limits::Limits;
-pub use origin::{Balance, Health, Origin, OriginAddress, OriginAddressError, Statuses, StatusesError};
+pub use origin::{
+    AmbiguousFields, Balance, Health, Origin, OriginAddress, OriginAddressError, Statuses, StatusesError,
+};
 pub use reference::reference;
 pub use rules::{
     ErrorPages, Errors, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, RouteTimeouts, Target, Template, Variable,

@@ -37,6 +37,8 @@ pub struct Origin {
     pub max_age: Option<Duration>,
     /// A name is looked up again after that long.
     pub dns_interval: Duration,
+    /// What becomes of fields whose names the origin might take for others.
+    pub ambiguous_fields: AmbiguousFields,
 }
 
 impl Origin {
@@ -80,7 +82,31 @@ impl Origin {
             idle_timeout: Self::IDLE_TIMEOUT,
             max_age: Self::MAX_AGE,
             dns_interval: Self::DNS_INTERVAL,
+            ambiguous_fields: AmbiguousFields::default(),
         }
+    }
+}
+
+/// `ambiguous_fields`: what becomes of request fields whose names have another character than letters, digits and `-`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AmbiguousFields {
+    /// The origin does not get them. What nginx does: no origin is misled that believes a field, whether a rule is about it
+    /// or not, and no request fails.
+    #[default]
+    Drop,
+    /// 400.
+    Reject,
+    /// The origin gets them.
+    Pass,
+}
+
+impl AmbiguousFields {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("drop", Self::Drop), ("reject", Self::Reject), ("pass", Self::Pass)];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 }
 

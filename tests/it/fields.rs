@@ -2,6 +2,8 @@
 //! one name.
 
 mod alike;
+mod spellings;
+mod trailers;
 
 use crate::support::{
     http2::{self, Http2},

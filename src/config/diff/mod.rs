@@ -282,6 +282,7 @@ impl Changes {
             idle_timeout,
             max_age,
             dns_interval,
+            ambiguous_fields,
         } = old;
         self.value(&format!("{key}.balance"), balance, &new.balance, |balance| balance.name().into());
         self.value(&format!("{key}.eject_after"), eject_after, &new.eject_after, |after| {
@@ -303,6 +304,9 @@ impl Changes {
         self.value(&format!("{key}.idle_timeout"), idle_timeout, &new.idle_timeout, time);
         self.value(&format!("{key}.max_age"), max_age, &new.max_age, |age| option(age, "none", time));
         self.value(&format!("{key}.dns_interval"), dns_interval, &new.dns_interval, time);
+        self.value(&format!("{key}.ambiguous_fields"), ambiguous_fields, &new.ambiguous_fields, |given| {
+            given.name().into()
+        });
     }
 
     fn health(&mut self, key: &str, old: &Health, new: &Health) {

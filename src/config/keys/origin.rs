@@ -2,7 +2,7 @@
 
 use super::{COUNT, DAY, TIMEOUT};
 use crate::config::{
-    Balance, Health, Origin, OriginAddress, Statuses, StatusesError,
+    AmbiguousFields, Balance, Health, Origin, OriginAddress, Statuses, StatusesError,
     names::{authority, origin_address},
     section::Section,
     values::{Given, Kind, boolean, duration, number, one_of, or_none, share, text},
@@ -101,6 +101,14 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         Origin::DNS_INTERVAL,
         "A name is looked up again after that long.",
     );
+    let ambiguous_fields = section.value(
+        "ambiguous_fields",
+        one_of(AmbiguousFields::NAMES),
+        AmbiguousFields::default(),
+        "What becomes of request fields with `_` in their names, or anything else but letters, digits and `-`. CGI, \
+        FastCGI, WSGI, Rack and PHP take `x_user` for `X-User`. `drop` leaves them out, `reject` answers 400, `pass` is \
+        for an origin that knows names as they are, or needs such fields.",
+    );
     Some(Origin {
         servers: servers?,
         balance,
@@ -116,6 +124,7 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         idle_timeout,
         max_age,
         dns_interval,
+        ambiguous_fields,
     })
 }
 

@@ -3,5 +3,6 @@
 mod exchange;
 mod first;
 mod life;
+mod pipelined;
 mod refused1;
 mod refused2;

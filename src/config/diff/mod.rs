@@ -32,6 +32,7 @@ pub const NEEDS_RESTART: &[&str] = &[
     "admin.probes",
     "admin.token_file",
     "admin.token_env",
+    "admin.names",
     "admin.handover",
     "log.format",
 ];
@@ -380,6 +381,7 @@ impl Changes {
             ready_needs_origin: bool::to_string,
             token_file: |path| option(path, "none", |path| path.display().to_string()),
             token_env: |name| option(name, "none", String::clone),
+            names: |all| list(all, String::clone),
             handover: |path| option(path, "none", |path| path.display().to_string()),
         });
     }

@@ -273,6 +273,7 @@ impl Changes {
             balance,
             eject_after,
             eject_time,
+            eject_statuses,
             max_ejected,
             retry_share,
             retry_minimum,
@@ -290,6 +291,9 @@ impl Changes {
             option(after, "none", u32::to_string)
         });
         self.value(&format!("{key}.eject_time"), eject_time, &new.eject_time, time);
+        self.value(&format!("{key}.eject_statuses"), eject_statuses, &new.eject_statuses, |all| {
+            list(all, ToString::to_string)
+        });
         self.value(&format!("{key}.max_ejected"), max_ejected, &new.max_ejected, share);
         self.value(&format!("{key}.retry_share"), retry_share, &new.retry_share, |given| option(given, "none", share));
         self.value(&format!("{key}.retry_minimum"), retry_minimum, &new.retry_minimum, u32::to_string);

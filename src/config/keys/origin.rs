@@ -36,6 +36,9 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         Origin::EJECT_AFTER,
         "After how many failures in a row a worker leaves a server out.",
     );
+    let about = "Answers that count as failures, such as `[\"502-504\"]`. Without them, a server fails by what it does not \
+        answer: a client that asks for a URL whose answer is a 503 must not have it left out.";
+    let eject_statuses = section.list("eject_statuses", statuses(), 0..=Health::MAX_STATUSES, &[], about);
     let eject_time = section.value(
         "eject_time",
         duration(TIMEOUT),
@@ -114,6 +117,7 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         balance,
         eject_after,
         eject_time,
+        eject_statuses: eject_statuses.unwrap_or_default().into_iter().map(|(_, statuses)| statuses).collect(),
         max_ejected,
         retry_share,
         retry_minimum,

@@ -182,7 +182,7 @@ impl Origin {
                 Ok(lease) => lease,
                 Err(error) => {
                     if error.is_servers() {
-                        ticket.failed();
+                        ticket.unreachable();
                     }
                     // Nothing was sent, so that any request may go to another server. One that is full says nothing against
                     // itself, so that only a server that is well is better, and costs nothing to ask.
@@ -267,7 +267,7 @@ impl Origin {
     fn choose(self: &Rc<Self>, tried: Set, turn: usize) -> Option<Ticket> {
         // One alone gets everything, however it stands.
         if let [server] = &*self.servers {
-            return Some(Ticket::new(self, 0, server, false));
+            return Some(Ticket::only(self, server));
         }
         let now = server::now();
         let views = self.servers.iter().map(|server| server.view(now));
@@ -277,7 +277,7 @@ impl Origin {
             self.metrics.origin_panics.increment();
         }
         let server = self.servers.get(choice.server)?;
-        Some(Ticket::new(self, choice.server, server, server.chosen(now)))
+        Some(Ticket::new(self, choice.server, server, now, server.chosen(now)))
     }
 
     /// Whether there is a server that is not in `tried`.
@@ -328,7 +328,7 @@ impl Origin {
         deadline: Option<Deadline>,
     ) -> Result<Response, Outcome> {
         let (mut parts, incoming) = response.into_parts();
-        if is_gateway_error(parts.status) {
+        if self.config.eject_statuses.iter().any(|statuses| statuses.contain(parts.status.as_u16())) {
             ticket.failed();
         } else {
             ticket.answered();
@@ -414,11 +414,6 @@ impl Origin {
 /// Why it does not, in words for the operator.
 pub(super) async fn probe(address: &OriginAddress, timeout: Duration) -> Result<(), Error> {
     connect::probe(address, timeout).await
-}
-
-/// What a server says when it is not well itself, or what stands behind it.
-fn is_gateway_error(status: StatusCode) -> bool {
-    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
 /// What hyper's error says of the origin. `answered`: at least one byte came.

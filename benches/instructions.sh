@@ -23,6 +23,7 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
+chmod 755 "$work" # nginx gives up being root
 mkdir "$work/root"
 head -c 1000 /dev/zero >"$work/root/small"
 head -c 16000000 /dev/zero >"$work/root/large"

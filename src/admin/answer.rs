@@ -77,6 +77,12 @@ impl Resource {
         matches!(self, Self::Health | Self::Ready | Self::Page)
     }
 
+    /// Whether its answer is for the operator's eyes. That of the others is known to whoever reaches the service; probes and
+    /// load balancers ask for them by any name.
+    const fn tells(self) -> bool {
+        matches!(self, Self::Metrics | Self::Status | Self::Config)
+    }
+
     fn is_on(self, surface: Surface) -> bool {
         surface == Surface::Operator || matches!(self, Self::Health | Self::Ready | Self::Metrics)
     }
@@ -99,17 +105,18 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.methods()));
         return answer;
     }
-    if let Some(token) = state.token.as_ref().filter(|_| surface == Surface::Operator && !resource.is_open())
+    let token = state.token.as_ref().filter(|_| surface == Surface::Operator);
+    if let Some(token) = token.filter(|_| !resource.is_open())
         && !token.is_shown(&request.headers)
     {
         let mut answer = text(StatusCode::UNAUTHORIZED, "this takes the token\n".into());
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return answer;
     }
-    // A name that its owner has lead to this machine makes a foreign page and this address one origin; without a token
-    // nothing else tells them apart.
-    if state.token.is_none() && matches!(resource, Resource::Status | Resource::Config) && !is_own_name(request) {
-        return text(StatusCode::FORBIDDEN, "ask by an IP address, or localhost\n".into());
+    // A name that its owner has lead to this machine makes a foreign page and this address one origin, whose requests have
+    // neither Origin nor, at plain HTTP, Sec-Fetch-Site; without a token nothing else tells them apart.
+    if token.is_none() && resource.tells() && !is_own_name(request, &state.names) {
+        return text(StatusCode::FORBIDDEN, "ask by an IP address, localhost or a name in admin.names\n".into());
     }
     match resource {
         Resource::Page => page(),
@@ -133,15 +140,18 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
     }
 }
 
-/// Whether the request names what no foreign page can have for its own host.
-fn is_own_name(request: &Parts) -> bool {
+/// Whether the request names what no foreign page can have for its own host: an IP address, `localhost`, or one of `names`,
+/// in lower case.
+fn is_own_name(request: &Parts, names: &[String]) -> bool {
     let Some(host) = request.headers.get(HOST).and_then(|host| host.to_str().ok()) else { return true };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    bare.parse::<IpAddr>().is_ok() || bare.eq_ignore_ascii_case("localhost")
+    let bare = bare.strip_suffix('.').unwrap_or(bare);
+    let mut own = names.iter().map(String::as_str).chain(["localhost"]);
+    bare.parse::<IpAddr>().is_ok() || own.any(|own| bare.eq_ignore_ascii_case(own))
 }
 
 fn page() -> Answer {
@@ -202,7 +212,7 @@ fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
 mod tests {
     use super::*;
     use crate::{
-        admin::{Readiness, Scrape},
+        admin::{Readiness, Scrape, Token},
         lifecycle::Lifecycle,
         telemetry::Metrics,
     };
@@ -225,6 +235,7 @@ mod tests {
             readiness: Readiness::new(None),
             reload: Some(reload),
             token: None,
+            names: Vec::new(),
             inside: None,
         };
         let ask = async |method, origin, surface| {
@@ -263,6 +274,7 @@ mod tests {
             readiness: Readiness::new(None),
             reload: None,
             token: None,
+            names: Vec::new(),
             inside: None,
         };
         let (request, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
@@ -284,9 +296,54 @@ mod tests {
             ("rebound.test", false),
             ("127.0.0.1.rebound.test", false),
             ("", false),
+            ("litequic", true),
+            ("Metrics.Internal.:9444", true),
+            ("litequic.rebound.test", false),
         ] {
             let (request, ()) = http::Request::get("/status").header(HOST, host).body(()).unwrap().into_parts();
-            assert_eq!(is_own_name(&request), expected, "{host}");
+            let names = ["litequic".to_owned(), "metrics.internal".to_owned()];
+            assert_eq!(is_own_name(&request, &names), expected, "{host}");
+        }
+    }
+
+    /// With a token or without one, `probes` shows metrics to whoever asks by a name that is its own, and none else.
+    #[tokio::test]
+    async fn metrics_are_no_more_for_a_foreign_name_than_the_status() {
+        let token = Token::new_for_tests("0123456789abcdef");
+        for (has_token, surface, shown, path, host, expected) in [
+            (false, Surface::Probes, false, "/metrics", "10.0.0.1:9444", 200),
+            (false, Surface::Probes, false, "/metrics", "litequic:9444", 200),
+            (false, Surface::Probes, false, "/metrics", "rebound.test:9444", 403),
+            (true, Surface::Probes, false, "/metrics", "rebound.test:9444", 403),
+            (true, Surface::Probes, false, "/metrics", "10.0.0.1:9444", 200),
+            (false, Surface::Probes, false, "/healthz", "rebound.test:9444", 200),
+            (false, Surface::Probes, false, "/readyz", "rebound.test:9444", 200),
+            (false, Surface::Operator, false, "/metrics", "127.0.0.1:9443", 200),
+            (false, Surface::Operator, false, "/metrics", "rebound.test:9443", 403),
+            (false, Surface::Operator, false, "/config", "rebound.test:9443", 403),
+            (true, Surface::Operator, false, "/metrics", "rebound.test:9443", 401),
+            (true, Surface::Operator, true, "/metrics", "rebound.test:9443", 200),
+        ] {
+            let lifecycle = Lifecycle::default();
+            lifecycle.advance(Phase::Ready);
+            let state = State {
+                metrics: Arc::new(Metrics::new(1)),
+                scrape: Scrape::default(),
+                lifecycle,
+                heartbeats: Vec::new(),
+                readiness: Readiness::new(None),
+                reload: None,
+                token: has_token.then(|| token.clone()),
+                names: vec!["litequic".into()],
+                inside: None,
+            };
+            let mut request = http::Request::get(path).header(HOST, host);
+            if shown {
+                request = request.header(http::header::AUTHORIZATION, token.authorization());
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            let status = answer(&state, surface, &request).await.status().as_u16();
+            assert_eq!(status, expected, "{surface:?} {path} {host}");
         }
     }
 }

@@ -12,7 +12,8 @@
 //! | `/reload`  | POST      | no     | yes    | 200 with what changed, or 422 with every fault and nothing changed  |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
-//! Where there is a token, `listen` answers nothing but the page and `/healthz`, `/readyz` to whoever does not show it.
+//! `/metrics`, `/status` and `/config` are for requests by an IP address, `localhost` or a name in `names`, unless they show
+//! the token of `listen`. Where there is a token, `listen` answers nothing but the page and `/healthz`, `/readyz` to whoever does not show it.
 
 mod answer;
 mod page;
@@ -67,6 +68,8 @@ pub struct State {
     pub reload: Option<mpsc::Sender<ReloadRequest>>,
     /// What requests to `[admin] listen` have to show, if anything.
     pub token: Option<Token>,
+    /// By which names, in lower case, requests may ask for what is the operator's, besides IP addresses and `localhost`.
+    pub names: Vec<String>,
     /// What the admin listener cannot know by itself.
     pub inside: Option<Inside>,
 }

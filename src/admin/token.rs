@@ -62,6 +62,11 @@ impl Token {
         Self::new(&value, || name.into())
     }
 
+    #[cfg(test)]
+    pub(super) fn new_for_tests(text: &str) -> Self {
+        Self(text.into())
+    }
+
     fn new(text: &str, place: impl FnOnce() -> String) -> Result<Self, TokenError> {
         let text = text.trim_end_matches(['\r', '\n']);
         let fits = (LEAST..=MOST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());

@@ -319,6 +319,7 @@ pub async fn start<H: Handler>(
         readiness: admin::Readiness::new(Some(inside::origin_probe(&in_force))),
         reload: options.reload,
         token,
+        names: config.admin.names.clone(),
         inside: Some(inside::inside(&in_force, &addresses.udp)),
     });
     let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);

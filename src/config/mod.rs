@@ -24,7 +24,9 @@ pub use diff::{Change, NEEDS_RESTART};
 pub use fault::{Fault, Faults};
 pub use file::{load, parse, schema};
 pub use limits::Limits;
-pub use origin::{Balance, Health, Origin, OriginAddress, OriginAddressError, Statuses, StatusesError};
+pub use origin::{
+    AmbiguousFields, Balance, Health, Origin, OriginAddress, OriginAddressError, Statuses, StatusesError,
+};
 pub use reference::reference;
 pub use rules::{
     ErrorPages, Errors, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, RouteTimeouts, Target, Template, Variable,
@@ -282,11 +284,15 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
     /// The environment variable with that, instead.
     pub token_env: Option<String>,
+    /// Hosts, in lower case, by which requests may ask for metrics and the like, besides IP addresses and `localhost`.
+    pub names: Vec<String>,
     /// The Unix socket at which a new process takes over from this one, absolute or relative to the working directory.
     pub handover: Option<PathBuf>,
 }
 
 impl Admin {
+    /// Each is compared with what a request asks for.
+    pub const MAX_NAMES: usize = 16;
     /// Octets of [`Admin::handover`]: a sockaddr_un holds 107 (unix(7)), of which the socket's first name, with the
     /// process' number, takes eleven more.
     pub const MAX_HANDOVER_LEN: usize = 96;

@@ -89,6 +89,11 @@ pub(super) fn host_pattern() -> Kind<String> {
     text(expected, parse, Clone::clone)
 }
 
+/// A host by which litequic itself is reached: a name or an IP address.
+pub(super) fn host() -> Kind<String> {
+    text("a host such as \"litequic.internal\"", |text| parse_host(&text), Clone::clone)
+}
+
 /// What the origin gets as `Host` (RFC 9110 §7.2).
 pub(super) fn authority() -> Kind<String> {
     let parse = |text: String| {

@@ -17,6 +17,8 @@ pub struct Origin {
     pub eject_after: Option<u32>,
     /// For how long, the first time.
     pub eject_time: Duration,
+    /// Answers that count as failures.
+    pub eject_statuses: Vec<Statuses>,
     /// How many of the servers may be left out at a time.
     pub max_ejected: Share,
     /// Requests sent again, by all that are sent.
@@ -37,6 +39,8 @@ pub struct Origin {
     pub max_age: Option<Duration>,
     /// A name is looked up again after that long.
     pub dns_interval: Duration,
+    /// What becomes of fields whose names the origin might take for others.
+    pub ambiguous_fields: AmbiguousFields,
 }
 
 impl Origin {
@@ -70,6 +74,8 @@ impl Origin {
             balance: Balance::RoundRobin,
             eject_after: Self::EJECT_AFTER,
             eject_time: Self::EJECT_TIME,
+            // What a server answers is often up to the client, who picks the URL.
+            eject_statuses: Vec::new(),
             max_ejected: Self::MAX_EJECTED,
             retry_share: Self::RETRY_SHARE,
             retry_minimum: Self::RETRY_MINIMUM,
@@ -80,7 +86,31 @@ impl Origin {
             idle_timeout: Self::IDLE_TIMEOUT,
             max_age: Self::MAX_AGE,
             dns_interval: Self::DNS_INTERVAL,
+            ambiguous_fields: AmbiguousFields::default(),
         }
+    }
+}
+
+/// `ambiguous_fields`: what becomes of request fields whose names have another character than letters, digits and `-`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AmbiguousFields {
+    /// The origin does not get them. What nginx does: no origin is misled that believes a field, whether a rule is about it
+    /// or not, and no request fails.
+    #[default]
+    Drop,
+    /// 400.
+    Reject,
+    /// The origin gets them.
+    Pass,
+}
+
+impl AmbiguousFields {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("drop", Self::Drop), ("reject", Self::Reject), ("pass", Self::Pass)];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -136,12 +166,12 @@ impl Health {
     pub const UNHEALTHY: u32 = 3;
     /// A redirect is no sign of life: a proxy before the application sends one as well.
     pub const STATUSES: Statuses = Statuses { first: 200, last: 299 };
-    /// What a `statuses` list has at most.
+    /// What a list of them has at most.
     pub const MAX_STATUSES: usize = 16;
 
     /// Whether an answer with `status` is well.
     pub fn accepts(&self, status: u16) -> bool {
-        self.statuses.iter().any(|statuses| statuses.range().contains(&status))
+        self.statuses.iter().any(|statuses| statuses.contain(status))
     }
 }
 
@@ -158,8 +188,9 @@ impl Statuses {
     /// All that a final response may have.
     pub const ALL: RangeInclusive<u16> = 200..=599;
 
-    const fn range(self) -> RangeInclusive<u16> {
-        self.first..=self.last
+    /// Whether `status` is one of them.
+    pub const fn contain(self, status: u16) -> bool {
+        self.first <= status && status <= self.last
     }
 }
 

@@ -228,11 +228,10 @@ pub fn media_type(page: &Path) -> Option<&'static str> {
     }
 }
 
-/// Why a rule may not touch the request's field `name`; `None` if it may. `_` counts as `-`, as CGI-like origins take one
-/// for the other.
+/// Why a rule may not touch the request's field `name`; `None` if it may. Whatever is no letter or digit counts as `-`, as
+/// CGI-like origins take one for the other.
 pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
-    let name = name.as_str().replace('_', "-");
-    match &*name {
+    match &*plain(name) {
         "host" => Some("is what rewrite_host sets"),
         "forwarded" | "client-cert" | "client-cert-chain" | "x-request-id" => Some(SAID_BY_LITEQUIC),
         "proxy" | "expect" | "max-forwards" | "early-data" => Some("is not a rule's to say"),
@@ -245,10 +244,14 @@ const SAID_BY_LITEQUIC: &str = "is what litequic itself says of the client";
 
 /// The same for a response's field.
 pub fn response_field_fault(name: &HeaderName) -> Option<&'static str> {
-    match &*name.as_str().replace('_', "-") {
+    match &*plain(name) {
         "alt-svc" => Some("is what litequic itself says of HTTP/3"),
         name => connection_fault(name),
     }
+}
+
+fn plain(name: &HeaderName) -> String {
+    name.as_str().replace(|char: char| !char.is_ascii_alphanumeric(), "-")
 }
 
 /// RFC 9110 §7.6.1, and what says how long a message is.
@@ -329,6 +332,8 @@ mod tests {
             ("forwarded", false, true),
             ("x-forwarded-for", false, true),
             ("x_forwarded_anything", false, true),
+            ("content.length", false, false),
+            ("client~cert", false, true),
             ("x-request-id", false, true),
             ("client-cert", false, true),
             ("early-data", false, true),

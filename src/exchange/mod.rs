@@ -1,8 +1,9 @@
-//! What the front doors (HTTP/3, TCP) and the proxy agree on: one request, one response, streamed; which authorities and
-//! paths pass. Knows neither side.
+//! What the front doors (HTTP/3, TCP) and the proxy agree on: one request, one response, streamed; which authorities,
+//! paths and fields pass. Knows neither side.
 
 mod authority;
 mod body;
+pub mod field;
 mod identity;
 mod idle;
 mod interim;

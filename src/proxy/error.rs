@@ -29,6 +29,8 @@ pub(super) enum Error {
         /// Seconds, at least one.
         retry_after: u32,
     },
+    #[error("a field's name has another character than letters, digits and -")]
+    AmbiguousField,
     #[error("the request's path is too long")]
     PathTooLong,
     #[error("the request's body is larger than allowed")]
@@ -94,7 +96,7 @@ impl Error {
     /// Status and RFC 9209 error type.
     pub(super) const fn table(self) -> (StatusCode, &'static str) {
         match self {
-            Self::NoAuthority => (StatusCode::BAD_REQUEST, "http_request_error"),
+            Self::NoAuthority | Self::AmbiguousField => (StatusCode::BAD_REQUEST, "http_request_error"),
             Self::Tunnel | Self::NoSuchTunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
             Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),

@@ -1,8 +1,8 @@
 //! The fields by which the origin learns who asks: `Forwarded` (RFC 7239), `X-Forwarded-*` and the request's ID. Pure.
 //!
-//! What a client sent of them is removed, together with the spellings that CGI-like origins take for the same
-//! (`x_forwarded_for`). A peer in `trusted_proxies` is appended to instead.
+//! What a client sent of them is removed, in every spelling that origins take for the same ([`spelling`]). A peer in `trusted_proxies` is appended to instead.
 
+use super::spelling;
 use crate::{
     config::Network,
     exchange::{Certificate, Client},
@@ -58,18 +58,13 @@ pub(super) fn client_behind(peer: IpAddr, fields: &HeaderMap, trusted: &[Network
     client
 }
 
-/// Whether a client may not say `name` itself. `_` counts as `-`.
-pub(super) fn is_ours(name: &HeaderName) -> bool {
-    let name = name.as_str().as_bytes();
-    if !matches!(name.first(), Some(b'x' | b'f' | b'c')) {
+/// Whether a client may not say `name` itself, in whatever spelling.
+pub(super) fn is_ours(name: &str) -> bool {
+    if !name.starts_with(['x', 'f', 'c']) {
         return false; // as all of ours begin
     }
-    let starts = |ours: &str| {
-        let ours = ours.as_bytes();
-        name.len() >= ours.len()
-            && name.iter().zip(ours).all(|(&byte, &our)| byte == our || (byte == b'_' && our == b'-'))
-    };
-    starts(X_FORWARDED) || OURS.iter().any(|ours| name.len() == ours.len() && starts(ours))
+    let plain = spelling::plain(name);
+    plain.starts_with(X_FORWARDED) || OURS.contains(&&*plain)
 }
 
 /// The ID of this request: a trusted peer's, if it is one, else a fresh one of 128 random bits.
@@ -84,12 +79,7 @@ pub(super) fn request_id(fields: &HeaderMap, trusted: bool) -> HeaderValue {
 
 /// Removes what the peer may not say, and says who asks.
 pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: &HeaderValue, trusted: bool) {
-    // Collecting nothing allocates nothing.
-    let doomed: Vec<HeaderName> =
-        fields.keys().filter(|name| is_ours(name) && (!trusted || name.as_str().contains('_'))).cloned().collect();
-    for name in doomed {
-        fields.remove(name);
-    }
+    spelling::remove(fields, |name| is_ours(name) && (!trusted || !spelling::is_plain(name)));
 
     let proto = client.protocol.scheme();
     // The others' values are slices of it.
@@ -276,8 +266,12 @@ mod tests {
             "x-request-id",
             "x_request_id",
             "x-request_id",
+            "x.forwarded.for",
+            "x_forwarded-for",
+            "x~real~ip",
+            "client'cert",
         ] {
-            assert!(is_ours(&HeaderName::from_static(name)), "{name}");
+            assert!(is_ours(name), "{name}");
         }
         for name in [
             "x-forwarded",
@@ -288,7 +282,7 @@ mod tests {
             "accept",
             "x-request-ids",
         ] {
-            assert!(!is_ours(&HeaderName::from_static(name)), "{name}");
+            assert!(!is_ours(name), "{name}");
         }
     }
 

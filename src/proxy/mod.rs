@@ -19,6 +19,7 @@ mod retry;
 mod routes;
 mod routing;
 mod rules;
+mod spelling;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -141,7 +142,16 @@ impl Proxy {
             Some(asked) => self.switch(&asked, local, route, client)?,
             None => None,
         };
-        request::translate(&mut head, framing, route, client, id, trusted)?;
+        let ambiguous = origin.config().ambiguous_fields;
+        match request::translate(&mut head, framing, route, client, id, trusted, ambiguous) {
+            Ok(dropped) => self.metrics.ambiguous_fields_dropped.add(dropped),
+            Err(error) => {
+                if error == Error::AmbiguousField {
+                    self.metrics.ambiguous_fields_rejected.increment();
+                }
+                return Err(error.into());
+            }
+        }
         if let Some((rules, variables)) = ruled {
             rules.request(&mut head, variables)?;
         }
@@ -152,7 +162,8 @@ impl Proxy {
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let max_body_bytes = route.max_body_bytes;
-        let sending = Sending { head, framing, body, max_body_bytes, client, interim, record, timeouts, switch };
+        let rules = route.rules.as_ref();
+        let sending = Sending { head, framing, body, max_body_bytes, client, interim, record, timeouts, rules, switch };
         let began = Instant::now();
         let answer = origin.send(sending).await;
         let took = began.elapsed();
@@ -338,7 +349,9 @@ pub fn request_head(
     let id = forwarded::request_id(&head.headers, trusted);
     let rules = route.rules.as_deref();
     let variables = rules.map(|rules| (rules, rules.variables(head, client, &routing.trusted, &id)));
-    request::translate(head, Framing::None, route, client, &id, trusted)?;
+    let origin = route.origin.as_deref().and_then(|name| routing.origins.get(name));
+    let ambiguous = origin.map(|(origin, _)| origin.ambiguous_fields).unwrap_or_default();
+    request::translate(head, Framing::None, route, client, &id, trusted, ambiguous)?;
     match variables {
         Some((rules, variables)) => rules.request(head, &variables),
         None => Ok(()),

@@ -4,15 +4,17 @@
 //! hyper's own choices are not relied on: it sends an unknown-length GET body as none, it prefers a
 //! `Transfer-Encoding` that is there to its own idea, and it keeps whatever `Content-Length` it finds.
 
-use super::{error::Error, forwarded, routes::Route};
-use crate::exchange::{CertificateRequest, Client};
+use super::{error::Error, forwarded, routes::Route, rules::Rules, spelling};
+use crate::{
+    config::AmbiguousFields,
+    exchange::{CertificateRequest, Client, field::may_trail},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request};
 use http_body::Body as HttpBody;
 
 pub(super) const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 pub(super) const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const PROXY: HeaderName = HeaderName::from_static("proxy");
-const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
 /// How a body is delimited on the connection to the origin (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +38,13 @@ impl Framing {
     }
 }
 
-/// Turns the head of a client's request into the origin's.
+/// Turns the head of a client's request into the origin's, and returns how many fields with an ambiguous name it had to
+/// drop.
 ///
 /// # Errors
 ///
 /// [`Error::NoAuthority`] where the request names no host that could become `Host`; [`Error::Tunnel`] for CONNECT,
-/// which hyper would make a tunnel of.
+/// which hyper would make a tunnel of; [`Error::AmbiguousField`] where those are to be rejected.
 pub(super) fn translate(
     parts: &mut request::Parts,
     framing: Framing,
@@ -49,7 +52,8 @@ pub(super) fn translate(
     client: &Client,
     id: &HeaderValue,
     trusted: bool,
-) -> Result<(), Error> {
+    ambiguous: AmbiguousFields,
+) -> Result<u64, Error> {
     if parts.method == Method::CONNECT {
         return Err(Error::Tunnel);
     }
@@ -63,6 +67,7 @@ pub(super) fn translate(
     let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
     // Most requests have none of what goes: a walk over the names costs less than a look-up for each that might be there.
     let special = fields.keys().any(is_special);
+    let dropped = if special { spelling::settle(fields, ambiguous)? } else { 0 };
     forwarded::set(fields, client, authority, id, trusted);
     if route.certificate != CertificateRequest::None
         && let Some(certificate) = &client.identity.certificate
@@ -81,10 +86,10 @@ pub(super) fn translate(
     parts.uri = uri.path_and_query.map_or_else(|| Uri::from_static("/"), Uri::from);
     parts.version = Version::HTTP_11;
     parts.extensions.clear();
-    Ok(())
+    Ok(dropped)
 }
 
-/// Whether [`remove_special`] does anything about a field of that name.
+/// Whether [`spelling::settle`] or [`remove_special`] does anything about a field of that name.
 fn is_special(name: &HeaderName) -> bool {
     let name = name.as_str();
     let named = matches!(
@@ -99,7 +104,7 @@ fn is_special(name: &HeaderName) -> bool {
             | "transfer-encoding"
             | "trailer"
     );
-    named || name.as_bytes().contains(&b'_')
+    named || !spelling::is_plain(name)
 }
 
 /// Removes what is not the client's to say to the origin, and what says how the body ends.
@@ -125,21 +130,10 @@ fn remove_special(fields: &mut HeaderMap, framing: Framing) {
     }
 }
 
-/// Removes the fields that, written with `-` for `_`, would frame the request or belong to its connection: CGI-like
-/// origins take one for the other.
+/// Removes the fields that, in their plain spelling, would frame the request or belong to its connection.
 fn remove_twins(fields: &mut HeaderMap) {
-    let twin = |name: &HeaderName| {
-        name.as_str().contains('_')
-            && ["content-length", "transfer-encoding", "keep-alive", "proxy-connection"].iter().any(|framing| {
-                let same = |(byte, framing): (u8, u8)| byte == framing || (byte == b'_' && framing == b'-');
-                name.as_str().len() == framing.len() && name.as_str().bytes().zip(framing.bytes()).all(same)
-            })
-    };
-    // Collecting nothing allocates nothing.
-    let doomed: Vec<HeaderName> = fields.keys().filter(|name| twin(name)).cloned().collect();
-    for name in doomed {
-        fields.remove(name);
-    }
+    const FRAMING: [&str; 4] = ["content-length", "transfer-encoding", "keep-alive", "proxy-connection"];
+    spelling::remove(fields, |name| !spelling::is_plain(name) && FRAMING.contains(&&*spelling::plain(name)));
 }
 
 /// What `Max-Forwards` makes of an OPTIONS request (RFC 9110 §7.6.2): false if it goes no further than here. Other methods
@@ -176,42 +170,20 @@ fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
     }
 }
 
-/// Removes trailer fields that would mean something to an origin that merges them into the header
-/// (RFC 9110 §6.5.1). hyper passes on those that the request's `Trailer` declared.
-pub(super) fn trailers(fields: &mut HeaderMap) {
-    let doomed: Vec<HeaderName> = fields.keys().filter(|name| !may_trail(name)).cloned().collect();
-    for name in doomed {
-        fields.remove(name);
-    }
-}
-
-/// Framing, routing, control data and authentication never come late.
-pub(super) fn may_trail(name: &HeaderName) -> bool {
-    let forbidden = [
-        header::CONNECTION,
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        header::UPGRADE,
-        header::TE,
-        header::TRANSFER_ENCODING,
-        header::CONTENT_LENGTH,
-        header::HOST,
-        header::TRAILER,
-        header::EXPECT,
-        header::AUTHORIZATION,
-        header::COOKIE,
-        header::PROXY_AUTHORIZATION,
-        header::SET_COOKIE,
-        header::CONTENT_TYPE,
-        header::CONTENT_ENCODING,
-        header::CONTENT_RANGE,
-        header::RANGE,
-        header::CACHE_CONTROL,
-        header::MAX_FORWARDS,
-        header::ALT_SVC,
-        EARLY_DATA,
-    ];
-    !forbidden.contains(name) && !forwarded::is_ours(name)
+/// Removes trailer fields that would mean something to an origin that merges them into the header (RFC 9110 §6.5.1), in
+/// any spelling, and those that a rule of the route is about; and, unless they pass, all with an ambiguous name, whose
+/// number it returns. hyper passes on those that the request's `Trailer` declared.
+pub(super) fn trailers(fields: &mut HeaderMap, rules: Option<&Rules>, ambiguous: AmbiguousFields) -> u64 {
+    // It is too late for a 400.
+    let dropped = match ambiguous {
+        AmbiguousFields::Pass => 0,
+        AmbiguousFields::Drop | AmbiguousFields::Reject => spelling::remove(fields, |name| !spelling::is_plain(name)),
+    };
+    spelling::remove(fields, |name| {
+        let name = spelling::plain(name);
+        !may_trail(&name) || rules.is_some_and(|rules| rules.is_about_request(&name))
+    });
+    dropped
 }
 
 #[cfg(test)]
@@ -253,7 +225,8 @@ mod tests {
         };
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
         let route = routes.choose("", "/").unwrap();
-        translate(&mut parts, framing, route, &client, &HeaderValue::from_static("id"), false).unwrap();
+        let id = HeaderValue::from_static("id");
+        translate(&mut parts, framing, route, &client, &id, false, AmbiguousFields::Pass).unwrap();
         parts
     }
 
@@ -345,11 +318,13 @@ mod tests {
     #[test]
     fn what_an_origin_could_take_for_its_environment_or_for_framing_never_passes() {
         let mut request = http::Request::get("https://a.test/").header("x_other", "1");
-        for name in ["proxy", "content_length", "transfer_encoding", "keep_alive", "proxy_connection"] {
+        let names =
+            ["proxy", "content_length", "content.length", "transfer_encoding", "keep_alive", "proxy_connection"];
+        for name in names {
             request = request.header(name, "x");
         }
         let parts = translated(request, Framing::None, None);
-        for name in ["proxy", "content_length", "transfer_encoding", "keep_alive", "proxy_connection"] {
+        for name in names {
             assert_eq!(field(&parts, name), None, "{name}");
         }
         assert_eq!(field(&parts, "x_other"), Some("1"));
@@ -377,13 +352,47 @@ mod tests {
 
     #[test]
     fn trailers_cannot_say_what_only_a_header_may() {
-        let mut fields = HeaderMap::new();
-        for name in
-            ["x-checksum", "content-length", "transfer-encoding", "host", "x_forwarded_for", "cookie", "authorization"]
-        {
-            fields.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
-        }
-        trailers(&mut fields);
-        assert_eq!(fields.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);
+        let rules = config::HeaderRules {
+            remove: vec![HeaderName::from_static("x-user")],
+            set: vec![(HeaderName::from_static("x-role"), config::Template(Vec::new()))],
+            add: vec![(HeaderName::from_static("x_tag"), config::Template(Vec::new()))],
+        };
+        let route = config::Route { request_headers: rules, ..config::Route::catch_all("o") };
+        let rules = Rules::new(&route, &config::Timeouts::default(), None);
+        let kept = |rules: Option<&Rules>, ambiguous| {
+            let mut fields = HeaderMap::new();
+            for name in [
+                "x-checksum",
+                "content-length",
+                "transfer-encoding",
+                "host",
+                "proxy",
+                "x-forwarded-for",
+                "x_forwarded_for",
+                "x.real.ip",
+                "client-cert",
+                "client_cert",
+                "x-request-id",
+                "cookie",
+                "authorization",
+                "x-user",
+                "x_user",
+                "x-role",
+                "x.role",
+                "x-tag",
+                "x_sum",
+            ] {
+                fields.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+            }
+            let dropped = trailers(&mut fields, rules, ambiguous);
+            let mut kept: Vec<_> = fields.keys().map(HeaderName::as_str).collect();
+            kept.sort_unstable();
+            (kept.join(" "), dropped)
+        };
+        let (pass, drop) = (AmbiguousFields::Pass, AmbiguousFields::Drop);
+        assert_eq!(kept(rules.as_ref(), pass), ("x-checksum x_sum".into(), 0));
+        assert_eq!(kept(rules.as_ref(), drop), ("x-checksum".into(), 6));
+        assert_eq!(kept(rules.as_ref(), AmbiguousFields::Reject), ("x-checksum".into(), 6));
+        assert_eq!(kept(None, pass).0, "x-checksum x-role x-tag x-user x.role x_sum x_user");
     }
 }

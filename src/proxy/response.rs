@@ -5,9 +5,11 @@
 
 use super::{
     error::Error,
-    request::{KEEP_ALIVE, PROXY_CONNECTION, may_trail},
+    request::{KEEP_ALIVE, PROXY_CONNECTION},
+    rules::Rules,
+    spelling,
 };
-use crate::exchange::members;
+use crate::exchange::{field::may_trail, members};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response};
 
 /// Turns the head of an origin's response to a `method` request into the client's. `length` is the body's as hyper
@@ -154,12 +156,10 @@ impl Present {
     }
 }
 
-/// Removes trailer fields that no recipient may merge into a header (RFC 9110 §6.5.1).
-pub(super) fn trailers(fields: &mut HeaderMap) {
-    let doomed: Vec<HeaderName> = fields.keys().filter(|name| !may_trail(name)).cloned().collect();
-    for name in doomed {
-        fields.remove(name);
-    }
+/// Removes trailer fields that no recipient may merge into a header (RFC 9110 §6.5.1), and those that the route's rules
+/// remove from the header, or set there.
+pub(super) fn trailers(fields: &mut HeaderMap, rules: Option<&Rules>) {
+    spelling::remove(fields, |name| !may_trail(name) || rules.is_some_and(|rules| rules.response.replaces(name)));
 }
 
 #[cfg(test)]

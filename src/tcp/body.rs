@@ -1,6 +1,6 @@
 //! The two bodies of an exchange: the request's as hyper brings it, the response's as hyper takes it.
 
-use super::{connection::Open, http2::Stall, io::Patience};
+use super::{connection::Open, http2::Stall, io::Patience, request};
 use crate::{
     exchange::{BodyError, Record},
     telemetry::WorkerMetrics,
@@ -86,7 +86,7 @@ impl RequestBody {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(next) => {
                 self.patience.rest();
-                next.map(|frame| frame.map_err(|error| cause(&error)))
+                next.map(|frame| frame.map_err(|error| cause(&error)).and_then(checked))
             }
         };
         match &next {
@@ -109,6 +109,14 @@ impl Drop for RequestBody {
         if self.received > 0 || !self.ended {
             self.metrics.request_size.observe(self.received);
         }
+    }
+}
+
+/// `frame`, unless it has trailers that break the rules.
+fn checked(frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
+    match frame.trailers_ref().map(request::check_fields) {
+        Some(Err(_)) => Err(BodyError::Malformed),
+        _ => Ok(frame),
     }
 }
 

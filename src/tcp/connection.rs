@@ -52,13 +52,12 @@ pub(super) struct Connection<H> {
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
     pub(super) has_tunnels: bool,
-    /// What HTTP/1.1's guard found.
+    /// What HTTP/1.1's guard found, and the requests being served.
     pub(super) told: Rc<Told>,
     /// What an HTTP/1.1 connection goes on with when hyper has sent the 101.
     joint: OnceCell<Weak<NextJoint<H>>>,
     alt_svc: Option<HeaderValue>,
-    /// Requests being served, and since when there are none.
-    open: Cell<u32>,
+    /// Since when no request is being served.
     idle_since: Cell<Instant>,
     accepted: Cell<u64>,
     /// Requests that the client may cancel.
@@ -110,7 +109,6 @@ impl<H> Connection<H> {
             has_tunnels: front.has_tunnels(),
             told: Rc::default(),
             joint: OnceCell::new(),
-            open: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
             accepted: Cell::new(0),
             begun: Notify::new(),
@@ -208,7 +206,7 @@ impl<H> Connection<H> {
     async fn idle(&self, patience: Duration) {
         loop {
             let now = Instant::now();
-            let since = if self.open.get() == 0 { self.idle_since.get() } else { now };
+            let since = if self.told.is_serving() { now } else { self.idle_since.get() };
             let end = since + patience;
             if end <= now {
                 return;
@@ -245,7 +243,7 @@ pub(super) struct Open<H> {
 
 impl<H> Open<H> {
     fn new(connection: Rc<Connection<H>>) -> Self {
-        connection.open.set(connection.open.get().saturating_add(1));
+        connection.told.opened();
         connection.metrics().requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
         Self { connection, recording, began: Instant::now(), size: None, ended: false }
@@ -299,7 +297,7 @@ impl<H> Drop for Open<H> {
             self.stall();
         }
         let connection = &self.connection;
-        connection.open.set(connection.open.get().saturating_sub(1));
+        connection.told.closed();
         connection.idle_since.set(Instant::now());
         connection.metrics().request_duration.observe(self.began.elapsed());
         if let Some(size) = self.size {

@@ -23,3 +23,4 @@ pub use front::{ChooseTls, Covers, Front};
 pub use listener::{serve_plain, serve_tls};
 pub use proxy_header::addresses as proxy_header_addresses;
 pub use redirect::Redirect;
+pub use request::check_fields as check_http2_fields;

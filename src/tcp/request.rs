@@ -5,7 +5,7 @@ use super::{
     http1::Bounds,
     refusal::{Limit, Refusal},
 };
-use crate::exchange::{Protocol, Record, Upgrade, authority, members, path};
+use crate::exchange::{Protocol, Record, Upgrade, authority, field, members, path};
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request,
@@ -20,6 +20,7 @@ use http::{
 pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: &Bounds) -> Result<(), Refusal> {
     if protocol == Protocol::Http2 {
         check_size(parts, bounds)?;
+        check_fields(&parts.headers).map_err(Refusal::bad)?;
     }
     let upgrade = upgrade(parts, protocol);
     match parts.method {
@@ -102,6 +103,24 @@ fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
     }
     if parts.headers.len().saturating_add(pseudo.len()) > bounds.fields {
         return Err(Refusal::too_large(Limit::Headers));
+    }
+    Ok(())
+}
+
+/// What h2 lets pass and RFC 9113 §8.2.1 does not, in a header or in trailers. HTTP/1.1's guard has looked before, and
+/// what it lets pass passes here as well.
+///
+/// # Errors
+///
+/// Why they do not pass.
+pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
+    // A HeaderName has no capitals.
+    if !fields.keys().all(|name| field::is_token(name.as_str().as_bytes())) {
+        return Err("a field's name is not a token");
+    }
+    // A HeaderValue holds no control character.
+    if fields.values().any(|value| field::has_blank_edge(value.as_bytes())) {
+        return Err("field value with a blank at its edge");
     }
     Ok(())
 }

@@ -271,6 +271,10 @@ metrics! {
     Counter tcp_refused_h1 = "tcp_refused_requests" [protocol = "h1"] "Requests over TCP that were refused before the proxy saw them." "Plain HTTP counts here too.";
     Counter tcp_redirects = "tcp_redirects" "Requests in plain HTTP that were redirected to https.";
 
+    // Fields
+    Counter ambiguous_fields_dropped = "ambiguous_fields" [action = "dropped"] "Fields of requests whose names an origin might take for others." "See `origin.ambiguous_fields`; of trailers too.";
+    Counter ambiguous_fields_rejected = "ambiguous_fields" [action = "rejected"] "Fields of requests whose names an origin might take for others." "Counted once a request, which was answered 400.";
+
     // Limits and timeouts
     Counter limit_header_bytes = "limit_reached" [limit = "max_header_bytes"] "Times a limit was reached." "See [Limits](../operating.md#limits-and-timeouts) for this and all that have a key's name.";
     Counter limit_headers = "limit_reached" [limit = "max_headers"] "Times a limit was reached.";

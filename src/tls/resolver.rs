@@ -83,10 +83,11 @@ impl CertificateStore {
         asked_for || self.choose(sni).names().cover(host)
     }
 
-    /// Whether a client that asks for `host` gets a certificate that covers it. An IP address, which it cannot ask for,
-    /// passes.
+    /// Whether a client that asks for `host` gets a certificate that covers it: at an IP address, which SNI cannot carry
+    /// (RFC 6066 §3), that of a client without a name.
     pub fn has_name(&self, host: &str) -> bool {
-        parse_ip(host).is_some() || self.choose(Some(host)).names().cover(host)
+        let sni = parse_ip(host).is_none().then_some(host);
+        self.choose(sni).names().cover(host)
     }
 }
 

@@ -8,7 +8,10 @@ use crate::support::{
     within,
 };
 use futures_util::FutureExt;
-use litequic::{config::OriginAddress, http3::Code};
+use litequic::{
+    config::{AmbiguousFields, Config, OriginAddress},
+    http3::Code,
+};
 use quinn::VarInt;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -269,7 +272,11 @@ async fn bytes_that_come_late_after_a_content_length_of_0_are_malformed_and_the_
 #[tokio::test]
 async fn what_an_origin_s_environment_would_take_for_its_own_is_removed() {
     let always = Always::new(HELLO).await;
-    let litequic = Litequic::start(always.address, |_| {}).await;
+    let litequic = Litequic::start(always.address, |config| {
+        // Even where the origin is said to know names as they are.
+        config.origins.get_mut(Config::ORIGIN).unwrap().ambiguous_fields = AmbiguousFields::Pass;
+    })
+    .await;
     let client = Raw::to(&litequic).await;
     let fields = [
         ("proxy", "http://evil.test"),

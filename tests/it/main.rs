@@ -17,6 +17,7 @@ mod drain;
 mod exchange;
 mod failures;
 mod faults;
+mod fields;
 mod floods;
 mod initial_flood;
 mod io;

@@ -5,3 +5,4 @@ mod first;
 mod http1;
 mod http2;
 mod life;
+mod pipelined;

@@ -29,6 +29,7 @@ async fn start(surface: Surface, limits: Limits) -> Admin {
         readiness: Readiness::new(None),
         reload: None,
         token: None,
+        names: Vec::new(),
         inside: None,
     });
     let server = Server::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), surface, limits).unwrap();
@@ -44,8 +45,15 @@ impl Admin {
 
     /// Sends `head` with `Connection: close` and gives everything that comes back.
     async fn ask(&self, head: &str) -> String {
+        self.ask_by(head, "127.0.0.1").await
+    }
+
+    async fn ask_by(&self, head: &str, host: &str) -> String {
         let mut stream = self.connect().await;
-        stream.write_all(format!("{head} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("{head} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
         read_to_end(&mut stream).await
     }
 }
@@ -68,8 +76,8 @@ async fn each_address_answers_what_its_surface_has() {
         ("GET /drain", "404 Not Found", "405 Method Not Allowed", ""),
         ("GET /nowhere", "404 Not Found", "404 Not Found", "GET, HEAD /metrics\n"),
         ("GET /", "404 Not Found", "200 OK", ""),
-        ("GET /status", "404 Not Found", "403 Forbidden", ""),
-        ("GET /config", "404 Not Found", "403 Forbidden", ""),
+        ("GET /status", "404 Not Found", "200 OK", ""),
+        ("GET /config", "404 Not Found", "200 OK", ""),
         ("POST /status", "404 Not Found", "405 Method Not Allowed", ""),
         ("GET /healthz/", "404 Not Found", "404 Not Found", "GET, HEAD /healthz\n"),
     ];
@@ -81,6 +89,11 @@ async fn each_address_answers_what_its_surface_has() {
             assert!(answer.contains("cache-control: no-store\r\n"), "{head}: {answer}");
         }
     }
+    for admin in [&probes, &operator] {
+        assert!(admin.ask_by("GET /metrics", "rebound.test").await.starts_with("HTTP/1.1 403 "));
+        assert!(admin.ask_by("GET /healthz", "rebound.test").await.starts_with("HTTP/1.1 200 "));
+    }
+    assert!(operator.ask_by("GET /status", "rebound.test").await.starts_with("HTTP/1.1 403 "));
     assert!(operator.ask("GET /drain").await.contains("allow: POST\r\n"));
     assert!(operator.ask("GET /nothing").await.contains("POST /drain\n"));
     assert!(!probes.ask("GET /nothing").await.contains("/drain"));
@@ -159,7 +172,7 @@ async fn requests_beyond_the_rate_wait_and_are_answered() {
     let admin = start(Surface::Probes, Limits { requests: 1, ..Limits::default() }).await;
     let mut stream = admin.connect().await;
     stream.write_all("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n".repeat(9).as_bytes()).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
     let answers = read_to_end(&mut stream).await;
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 10, "{answers}");
     assert!(admin.metrics.control().admin_requests.get() > 0);

@@ -32,6 +32,7 @@ pub const NEEDS_RESTART: &[&str] = &[
     "admin.probes",
     "admin.token_file",
     "admin.token_env",
+    "admin.names",
     "admin.handover",
     "log.format",
 ];
@@ -272,6 +273,7 @@ impl Changes {
             balance,
             eject_after,
             eject_time,
+            eject_statuses,
             max_ejected,
             retry_share,
             retry_minimum,
@@ -282,12 +284,16 @@ impl Changes {
             idle_timeout,
             max_age,
             dns_interval,
+            ambiguous_fields,
         } = old;
         self.value(&format!("{key}.balance"), balance, &new.balance, |balance| balance.name().into());
         self.value(&format!("{key}.eject_after"), eject_after, &new.eject_after, |after| {
             option(after, "none", u32::to_string)
         });
         self.value(&format!("{key}.eject_time"), eject_time, &new.eject_time, time);
+        self.value(&format!("{key}.eject_statuses"), eject_statuses, &new.eject_statuses, |all| {
+            list(all, ToString::to_string)
+        });
         self.value(&format!("{key}.max_ejected"), max_ejected, &new.max_ejected, share);
         self.value(&format!("{key}.retry_share"), retry_share, &new.retry_share, |given| option(given, "none", share));
         self.value(&format!("{key}.retry_minimum"), retry_minimum, &new.retry_minimum, u32::to_string);
@@ -303,6 +309,9 @@ impl Changes {
         self.value(&format!("{key}.idle_timeout"), idle_timeout, &new.idle_timeout, time);
         self.value(&format!("{key}.max_age"), max_age, &new.max_age, |age| option(age, "none", time));
         self.value(&format!("{key}.dns_interval"), dns_interval, &new.dns_interval, time);
+        self.value(&format!("{key}.ambiguous_fields"), ambiguous_fields, &new.ambiguous_fields, |given| {
+            given.name().into()
+        });
     }
 
     fn health(&mut self, key: &str, old: &Health, new: &Health) {
@@ -376,6 +385,7 @@ impl Changes {
             ready_needs_origin: bool::to_string,
             token_file: |path| option(path, "none", |path| path.display().to_string()),
             token_env: |name| option(name, "none", String::clone),
+            names: |all| list(all, String::clone),
             handover: |path| option(path, "none", |path| path.display().to_string()),
         });
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{Errors, Template};
+use crate::config::{AmbiguousFields, Errors, Template};
 
 fn config() -> Config {
     let mut config = Config::simple(
@@ -86,12 +86,14 @@ fn every_change_is_said_with_its_key() {
                 origin.eject_after = None;
                 origin.max_ejected = Share(250_000);
                 origin.health = Some(health());
+                origin.ambiguous_fields = AmbiguousFields::Reject;
             },
             &[
                 "origin.url: http://127.0.0.1:8080 → http://127.0.0.1:8080, http://b:80",
                 "origin.eject_after: 5 → none",
                 "origin.max_ejected: 50 % → 25 %",
                 "origin.health: none → /health",
+                "origin.ambiguous_fields: drop → reject",
             ],
         ),
         (|config| config.routes.push(Route::catch_all("packager")), &["routes: 1 → 2"]),

@@ -9,7 +9,7 @@ mod rules;
 use super::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
     Config, Io, Level, Listen, LiteQuic, Log, LogFormat, Route, Verify, Workers,
-    names::{address, network, path},
+    names::{address, host, network, path},
     section::Section,
     values::{Kind, ack_frequency, boolean, number, one_of, share, text, workers},
 };
@@ -336,6 +336,10 @@ fn admin(section: &mut Section<'_>, directory: &Path) -> Admin {
     if token_file.is_some() && token_env.is_some() {
         section.fault("token_env", "there is admin.token_file already", None, None);
     }
+    let about = "Names by which `/metrics`, `/status` and `/config` may be asked for without a token, besides IP addresses \
+        and `localhost`, such as that of a Service or of a container: a name that an attacker controls would make these \
+        readable for a web page in the browser of an operator (DNS rebinding). 403 for others.";
+    let names = section.list("names", host(), 0..=Admin::MAX_NAMES, &[], about).unwrap_or_default();
     let handover = section.optional(
         "handover",
         path("the path of a Unix socket"),
@@ -352,7 +356,8 @@ fn admin(section: &mut Section<'_>, directory: &Path) -> Admin {
         let expected = "a loopback address, or admin.token_file as well";
         section.fault("listen", "is open to other machines, and there is no token", Some(expected), None);
     }
-    Admin { listen, probes, ready_needs_origin, token_file: file(token_file), token_env, handover }
+    let names = names.into_iter().map(|(_, name)| name).collect();
+    Admin { listen, probes, ready_needs_origin, token_file: file(token_file), token_env, names, handover }
 }
 
 fn log(section: &mut Section<'_>) -> Log {

@@ -2,7 +2,7 @@
 
 use super::{COUNT, DAY, TIMEOUT};
 use crate::config::{
-    Balance, Health, Origin, OriginAddress, Statuses, StatusesError,
+    AmbiguousFields, Balance, Health, Origin, OriginAddress, Statuses, StatusesError,
     names::{authority, origin_address},
     section::Section,
     values::{Given, Kind, boolean, duration, number, one_of, or_none, share, text},
@@ -36,6 +36,9 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         Origin::EJECT_AFTER,
         "After how many failures in a row a worker leaves a server out.",
     );
+    let about = "Answers that count as failures, such as `[\"502-504\"]`. Without them, a server fails by what it does not \
+        answer: a client that asks for a URL whose answer is a 503 must not have it left out.";
+    let eject_statuses = section.list("eject_statuses", statuses(), 0..=Health::MAX_STATUSES, &[], about);
     let eject_time = section.value(
         "eject_time",
         duration(TIMEOUT),
@@ -101,11 +104,20 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         Origin::DNS_INTERVAL,
         "A name is looked up again after that long.",
     );
+    let ambiguous_fields = section.value(
+        "ambiguous_fields",
+        one_of(AmbiguousFields::NAMES),
+        AmbiguousFields::default(),
+        "What becomes of request fields with `_` in their names, or anything else but letters, digits and `-`. CGI, \
+        FastCGI, WSGI, Rack and PHP take `x_user` for `X-User`. `drop` leaves them out, `reject` answers 400, `pass` is \
+        for an origin that knows names as they are, or needs such fields.",
+    );
     Some(Origin {
         servers: servers?,
         balance,
         eject_after,
         eject_time,
+        eject_statuses: eject_statuses.unwrap_or_default().into_iter().map(|(_, statuses)| statuses).collect(),
         max_ejected,
         retry_share,
         retry_minimum,
@@ -116,6 +128,7 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         idle_timeout,
         max_age,
         dns_interval,
+        ambiguous_fields,
     })
 }
 

@@ -27,15 +27,15 @@ const IN_REDIRECTS: &[Variable] = &[Variable::Host, Variable::Path];
 type FieldFault = fn(&HeaderName) -> Option<&'static str>;
 
 pub(super) fn request_headers(section: &mut Section<'_>) -> HeaderRules {
-    let about = "What becomes of the header that the origin gets: `remove`, then `set`, then `add`. What litequic \
-        says itself no rule may: `Host` (that is `rewrite_host`), `Forwarded`, `X-Forwarded-*`, `X-Request-ID`, \
+    let about = "What becomes of the header that the origin gets: `remove`, then `set`, then `add`. A rule is about \
+        every spelling of its field (`x_user` for `X-User`), and keeps it out of trailers. What litequic says itself no rule may: `Host` (that is `rewrite_host`), `Forwarded`, `X-Forwarded-*`, `X-Request-ID`, \
         `Client-Cert`; nor what belongs to the connection or frames the message.";
     section.table("request_headers", about, |section| header_rules(section, "the origin", request_field_fault))
 }
 
 pub(super) fn response_headers(section: &mut Section<'_>) -> HeaderRules {
     let about = "What becomes of the header that the client gets, of litequic's own answers too: `remove`, then \
-        `set`, then `add`. No rule may touch `Alt-Svc`, nor what belongs to the connection or frames the message.";
+        `set`, then `add`. What is removed or set is kept out of trailers. No rule may touch `Alt-Svc`, nor what belongs to the connection or frames the message.";
     section.table("response_headers", about, |section| header_rules(section, "the client", response_field_fault))
 }
 
@@ -63,7 +63,9 @@ fn field_name(text: &str, fault: FieldFault) -> Result<HeaderName, Wrong> {
     if text.starts_with(':') {
         return Err("a pseudo-header field, which is no field".into());
     }
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| "not a field's name")?;
+    // A HeaderName may hold a quotation mark, which is not in a token (RFC 9110 §5.6.2).
+    let name = HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains('"'));
+    let name = name.ok_or("not a field's name")?;
     fault(&name).map_or(Ok(name), |fault| Err(fault.into()))
 }
 

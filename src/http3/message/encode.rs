@@ -1,12 +1,12 @@
 //! Messages into HEADERS frames. Whatever HTTP/3 forbids stays here, whoever asks for it to be sent.
 
-use super::{
-    field::{is_connection_specific, is_token},
-    trailers::is_allowed,
-};
-use crate::http3::{
-    frame::{FrameHeader, FrameType},
-    qpack,
+use super::field::{is_connection_specific, is_token};
+use crate::{
+    exchange::field::may_trail,
+    http3::{
+        frame::{FrameHeader, FrameType},
+        qpack,
+    },
 };
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -86,7 +86,7 @@ pub fn encode_request(method: &Method, uri: &Uri, headers: &HeaderMap, out: &mut
 /// Appends the HEADERS frame of trailers, without the fields that do not belong there (RFC 9110 §6.5.1).
 pub fn encode_trailers(trailers: &HeaderMap, out: &mut BytesMut) {
     headers_frame(out, |out| {
-        for (name, value) in trailers.iter().filter(|(name, _)| is_allowed(name) && is_token(name)) {
+        for (name, value) in trailers.iter().filter(|(name, _)| may_trail(name.as_str()) && is_token(name)) {
             field(name, value, out);
         }
     });

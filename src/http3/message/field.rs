@@ -1,7 +1,10 @@
 //! The rules for any single field, and for Content-Length (RFC 9114 §4.2, RFC 9110 §5.5, §8.6).
 
 use super::Rejection;
-use crate::http3::qpack::{FieldName, Pseudo};
+use crate::{
+    exchange::field,
+    http3::qpack::{FieldName, Pseudo},
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -19,17 +22,12 @@ pub(super) fn name(name: FieldName) -> Result<Name, Rejection> {
         FieldName::Raw(raw) if raw.first() == Some(&b':') => {
             Pseudo::from_name(&raw).map(Name::Pseudo).ok_or(Rejection::Malformed("unknown pseudo-header"))
         }
-        FieldName::Raw(raw) if !raw.iter().copied().all(is_name_byte) => Err(NOT_A_NAME),
+        FieldName::Raw(raw) if !field::is_lower_case_token(&raw) => Err(NOT_A_NAME),
         FieldName::Raw(raw) => HeaderName::from_lowercase(&raw).map(Name::Regular).map_err(|_| NOT_A_NAME),
     }
 }
 
 const NOT_A_NAME: Rejection = Rejection::Malformed("field name is not a token in lower case");
-
-/// True for what a token holds (RFC 9110 §5.6.2), but for capitals. [`HeaderName`] takes a quotation mark as well.
-const fn is_name_byte(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
-}
 
 /// Checks the value of any field, pseudo-headers included.
 ///
@@ -38,23 +36,23 @@ pub(super) fn check_value(value: &[u8]) -> Result<(), Rejection> {
     if value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')) {
         return Err(Rejection::Malformed("field value with NUL, CR or LF"));
     }
-    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    if blank(value.first()) || blank(value.last()) {
+    if field::has_blank_edge(value) {
         return Err(Rejection::Malformed("field value with a blank at its edge"));
     }
     Ok(())
 }
 
-/// The value of a field that is no pseudo-header. The other control characters are invalid as well; RFC 9110 §5.5
-/// lets a recipient keep them, HTTP/1.1 parsers do not agree on them, and [`HeaderValue`] cannot hold them.
+/// The value of a field that is no pseudo-header. A [`HeaderValue`] holds no control character.
 pub(super) fn value(value: Bytes) -> Result<HeaderValue, Rejection> {
-    check_value(&value)?;
+    if field::has_blank_edge(&value) {
+        return Err(Rejection::Malformed("field value with a blank at its edge"));
+    }
     HeaderValue::from_maybe_shared(value).map_err(|_| Rejection::Malformed("field value with a control character"))
 }
 
 /// True if a [`HeaderName`] is a token: it may hold a quotation mark besides.
 pub(super) fn is_token(name: &HeaderName) -> bool {
-    !name.as_str().as_bytes().contains(&b'"')
+    field::is_token(name.as_str().as_bytes())
 }
 
 /// True for the fields that speak of an HTTP/1.1 connection (RFC 9114 §4.2).

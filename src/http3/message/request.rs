@@ -5,7 +5,7 @@ use super::{
     field::{self, Name},
 };
 use crate::{
-    exchange::{Upgrade, authority, path},
+    exchange::{Upgrade, authority, field::is_token_byte, path},
     http3::qpack::{Field, Pseudo},
 };
 use bytes::{Bytes, BytesMut};
@@ -99,8 +99,7 @@ pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead
 
 /// A name, perhaps with a version (RFC 9110 §16.7).
 fn upgrade_token(protocol: Bytes) -> Result<HeaderValue, Rejection> {
-    let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(byte);
-    if !protocol.iter().all(token) {
+    if !protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/') {
         return Err(Rejection::Malformed(":protocol is no protocol's name"));
     }
     field::value(protocol)

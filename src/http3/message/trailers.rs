@@ -4,8 +4,8 @@ use super::{
     Rejection,
     field::{self, Name},
 };
-use crate::http3::qpack::Field;
-use http::{HeaderMap, HeaderName};
+use crate::{exchange::field::may_trail, http3::qpack::Field};
+use http::HeaderMap;
 
 /// Makes trailers of their fields.
 ///
@@ -26,32 +26,11 @@ pub fn trailers(fields: Vec<Field>) -> Result<HeaderMap, Rejection> {
         if field::is_connection_specific(&name) {
             return Err(Rejection::Malformed("connection-specific field"));
         }
-        if is_allowed(&name) {
+        if may_trail(name.as_str()) {
             field::append(&mut trailers, name, value)?;
         }
     }
     Ok(trailers)
-}
-
-/// False for fields that mean something only before the body.
-pub(super) fn is_allowed(name: &HeaderName) -> bool {
-    !field::is_connection_specific(name)
-        && !matches!(
-            name.as_str(),
-            // framing, routing, content format
-            "content-length" | "content-encoding" | "content-type" | "content-range" | "host" | "te" | "trailer"
-                // request modifiers
-                | "cache-control" | "expect" | "max-forwards" | "pragma" | "range"
-                | "if-match" | "if-none-match" | "if-modified-since" | "if-unmodified-since" | "if-range"
-                // authentication and state
-                | "authorization" | "proxy-authorization" | "proxy-authenticate" | "www-authenticate"
-                | "authentication-info" | "proxy-authentication-info" | "cookie" | "set-cookie"
-                // response control
-                | "age" | "date" | "expires" | "location" | "retry-after" | "vary" | "warning"
-                // who asks, which proxies believe
-                | "forwarded" | "via" | "client-cert" | "client-cert-chain" | "early-data"
-        )
-        && !name.as_str().starts_with("x-forwarded-")
 }
 
 #[cfg(test)]

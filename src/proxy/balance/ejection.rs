@@ -1,10 +1,26 @@
 //! A server that fails its requests is left out for a while (Envoy calls that an outlier's ejection), each time for
 //! longer; when it comes back it first gets one request alone.
+//!
+//! Many failures are up to the client, who picks the URL: there may be one whose answer takes for ever, or kills its
+//! process. So a request's failure counts only where no other request went well meanwhile, or just before.
 
 use std::time::{Duration, Instant};
 
 /// Doublings of the time at most.
 const MAX_DOUBLINGS: u32 = 3;
+
+/// How recently a request must have gone well for another one's failure to say nothing: a server that is gone is left out
+/// that much later, and one that serves a request a second for each worker is never left out for what one client asks.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum Cause {
+    /// There was no connection, which no client can bring about by what it asks for.
+    Connection,
+    /// A request that was sent, which had begun then.
+    Request(Instant),
+}
 
 /// When it happens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +36,8 @@ pub(in crate::proxy) struct Rule {
 pub(in crate::proxy) struct Ejection {
     /// Requests that failed since the last one that went well.
     failures: u32,
+    /// When that was.
+    well: Option<Instant>,
     standing: Standing,
     /// How often in a row it was left out without having been well for as long in between.
     times: u32,
@@ -86,15 +104,30 @@ impl Ejection {
     }
 
     /// A request went well to its end.
-    pub(in crate::proxy) fn went_well(&mut self) {
+    pub(in crate::proxy) fn went_well(&mut self, now: Instant) {
         self.failures = 0;
+        self.well = Some(now);
     }
 
-    /// A request failed. Says for how long the server is left out from now on, if it is; `may` says whether another one
+    /// Whether a failure now says nothing, as others are served.
+    fn serves_others(&self, cause: Cause, now: Instant) -> bool {
+        let (Cause::Request(began), Some(well)) = (cause, self.well) else { return false };
+        well >= began || now.saturating_duration_since(well) < RECENT
+    }
+
+    /// A request failed by `cause`. Says for how long the server is left out from now on, if it is; `may` says whether another one
     /// may be, and `trial` whether it is the request by which this one was to come back: others that were sent before it
     /// was left out decide nothing.
-    pub(in crate::proxy) fn failed(&mut self, now: Instant, rule: Rule, may: bool, trial: bool) -> Option<Duration> {
-        if matches!(self.standing, Standing::Trial { .. }) && !trial {
+    pub(in crate::proxy) fn failed(
+        &mut self,
+        now: Instant,
+        rule: Rule,
+        cause: Cause,
+        may: bool,
+        trial: bool,
+    ) -> Option<Duration> {
+        let undecided = matches!(self.standing, Standing::Trial { .. }) && !trial;
+        if undecided || !trial && self.serves_others(cause, now) {
             return None;
         }
         self.failures = self.failures.saturating_add(1);
@@ -132,7 +165,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn fail(ejection: &mut Ejection, times: u32, now: Instant) -> Option<u64> {
-        let fail = |_| ejection.failed(now, RULE, true, matches!(ejection.standing, Standing::Trial { .. }));
+        let fail = |_| {
+            ejection.failed(now, RULE, Cause::Connection, true, matches!(ejection.standing, Standing::Trial { .. }))
+        };
         (0..times).filter_map(fail).last().map(|time| time.as_secs())
     }
 
@@ -141,12 +176,33 @@ mod tests {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         assert_eq!(fail(&mut ejection, 2, now), None);
-        ejection.went_well();
+        ejection.went_well(now);
         assert_eq!(fail(&mut ejection, 2, now), None);
         assert!(ejection.is_open(now) && !ejection.is_out(now));
         assert_eq!(fail(&mut ejection, 1, now), Some(10));
         assert!(ejection.is_out(now + 9 * SECOND) && !ejection.is_open(now + 9 * SECOND));
         assert!(!ejection.is_out(now + 10 * SECOND) && ejection.is_open(now + 10 * SECOND));
+    }
+
+    #[test]
+    fn what_fails_while_others_are_served_says_nothing_unless_it_is_the_connection() {
+        let now = Instant::now();
+        let milli = |millis| now + Duration::from_millis(millis);
+        for (what, cause, well, failed, counts) in [
+            ("a quick failure, just after", Cause::Request(milli(500)), Some(0), 510, false),
+            ("a quick failure, long after", Cause::Request(milli(1500)), Some(0), 1510, true),
+            ("a slow one, while others were served", Cause::Request(milli(0)), Some(100), 60_000, false),
+            ("a slow one, after the last of the others", Cause::Request(milli(200)), Some(100), 60_000, true),
+            ("no other", Cause::Request(milli(0)), None, 10, true),
+            ("no connection", Cause::Connection, Some(0), 10, true),
+        ] {
+            let mut ejection = Ejection::default();
+            if let Some(well) = well {
+                ejection.went_well(milli(well));
+            }
+            let out = (0..3).filter_map(|_| ejection.failed(milli(failed), RULE, cause, true, false)).count();
+            assert_eq!(out, usize::from(counts), "{what}");
+        }
     }
 
     #[test]
@@ -192,12 +248,12 @@ mod tests {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         for _ in 0..10 {
-            assert_eq!(ejection.failed(now, RULE, false, false), None);
+            assert_eq!(ejection.failed(now, RULE, Cause::Connection, false, false), None);
         }
         assert!(ejection.is_open(now));
-        assert_eq!(ejection.failed(now, RULE, true, false), Some(RULE.time), "as soon as one may");
+        assert_eq!(ejection.failed(now, RULE, Cause::Connection, true, false), Some(RULE.time), "as soon as one may");
         let never = Rule { after: None, ..RULE };
-        assert_eq!(Ejection::default().failed(now, never, true, false), None);
+        assert_eq!(Ejection::default().failed(now, never, Cause::Connection, true, false), None);
     }
 
     #[test]
@@ -208,7 +264,7 @@ mod tests {
         let later = now + 10 * SECOND;
         assert!(ejection.chosen(later));
         for _ in 0..10 {
-            assert_eq!(ejection.failed(later, RULE, true, false), None);
+            assert_eq!(ejection.failed(later, RULE, Cause::Connection, true, false), None);
         }
         assert!(!ejection.is_open(later), "the trial is under way still");
         assert!(ejection.answered(later) && ejection.is_open(later));
@@ -232,15 +288,16 @@ mod tests {
             let mut now = Instant::now();
             let mut ejection = Ejection::default();
             for (event, seconds, may) in events {
+                let cause = if seconds % 2 == 0 { Cause::Connection } else { Cause::Request(now) };
                 now += Duration::from_secs(seconds);
                 match event {
-                    0 => ejection.went_well(),
+                    0 => ejection.went_well(now),
                     1 => drop(ejection.answered(now)),
                     2 => ejection.undecided(),
                     3 => drop(ejection.chosen(now)),
                     4 => ejection.revived(),
-                    5 => drop(ejection.failed(now, RULE, may, true)),
-                    _ => drop(ejection.failed(now, RULE, may, false)),
+                    5 => drop(ejection.failed(now, RULE, cause, may, true)),
+                    _ => drop(ejection.failed(now, RULE, cause, may, false)),
                 }
                 prop_assert!(!(ejection.is_out(now) && ejection.is_open(now)));
             }

@@ -11,5 +11,5 @@ mod health;
 
 pub(super) use budget::Budget;
 pub(super) use choice::{Set, View, choose};
-pub(super) use ejection::{Ejection, Rule};
+pub(super) use ejection::{Cause, Ejection, Rule};
 pub(super) use health::Streak;

@@ -3,14 +3,17 @@
 
 use super::{deadline::Deadline, pool::Lease, server::Ticket};
 use crate::{
+    config::AmbiguousFields,
     exchange::{Body, BodyError},
     proxy::{
         request::{self, Framing},
         response,
+        rules::Rules,
     },
     telemetry::WorkerMetrics,
 };
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::{
@@ -43,6 +46,23 @@ pub(super) struct Upload {
     moved: Cell<Instant>,
     /// At least one byte, or the trailers, were taken from the client.
     taken: Cell<bool>,
+    trailers: Option<TrailerRules>,
+}
+
+/// What becomes of a request's trailers.
+#[derive(Debug)]
+pub(super) struct TrailerRules {
+    /// The route's.
+    pub(super) rules: Option<Arc<Rules>>,
+    pub(super) ambiguous: AmbiguousFields,
+    pub(super) metrics: Arc<WorkerMetrics>,
+}
+
+impl TrailerRules {
+    fn apply(&self, fields: &mut HeaderMap) {
+        let dropped = request::trailers(fields, self.rules.as_deref(), self.ambiguous);
+        self.metrics.ambiguous_fields_dropped.add(dropped);
+    }
 }
 
 /// Who is waited for.
@@ -59,8 +79,14 @@ pub(super) enum Progress {
 }
 
 impl Upload {
-    /// `body` with `framing`, of at most `max_bytes`. `None` where there is no body.
-    pub(super) fn new(body: Body, framing: Framing, max_bytes: Option<u64>) -> Option<Rc<Self>> {
+    /// `body` with `framing`, of at most `max_bytes`; trailers go by what `trailers` makes, and not without. `None` where
+    /// there is no body.
+    pub(super) fn new(
+        body: Body,
+        framing: Framing,
+        max_bytes: Option<u64>,
+        trailers: impl FnOnce() -> TrailerRules,
+    ) -> Option<Rc<Self>> {
         let owed = match framing {
             Framing::None => return None,
             Framing::Length(length) => length,
@@ -76,6 +102,8 @@ impl Upload {
             progress: Cell::new(if framing == Framing::Length(0) { Progress::Done } else { Progress::Origin }),
             moved: Cell::new(Instant::now()),
             taken: Cell::new(false),
+            // HTTP/1.1 has trailers only after chunks.
+            trailers: (framing == Framing::Chunked).then(trailers),
         }))
     }
 
@@ -143,16 +171,15 @@ impl Upload {
             self.moved.set(Instant::now());
             let data = match frame.into_data() {
                 Ok(data) => data,
-                Err(frame) => match frame.into_trailers() {
-                    Ok(mut fields) if self.framing == Framing::Chunked => {
-                        request::trailers(&mut fields);
+                Err(frame) => match (frame.into_trailers(), &self.trailers) {
+                    (Ok(mut fields), Some(rules)) => {
+                        rules.apply(&mut fields);
                         self.taken.set(true);
                         self.progress.set(Progress::Done);
                         return Poll::Ready(Some(Ok(Frame::trailers(fields))));
                     }
-                    // HTTP/1.1 has no trailers after a body of known length.
-                    Ok(_) => return self.end(),
-                    Err(_) => continue,
+                    (Ok(_), None) => return self.end(),
+                    (Err(_), _) => continue,
                 },
             };
             if data.is_empty() && !ended {
@@ -223,6 +250,8 @@ pub(super) struct ResponseBody {
     lease: Option<Lease>,
     ticket: Ticket,
     upload: Option<Rc<Upload>>,
+    /// The route's, for trailers.
+    rules: Option<Arc<Rules>>,
     /// Between two reads.
     idle: Duration,
     /// Of the whole exchange.
@@ -236,18 +265,20 @@ pub(super) struct ResponseBody {
 
 impl ResponseBody {
     /// The body of a response that came over `lease`; at once given back when there is none.
+    #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
     pub(super) fn wrap(
         incoming: Incoming,
         lease: Lease,
         ticket: Ticket,
         upload: Option<Rc<Upload>>,
+        rules: Option<&Arc<Rules>>,
         idle: Duration,
         deadline: Option<Deadline>,
         metrics: &Arc<WorkerMetrics>,
     ) -> Body {
-        let metrics = Arc::clone(metrics);
-        let mut this =
-            Self { incoming, lease: Some(lease), ticket, upload, idle, deadline, waiting: None, timer: None, metrics };
+        let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
+        let (lease, waiting, timer) = (Some(lease), None, None);
+        let mut this = Self { incoming, lease, ticket, upload, rules, idle, deadline, waiting, timer, metrics };
         if this.incoming.is_end_stream() {
             this.finish();
             return Body::empty();
@@ -355,7 +386,7 @@ impl HttpBody for ResponseBody {
                 }
                 let frame = match frame.into_trailers() {
                     Ok(mut fields) => {
-                        response::trailers(&mut fields);
+                        response::trailers(&mut fields, this.rules.as_deref());
                         Frame::trailers(fields)
                     }
                     Err(frame) => frame,
@@ -389,7 +420,8 @@ mod tests {
 
     #[test]
     fn a_server_owes_nothing_while_its_client_is_waited_for_and_has_its_time_anew_with_each_piece() {
-        let upload = Upload::new(Body::empty(), Framing::Chunked, None).unwrap();
+        let trailers = || TrailerRules { rules: None, ambiguous: AmbiguousFields::Drop, metrics: Arc::default() };
+        let upload = Upload::new(Body::empty(), Framing::Chunked, None, trailers).unwrap();
         let earlier = Instant::now();
         let [began, later, now] = [1, 3, 9].map(|seconds| earlier + Duration::from_secs(seconds));
         for (progress, moved, since) in [

@@ -22,6 +22,7 @@ use super::{
     request::Framing,
     response,
     retry::{self, Decision, Failure},
+    rules::Rules,
     upgrade::Switch,
 };
 use crate::{
@@ -29,7 +30,7 @@ use crate::{
     exchange::{Abort, Body, BodyError, Client, Interim, Record, Response, Tunnel},
     telemetry::WorkerMetrics,
 };
-use body::{Progress, RequestBody, ResponseBody, Upload};
+use body::{Progress, RequestBody, ResponseBody, TrailerRules, Upload};
 use copy::Copy;
 use deadline::Deadline;
 use http::{Method, Request, StatusCode, Version, header, request};
@@ -71,6 +72,8 @@ pub(super) struct Sending<'a> {
     pub(super) interim: &'a Interim,
     pub(super) record: &'a Record,
     pub(super) timeouts: &'a Timeouts,
+    /// The route's.
+    pub(super) rules: Option<&'a Arc<Rules>>,
     /// What it is to switch to.
     pub(super) switch: Option<Switch>,
 }
@@ -155,9 +158,14 @@ impl Origin {
     ///
     /// Dropping the future cancels the request: its connection is closed.
     pub(super) async fn send(self: &Rc<Self>, sending: Sending<'_>) -> Result<Response, Outcome> {
-        let Sending { mut head, framing, body, max_body_bytes, client, interim, record, timeouts, switch } = sending;
+        let Sending { mut head, framing, body, max_body_bytes, client, interim, record, timeouts, rules, switch } =
+            sending;
         let deadline = timeouts.request.map(|limit| Deadline::new(Instant::now(), limit));
-        let upload = Upload::new(body, framing, max_body_bytes);
+        let upload = Upload::new(body, framing, max_body_bytes, || TrailerRules {
+            rules: rules.cloned(),
+            ambiguous: self.config.ambiguous_fields,
+            metrics: Arc::clone(&self.metrics),
+        });
         let interims = Interims::new(&head, interim, &self.metrics);
         let method = head.method.clone();
         let proxied = self.config.proxy_protocol.then(|| Proxied::of(client));
@@ -174,7 +182,7 @@ impl Origin {
                 Ok(lease) => lease,
                 Err(error) => {
                     if error.is_servers() {
-                        ticket.failed();
+                        ticket.unreachable();
                     }
                     // Nothing was sent, so that any request may go to another server. One that is full says nothing against
                     // itself, so that only a server that is well is better, and costs nothing to ask.
@@ -202,9 +210,11 @@ impl Origin {
             let mut failed = match attempt {
                 Attempt::Response(response) => {
                     if let Some(switch) = switch {
-                        return self.switched(response, switch, &method, lease, ticket, timeouts, deadline).await;
+                        return self
+                            .switched(response, switch, &method, lease, ticket, rules, timeouts, deadline)
+                            .await;
                     }
-                    return self.respond(response, &method, lease, ticket, upload, timeouts, deadline);
+                    return self.respond(response, &method, lease, ticket, upload, rules, timeouts, deadline);
                 }
                 Attempt::Timeout(error) => {
                     if error.is_servers() {
@@ -257,7 +267,7 @@ impl Origin {
     fn choose(self: &Rc<Self>, tried: Set, turn: usize) -> Option<Ticket> {
         // One alone gets everything, however it stands.
         if let [server] = &*self.servers {
-            return Some(Ticket::new(self, 0, server, false));
+            return Some(Ticket::only(self, server));
         }
         let now = server::now();
         let views = self.servers.iter().map(|server| server.view(now));
@@ -267,7 +277,7 @@ impl Origin {
             self.metrics.origin_panics.increment();
         }
         let server = self.servers.get(choice.server)?;
-        Some(Ticket::new(self, choice.server, server, server.chosen(now)))
+        Some(Ticket::new(self, choice.server, server, now, server.chosen(now)))
     }
 
     /// Whether there is a server that is not in `tried`.
@@ -313,11 +323,12 @@ impl Origin {
         lease: Lease,
         ticket: Ticket,
         upload: Option<Rc<Upload>>,
+        rules: Option<&Arc<Rules>>,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<Response, Outcome> {
         let (mut parts, incoming) = response.into_parts();
-        if is_gateway_error(parts.status) {
+        if self.config.eject_statuses.iter().any(|statuses| statuses.contain(parts.status.as_u16())) {
             ticket.failed();
         } else {
             ticket.answered();
@@ -337,7 +348,8 @@ impl Origin {
             self.metrics.origin_errors.increment();
             return Err(error.into());
         }
-        let body = ResponseBody::wrap(incoming, lease, ticket, upload, timeouts.response_body, deadline, &self.metrics);
+        let (idle, metrics) = (timeouts.response_body, &self.metrics);
+        let body = ResponseBody::wrap(incoming, lease, ticket, upload, rules, idle, deadline, metrics);
         Ok(Response::from_parts(parts, body))
     }
 
@@ -350,6 +362,7 @@ impl Origin {
         method: &Method,
         lease: Lease,
         ticket: Ticket,
+        rules: Option<&Arc<Rules>>,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<Response, Outcome> {
@@ -360,7 +373,7 @@ impl Origin {
             return Err(Error::SwitchFailed.into());
         }
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return self.respond(response, method, lease, ticket, None, timeouts, deadline);
+            return self.respond(response, method, lease, ticket, None, rules, timeouts, deadline);
         }
         let failed = |error| {
             tracing::warn!(origin = %ticket.server().name, %error, "bad response");
@@ -401,11 +414,6 @@ impl Origin {
 /// Why it does not, in words for the operator.
 pub(super) async fn probe(address: &OriginAddress, timeout: Duration) -> Result<(), Error> {
     connect::probe(address, timeout).await
-}
-
-/// What a server says when it is not well itself, or what stands behind it.
-fn is_gateway_error(status: StatusCode) -> bool {
-    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
 /// What hyper's error says of the origin. `answered`: at least one byte came.

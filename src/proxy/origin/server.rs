@@ -3,7 +3,7 @@
 use super::{Origin, pool::Pool};
 use crate::{
     config::{self, OriginAddress},
-    proxy::balance::{Ejection, Rule, View},
+    proxy::balance::{Cause, Ejection, Rule, View},
     telemetry::{Counted, ServerMetrics, WorkerMetrics},
 };
 use std::{
@@ -158,18 +158,29 @@ pub(super) struct Ticket {
     origin: Rc<Origin>,
     pub(super) number: usize,
     server: Rc<Server>,
+    /// Since when it is there, unless the server is the only one, which nothing is held against.
+    began: Option<Instant>,
     /// By this request the server may come back.
     trial: Cell<bool>,
     settled: Cell<bool>,
 }
 
 impl Ticket {
+    /// For a request that `origin` sends to its only server.
+    pub(super) fn only(origin: &Rc<Origin>, server: &Rc<Server>) -> Self {
+        Self::made(origin, 0, server, None, false)
+    }
+
     /// For a request that `origin` sends to the `number`th of its servers, by which the server may come back if it is a
     /// `trial`.
-    pub(super) fn new(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, trial: bool) -> Self {
+    pub(super) fn new(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, now: Instant, trial: bool) -> Self {
+        Self::made(origin, number, server, Some(now), trial)
+    }
+
+    fn made(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, began: Option<Instant>, trial: bool) -> Self {
         server.counters.requests.increment();
         let (trial, settled) = (Cell::new(trial), Cell::new(false));
-        Self { origin: Rc::clone(origin), number, server: Rc::clone(server), trial, settled }
+        Self { origin: Rc::clone(origin), number, server: Rc::clone(server), began, trial, settled }
     }
 
     pub(super) fn server(&self) -> &Server {
@@ -185,13 +196,22 @@ impl Ticket {
 
     /// The response came to its end.
     pub(super) fn went_well(&self) {
-        if !self.settled.replace(true) {
-            self.server.ejection.borrow_mut().went_well();
+        if !self.settled.replace(true) && self.began.is_some() {
+            self.server.ejection.borrow_mut().went_well(now());
         }
     }
 
-    /// The server failed the request.
+    /// The server could not be connected to.
+    pub(super) fn unreachable(&self) {
+        self.fail(Cause::Connection);
+    }
+
+    /// The server failed the request that was sent to it.
     pub(super) fn failed(&self) {
+        self.fail(self.began.map_or(Cause::Connection, Cause::Request));
+    }
+
+    fn fail(&self, cause: Cause) {
         if self.settled.replace(true) {
             return;
         }
@@ -201,7 +221,7 @@ impl Ticket {
         let config = &self.origin.config;
         let rule = Rule { after: config.eject_after, time: config.eject_time };
         let may = self.origin.may_eject(self.number, now);
-        let out = self.server.ejection.borrow_mut().failed(now, rule, may, trial);
+        let out = self.server.ejection.borrow_mut().failed(now, rule, cause, may, trial);
         if let Some(time) = out {
             self.server.counters.ejections.increment();
             self.server.show(true);

@@ -3,7 +3,7 @@
 use crate::{
     config::{HeaderRules, Network, Part, Template, Variable},
     exchange::Client,
-    proxy::forwarded,
+    proxy::{forwarded, spelling},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header, request, uri::Authority};
@@ -78,6 +78,10 @@ pub(in crate::proxy) struct Fields {
     remove: Vec<HeaderName>,
     set: Vec<(HeaderName, Value)>,
     add: Vec<(HeaderName, Value)>,
+    /// Of all three, in their plain spelling.
+    plain: Vec<String>,
+    /// All three name them so.
+    are_plain: bool,
 }
 
 #[derive(Debug)]
@@ -91,7 +95,15 @@ impl Fields {
         let values = |list: &[(HeaderName, Template)]| {
             list.iter().map(|(name, template)| (name.clone(), Value::new(template))).collect()
         };
-        Self { remove: rules.remove.clone(), set: values(&rules.set), add: values(&rules.add) }
+        let valued = rules.set.iter().chain(&rules.add).map(|(name, _)| name);
+        let names = || rules.remove.iter().chain(valued.clone()).map(HeaderName::as_str);
+        Self {
+            plain: names().map(|name| spelling::plain(name).into_owned()).collect(),
+            are_plain: names().all(spelling::is_plain),
+            remove: rules.remove.clone(),
+            set: values(&rules.set),
+            add: values(&rules.add),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -105,6 +117,28 @@ impl Fields {
             Value::Filled(template) => Uses::of(template),
         });
         values.fold(Uses::default(), Uses::and)
+    }
+
+    /// Whether a field that an origin may read as `plain` is named.
+    pub(super) fn is_about(&self, plain: &str) -> bool {
+        self.plain.iter().any(|name| name == plain)
+    }
+
+    /// Whether nothing is left of a field of that very `name` as it came.
+    pub(in crate::proxy) fn replaces(&self, name: &str) -> bool {
+        self.remove.iter().chain(self.set.iter().map(|(name, _)| name)).any(|replaced| replaced == name)
+    }
+
+    /// Removes the other spellings of the fields that are named here: an origin that takes one for the other would not see
+    /// the difference.
+    pub(super) fn remove_twins(&self, fields: &mut HeaderMap) {
+        // Plain names have no other plain spelling.
+        if self.plain.is_empty() || self.are_plain && fields.keys().all(|name| spelling::is_plain(name.as_str())) {
+            return;
+        }
+        // What is added stands beside what there is of its own name.
+        let added = |name: &str| self.add.iter().any(|(added, _)| added == name);
+        spelling::remove(fields, |name| !added(name) && self.is_about(&spelling::plain(name)));
     }
 
     /// Removes, then sets, then adds.
@@ -216,6 +250,35 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_rule_is_about_every_spelling_of_its_field() {
+        let rule = |name| HeaderName::from_static(name);
+        let value = || Template(vec![Part::Text("ours".into())]);
+        let id = HeaderValue::from_static("7f3a");
+        let removes = |name| HeaderRules { remove: vec![rule(name)], ..HeaderRules::default() };
+        let sets = |name| HeaderRules { set: vec![(rule(name), value())], ..HeaderRules::default() };
+        let adds = |name| HeaderRules { add: vec![(rule(name), value())], ..HeaderRules::default() };
+        for (rules, left) in [
+            (removes("x-a-b"), "x-ab=1 x_ab=1"),
+            (removes("x_a_b"), "x-ab=1 x_ab=1"),
+            (sets("x-a-b"), "x-a-b=ours x-ab=1 x_ab=1"),
+            (sets("x_a-b"), "x-ab=1 x_a-b=ours x_ab=1"),
+            (adds("x-a-b"), "x-a-b=1 x-a-b=ours x-ab=1 x_ab=1"),
+            (adds("x.a.b"), "x-ab=1 x.a.b=1 x.a.b=ours x_ab=1"),
+        ] {
+            let names = ["x-a-b", "x_a_b", "x-a_b", "x_a-b", "x.a.b", "x~a'b", "x-ab", "x_ab"];
+            let mut fields: HeaderMap =
+                names.map(|name| (rule(name), HeaderValue::from_static("1"))).into_iter().collect();
+            let fields_of = Fields::new(&rules);
+            fields_of.remove_twins(&mut fields);
+            fields_of.apply(&mut fields, &variables("a.test", &id));
+            let mut lines: Vec<_> =
+                fields.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+            lines.sort();
+            assert_eq!(lines.join(" "), left, "{rules:?}");
+        }
+    }
+
+    #[test]
     fn of_a_request_is_read_what_the_rules_ask_for() {
         let id = HeaderValue::from_static("7f3a");
         let request = || http::Request::get("https://a.test/").header("x-forwarded-for", "192.0.2.9").body(()).unwrap();
@@ -239,13 +302,13 @@ pub(super) mod tests {
 
     #[test]
     fn no_rule_sets_what_the_client_may_not_say() {
-        for name in ["forwarded", "x-forwarded-for", "x_forwarded_proto", "client-cert", "client_cert", "x-request-id"]
+        for name in ["forwarded", "x-forwarded-for", "x_forwarded_proto", "client-cert", "client.cert", "x-request-id"]
         {
             let name = HeaderName::from_static(name);
-            assert!(forwarded::is_ours(&name) && crate::config::request_field_fault(&name).is_some(), "{name}");
+            assert!(forwarded::is_ours(name.as_str()) && crate::config::request_field_fault(&name).is_some(), "{name}");
         }
         // litequic removes a client's and says none: a rule may.
         let name = HeaderName::from_static("x-real-ip");
-        assert!(forwarded::is_ours(&name) && crate::config::request_field_fault(&name).is_none());
+        assert!(forwarded::is_ours(name.as_str()) && crate::config::request_field_fault(&name).is_none());
     }
 }

@@ -94,8 +94,14 @@ impl Rules {
         if let (Some(rewrite), Some(path)) = (&self.rewrite, head.uri.path_and_query()) {
             head.uri = rewrite.apply(&head.method, path)?.into();
         }
+        self.request.remove_twins(&mut head.headers);
         self.request.apply(&mut head.headers, variables);
         Ok(())
+    }
+
+    /// Whether a rule for the origin's header is about a field that an origin may read as `plain`.
+    pub(super) fn is_about_request(&self, plain: &str) -> bool {
+        self.request.is_about(plain)
     }
 
     /// The path that a redirect leads to.

@@ -1,8 +1,8 @@
 //! Origins of several servers: which one gets a request, which is left out, and what goes to another one.
 
-use super::{Script, Setup, get, on_a_worker, proxy_status, request, settle, setup_at};
+use super::{Script, Setup, get, on_a_worker, proxy_status, request, settle, setup_at, text};
 use crate::{
-    config::{Balance, Config, Origin, OriginAddress, Share},
+    config::{Balance, Config, Origin, OriginAddress, Share, Statuses},
     exchange::{Body, Response},
     proxy::{Pages, Routing},
 };
@@ -31,6 +31,11 @@ impl Answering {
     }
 
     fn on(listener: TcpListener, answer: &'static str) -> Self {
+        Self::with_two(listener, answer, answer)
+    }
+
+    /// Answers GET with `answer`, and DELETE with `other` and the connection's end.
+    fn with_two(listener: TcpListener, answer: &'static str, other: &'static str) -> Self {
         let port = listener.local_addr().unwrap().port();
         let requests = Rc::new(Cell::new(0));
         let counter = Rc::clone(&requests);
@@ -42,9 +47,14 @@ impl Answering {
                     let mut seen = Vec::new();
                     while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
                         if seen.ends_with(b"\r\n\r\n") {
+                            let ends = seen.starts_with(b"DELETE ");
+                            let answer = if ends { other } else { answer };
                             seen.clear();
                             counter.set(counter.get() + 1);
                             stream.write_all(answer.as_bytes()).await.unwrap();
+                            if ends {
+                                return;
+                            }
                         }
                     }
                 });
@@ -196,18 +206,23 @@ fn a_server_that_fails_is_left_out_and_comes_back_by_one_request() {
 }
 
 #[test]
-fn a_server_that_answers_with_gateway_errors_or_breaks_off_is_left_out() {
+fn a_server_that_breaks_off_or_answers_with_a_status_that_counts_is_left_out() {
     on_a_worker(async {
-        for (answer, ejected) in [
-            ("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", true),
-            ("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", true),
-            ("HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 0\r\n\r\n", true),
-            ("nonsense\r\n\r\n", true),
-            ("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", false),
-            ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", false),
+        let counted = vec![Statuses { first: 502, last: 504 }];
+        for (answer, statuses, ejected) in [
+            ("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", &counted, true),
+            ("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", &counted, true),
+            ("HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 0\r\n\r\n", &counted, true),
+            ("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", &vec![], false),
+            ("nonsense\r\n\r\n", &vec![], true),
+            ("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", &counted, false),
+            ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", &counted, false),
         ] {
             let (bad, well) = (Answering::new(answer).await, Answering::new(DONE).await);
-            let setup = setup(&[&bad.address, &well.address], |origin| origin.eject_after = Some(3));
+            let setup = setup(&[&bad.address, &well.address], |origin| {
+                origin.eject_after = Some(3);
+                origin.eject_statuses.clone_from(statuses);
+            });
             ask(&setup, 20).await;
             let counters = setup.metrics.servers.of("o", &bad.address.to_string());
             assert_eq!(counters.ejections.get(), u64::from(ejected), "{answer}");
@@ -216,10 +231,46 @@ fn a_server_that_answers_with_gateway_errors_or_breaks_off_is_left_out() {
     });
 }
 
+/// A client that picks such a URL, as often as it likes, between the requests of others.
+#[test]
+fn requests_that_fail_by_what_they_ask_for_leave_out_no_server_that_serves_others() {
+    on_a_worker(async {
+        for by_design in [
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
+            "nonsense\r\n\r\n",
+            "",
+        ] {
+            let listener = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let listeners = [listener().await, listener().await];
+            let servers = listeners.map(|listener| Answering::with_two(listener, DONE, by_design));
+            let setup = setup(&[&servers[0].address, &servers[1].address], |origin| {
+                origin.eject_after = Some(3);
+                origin.eject_statuses = vec![Statuses { first: 503, last: 503 }];
+            });
+            for _ in 0..5 {
+                assert_eq!(ask(&setup, 2).await, [204; 2]);
+                for _ in 0..20 {
+                    let sent = setup.send(request(Method::DELETE, Body::empty()));
+                    let response = got(sent).await;
+                    let _ = text(response).await;
+                    settle().await;
+                }
+            }
+            let counters = servers.each_ref().map(|server| setup.metrics.servers.of("o", &server.address.to_string()));
+            assert!(counters.iter().map(|counters| counters.failures.get()).sum::<u64>() >= 100, "{by_design}");
+            for counters in counters {
+                assert_eq!((counters.ejections.get(), counters.ejected.get()), (0, 0), "{by_design}");
+            }
+            assert_eq!(setup.metrics.origin_panics.get(), 0);
+        }
+    });
+}
+
 #[test]
 fn the_last_server_is_never_left_out_and_no_more_than_the_share() {
     on_a_worker(async {
-        const BAD: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+        const BAD: &str = "nonsense\r\n\r\n";
         for (count, share, expected) in
             [(1, Share::ALL, 0), (2, Share::ALL, 1), (4, Share(500_000), 2), (4, Share(1), 1)]
         {

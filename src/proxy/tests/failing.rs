@@ -6,7 +6,7 @@ use super::{
     data, fed, on_a_worker, request, settle, text, with_a_jumping_clock,
 };
 use crate::{
-    config::{Config, OriginAddress},
+    config::{Config, OriginAddress, Statuses},
     exchange::BodyError,
     proxy::{Pages, Routing},
     telemetry::ServerMetrics,
@@ -174,6 +174,7 @@ fn a_server_that_a_reload_leaves_alone_is_left_out_no_more() {
         for max_connections in [8, 9] {
             let setup = setup(&[&bad.address, &well.address], |origin| {
                 origin.eject_after = Some(1);
+                origin.eject_statuses = vec![Statuses { first: 503, last: 503 }];
                 origin.max_connections = 8;
             });
             let counters = counters(&setup, &bad.address);

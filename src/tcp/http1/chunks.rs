@@ -1,6 +1,8 @@
 //! The chunked transfer coding (RFC 9112 §7.1), watched as it passes: strictly, so that hyper, which decodes it, has
 //! nothing to choose. Pure.
 
+use crate::exchange::field::is_token_byte;
+
 /// Bytes of the extensions of one chunk. Nobody uses them; without a bound they are a body that counts for nothing.
 const MAX_EXTENSION: usize = 256;
 /// Hex digits of a chunk's size: a `u64` has no more.
@@ -94,7 +96,7 @@ fn next(at: At, byte: u8) -> Option<At> {
         (At::DataEndLf, b'\n') => At::Size { size: 0, digits: 0 },
         (At::Line, b'\r') => At::LastLf,
         (At::Name, b':') => At::Value,
-        (At::Line | At::Name, byte) if byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte) => At::Name,
+        (At::Line | At::Name, byte) if is_token_byte(byte) => At::Name,
         (At::Value, b'\r') => At::LineLf,
         (At::Value, byte) if byte >= b' ' && byte != 0x7f || byte == b'\t' => At::Value,
         (At::LineLf, b'\n') => At::Line,

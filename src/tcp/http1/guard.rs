@@ -35,6 +35,8 @@ pub struct Told {
     refusal: Cell<Option<Refusal>>,
     /// How many requests were answered.
     answered: Cell<u64>,
+    /// How many are being served, until their responses have ended.
+    open: Cell<u32>,
     /// Who reads on when the next one is.
     waiting: RefCell<Option<Waker>>,
 }
@@ -43,6 +45,21 @@ impl Told {
     /// What the request with `method` is to be answered: one that stands for another.
     pub(in crate::tcp) fn refusal(&self, method: &http::Method) -> Option<Refusal> {
         if method.as_str() == REFUSED { self.refusal.get() } else { None }
+    }
+
+    /// One more request is being served.
+    pub(in crate::tcp) fn opened(&self) {
+        self.open.set(self.open.get().saturating_add(1));
+    }
+
+    /// One of them is done.
+    pub(in crate::tcp) fn closed(&self) {
+        self.open.set(self.open.get().saturating_sub(1));
+    }
+
+    /// Whether any is being served.
+    pub(in crate::tcp) fn is_serving(&self) -> bool {
+        self.open.get() > 0
     }
 
     /// One more request was answered.
@@ -65,7 +82,7 @@ pub struct Guard<S> {
     passed: usize,
     /// Of our own, to be read before anything else.
     stand_in: Bytes,
-    /// For the rest of a head.
+    /// For the rest of a head, while no request before it is being served.
     patience: Patience,
     told: Rc<Told>,
     /// Once our side is closed: how long the client may go on.
@@ -144,6 +161,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 return Poll::Ready(Ok(()));
             }
             if this.passed > 0 {
+                // What passes ends a head, if one was waited for; the next one has its own time.
+                this.patience.rest();
                 let count = this.passed.min(out.remaining());
                 out.put_slice(this.held.get(..count).unwrap_or_default());
                 this.held.advance(count);
@@ -171,7 +190,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
             }
             let before = out.filled().len();
             if Pin::new(&mut this.stream).poll_read(cx, out)?.is_pending() {
-                if !this.requests.in_head() {
+                // A head that comes while a request before it is being served is not late: litequic could not begin with it.
+                if !this.requests.in_head() || this.told.is_serving() {
                     this.patience.rest();
                     return Poll::Pending;
                 }
@@ -197,6 +217,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 this.held.extend_from_slice(came.get(passed..).unwrap_or_default());
                 out.set_filled(before.saturating_add(passed));
                 if passed > 0 {
+                    this.patience.rest();
                     return Poll::Ready(Ok(()));
                 }
             } else {

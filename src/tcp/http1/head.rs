@@ -6,7 +6,11 @@
 //! passes here leaves it nothing to choose.
 
 use crate::{
-    exchange::{authority, path},
+    exchange::{
+        authority,
+        field::{is_token, value_fault},
+        path,
+    },
     tcp::refusal::{Limit, Refusal},
 };
 use bytes::Bytes;
@@ -136,18 +140,18 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     if !is_token(name) {
         return Err(Refusal::bad("a field's name is not a token"));
     }
-    let value = rest.get(1..).unwrap_or_default();
-    if value.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
-        return Err(Refusal::bad("a field's value has a control character"));
-    }
-    // Of what this takes away (a form feed too), SP and HTAB alone can be there.
-    Ok((name, value.trim_ascii()))
+    // Blanks alone: a form feed, which trim_ascii would take away as well, is a control character.
+    let value = trim_blanks(rest.get(1..).unwrap_or_default());
+    value_fault(value).map_or(Ok((name, value)), |fault| Err(Refusal::bad(fault)))
 }
 
-/// RFC 9110 §5.6.2
-fn is_token(text: &[u8]) -> bool {
-    let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    !text.is_empty() && text.iter().all(token)
+/// `value` without the SP and HTAB around it (RFC 9112 §5).
+fn trim_blanks(value: &[u8]) -> &[u8] {
+    let mut rest = value;
+    while let [b' ' | b'\t', inner @ ..] | [inner @ .., b' ' | b'\t'] = rest {
+        rest = inner;
+    }
+    rest
 }
 
 impl<'a> Fields<'a> {

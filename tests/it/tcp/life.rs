@@ -54,10 +54,14 @@ async fn plain_http_is_sent_on_to_https() {
     .await;
     let port = litequic.tcp[0].port();
     let own = format!("\r\nlocation: https://localhost:{port}/a?b=c\r\n");
+    let by_address = own.replace("localhost", "127.0.0.1");
     for (request, status, location) in [
         ("GET /a?b=c HTTP/1.1\r\nHost: localhost:80\r\n", 308, own.as_str()),
         ("POST /a?b=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n", 308, &own),
         ("GET / HTTP/1.1\r\nHost: elsewhere.test\r\n", 421, ""),
+        ("GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1\r\n", 308, &by_address),
+        ("GET / HTTP/1.1\r\nHost: 192.0.2.1\r\n", 421, ""),
+        ("GET / HTTP/1.1\r\nHost: [2001:db8::1]:80\r\n", 421, ""),
         ("GET / HTTP/1.1\r\nHost: user@localhost\r\n", 400, ""),
         ("GET / HTTP/1.1\r\n", 400, ""),
         ("\u{16}\u{3}\u{1}", 400, ""),
@@ -74,7 +78,7 @@ async fn plain_http_is_sent_on_to_https() {
         );
         assert!(!answer.contains("alt-svc"), "{answer}");
     }
-    assert_eq!(litequic.sum(|worker| worker.tcp_redirects.get()), 2);
+    assert_eq!(litequic.sum(|worker| worker.tcp_redirects.get()), 3);
     assert_eq!(origin.connections(), 0);
     litequic.stop().await;
 }

@@ -1,0 +1,111 @@
+//! Which names and values fields may have, and which fields may come behind a body: one table for HTTP/1.1, HTTP/2 and
+//! HTTP/3, so that what one of them rejects does not pass by another. Pure.
+//!
+//! [`http::HeaderName`] is no such table: it takes a quotation mark, which is not in a token.
+
+/// The bytes of a token (RFC 9110 §5.6.2).
+#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
+        byte += 1;
+    }
+    table
+};
+
+/// Whether `byte` may stand in a token: in a field's name, a method, a protocol's name.
+pub fn is_token_byte(byte: u8) -> bool {
+    TOKEN.get(usize::from(byte)) == Some(&true)
+}
+
+/// Whether `text` is a token.
+pub fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().copied().all(is_token_byte)
+}
+
+/// Whether `text` is a field's name as HTTP/2 and HTTP/3 have it: a token without capitals (RFC 9113 §8.2.1, RFC 9114
+/// §4.2).
+pub fn is_lower_case_token(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase())
+}
+
+/// What is wrong with a field's value, from its first byte to its last; HTTP/1.1 has cut the blanks around it before
+/// (RFC 9112 §5). `None` if it passes.
+///
+/// Control characters other than the tab are invalid (RFC 9110 §5.5); a recipient may keep them, and parsers do not agree
+/// on them. Bytes beyond ASCII (obs-text) pass as they are.
+pub fn value_fault(value: &[u8]) -> Option<&'static str> {
+    if value.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
+        return Some("field value with a control character");
+    }
+    has_blank_edge(value).then_some("field value with a blank at its edge")
+}
+
+/// Whether `value` begins or ends with a blank, which HTTP/2 and HTTP/3 forbid (RFC 9113 §8.2.1, RFC 9114 §4.2 by RFC 9110
+/// §5.5).
+pub fn has_blank_edge(value: &[u8]) -> bool {
+    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    blank(value.first()) || blank(value.last())
+}
+
+/// Whether a field of that name, in lower case, may come behind a body. A recipient that merges trailers into the header
+/// could be misled by the others (RFC 9110 §6.5.1).
+pub fn may_trail(name: &str) -> bool {
+    !matches!(
+        name,
+        // the connection
+        "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade" | "te" | "trailer"
+            // framing, routing, content format
+            | "content-length" | "content-encoding" | "content-type" | "content-range" | "host" | "alt-svc"
+            // request modifiers
+            | "cache-control" | "expect" | "max-forwards" | "pragma" | "range"
+            | "if-match" | "if-none-match" | "if-modified-since" | "if-unmodified-since" | "if-range"
+            // authentication and state
+            | "authorization" | "proxy-authorization" | "proxy-authenticate" | "www-authenticate"
+            | "authentication-info" | "proxy-authentication-info" | "cookie" | "set-cookie"
+            // response control
+            | "age" | "date" | "expires" | "location" | "retry-after" | "vary" | "warning"
+            // who asks, which origins believe, and what a CGI origin takes for its own `http_proxy`
+            | "forwarded" | "via" | "x-real-ip" | "x-request-id" | "client-cert" | "client-cert-chain" | "early-data"
+            | "proxy"
+    ) && !name.starts_with("x-forwarded-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue, Method};
+
+    /// RFC 9110 §5.6.2: "any VCHAR, except delimiters".
+    #[test]
+    fn a_token_is_what_the_rfc_says_byte_by_byte() {
+        for byte in 0..=u8::MAX {
+            let token = byte.is_ascii_graphic() && !br#"(),/:;<=>?@[\]{}""#.contains(&byte);
+            assert_eq!(is_token_byte(byte), token, "{byte:#x}");
+            assert_eq!(Method::from_bytes(&[byte]).is_ok(), token, "{byte:#x}");
+            let lower = token && !byte.is_ascii_uppercase();
+            assert_eq!(is_lower_case_token(&[b'x', byte]), lower, "{byte:#x}");
+            // The one byte that a HeaderName takes besides.
+            let taken = HeaderName::from_lowercase(&[b'x', byte]).is_ok();
+            assert_eq!(taken, lower || byte == b'"', "{byte:#x}");
+        }
+        assert!(!is_token(b"") && !is_lower_case_token(b""));
+    }
+
+    #[test]
+    fn a_value_passes_as_a_header_value_holds_it_but_for_blanks_at_its_edges() {
+        for byte in 0..=u8::MAX {
+            let within = [b'a', byte, b'b'];
+            assert_eq!(value_fault(&within).is_none(), HeaderValue::from_bytes(&within).is_ok(), "{byte:#x}");
+            let blank = matches!(byte, b' ' | b'\t');
+            for edge in [&[byte][..], &[byte, b'a'], &[b'a', byte]] {
+                assert_eq!(value_fault(edge).is_some(), blank || value_fault(&within).is_some(), "{byte:#x}");
+                assert_eq!(has_blank_edge(edge), blank);
+            }
+        }
+        assert_eq!(value_fault(b""), None);
+    }
+}

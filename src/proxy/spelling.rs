@@ -1,0 +1,113 @@
+//! Spellings of a field's name that an origin may take for one. Pure.
+//!
+//! CGI (RFC 3875 §4.1.18) and its heirs (FastCGI, WSGI, Rack, PHP) make a variable of a field's name: in capitals, with `_`
+//! for `-`. `x-user` and `x_user` are both `HTTP_X_USER` then, and whichever comes last is believed. PHP folds `.` as well,
+//! lighttpd and HAProxy's FastCGI fold every character that is no letter or digit. So a name of letters, digits and `-` is
+//! *plain*, every other name is ambiguous, and all names that differ in other characters than letters and digits are one.
+
+use crate::{config::AmbiguousFields, proxy::error::Error};
+use http::{HeaderMap, HeaderName};
+use std::borrow::Cow;
+
+/// Whether no origin takes a field of that name, in lower case, for one of another plain name.
+pub(super) fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| PLAIN.get(usize::from(byte)) == Some(&true))
+}
+
+/// Looked up for every byte of every name.
+#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
+const PLAIN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte == b'-' || byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
+/// The plain name as which an origin may read `name`, in lower case.
+pub(super) fn plain(name: &str) -> Cow<'_, str> {
+    if is_plain(name) { name.into() } else { name.replace(|char: char| !char.is_ascii_alphanumeric(), "-").into() }
+}
+
+/// Deals with the fields whose names are not plain, and returns how many there were.
+///
+/// # Errors
+///
+/// [`Error::AmbiguousField`] where they are to be rejected.
+pub(super) fn settle(fields: &mut HeaderMap, policy: AmbiguousFields) -> Result<u64, Error> {
+    match policy {
+        AmbiguousFields::Pass => Ok(0),
+        AmbiguousFields::Drop => Ok(remove(fields, |name| !is_plain(name))),
+        AmbiguousFields::Reject if fields.keys().all(|name| is_plain(name.as_str())) => Ok(0),
+        AmbiguousFields::Reject => Err(Error::AmbiguousField),
+    }
+}
+
+/// Removes the fields whose names are `doomed`, and returns how many there were.
+pub(super) fn remove(fields: &mut HeaderMap, doomed: impl Fn(&str) -> bool) -> u64 {
+    // Collecting nothing allocates nothing.
+    let doomed: Vec<HeaderName> = fields.keys().filter(|name| doomed(name.as_str())).cloned().collect();
+    for name in &doomed {
+        fields.remove(name);
+    }
+    doomed.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The variable that origins make of a field's name, by their sources. `None`: they leave the field out.
+    fn variables(name: &str) -> Vec<Option<String>> {
+        let folded = |folds: &dyn Fn(char) -> bool| {
+            let fold = |char: char| if folds(char) { '_' } else { char.to_ascii_uppercase() };
+            Some(name.chars().map(fold).collect::<String>())
+        };
+        let odd = |char: char| !char.is_ascii_alphanumeric();
+        vec![
+            // Python's wsgiref and uWSGI, Rack, Go's net/http/cgi, nginx' fastcgi_pass with underscores_in_headers
+            folded(&|char| char == '-'),
+            // PHP: php_register_variable_ex
+            folded(&|char| matches!(char, '-' | '.' | ' ')),
+            // lighttpd: http_cgi_encode_varname; HAProxy: mux_fcgi.c
+            folded(&odd),
+            // Apache 2.4: http2env
+            if name.chars().any(|char| odd(char) && char != '-') { None } else { folded(&|char| char == '-') },
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn names_that_an_origin_takes_for_one_have_the_same_plain_name(
+            name in "[xa0!#$%&'*+.^_`|~-]{1,6}",
+            other in "[xa0!#$%&'*+.^_`|~-]{1,6}",
+        ) {
+            let alike = variables(&name).into_iter().zip(variables(&other)).any(|(one, two)| one.is_some() && one == two);
+            if alike {
+                prop_assert_eq!(plain(&name), plain(&other));
+                prop_assert!(name == other || !is_plain(&name) || !is_plain(&other));
+            }
+            prop_assert_eq!(plain(&name) == name, is_plain(&name));
+            prop_assert!(is_plain(&plain(&name)));
+        }
+    }
+
+    #[test]
+    fn an_ambiguous_field_is_dropped_rejected_or_passed() {
+        let names = ["x-user", "x_user", "x.user", "x-user_id", "accept"];
+        let fields = || names.map(|name| (HeaderName::from_static(name), "1".parse().unwrap())).into_iter().collect();
+        for (policy, expected, left) in [
+            (AmbiguousFields::Drop, Ok(3), 2),
+            (AmbiguousFields::Pass, Ok(0), 5),
+            (AmbiguousFields::Reject, Err(Error::AmbiguousField), 5),
+        ] {
+            let mut fields: HeaderMap = fields();
+            assert_eq!((settle(&mut fields, policy), fields.len()), (expected, left), "{policy:?}");
+        }
+        let mut plain = HeaderMap::from_iter([(http::header::ACCEPT, "1".parse().unwrap())]);
+        assert_eq!((settle(&mut plain, AmbiguousFields::Reject), plain.len()), (Ok(0), 1));
+    }
+}

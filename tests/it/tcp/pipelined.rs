@@ -1,0 +1,109 @@
+//! HTTP/1.1 requests of which one begins before the one before it was answered: whose time runs, and whose does not.
+
+use crate::support::{
+    origin::{Always, Script},
+    proxy::Litequic,
+    tls::Tls,
+};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// `timeouts.request_header` of these tests.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// So long that it has passed for sure. That something does not happen has no event to wait for.
+const LONGER: Duration = Duration::from_millis(2_500);
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+async fn started(origin: &Script) -> Litequic {
+    Litequic::start(origin.address, |config| config.timeouts.request_header = PATIENCE).await
+}
+
+/// hyper reads on while it serves a request, so as to see its client's end.
+#[tokio::test]
+async fn a_head_that_begins_behind_another_request_has_its_time_once_that_is_answered() {
+    let origin = Script::new().await;
+    let litequic = started(&origin).await;
+    let mut client = Tls::http1(&litequic).await;
+    let (begin, rest) = GET.split_at(20);
+    // In one read.
+    client.say(format!("{GET}{begin}")).await;
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    sleep(LONGER).await;
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none").await;
+    assert!(client.head().await.starts_with("http/1.1 200 "));
+    client.say(rest).await;
+    assert_eq!(client.until("one").await, "one");
+    peer.head().await;
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntwo").await;
+    let head = client.head().await;
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
+    assert_eq!(client.until("two").await, "two");
+    assert_eq!(litequic.sum(|worker| worker.timeout_request_header.get()), 0);
+
+    // From there on it has no more than that.
+    client.say(begin).await;
+    let (answer, _) = client.rest().await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(litequic.sum(|worker| worker.timeout_request_header.get()), 1);
+    litequic.stop().await;
+}
+
+/// Nor does the time count that the head before it took.
+#[tokio::test]
+async fn a_heads_time_begins_with_it_even_where_it_comes_with_the_end_of_another() {
+    let origin = Script::new().await;
+    let litequic = started(&origin).await;
+    let mut client = Tls::http1(&litequic).await;
+    let (begin, rest) = GET.split_at(20);
+    client.say(begin).await;
+    litequic.wait_until("a connection", |worker| worker.tcp_connections_h1.get(), |open| open == 1).await;
+    client.say(format!("{rest}{begin}")).await;
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    sleep(LONGER).await;
+    peer.say(Always::EMPTY_200).await;
+    assert!(client.head().await.starts_with("http/1.1 200 "));
+    client.say(rest).await;
+    peer.head().await;
+    peer.say(Always::EMPTY_200).await;
+    let head = client.head().await;
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
+    assert_eq!(litequic.sum(|worker| worker.timeout_request_header.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_hundred_requests_in_one_read_are_answered_and_one_that_stops_behind_them_is_a_408() {
+    let origin = Always::new("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+    let litequic = Litequic::start(origin.address, |config| config.timeouts.request_header = PATIENCE).await;
+    let mut client = Tls::http1(&litequic).await;
+    client.say(format!("{}GET / HT", GET.repeat(100))).await;
+    let (answers, orderly) = client.rest().await;
+    assert!(orderly);
+    assert_eq!(answers.matches("HTTP/1.1 200 ").count(), 100, "{answers}");
+    assert_eq!(answers.matches("HTTP/1.1 408 ").count(), 1, "{answers}");
+    assert_eq!(origin.seen().matches("GET / HTTP/1.1\r\n").count(), 100);
+    litequic.stop().await;
+}
+
+/// An idle connection is one without a request, however long its response takes.
+#[tokio::test]
+async fn a_connection_is_not_idle_while_a_response_is_under_way() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = PATIENCE).await;
+    let mut client = Tls::http1(&litequic).await;
+    client.say(GET).await;
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    sleep(LONGER).await;
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\none").await;
+    client.head().await;
+    sleep(LONGER).await;
+    peer.say("two").await;
+    let (answer, orderly) = client.rest().await;
+    assert_eq!((answer.as_str(), orderly), ("onetwo", true), "and is closed then");
+    assert_eq!(litequic.sum(|worker| worker.timeout_idle.get()), 1);
+    litequic.stop().await;
+}

@@ -252,7 +252,7 @@ mod tests {
             identity: Identity::default(),
         };
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let route = routes.choose("", "/").unwrap();
+        let route = routes.choose("", "/").unwrap().unwrap();
         translate(&mut parts, framing, route, &client, &HeaderValue::from_static("id"), false).unwrap();
         parts
     }

@@ -1,15 +1,22 @@
 //! Which route serves a request: host first, then path. Pure; compiled once a configuration.
 //!
 //! Among the routes that match both host and path, the most specific host wins (exact, then the longest `*.`, then
-//! any host), and within one host the longest path prefix.
+//! any host), and within one host the longest path prefix. The path is compared byte by byte, and a request is refused whose
+//! origin could read it as one for a route before that (docs/adr/0022-ambiguous-paths.md).
 
 use super::rules::{PageSet, Rules};
 use crate::{
-    config::{self, ClientCertificates, Verify},
-    exchange::CertificateRequest,
+    config::{self, ClientCertificates, PathReading, Verify},
+    exchange::{self, CertificateRequest},
 };
 use http::HeaderValue;
-use std::{borrow::Cow, collections::HashMap, net::Ipv4Addr, sync::Arc};
+use std::{
+    borrow::Cow,
+    cmp::Reverse,
+    collections::HashMap,
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 /// Every route, ready to be asked.
 #[derive(Debug, Default)]
@@ -40,6 +47,10 @@ pub(super) struct Route {
     pub(super) number: usize,
     /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty.
     prefix: String,
+    /// What an origin that goes furthest reads the prefix as, without the trailing slash either.
+    read_prefix: Vec<u8>,
+    /// How its origin may read the paths that it takes.
+    reading: PathReading,
     /// The origin's name; none of a route that redirects.
     pub(super) origin: Option<String>,
     /// What it does besides.
@@ -67,10 +78,17 @@ impl Routes {
     ) -> Self {
         let mut this = Self::default();
         for (number, route) in routes.iter().enumerate() {
+            let prefix = route.path_prefix.trim_end_matches('/');
+            let mut read_prefix = exchange::readings(prefix).next().unwrap_or_default();
+            if read_prefix.ends_with(b"/") {
+                read_prefix.pop();
+            }
             let compiled = Route {
                 name: route.name().into(),
                 number,
-                prefix: route.path_prefix.trim_end_matches('/').to_owned(),
+                prefix: prefix.to_owned(),
+                read_prefix,
+                reading: route.path_reading,
                 origin: route.origin().map(str::to_owned),
                 rules: None,
                 pages: PageSet::default(),
@@ -91,8 +109,11 @@ impl Routes {
             };
             host.routes.push(compiled);
         }
-        // Stable: of two equal prefixes the file's first wins.
-        this.hosts().for_each(|host| host.routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len())));
+        // Stable: of two equal prefixes the file's first wins. Of two that match one path the longer is also read as the
+        // longer, or as equal.
+        this.hosts().for_each(|host| {
+            host.routes.sort_by_key(|route| Reverse((route.read_prefix.len(), route.prefix.len())));
+        });
         this.ask(request(certificates.verify));
         this
     }
@@ -132,10 +153,40 @@ impl Routes {
         exact.into_iter().chain(wildcards).chain([&self.any])
     }
 
-    /// The route for `authority` (with or without a port) and `path` (without a query).
-    pub(super) fn choose(&self, authority: &str, path: &str) -> Option<&Route> {
+    /// The route for `authority` (with or without a port) and `path` (without a query), if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The path could be read as one for the route in the error, which is before the one that takes it, if any does.
+    pub(super) fn choose(&self, authority: &str, path: &str) -> Result<Option<&Route>, &Route> {
         let host = normalized(host_of(authority));
-        self.matching(&host).flat_map(|host| &host.routes).find(|route| route.matches(path))
+        let routes = || self.matching(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
+        let mut passed_over = false;
+        let chosen = routes().find(|(_, route)| {
+            let matches = route.matches(path);
+            passed_over |= !matches;
+            matches
+        });
+        let reading = chosen.map_or(PathReading::Any, |(_, route)| route.reading);
+        let ignore_case = reading == PathReading::Any;
+        // A route that matches by the path's bytes matches in each reading too: a reading leads to it, or to one before it.
+        if passed_over && reading != PathReading::Raw && exchange::has_readings(path, ignore_case) {
+            let before = |host: &Host, route: &Route| match chosen {
+                None => true,
+                Some((of, _)) if !std::ptr::eq(host, of) => true,
+                // Two of one host that are read alike are one to such an origin.
+                Some((_, chosen)) => route.read_prefix.len() > chosen.read_prefix.len(),
+            };
+            let is_chosen = |route: &Route| chosen.is_some_and(|(_, chosen)| std::ptr::eq(route, chosen));
+            let read_as = |reading: Vec<u8>| {
+                let mut others = routes().take_while(|(_, route)| !is_chosen(route));
+                others.find(|(host, route)| before(host, route) && route.matches_reading(&reading, ignore_case))
+            };
+            if let Some((_, other)) = exchange::readings(path).find_map(read_as) {
+                return Err(other);
+            }
+        }
+        Ok(chosen.map(|(_, route)| route))
     }
 
     /// What a handshake asks of a client that reaches `host`: what all of its routes ask for, or [`Optional`] where they
@@ -187,6 +238,13 @@ impl Route {
             // `*` of an OPTIONS request is about the host as a whole.
             || (self.prefix.is_empty() && path == "*")
     }
+
+    /// The same for one of a path's readings.
+    fn matches_reading(&self, reading: &[u8], ignore_case: bool) -> bool {
+        let Some((start, rest)) = reading.split_at_checked(self.read_prefix.len()) else { return false };
+        let same = if ignore_case { start.eq_ignore_ascii_case(&self.read_prefix) } else { start == self.read_prefix };
+        same && (rest.is_empty() || rest.starts_with(b"/"))
+    }
 }
 
 /// The authority's host: without userinfo, which the front door refuses, and without the port. An IPv6 address
@@ -198,9 +256,17 @@ fn host_of(authority: &str) -> &str {
     }
 }
 
-/// Lower case and without the root's dot; copies only a host that needs it.
+/// Lower case and without the root's dot, an IPv6 address as RFC 5952 has it, and one that stands for an IPv4 address as that;
+/// copies only a host that needs it.
 fn normalized(host: &str) -> Cow<'_, str> {
-    let host = host.strip_suffix('.').unwrap_or(host);
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok()) {
+        return Cow::Owned(match address.to_ipv4_mapped() {
+            Some(address) => address.to_string(),
+            None => format!("[{address}]"),
+        });
+    }
+    // The front door lets one through; none must lead elsewhere.
+    let host = host.trim_end_matches('.');
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {
@@ -221,6 +287,7 @@ mod tests {
             (Some("*.b.example.com"), "/", "longer-wildcard"),
             (Some("only.example.com"), "/app", "only-app"),
             (Some("[::1]"), "/", "ipv6"),
+            (Some("192.0.2.1"), "/", "ipv4"),
             (None, "/any", "any"),
             (None, "/any", "any-again"),
         ];
@@ -245,7 +312,6 @@ mod tests {
             ("a.example.com", "/live/", Some("exact-live")),
             ("a.example.com", "/live/x", Some("exact-live")),
             ("a.example.com", "/lively", Some("exact")),
-            ("a.example.com", "/Live", Some("exact")),
             ("a.example.com", "/live/hd", Some("exact-live-hd")),
             ("a.example.com", "/live/hd/1", Some("exact-live-hd")),
             ("a.example.com", "/live/hdr", Some("exact-live")),
@@ -258,19 +324,137 @@ mod tests {
             ("xexample.com", "/", None),
             ("only.example.com", "/app/x", Some("only-app")),
             ("only.example.com", "/other", Some("wildcard")),
+            ("a.example.com..", "/x", Some("exact")),
             ("[::1]:443", "/", Some("ipv6")),
+            ("[0:0:0:0:0:0:0:1]:443", "/", Some("ipv6")),
+            ("[0::0001]", "/", Some("ipv6")),
+            ("[::ffff:0:1]", "/any", Some("any")),
+            ("[::FFFF:192.0.2.1]", "/", Some("ipv4")),
+            ("[::ffff:c000:201]:443", "/", Some("ipv4")),
+            ("192.0.2.1", "/", Some("ipv4")),
             ("elsewhere.test", "/any/thing", Some("any")),
             ("elsewhere.test", "/", None),
             ("", "/any", Some("any")),
         ] {
-            let chosen = routes.choose(authority, path).and_then(|route| route.origin.as_deref());
-            assert_eq!(chosen, expected, "{authority} {path}");
+            let chosen = routes.choose(authority, path).map(|route| route.and_then(|route| route.origin.as_deref()));
+            assert_eq!(chosen.unwrap(), expected, "{authority} {path}");
+        }
+    }
+
+    /// Routes of one host, and of every host: prefix, origin, how it reads.
+    fn reading(table: &[(Option<&str>, &str, &str, PathReading)]) -> Routes {
+        let routes: Vec<_> = table
+            .iter()
+            .map(|(host, path_prefix, origin, path_reading)| config::Route {
+                host: host.map(str::to_owned),
+                path_prefix: (*path_prefix).to_owned(),
+                path_reading: *path_reading,
+                ..config::Route::catch_all(origin)
+            })
+            .collect();
+        Routes::new(&routes, None, &ClientCertificates::default())
+    }
+
+    /// The origin that a path leads to at `host`, or the one that it could be read as leading to.
+    fn leads<'a>(routes: &'a Routes, host: &str, path: &str) -> Result<&'a str, &'a str> {
+        let origin = |route: &'a Route| route.origin.as_deref().unwrap();
+        routes.choose(host, path).map(|route| route.map_or("nowhere", origin)).map_err(origin)
+    }
+
+    #[test]
+    fn a_path_that_could_be_read_as_another_routes_is_refused() {
+        use PathReading::{Any, CaseSensitive, Raw};
+        let routes = reading(&[
+            (None, "/", "default", Any),
+            (None, "/v1/login", "login", Any),
+            (None, "/admin", "admin", Any),
+            (None, "/api", "raw", Raw),
+            (None, "/api/admin", "api-admin", Any),
+            (None, "/files", "files", CaseSensitive),
+            (None, "/files/Secret", "secret", Any),
+            (None, "/caf%C3%A9", "cafe", Any),
+            (Some("a.test"), "/admin/local", "local", Any),
+        ]);
+        for (path, expected) in [
+            ("/", Ok("default")),
+            ("*", Ok("default")),
+            ("/x%20y", Ok("default")),
+            ("/x//y;z/%2f", Ok("default")),
+            ("/V1", Ok("default")),
+            ("/v1/login", Ok("login")),
+            ("/v1/login/a%2fb//;c", Ok("login")),
+            ("/v1/loginx", Ok("default")),
+            ("/v1/login%41", Ok("default")),
+            ("/v1/login%", Ok("default")),
+            ("/v1/login.", Ok("default")),
+            ("/v1/login%c0%af", Ok("default")),
+            ("/v1/%6cogin", Err("login")),
+            ("/v1/%256cogin", Err("login")),
+            ("/v1//login", Err("login")),
+            ("//v1/login", Err("login")),
+            ("/v1/login%2f", Err("login")),
+            ("/v1%2flogin", Err("login")),
+            ("/v1%5clogin", Err("login")),
+            ("/v1/login;a=b", Err("login")),
+            ("/v1;a=b/login/x", Err("login")),
+            ("/v1/login%00", Err("login")),
+            ("/v1/login%3fa", Err("login")),
+            ("/v1/Login", Err("login")),
+            ("/ADMIN", Err("admin")),
+            ("/%41dmin/", Err("admin")),
+            // What the origin of the route that takes a path reads counts, and not what the other's does.
+            ("/api/x%2fy", Ok("raw")),
+            ("/api//admin", Ok("raw")),
+            ("/%61pi/x", Err("raw")),
+            ("/api%2fadmin", Err("api-admin")),
+            ("/api/admin", Ok("api-admin")),
+            ("/files/secret", Ok("files")),
+            ("/files/%53ecret", Err("secret")),
+            ("/files/%73ecret", Ok("files")),
+            ("/Files/x", Err("files")),
+            ("/caf%C3%A9/x", Ok("cafe")),
+            ("/caf%c3%a9/x", Err("cafe")),
+            ("/caf%25C3%25A9/x", Err("cafe")),
+            ("/admin/local", Ok("admin")),
+        ] {
+            assert_eq!(leads(&routes, "b.test", path), expected, "{path}");
+        }
+        // A route of a more specific host comes before, whatever its length.
+        assert_eq!(leads(&routes, "a.test", "/admin/local"), Ok("local"));
+        assert_eq!(leads(&routes, "a.test", "/admin/%6cocal"), Err("local"));
+        assert_eq!(leads(&routes, "a.test", "/%61dmin/local"), Err("local"));
+    }
+
+    #[test]
+    fn routes_that_are_read_alike_are_one_to_such_an_origin() {
+        let any = PathReading::Any;
+        let routes = reading(&[
+            (None, "/app", "app", any),
+            (None, "/app;v=1", "one", any),
+            (None, "/APP;v=2", "two", any),
+            (None, "/a%62c/d", "spelled", any),
+            (None, "/abc", "abc", any),
+        ]);
+        for (path, expected) in [
+            ("/app", Ok("app")),
+            ("/app/x;y", Ok("app")),
+            ("/app;v=1", Ok("one")),
+            ("/app;v=1/x", Ok("one")),
+            ("/APP;v=2", Ok("two")),
+            // No route takes it by its bytes.
+            ("/app;v=3", Err("one")),
+            ("/other", Ok("nowhere")),
+            ("/abc", Ok("abc")),
+            ("/abc/%64", Err("spelled")),
+            ("/a%62c/d/x", Ok("spelled")),
+        ] {
+            assert_eq!(leads(&routes, "b.test", path), expected, "{path}");
         }
     }
 
     #[test]
     fn a_route_without_a_body_limit_has_the_general_one() {
-        assert_eq!(routes().choose("a.example.com", "/").unwrap().max_body_bytes, Some(7));
+        assert_eq!(routes().choose("a.example.com", "/").unwrap().unwrap().max_body_bytes, Some(7));
     }
 
     fn asking(verify: Verify, table: &[(Option<&str>, &str, Option<Verify>)]) -> Routes {

@@ -22,7 +22,7 @@ pub(super) enum Error {
     NoSuchTunnel,
     #[error("no route leads there")]
     NoRoute,
-    #[error("the request's path could be read as another")]
+    #[error("the request's path could be read as another route's")]
     AmbiguousPath,
     #[error("this takes a client certificate")]
     NoCertificate,

@@ -35,6 +35,7 @@ mod requests;
 mod resumption;
 mod rules;
 mod sight;
+mod spellings;
 mod streams;
 mod support;
 mod tcp;

@@ -48,6 +48,13 @@ fn fault(method: &Method, raw: &[u8]) -> Option<&'static str> {
 /// a separator here (`/a%2f..%2fb`); parameters do not hide dots (`/..;x/`), as servlet containers drop them, nor does what
 /// an origin may take for the end of the path (`/..%00`).
 fn has_dot_segment(path: &[u8]) -> bool {
+    // Most paths have neither an escape nor a segment that begins with a dot: found without a branch, they are not decoded.
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let dots_or_escapes =
+        |found, (first, second): (&u8, &u8)| found | (*first == b'%') | ((*first == b'/') & (*second == b'.'));
+    if !pairs.fold(false, dots_or_escapes) {
+        return false;
+    }
     let mut rest = path;
     // Dots of the segment so far; `None` once it holds anything else, and before the first slash.
     let mut dots = None;
@@ -62,4 +69,43 @@ fn has_dot_segment(path: &[u8]) -> bool {
         };
     }
     matches!(dots, Some(1 | 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dot_segment_is_found_behind_two_decodings_and_whatever_ends_a_segment() {
+        for (path, found) in [
+            ("/", false),
+            ("/a.b/..c/.d/...", false),
+            ("/.", true),
+            ("/..", true),
+            ("/a/./b", true),
+            ("/a/../b", true),
+            ("/a/..", true),
+            ("/%2e", true),
+            ("/.%2E/b", true),
+            ("/a%2f..%2fb", true),
+            ("/a%5c..%5cb", true),
+            ("/..;x/b", true),
+            ("/..%3bx/b", true),
+            ("/%252e%252e/b", true),
+            ("/%25%32%65%25%32%65", true),
+            ("/%u002e./b", true),
+            ("/a%252f..%252fb", true),
+            ("/..%00/b", true),
+            ("/..%00", true),
+            ("/b/..%3fx", true),
+            ("/b/..%23", true),
+            ("/%25252e/b", false),
+            ("/..x%2f", false),
+            ("/a%2f...", false),
+            ("/%", false),
+            ("/.%", false),
+        ] {
+            assert_eq!(has_dot_segment(path.as_bytes()), found, "{path}");
+        }
+    }
 }

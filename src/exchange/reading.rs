@@ -11,8 +11,9 @@ pub fn has_readings(path: &str, ignore_case: bool) -> bool {
     let path = path.as_bytes();
     let special = |byte: &u8| matches!(byte, b'%' | b';' | b'\\') | (ignore_case & byte.is_ascii_uppercase());
     let pairs = path.iter().zip(path.iter().skip(1));
-    path.iter().fold(false, |found, byte| found | special(byte))
-        | pairs.fold(false, |found, (first, second)| found | ((*first == b'/') & (*second == b'/')))
+    let found =
+        pairs.fold(false, |found, (first, second)| found | special(first) | ((*first == b'/') & (*second == b'/')));
+    found || path.last().is_some_and(special)
 }
 
 /// What `path`, which has no query, is read as by an origin that goes furthest: percent-decoded twice, without

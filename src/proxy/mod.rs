@@ -277,7 +277,7 @@ impl Handler for Proxy {
             Err(other) => {
                 self.metrics.ambiguous_paths.increment();
                 let request = id.to_str().unwrap_or_default();
-                tracing::info!(request, route = &*other.name, "the path could be read as this route's");
+                tracing::info!(request, route = &*other.name, "answered 400: the path could be read as this route's");
                 Err(Error::AmbiguousPath.into())
             }
         };
@@ -288,6 +288,8 @@ impl Handler for Proxy {
                 match error {
                     // Whoever asks too often must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "asks too often"),
+                    // Said above, with the other route.
+                    Error::AmbiguousPath => {}
                     _ => tracing::info!(request, %error, "answered in the origin's place"),
                 }
                 let (status, kind) = error.table();

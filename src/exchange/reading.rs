@@ -24,15 +24,16 @@ pub fn has_readings(path: &str, ignore_case: bool) -> bool {
 /// reading, any other has [`MAX_READINGS`]. None is longer than `path`. Case is as it came.
 pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     let path = path.as_bytes();
-    let modes = if decoded(&decoded(path)).contains(&b';') { MAX_READINGS } else { 1 };
-    (0..modes).map(move |mode| {
-        let (as_it_came, once, backslash) = (mode & 1 != 0, mode & 2 != 0, mode & 4 != 0);
-        let cut = |path: Vec<u8>, cut: bool| if cut { without_parameters(&path, backslash) } else { path };
-        let path = cut(path.to_vec(), as_it_came);
-        let path = cut(decoded(&path), once);
-        let path = cut(decoded(&path), true);
-        merged(path)
-    })
+    let whole = decoded(&decoded(path));
+    let has_parameters = whole.contains(&b';');
+    let ends = if has_parameters { &[false, true][..] } else { &[] };
+    let with_parameters = ends.iter().flat_map(move |at_backslash| {
+        let kept_and_cut = |path: Vec<u8>| [path.clone(), without_parameters(path, *at_backslash)];
+        let once = kept_and_cut(path.to_vec()).into_iter().map(|path| decoded(&path));
+        let twice = once.flat_map(kept_and_cut).map(|path| decoded(&path));
+        twice.map(|path| merged(without_parameters(path, *at_backslash)))
+    });
+    (!has_parameters).then(|| merged(whole)).into_iter().chain(with_parameters)
 }
 
 /// Whether parameters are removed before decoding, after decoding once, and end at a backslash: two answers each.
@@ -42,7 +43,9 @@ pub const MAX_READINGS: u8 = 8;
 fn decoded(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some((byte, tail)) = next_decoded(rest) {
+    while let Some((first, tail)) = rest.split_first() {
+        let plain = (*first, tail);
+        let (byte, tail) = if *first == b'%' { next_decoded(rest).unwrap_or(plain) } else { plain };
         out.push(byte);
         rest = tail;
     }
@@ -50,9 +53,9 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 }
 
 /// `path` without `;` and what follows, up to the next slash.
-fn without_parameters(path: &[u8], ends_at_backslash: bool) -> Vec<u8> {
+fn without_parameters(path: Vec<u8>, ends_at_backslash: bool) -> Vec<u8> {
     let mut within = false;
-    let mut out = path.to_vec();
+    let mut out = path;
     out.retain(|byte| {
         within = match byte {
             b'/' => false,
@@ -200,7 +203,7 @@ mod tests {
         let mut out = path.to_vec();
         match step {
             Step::Decode => out = decoded(path),
-            Step::Cut => out = without_parameters(path, false),
+            Step::Cut => out = without_parameters(out, false),
             Step::Backslash => out.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/'),
             Step::Merge => out.dedup_by(|second, first| (*first, *second) == (b'/', b'/')),
             Step::End => out.truncate(path.iter().position(|byte| is_end(*byte)).unwrap_or(path.len())),

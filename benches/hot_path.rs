@@ -8,7 +8,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use criterion::{BatchSize, Criterion, Throughput};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use litequic::{
-    config::{Config, Limits},
+    config::{Config, Limits, Route},
     exchange::{Client, Identity, Protocol},
     http3::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
@@ -187,7 +187,12 @@ fn field_sections(criterion: &mut Criterion) {
 fn heads(criterion: &mut Criterion) {
     let address = (Ipv4Addr::LOCALHOST, 443).into();
     let origin = "http://127.0.0.1:8080".parse().expect("an address");
-    let routing = Routing::new(&Config::simple(address, origin, PathBuf::new(), PathBuf::new()));
+    let mut config = Config::simple(address, origin, PathBuf::new(), PathBuf::new());
+    let routing = Routing::new(&config);
+    config
+        .routes
+        .extend((0..10).map(|n| Route { path_prefix: format!("/service/{n}"), ..Route::catch_all(Config::ORIGIN) }));
+    let ten_more = Routing::new(&config);
     let client = Client {
         address: (Ipv4Addr::new(192, 0, 2, 7), 4711).into(),
         local: address,
@@ -202,6 +207,23 @@ fn heads(criterion: &mut Criterion) {
         };
         bencher.iter_batched_ref(request_parts, translate, BatchSize::SmallInput);
     });
+    // The path as it is, one with something to read, and the most that `limits.max_header_bytes` allows.
+    let parameters = format!("/;{}", "%25%32%66;".repeat(3_200));
+    for (name, path) in [("plain", None), ("escaped", Some("/assets/caf%C3%A9/1")), ("hostile", Some(&*parameters))] {
+        let parts = || {
+            let mut parts = request_parts();
+            if let Some(path) = path {
+                parts.uri = format!("https://www.example.org{path}").parse().expect("a URI");
+            }
+            parts
+        };
+        group.bench_function(format!("a request's past ten routes, {name}"), |bencher| {
+            let translate = |head: &mut http::request::Parts| {
+                let _ = black_box(request_head(&ten_more, head, &client).is_ok());
+            };
+            bencher.iter_batched_ref(parts, translate, BatchSize::SmallInput);
+        });
+    }
     group.bench_function("a response's from HTTP/1.1", |bencher| {
         let translate = |head: &mut http::response::Parts| {
             response_head(head, &Method::GET, Some(183_204)).expect("a plain response");

@@ -229,6 +229,35 @@ pub struct Route {
     pub intercept_errors: bool,
     /// Protocols to which a client and the origin may switch (RFC 9110 §7.8), in lower case.
     pub upgrade: Vec<String>,
+    /// What its origin may read a path as that is another than the path's bytes.
+    pub path_reading: PathReading,
+}
+
+/// `path_reading`: how an origin reads paths, as far as litequic knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PathReading {
+    /// In any way that origins are known to. The default: who does not know can only be too strict.
+    #[default]
+    Any,
+    /// In any of them, but upper and lower case are two.
+    CaseSensitive,
+    /// As its bytes are.
+    Raw,
+}
+
+impl PathReading {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] =
+        &[("any", Self::Any), ("case-sensitive", Self::CaseSensitive), ("raw", Self::Raw)];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::CaseSensitive => "case-sensitive",
+            Self::Raw => "raw",
+        }
+    }
 }
 
 impl Route {
@@ -259,6 +288,7 @@ impl Route {
             error_pages: ErrorPages::default(),
             intercept_errors: false,
             upgrade: vec![Self::UPGRADE.into()],
+            path_reading: PathReading::default(),
         }
     }
 

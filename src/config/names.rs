@@ -5,7 +5,7 @@ use super::{
     values::{Kind, Wrong, text},
 };
 use std::{
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
 
@@ -82,8 +82,11 @@ pub(super) fn host_pattern() -> Kind<String> {
             return Err("matches every host, as no key at all does".into());
         }
         match text.strip_prefix("*.") {
-            Some(name) => parse_name(name).map(|name| format!("*.{name}")),
-            None => parse_host(&text),
+            Some(name) => {
+                let name = parse_name(name)?;
+                if ends_in_a_number(&name) { Err("no name ends in a number".into()) } else { Ok(format!("*.{name}")) }
+            }
+            None => parse_host(&text).and_then(one_spelling),
         }
     };
     text(expected, parse, Clone::clone)
@@ -92,6 +95,28 @@ pub(super) fn host_pattern() -> Kind<String> {
 /// A host by which litequic itself is reached: a name or an IP address.
 pub(super) fn host() -> Kind<String> {
     text("a host such as \"litequic.internal\"", |text| parse_host(&text), Clone::clone)
+}
+
+/// The host of an address that has several spellings as requests are compared with: an IPv6 address that stands for an IPv4
+/// address as that. Others of an IPv4 address than four decimal numbers no request has.
+fn one_spelling(host: String) -> Result<String, Wrong> {
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Some(address) = inner.and_then(|inner| inner.parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()) {
+        return Ok(address.to_string());
+    }
+    if ends_in_a_number(&host) && host.parse::<Ipv4Addr>().is_err() {
+        return Err("ends in a number, and is not an IPv4 address such as 192.0.2.1".into());
+    }
+    Ok(host)
+}
+
+/// Whether the last label is a decimal, octal or hexadecimal number, as in `127.1`.
+fn ends_in_a_number(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    match last.strip_prefix("0x") {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => last.bytes().all(|byte| byte.is_ascii_digit()),
+    }
 }
 
 /// What the origin gets as `Host` (RFC 9110 §7.2).
@@ -235,6 +260,9 @@ mod tests {
             ("10.0.0.1", "10.0.0.1"),
             ("[::1]", "[::1]"),
             ("[0:0::1]", "[::1]"),
+            ("[::FFFF:10.0.0.1]", "10.0.0.1"),
+            ("10.0.0.1.", "10.0.0.1"),
+            ("1.a", "1.a"),
         ] {
             assert_eq!(read(&kind, text), Ok(host.into()), "{text}");
         }
@@ -251,6 +279,12 @@ mod tests {
             "[1.2.3.4]",
             "bücher.de",
             "a b",
+            "10.1",
+            "010.0.0.1",
+            "0x7f.1",
+            "2130706433",
+            "a.1",
+            "*.0.0.1",
         ] {
             read(&kind, text).unwrap_err();
         }

@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use http::uri::Authority;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Takes over an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
 /// A host is letters, digits, `-`, `_` and single dots; RFC 3986 §3.2.2 would allow percent-encoding and
-/// punctuation, which no name in DNS has.
+/// punctuation, which no name in DNS has. One whose last label is a number is an IPv4 address in four decimal numbers:
+/// `127.1`, `0x7f.1` and `2130706433` are the same to the parsers of URLs (WHATWG URL, host parsing) and resolvers, no name in
+/// DNS (RFC 3696 §2), and not what a browser sends.
 ///
 /// # Errors
 ///
@@ -38,11 +40,63 @@ fn is_name(host: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
-    host.strip_suffix('.').unwrap_or(host).split('.').all(label)
+    let name = host.strip_suffix('.').unwrap_or(host);
+    name.split('.').all(label) && (!ends_in_a_number(name) || name.parse::<Ipv4Addr>().is_ok())
+}
+
+/// Whether the last label is a decimal, octal or hexadecimal number.
+fn ends_in_a_number(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    match last.strip_prefix("0x").or_else(|| last.strip_prefix("0X")) {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => last.bytes().all(|byte| byte.is_ascii_digit()),
+    }
 }
 
 /// One to five digits, 1 to 65535.
 fn is_port(port: &str) -> bool {
     let digits = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
     digits && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_one_spelling_but_for_case_a_last_dot_and_ipv6() {
+        for (host, passes) in [
+            ("localhost", true),
+            ("a.example.com.", true),
+            ("a.example.com..", false),
+            ("a..example.com", false),
+            (".", false),
+            ("", false),
+            ("192.0.2.1", true),
+            ("192.0.2.1.", true),
+            ("192.0.2.1:443", true),
+            ("192.0.2.01", false),
+            ("192.0.2.256", false),
+            ("192.0.2.1.5", false),
+            ("127.1", false),
+            ("0x7f.1", false),
+            ("127.0x1", false),
+            ("127.0X", false),
+            ("2130706433", false),
+            ("017700000001", false),
+            ("a.1", false),
+            ("1.a", true),
+            ("0xg", true),
+            ("0x7f.a", true),
+            ("[::1]", true),
+            ("[0:0:0:0:0:0:0:1]:443", true),
+            ("[::FFFF:192.0.2.1]", true),
+            ("[::1].", false),
+            ("[fe80::1%25eth0]", false),
+            ("[1.2.3.4]", false),
+            ("[::1", false),
+        ] {
+            assert_eq!(authority(Bytes::from_static(host.as_bytes())).is_ok(), passes, "{host}");
+        }
+    }
 }

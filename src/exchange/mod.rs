@@ -9,6 +9,7 @@ mod idle;
 mod interim;
 mod list;
 mod path;
+mod reading;
 mod record;
 mod tunnel;
 
@@ -19,6 +20,7 @@ pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
 pub use list::members;
 pub use path::path;
+pub use reading::{MAX_READINGS, has_readings, readings};
 pub use record::{End, Facts, Listener, Record, Recording, Records};
 pub use tunnel::{Duplex, Quiet, TUNNEL_BUFFER, Tunnel, Upgrade};
 

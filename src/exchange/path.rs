@@ -1,5 +1,6 @@
 //! Which path, `:path` in HTTP/3, goes on to an origin. It goes on byte for byte, so that route, log and origin see one path.
 
+use super::reading::{is_end, next_decoded_twice};
 use bytes::Bytes;
 use http::{Method, StatusCode, uri::PathAndQuery};
 
@@ -41,36 +42,70 @@ fn fault(method: &Method, raw: &[u8]) -> Option<&'static str> {
     has_dot_segment(path).then_some("path with a dot segment")
 }
 
-/// True if a segment of `path` is `.` or `..`, plain or percent-encoded.
+/// True if a segment of `path` is `.` or `..`: plain, or percent-encoded once or twice.
 ///
 /// Origins differ in what they decode before they resolve dots: an encoded slash or backslash passes, yet counts as
-/// a separator here (`/a%2f..%2fb`), and parameters do not hide dots (`/..;x/`), as servlet containers drop them.
+/// a separator here (`/a%2f..%2fb`); parameters do not hide dots (`/..;x/`), as servlet containers drop them, nor does what
+/// an origin may take for the end of the path (`/..%00`).
 fn has_dot_segment(path: &[u8]) -> bool {
+    // Most paths have neither an escape nor a segment that begins with a dot: found without a branch, they are not decoded.
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let dots_or_escapes =
+        |found, (first, second): (&u8, &u8)| found | (*first == b'%') | ((*first == b'/') & (*second == b'.'));
+    if !pairs.fold(false, dots_or_escapes) {
+        return false;
+    }
     let mut rest = path;
     // Dots of the segment so far; `None` once it holds anything else, and before the first slash.
     let mut dots = None;
-    while let Some((byte, tail)) = next_decoded(rest) {
+    while let Some((byte, tail)) = next_decoded_twice(rest) {
         rest = tail;
-        dots = match (dots, byte) {
-            (Some(1 | 2), b'/' | b'\\' | b';') => return true,
-            (_, b'/' | b'\\') => Some(0_u8),
-            (Some(count @ 0..=1), b'.') => Some(count.saturating_add(1)),
+        let is_separator = matches!(byte, b'/' | b'\\');
+        dots = match dots {
+            Some(1 | 2) if is_separator || byte == b';' || is_end(byte) => return true,
+            _ if is_separator => Some(0_u8),
+            Some(count @ 0..=1) if byte == b'.' => Some(count.saturating_add(1)),
             _ => None,
         };
     }
     matches!(dots, Some(1 | 2))
 }
 
-/// The first byte of `text`, percent-decoded once, and what follows it.
-fn next_decoded(text: &[u8]) -> Option<(u8, &[u8])> {
-    if let [b'%', high, low, tail @ ..] = text
-        && let (Some(high), Some(low)) = (hex(*high), hex(*low))
-    {
-        return Some((high << 4 | low, tail));
-    }
-    text.split_first().map(|(byte, tail)| (*byte, tail))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    #[test]
+    fn a_dot_segment_is_found_behind_two_decodings_and_whatever_ends_a_segment() {
+        for (path, found) in [
+            ("/", false),
+            ("/a.b/..c/.d/...", false),
+            ("/.", true),
+            ("/..", true),
+            ("/a/./b", true),
+            ("/a/../b", true),
+            ("/a/..", true),
+            ("/%2e", true),
+            ("/.%2E/b", true),
+            ("/a%2f..%2fb", true),
+            ("/a%5c..%5cb", true),
+            ("/..;x/b", true),
+            ("/..%3bx/b", true),
+            ("/%252e%252e/b", true),
+            ("/%25%32%65%25%32%65", true),
+            ("/%u002e./b", true),
+            ("/a%252f..%252fb", true),
+            ("/..%00/b", true),
+            ("/..%00", true),
+            ("/b/..%3fx", true),
+            ("/b/..%23", true),
+            ("/%25252e/b", false),
+            ("/..x%2f", false),
+            ("/a%2f...", false),
+            ("/%", false),
+            ("/.%", false),
+        ] {
+            assert_eq!(has_dot_segment(path.as_bytes()), found, "{path}");
+        }
+    }
 }

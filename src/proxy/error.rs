@@ -22,6 +22,8 @@ pub(super) enum Error {
     NoSuchTunnel,
     #[error("no route leads there")]
     NoRoute,
+    #[error("the request's path could be read as another route's")]
+    AmbiguousPath,
     #[error("this takes a client certificate")]
     NoCertificate,
     #[error("too many requests")]
@@ -96,7 +98,9 @@ impl Error {
     /// Status and RFC 9209 error type.
     pub(super) const fn table(self) -> (StatusCode, &'static str) {
         match self {
-            Self::NoAuthority | Self::AmbiguousField => (StatusCode::BAD_REQUEST, "http_request_error"),
+            Self::NoAuthority | Self::AmbiguousField | Self::AmbiguousPath => {
+                (StatusCode::BAD_REQUEST, "http_request_error")
+            }
             Self::Tunnel | Self::NoSuchTunnel => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
             Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),

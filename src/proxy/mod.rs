@@ -269,7 +269,8 @@ impl Handler for Proxy {
         let id = forwarded::request_id(request.headers(), trusted);
         record.note(|facts| facts.request_id = id.as_bytes().to_vec().into());
         let request = request.into_parts();
-        let route = local.routing.route(&request.0);
+        let chosen = local.routing.route(&request.0);
+        let route = chosen.ok().flatten();
         let count = |response: Response| {
             if let Some(counters) = route.and_then(|route| local.routes.get(route.number)) {
                 counters.count(spoken(client.protocol), response.status());
@@ -279,9 +280,17 @@ impl Handler for Proxy {
         let rules = route.and_then(|route| route.rules.as_deref());
         let variables = rules.map(|rules| rules.variables(&request.0, &client, &local.routing.trusted, &id));
         let ruled = rules.zip(variables.as_ref());
-        let served = match route {
-            Some(route) => self.serve(&local, route, request, &client, &interim, &id, trusted, &record, ruled).await,
-            None => Err(Error::NoRoute.into()),
+        let served = match chosen {
+            Ok(Some(route)) => {
+                self.serve(&local, route, request, &client, &interim, &id, trusted, &record, ruled).await
+            }
+            Ok(None) => Err(Error::NoRoute.into()),
+            Err(other) => {
+                self.metrics.ambiguous_paths.increment();
+                let request = id.to_str().unwrap_or_default();
+                tracing::info!(request, route = &*other.name, "answered 400: the path could be read as this route's");
+                Err(Error::AmbiguousPath.into())
+            }
         };
         let mut response = match served {
             Ok(response) => response,
@@ -290,6 +299,8 @@ impl Handler for Proxy {
                 match error {
                     // Whoever asks too often must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "asks too often"),
+                    // Said above, with the other route.
+                    Error::AmbiguousPath => {}
                     _ => tracing::info!(request, %error, "answered in the origin's place"),
                 }
                 let (status, kind) = error.table();
@@ -344,7 +355,7 @@ pub fn request_head(
     head: &mut http::request::Parts,
     client: &Client,
 ) -> Result<(), impl std::error::Error + use<>> {
-    let Some(route) = routing.route(head) else { return Err(Error::NoRoute) };
+    let route = routing.route(head).map_err(|_| Error::AmbiguousPath)?.ok_or(Error::NoRoute)?;
     let trusted = forwarded::is_trusted(client.address.ip(), &routing.trusted);
     let id = forwarded::request_id(&head.headers, trusted);
     let rules = route.rules.as_deref();

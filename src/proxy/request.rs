@@ -224,7 +224,7 @@ mod tests {
             identity: Identity::default(),
         };
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let route = routes.choose("", "/").unwrap();
+        let route = routes.choose("", "/").unwrap().unwrap();
         let id = HeaderValue::from_static("id");
         translate(&mut parts, framing, route, &client, &id, false, AmbiguousFields::Pass).unwrap();
         parts

@@ -1,15 +1,22 @@
 //! Which route serves a request: host first, then path. Pure; compiled once a configuration.
 //!
 //! Among the routes that match both host and path, the most specific host wins (exact, then the longest `*.`, then
-//! any host), and within one host the longest path prefix.
+//! any host), and within one host the longest path prefix. The path is compared byte by byte, and a request is refused whose
+//! origin could read it as one for a route before that (docs/adr/0022-ambiguous-paths.md).
 
 use super::rules::{PageSet, Rules};
 use crate::{
-    config::{self, ClientCertificates, Verify},
-    exchange::CertificateRequest,
+    config::{self, ClientCertificates, PathReading, Verify},
+    exchange::{self, CertificateRequest},
 };
 use http::HeaderValue;
-use std::{borrow::Cow, collections::HashMap, net::Ipv4Addr, sync::Arc};
+use std::{
+    borrow::Cow,
+    cmp::Reverse,
+    collections::HashMap,
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 /// Every route, ready to be asked.
 #[derive(Debug, Default)]
@@ -40,6 +47,10 @@ pub(super) struct Route {
     pub(super) number: usize,
     /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty.
     prefix: String,
+    /// What an origin that goes furthest reads the prefix as, without the trailing slash either.
+    read_prefix: Vec<u8>,
+    /// How its origin may read the paths that it takes.
+    reading: PathReading,
     /// The origin's name; none of a route that redirects.
     pub(super) origin: Option<String>,
     /// What it does besides.
@@ -67,10 +78,17 @@ impl Routes {
     ) -> Self {
         let mut this = Self::default();
         for (number, route) in routes.iter().enumerate() {
+            let prefix = route.path_prefix.trim_end_matches('/');
+            let mut read_prefix = exchange::readings(prefix).next().unwrap_or_default();
+            if read_prefix.ends_with(b"/") {
+                read_prefix.pop();
+            }
             let compiled = Route {
                 name: route.name().into(),
                 number,
-                prefix: route.path_prefix.trim_end_matches('/').to_owned(),
+                prefix: prefix.to_owned(),
+                read_prefix,
+                reading: route.path_reading,
                 origin: route.origin().map(str::to_owned),
                 rules: None,
                 pages: PageSet::default(),
@@ -91,8 +109,11 @@ impl Routes {
             };
             host.routes.push(compiled);
         }
-        // Stable: of two equal prefixes the file's first wins.
-        this.hosts().for_each(|host| host.routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len())));
+        // Stable: of two equal prefixes the file's first wins. Of two that match one path the longer is also read as the
+        // longer, or as equal.
+        this.hosts().for_each(|host| {
+            host.routes.sort_by_key(|route| Reverse((route.read_prefix.len(), route.prefix.len())));
+        });
         this.ask(request(certificates.verify));
         this
     }
@@ -132,10 +153,40 @@ impl Routes {
         exact.into_iter().chain(wildcards).chain([&self.any])
     }
 
-    /// The route for `authority` (with or without a port) and `path` (without a query).
-    pub(super) fn choose(&self, authority: &str, path: &str) -> Option<&Route> {
+    /// The route for `authority` (with or without a port) and `path` (without a query), if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The path could be read as one for the route in the error, which is before the one that takes it, if any does.
+    pub(super) fn choose(&self, authority: &str, path: &str) -> Result<Option<&Route>, &Route> {
         let host = normalized(host_of(authority));
-        self.matching(&host).flat_map(|host| &host.routes).find(|route| route.matches(path))
+        let routes = || self.matching(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
+        let mut passed_over = false;
+        let chosen = routes().find(|(_, route)| {
+            let matches = route.matches(path);
+            passed_over |= !matches;
+            matches
+        });
+        let reading = chosen.map_or(PathReading::Any, |(_, route)| route.reading);
+        let ignore_case = reading == PathReading::Any;
+        // A route that matches by the path's bytes matches in each reading too: a reading leads to it, or to one before it.
+        if passed_over && reading != PathReading::Raw && exchange::has_readings(path, ignore_case) {
+            let before = |host: &Host, route: &Route| match chosen {
+                None => true,
+                Some((of, _)) if !std::ptr::eq(host, of) => true,
+                // Two of one host that are read alike are one to such an origin.
+                Some((_, chosen)) => route.read_prefix.len() > chosen.read_prefix.len(),
+            };
+            let is_chosen = |route: &Route| chosen.is_some_and(|(_, chosen)| std::ptr::eq(route, chosen));
+            let read_as = |reading: Vec<u8>| {
+                let mut others = routes().take_while(|(_, route)| !is_chosen(route));
+                others.find(|(host, route)| before(host, route) && route.matches_reading(&reading, ignore_case))
+            };
+            if let Some((_, other)) = exchange::readings(path).find_map(read_as) {
+                return Err(other);
+            }
+        }
+        Ok(chosen.map(|(_, route)| route))
     }
 
     /// What a handshake asks of a client that reaches `host`: what all of its routes ask for, or [`Optional`] where they
@@ -187,6 +238,13 @@ impl Route {
             // `*` of an OPTIONS request is about the host as a whole.
             || (self.prefix.is_empty() && path == "*")
     }
+
+    /// The same for one of a path's readings.
+    fn matches_reading(&self, reading: &[u8], ignore_case: bool) -> bool {
+        let Some((start, rest)) = reading.split_at_checked(self.read_prefix.len()) else { return false };
+        let same = if ignore_case { start.eq_ignore_ascii_case(&self.read_prefix) } else { start == self.read_prefix };
+        same && (rest.is_empty() || rest.starts_with(b"/"))
+    }
 }
 
 /// The authority's host: without userinfo, which the front door refuses, and without the port. An IPv6 address
@@ -198,9 +256,17 @@ fn host_of(authority: &str) -> &str {
     }
 }
 
-/// Lower case and without the root's dot; copies only a host that needs it.
+/// Lower case and without the root's dot, an IPv6 address as RFC 5952 has it, and one that stands for an IPv4 address as that;
+/// copies only a host that needs it.
 fn normalized(host: &str) -> Cow<'_, str> {
-    let host = host.strip_suffix('.').unwrap_or(host);
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok()) {
+        return Cow::Owned(match address.to_ipv4_mapped() {
+            Some(address) => address.to_string(),
+            None => format!("[{address}]"),
+        });
+    }
+    // The front door lets one through; none must lead elsewhere.
+    let host = host.trim_end_matches('.');
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {
@@ -209,158 +275,4 @@ fn normalized(host: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn routes() -> Routes {
-        let table = [
-            (Some("a.example.com"), "/", "exact"),
-            (Some("a.example.com"), "/live", "exact-live"),
-            (Some("a.example.com"), "/live/hd/", "exact-live-hd"),
-            (Some("*.example.com"), "/", "wildcard"),
-            (Some("*.b.example.com"), "/", "longer-wildcard"),
-            (Some("only.example.com"), "/app", "only-app"),
-            (Some("[::1]"), "/", "ipv6"),
-            (None, "/any", "any"),
-            (None, "/any", "any-again"),
-        ];
-        let routes = table.map(|(host, path_prefix, origin)| config::Route {
-            host: host.map(str::to_owned),
-            path_prefix: path_prefix.to_owned(),
-            ..config::Route::catch_all(origin)
-        });
-        Routes::new(&routes, Some(7), &ClientCertificates::default())
-    }
-
-    #[test]
-    fn the_most_specific_host_and_the_longest_prefix_win() {
-        let routes = routes();
-        for (authority, path, expected) in [
-            ("a.example.com", "/", Some("exact")),
-            ("A.Example.COM", "/x", Some("exact")),
-            ("a.example.com.", "/x", Some("exact")),
-            ("a.example.com:8443", "/x", Some("exact")),
-            ("a.example.com.:8443", "/x", Some("exact")),
-            ("a.example.com", "/live", Some("exact-live")),
-            ("a.example.com", "/live/", Some("exact-live")),
-            ("a.example.com", "/live/x", Some("exact-live")),
-            ("a.example.com", "/lively", Some("exact")),
-            ("a.example.com", "/Live", Some("exact")),
-            ("a.example.com", "/live/hd", Some("exact-live-hd")),
-            ("a.example.com", "/live/hd/1", Some("exact-live-hd")),
-            ("a.example.com", "/live/hdr", Some("exact-live")),
-            ("a.example.com", "*", Some("exact")),
-            ("x.example.com", "/", Some("wildcard")),
-            ("x.y.example.com", "/", Some("wildcard")),
-            ("x.b.example.com", "/", Some("longer-wildcard")),
-            ("b.example.com", "/", Some("wildcard")),
-            ("example.com", "/", None),
-            ("xexample.com", "/", None),
-            ("only.example.com", "/app/x", Some("only-app")),
-            ("only.example.com", "/other", Some("wildcard")),
-            ("[::1]:443", "/", Some("ipv6")),
-            ("elsewhere.test", "/any/thing", Some("any")),
-            ("elsewhere.test", "/", None),
-            ("", "/any", Some("any")),
-        ] {
-            let chosen = routes.choose(authority, path).and_then(|route| route.origin.as_deref());
-            assert_eq!(chosen, expected, "{authority} {path}");
-        }
-    }
-
-    #[test]
-    fn a_route_without_a_body_limit_has_the_general_one() {
-        assert_eq!(routes().choose("a.example.com", "/").unwrap().max_body_bytes, Some(7));
-    }
-
-    fn asking(verify: Verify, table: &[(Option<&str>, &str, Option<Verify>)]) -> Routes {
-        let routes: Vec<_> = table
-            .iter()
-            .map(|(host, path_prefix, verify)| config::Route {
-                host: host.map(str::to_owned),
-                path_prefix: (*path_prefix).to_owned(),
-                client_certificate: *verify,
-                ..config::Route::catch_all("o")
-            })
-            .collect();
-        Routes::new(&routes, None, &ClientCertificates { verify, ..ClientCertificates::default() })
-    }
-
-    #[test]
-    fn a_handshake_asks_for_what_all_routes_of_its_host_ask_for() {
-        use CertificateRequest::{None as Nothing, Optional, Required};
-        let (none, optional, required) = (Some(Verify::None), Some(Verify::Optional), Some(Verify::Required));
-        let routes = asking(
-            Verify::Required,
-            &[
-                (Some("strict.test"), "/", None),
-                (Some("mixed.test"), "/", none),
-                (Some("mixed.test"), "/admin", required),
-                (Some("falls.test"), "/admin", required),
-                (Some("either.test"), "/", optional),
-                (Some("hidden.test"), "/api", none),
-                (Some("*.hidden.test"), "/", none),
-                (Some("x.hidden.test"), "/api", none),
-                (Some("*.wild.test"), "/", required),
-                (Some("*.b.wild.test"), "/", none),
-                (None, "/", none),
-                (None, "/api/v1", none),
-            ],
-        );
-        for (host, expected) in [
-            (Some("strict.test"), Required),
-            (Some("STRICT.test."), Required),
-            (Some("mixed.test"), Optional),
-            // Other paths are served by the routes of any host.
-            (Some("falls.test"), Optional),
-            (Some("either.test"), Optional),
-            (Some("hidden.test"), Nothing),
-            (Some("x.hidden.test"), Nothing),
-            (Some("x.wild.test"), Required),
-            (Some("x.y.wild.test"), Required),
-            (Some("x.b.wild.test"), Nothing),
-            (Some("wild.test"), Nothing),
-            (Some("unknown.test"), Nothing),
-            (None, Nothing),
-        ] {
-            assert_eq!(routes.certificate_request(host), expected, "{host:?}");
-        }
-    }
-
-    #[test]
-    fn a_route_that_no_path_leads_to_asks_for_nothing() {
-        let (none, required) = (Some(Verify::None), Some(Verify::Required));
-        let routes = asking(
-            Verify::None,
-            &[
-                (Some("a.test"), "/", required),
-                (Some("b.test"), "/api", required),
-                (Some("*.test"), "/api/v1/", none),
-                (Some("*.test"), "/", required),
-                (None, "/", none),
-            ],
-        );
-        for host in ["a.test", "b.test", "c.b.test"] {
-            let expected = if host == "c.b.test" { CertificateRequest::Optional } else { CertificateRequest::Required };
-            assert_eq!(routes.certificate_request(Some(host)), expected, "{host}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_one_host_because_no_handshake_can_name_one() {
-        let (none, required) = (Some(Verify::None), Some(Verify::Required));
-        let routes = asking(Verify::None, &[(Some("192.0.2.1"), "/", required), (Some("[::1]"), "/", none)]);
-        for host in [None, Some("192.0.2.1"), Some("192.0.2.2"), Some("[::1]")] {
-            assert_eq!(routes.certificate_request(host), CertificateRequest::Optional, "{host:?}");
-        }
-        assert_eq!(routes.certificate_request(Some("a.test")), CertificateRequest::None);
-    }
-
-    #[test]
-    fn a_host_that_no_route_serves_is_held_to_the_general_rule() {
-        let routes = asking(Verify::Required, &[(Some("a.test"), "/", Some(Verify::None))]);
-        assert_eq!(routes.certificate_request(Some("b.test")), CertificateRequest::Required);
-        assert_eq!(routes.certificate_request(None), CertificateRequest::Required);
-        assert_eq!(routes.certificate_request(Some("a.test")), CertificateRequest::None);
-    }
-}
+mod tests;

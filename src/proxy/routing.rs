@@ -90,7 +90,11 @@ impl Routing {
     }
 
     /// The route that a request takes.
-    pub(super) fn route(&self, head: &http::request::Parts) -> Option<&routes::Route> {
+    ///
+    /// # Errors
+    ///
+    /// [`Routes::choose`]'s.
+    pub(super) fn route(&self, head: &http::request::Parts) -> Result<Option<&routes::Route>, &routes::Route> {
         let authority = match head.uri.authority() {
             Some(authority) => authority.as_str(),
             None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),

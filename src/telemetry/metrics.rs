@@ -237,6 +237,7 @@ metrics! {
     Counter request_body_bytes = "request_body_bytes" "Bytes of request bodies, and of tunnels, received from clients.";
     Counter response_body_bytes = "response_body_bytes" "Bytes of response bodies, and of tunnels, handed to QUIC or TLS.";
     Counter malformed_requests = "malformed_requests" "Requests over HTTP/3 that were malformed: reset with H3_MESSAGE_ERROR." "Over TCP: `litequic_tcp_refused_requests_total`.";
+    Counter ambiguous_paths = "ambiguous_paths" "Requests answered 400 because their path could be read as another route's." "See [Which origin](../proxying.md#which-origin).";
     Counter connection_errors = "http3_connection_errors" "Connections closed because the client broke a rule of HTTP/3 or QPACK, or a limit with H3_EXCESSIVE_LOAD.";
     Counter streams_reset_by_client = "streams_reset" [by = "client"] "Requests that ended before their response was whole, by who ended them; malformed ones apart." "Those that a client did not want to their end, or whose connection went: seeking in a video does that.";
     Counter streams_reset_by_proxy = "streams_reset" [by = "litequic"] "Requests that ended before their response was whole, by who ended them; malformed ones apart." "Those whose response broke off at the origin or took too long, or whose client took nothing for `timeouts.send`.";

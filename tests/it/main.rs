@@ -36,6 +36,7 @@ mod resets;
 mod resumption;
 mod rules;
 mod sight;
+mod spellings;
 mod streams;
 mod support;
 mod tcp;

@@ -228,6 +228,7 @@ impl Changes {
             error_pages,
             intercept_errors,
             upgrade,
+            path_reading,
         } = old;
         let path = |name: &str| format!("{key}.{name}");
         self.value(&path("host"), host, &new.host, |host| option(host, "any", String::clone));
@@ -240,6 +241,7 @@ impl Changes {
         self.value(&path("redirect"), &redirect(target), &redirect(&new.target), |given| {
             option(given, "none", |Redirect { to, status }| format!("{} {to}", status.as_u16()))
         });
+        self.value(&path("path_reading"), path_reading, &new.path_reading, |reading| reading.name().into());
         self.value(&path("rewrite_prefix"), rewrite_prefix, &new.rewrite_prefix, |prefix| {
             option(prefix, "none", String::clone)
         });

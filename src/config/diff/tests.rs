@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{AmbiguousFields, Errors, Template};
+use crate::config::{AmbiguousFields, Errors, PathReading, Template};
 
 fn config() -> Config {
     let mut config = Config::simple(
@@ -128,11 +128,13 @@ fn every_change_is_said_with_its_key() {
                 let per = Duration::from_secs(60);
                 route.rate_limit = Some(RateLimit { requests: 5, per, burst: 9, by: RateLimitBy::Route });
                 route.intercept_errors = true;
+                route.path_reading = PathReading::Raw;
             },
             &[
                 "listen.proxy_protocol_from: none → 10.0.0.0/8",
                 "routes[0].origin: origin → none",
                 "routes[0].redirect: none → 307 /login",
+                "routes[0].path_reading: any → raw",
                 "routes[0].rewrite_prefix: none → /",
                 "routes[0].request_headers: none → set authorization",
                 "routes[0].response_headers: none → remove server",

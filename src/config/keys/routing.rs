@@ -2,7 +2,7 @@
 
 use super::{BODY_BYTES, VERIFY, WITH_CA, rules};
 use crate::config::{
-    Route, Target, Verify,
+    PathReading, Route, Target, Verify,
     fault::{nearest, quote},
     names::{authority, host_pattern, path_prefix, upgrade},
     section::Section,
@@ -46,6 +46,14 @@ pub(super) fn route(
         "Who serves it: a name of `[origins.NAME]`, or `origin`. Required without `redirect`.",
     );
     let redirect = rules::redirect(section);
+    let path_reading = section.value(
+        "path_reading",
+        one_of(PathReading::NAMES),
+        PathReading::default(),
+        "How the origin may read a path: a request that could be read as another route's is answered 400. `any` is \
+            percent-decoded, with slashes merged, without `;` parameters, with `\\` as `/`, and regardless of case; \
+            `case-sensitive` the same but for case; `raw` byte by byte, so that nothing is refused.",
+    );
     let rewrite_prefix = section.optional(
         "rewrite_prefix",
         path_prefix(),
@@ -125,6 +133,7 @@ pub(super) fn route(
         error_pages,
         intercept_errors,
         upgrade,
+        path_reading,
     })
 }
 

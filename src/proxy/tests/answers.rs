@@ -272,7 +272,7 @@ fn pages_for_all_routes_are_no_rules_of_any() {
     });
     let routing = Routing::after(&config, Pages::load(&config).unwrap(), None);
     let (head, _) = get().into_parts();
-    let route = routing.route(&head).unwrap();
+    let route = routing.route(&head).unwrap().unwrap();
     assert!(route.pages.find(StatusCode::BAD_GATEWAY).is_some());
     assert!(route.rules.is_none());
 }

@@ -1,0 +1,259 @@
+//! What an origin may read a path as before it decides what the path names. Pure.
+//!
+//! RFC 3986 §6.2.2 lets an origin decode and normalize, and origins go further: they decode twice, merge slashes, remove
+//! parameters from segments, take a backslash for a slash. Each of these steps leaves a prefix of whole segments a prefix.
+//! So whatever an origin does of them, in whichever order, a path that it reads as below some prefix is below that prefix
+//! after all of them too: [`readings`] does them all. Only the end of a parameter is ambiguous, and has several answers.
+
+/// Whether [`readings`] of `path` can be anything but `path` itself, or with `ignore_case` but for its case. Each request is
+/// asked this whose route is not the first: a scan without a branch.
+pub fn has_readings(path: &str, ignore_case: bool) -> bool {
+    let path = path.as_bytes();
+    let special = |byte: &u8| matches!(byte, b'%' | b';' | b'\\') | (ignore_case & byte.is_ascii_uppercase());
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let found =
+        pairs.fold(false, |found, (first, second)| found | special(first) | ((*first == b'/') & (*second == b'/')));
+    found || path.last().is_some_and(special)
+}
+
+/// What `path`, which has no query, is read as by an origin that goes furthest: percent-decoded twice, without
+/// parameters (`;` and what follows in a segment, RFC 3986 §3.3), with one slash for any number of slashes and backslashes,
+/// up to a decoded NUL, `?` or `#`, where a string of C or a second parser of the URL ends.
+///
+/// A parameter ends at a slash: as it came, or decoded once, or twice; perhaps at a backslash. A path without `;` has one
+/// reading, any other has [`MAX_READINGS`]. None is longer than `path`. Case is as it came.
+pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
+    let path = path.as_bytes();
+    let whole = decoded(&decoded(path));
+    let has_parameters = whole.contains(&b';');
+    let ends = if has_parameters { &[false, true][..] } else { &[] };
+    let with_parameters = ends.iter().flat_map(move |at_backslash| {
+        let kept_and_cut = |path: Vec<u8>| [path.clone(), without_parameters(path, *at_backslash)];
+        let once = kept_and_cut(path.to_vec()).into_iter().map(|path| decoded(&path));
+        let twice = once.flat_map(kept_and_cut).map(|path| decoded(&path));
+        twice.map(|path| merged(without_parameters(path, *at_backslash)))
+    });
+    (!has_parameters).then(|| merged(whole)).into_iter().chain(with_parameters)
+}
+
+/// Whether parameters are removed before decoding, after decoding once, and end at a backslash: two answers each.
+pub const MAX_READINGS: u8 = 8;
+
+/// `text`, percent-decoded once.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, tail)) = rest.split_first() {
+        let plain = (*first, tail);
+        let (byte, tail) = if *first == b'%' { next_decoded(rest).unwrap_or(plain) } else { plain };
+        out.push(byte);
+        rest = tail;
+    }
+    out
+}
+
+/// `path` without `;` and what follows, up to the next slash.
+fn without_parameters(path: Vec<u8>, ends_at_backslash: bool) -> Vec<u8> {
+    let mut within = false;
+    let mut out = path;
+    out.retain(|byte| {
+        within = match byte {
+            b'/' => false,
+            b'\\' if ends_at_backslash => false,
+            b';' => true,
+            _ => within,
+        };
+        !within
+    });
+    out
+}
+
+/// `path` up to its end in C, with single slashes.
+fn merged(path: Vec<u8>) -> Vec<u8> {
+    let mut out = path;
+    if let Some(end) = out.iter().position(|byte| is_end(*byte)) {
+        out.truncate(end);
+    }
+    out.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
+    out.dedup_by(|second, first| (*first, *second) == (b'/', b'/'));
+    out
+}
+
+/// NUL ends a string of C; `?` and `#` the path of a URL that is parsed after it was decoded.
+pub(super) const fn is_end(byte: u8) -> bool {
+    matches!(byte, 0 | b'?' | b'#')
+}
+
+/// The first byte of `text`, percent-decoded once, and what follows it.
+pub(super) fn next_decoded(text: &[u8]) -> Option<(u8, &[u8])> {
+    unescaped(text, |text| text.split_first().map(|(byte, tail)| (*byte, tail)))
+}
+
+/// The first byte of `text`, percent-decoded twice, and what follows it.
+pub(super) fn next_decoded_twice(text: &[u8]) -> Option<(u8, &[u8])> {
+    unescaped(text, next_decoded)
+}
+
+/// Decodes the first byte of a text whose bytes `next` takes apart: `%` with two hexadecimal digits, or with `u` and four,
+/// as http.sys of Windows takes it. Of those four only what is ASCII matters here: all others are 0xff, which no prefix has.
+/// What is no escape stands for itself.
+fn unescaped<'t>(text: &'t [u8], next: impl Fn(&'t [u8]) -> Option<(u8, &'t [u8])>) -> Option<(u8, &'t [u8])> {
+    let (first, rest) = next(text)?;
+    if first != b'%' {
+        return Some((first, rest));
+    }
+    let number = |text: &'t [u8], digits: u32| {
+        (0..digits).try_fold((0_u32, text), |(value, text), _| {
+            let (digit, text) = next(text)?;
+            Some((value << 4 | char::from(digit).to_digit(16)?, text))
+        })
+    };
+    let unicode = || number(next(rest).filter(|(byte, _)| byte.eq_ignore_ascii_case(&b'u'))?.1, 4);
+    let Some((value, tail)) = number(rest, 2).or_else(unicode) else { return Some((first, rest)) };
+    Some((u8::try_from(value).unwrap_or(u8::MAX), tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn read(path: &str) -> BTreeSet<String> {
+        readings(path).map(|reading| String::from_utf8_lossy(&reading).into_owned()).collect()
+    }
+
+    #[test]
+    fn a_path_is_read_as_far_as_any_origin_goes() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("/v1/login", "/v1/login"),
+            ("/v1/%6cogin", "/v1/login"),
+            ("/v1/%6Cogin", "/v1/login"),
+            ("/v1/%256cogin", "/v1/login"),
+            ("/v1/%25%36%63ogin", "/v1/login"),
+            ("/v1/%25256cogin", "/v1/%6cogin"),
+            ("/v1/%u006cogin", "/v1/login"),
+            ("/v1/%u00zzogin", "/v1/%u00zzogin"),
+            ("/v1//login", "/v1/login"),
+            ("//v1/login", "/v1/login"),
+            ("/v1/login%2f", "/v1/login/"),
+            ("/v1%2flogin", "/v1/login"),
+            ("/v1%252Flogin", "/v1/login"),
+            ("/v1%5clogin", "/v1/login"),
+            ("/v1/%5c%5clogin", "/v1/login"),
+            ("/v1/login;x", "/v1/login"),
+            ("/v1;a=b/login", "/v1/login"),
+            ("/v1/login%3bx", "/v1/login"),
+            ("/;/v1/;x/login", "/v1/login"),
+            ("/v1/login%00.png", "/v1/login"),
+            ("/v1/login%3fx", "/v1/login"),
+            ("/v1/login%23x", "/v1/login"),
+            ("/v1/Login", "/v1/Login"),
+            ("/100%", "/100%"),
+            ("/%zz%2", "/%zz%2"),
+            ("*", "*"),
+        ] {
+            assert_eq!(read(path), [expected.to_owned()].into(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_ends_wherever_an_origin_may_let_it() {
+        for (path, expected) in [
+            ("/a;b%2fc/d", &["/a/d", "/a/c/d"][..]),
+            ("/a;b%252fc/d", &["/a/d", "/a/c/d"]),
+            ("/a%3bb%252fc/d", &["/a/d", "/a/c/d"]),
+            ("/a;b%5cc/d", &["/a/d", "/a/c/d"]),
+            // Before decoding, and again after decoding twice, but not in between.
+            ("/a;y%2fz/b%3bx%252fc", &["/a/b", "/a/b/c", "/a/z/b", "/a/z/b/c"]),
+        ] {
+            assert_eq!(read(path), expected.iter().map(ToString::to_string).collect(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_read_as_itself_is_told_by_a_scan() {
+        for (path, others, with_case) in [
+            ("/", false, false),
+            ("/v1/login", false, false),
+            ("/v1/login/", false, false),
+            ("/V1", false, true),
+            ("/v1//", true, true),
+            ("/v1/%41", true, true),
+            ("/v1;", true, true),
+            ("*", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!((has_readings(path, false), has_readings(path, true)), (others, with_case), "{path}");
+        }
+    }
+
+    /// One step of an origin's.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Decode,
+        Cut,
+        Backslash,
+        Merge,
+        End,
+    }
+
+    fn one(path: &[u8], step: Step) -> Vec<u8> {
+        let mut out = path.to_vec();
+        match step {
+            Step::Decode => out = decoded(path),
+            Step::Cut => out = without_parameters(out, false),
+            Step::Backslash => out.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/'),
+            Step::Merge => out.dedup_by(|second, first| (*first, *second) == (b'/', b'/')),
+            Step::End => out.truncate(path.iter().position(|byte| is_end(*byte)).unwrap_or(path.len())),
+        }
+        out
+    }
+
+    fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+        path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        /// Whatever an origin does, in any order and as often as it likes but for decoding: what it reads as below a prefix is
+        /// below it in one of the readings.
+        #[test]
+        fn no_origin_reads_a_prefix_that_no_reading_has(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec![
+                    "/", "/", "a", "b", ";", "%2f", "%5c", "%252f", "%255c", "%3b", "%253b", "%61", "%2561", "%25", "%", "2f",
+                    "%00", "%3f", "%2523", "%u0061", "x",
+                ]),
+                0..14,
+            ),
+            steps in prop::collection::vec(
+                prop::sample::select(vec![Step::Decode, Step::Cut, Step::Backslash, Step::Merge, Step::End]),
+                0..8,
+            ),
+            prefix in prop::sample::select(vec!["/a", "/b", "/a/b", "/a/a", "/b/a/b"]),
+        ) {
+            let path = format!("/{}", pieces.concat());
+            let mut decodings = 0;
+            let mut seen = path.clone().into_bytes();
+            for step in steps {
+                decodings += u32::from(matches!(step, Step::Decode));
+                if decodings <= 2 || !matches!(step, Step::Decode) {
+                    seen = one(&seen, step);
+                }
+            }
+            if is_below(&seen, prefix.as_bytes()) {
+                prop_assert!(readings(&path).any(|reading| is_below(&reading, prefix.as_bytes())), "{path}");
+            }
+        }
+
+        #[test]
+        fn readings_are_few_and_short_and_a_scan_tells_whether_there_are_any(path in "/[!-\"$->@-~]{0,40}") {
+            let all: Vec<_> = readings(&path).collect();
+            prop_assert!(all.len() <= MAX_READINGS.into() && all.iter().all(|reading| reading.len() <= path.len()));
+            prop_assert!(has_readings(&path, false) || all == [path.into_bytes()]);
+        }
+    }
+}

@@ -185,9 +185,8 @@ impl<'s> Section<'s> {
         let mut results = Vec::new();
         for (n, value) in array.into_iter().flat_map(|array| array.iter()).enumerate() {
             let mut section = self.inner(format!("{path}[{n}]"), Some(value), "a table");
-            if section.table.is_some() {
-                results.push(read(&mut section));
-            }
+            // What is no table reads as an empty one: those behind it keep their places.
+            results.push(read(&mut section));
             section.finish();
         }
         let mut example = Section::new(self.source, None, None, path);

@@ -102,8 +102,7 @@ pub(super) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
         let about = "The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is what the client \
             asked for, as the whole authority or behind `LABEL.`; `{path}`, at the end, its path and query after \
             `rewrite_prefix`.";
-        let to =
-            if has { section.required("to", location(), about) } else { section.optional("to", location(), about) };
+        let to = section.required("to", location(), about);
         let status = section.value("status", status(), Redirect::STATUS, "The answer's status.");
         to.map(|to| Redirect { to, status })
     });
@@ -195,14 +194,9 @@ pub(super) fn route_timeouts(section: &mut Section<'_>) -> RouteTimeouts {
 
 /// `rate_limit`, if it is there.
 pub(super) fn rate_limit(section: &mut Section<'_>) -> Option<RateLimit> {
-    let has = section.has("rate_limit");
     section.table("rate_limit", "How often this route may be asked; without this table, at will.", |section| {
         let about = "So many requests in `per`, of all workers together. 429 beyond, with `Retry-After`.";
-        let requests = if has {
-            section.required("requests", number(COUNT), about)
-        } else {
-            section.optional("requests", number(COUNT), about)
-        };
+        let requests = section.required("requests", number(COUNT), about);
         let per = section.value("per", duration(PER), Duration::from_secs(1), "The time in which so many may come.");
         let burst = section.optional("burst", number(COUNT), "So many at once after a pause. Without it, `requests`.");
         let about = "Whose requests are counted together: an IPv4 address's, or those of a /64 of IPv6; or all of \

@@ -220,11 +220,12 @@ impl<'s> Section<'s> {
         results
     }
 
-    /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name; at most so many. What is
-    /// wrong is left out.
+    /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name, which matches `names`; at
+    /// most so many. What is wrong is left out.
     pub(super) fn map<K, T>(
         &mut self,
         key: &str,
+        names: &str,
         name: impl Fn(&str) -> Result<K, Wrong>,
         kind: Kind<T>,
         most: usize,
@@ -249,7 +250,10 @@ impl<'s> Section<'s> {
         if let Some(schema) = schema.as_object_mut() {
             schema.insert("description".into(), about.into());
         }
-        let schema = json!({ "type": "object", "additionalProperties": schema, "maxProperties": most });
+        let names = json!({ "pattern": format!("^({names})$") });
+        let schema = json!({
+            "type": "object", "propertyNames": names, "additionalProperties": schema, "maxProperties": most
+        });
         let expected = format!("at most {most}, each {}", kind.expected);
         self.describe(key, schema, &expected, None, about);
         results

@@ -3,6 +3,8 @@
 
 mod bounds;
 mod origin;
+#[cfg(test)]
+mod patterns;
 mod routing;
 mod rules;
 
@@ -359,7 +361,7 @@ fn admin(section: &mut Section<'_>, directory: &Path, clients: &Listen) -> Admin
     }
     let handover = section.optional(
         "handover",
-        path("the path of a Unix socket"),
+        path("the path of a Unix socket").of_length(1..=Admin::MAX_HANDOVER_LEN),
         "Where a new process takes over from a running one; without it there is no such way.",
     );
     let file = |path: Option<PathBuf>| path.map(|path| directory.join(path));
@@ -436,5 +438,5 @@ fn access_target() -> Kind<AccessTarget> {
         "stderr" => Ok(AccessTarget::Stderr),
         _ => Ok(AccessTarget::File(text.into())),
     };
-    text("\"stderr\" or the path of a file", parse, ToString::to_string)
+    text("\"stderr\" or the path of a file", parse, ToString::to_string).matching(".+")
 }

@@ -175,23 +175,22 @@ impl Collector for Control {
             encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&gauge.get())?;
         }
         let certificates = self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let times: [(_, _, fn(&Validity) -> u64); 2] = [
+        for (name, help, is_end) in [
             (
                 "certificates_expiry_timestamp_seconds",
                 "When each certificate expires, in seconds since the Unix epoch.",
-                |certificate| certificate.until,
+                true,
             ),
             (
                 "certificates_not_before_timestamp_seconds",
                 "When each certificate becomes valid, in seconds since the Unix epoch.",
-                |certificate| certificate.from,
+                false,
             ),
-        ];
-        for (name, help, time) in times {
+        ] {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (n, certificate) in certificates.iter().enumerate() {
+            for (n, Validity { from, until }) in certificates.iter().enumerate() {
                 let labels = [("certificate", format!("certificates[{n}]"))];
-                family.encode_family(&labels)?.encode_gauge(&time(certificate))?;
+                family.encode_family(&labels)?.encode_gauge(if is_end { until } else { from })?;
             }
         }
         self.encode_checks(encoder)

@@ -22,11 +22,14 @@ use std::time::Duration;
 /// Strings for each kind.
 const TRIES: usize = 500;
 
+/// What the parser says of a text.
+type Read = dyn Fn(&str) -> Result<(), String>;
+
 /// A kind as far as texts are concerned, whatever it makes of them.
 struct Texts {
     name: &'static str,
     schema: Json,
-    read: Box<dyn Fn(&str) -> Result<(), String>>,
+    read: Box<Read>,
     /// What the parser says of values that match.
     beyond: &'static [&'static str],
 }

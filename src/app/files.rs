@@ -137,7 +137,7 @@ fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
 }
 
 fn secret(config: &Config, findings: &mut Findings) {
-    let Some(path) = &config.listen.secret_file else { return };
+    let Some(path) = config.listen.secret_file.as_ref().filter(|path| !is_pipe(path)) else { return };
     match Secrets::load(path) {
         Ok(secrets) if secrets.is_exposed() => {
             findings.warn("listen.secret_file", "others may read it: whoever has it can end clients' connections");
@@ -148,6 +148,9 @@ fn secret(config: &Config, findings: &mut Findings) {
 }
 
 fn token(config: &Config, findings: &mut Findings) {
+    if config.admin.token_file.as_deref().is_some_and(is_pipe) {
+        return;
+    }
     if let Err(error) = read_token(config) {
         let key = if config.admin.token_file.is_some() { "admin.token_file" } else { "admin.token_env" };
         findings.fault(key, error);
@@ -161,6 +164,11 @@ pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
         (None, Some(name)) => Ok(Some(Token::from_env(name)?)),
         (None, None) => Ok(None),
     }
+}
+
+/// Whether the file is one that can be read once only, and perhaps not at once: that is left to the start.
+fn is_pipe(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
 }
 
 /// Whether lines could be written, found out without making the file.

@@ -134,6 +134,7 @@ fn what_is_to_be_written_is_checked_and_not_made() {
     fs::create_dir(path("logs")).unwrap();
     fs::write(path("file"), "").unwrap();
     fs::write(path("readable.log"), "").unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
     // Who is root may write everywhere.
     let is_root = may_everything();
     if !is_root {
@@ -151,6 +152,9 @@ fn what_is_to_be_written_is_checked_and_not_made() {
         ("access_log.path = \"logs\"", Some("cannot be written: is a directory")),
         ("access_log.path = \"file/access.log\"", Some("cannot be written: Not a directory")),
         ("access_log.path = \"readable.log\"", (!is_root).then_some("cannot be written: Permission denied")),
+        // Read once, by `run`; nobody writes to it here.
+        ("listen.secret_file = \"pipe\"", None),
+        ("admin.token_file = \"pipe\"", None),
         ("admin.handover = \"logs/socket\"", None),
         ("admin.handover = \"file\"", Some("is there already, and no socket")),
         ("admin.handover = \"file/socket\"", Some("cannot be made: not a directory")),

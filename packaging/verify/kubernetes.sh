@@ -153,6 +153,18 @@ taken() { says '"limits.max_headers": "77"' k exec "$(pods app.kubernetes.io/ins
 check "it is taken on while serving" wait_for 180 taken
 check "by the same pods" test "$before" = "$(pods app.kubernetes.io/instance=edge)"
 check "a wrong value is refused" says "'/config/limits/max_headers'" h upgrade "${edge[@]}" --set config.limits.max_headers=none
+check "a route to no origin is refused" says 'no origin has this name' h upgrade "${edge[@]}" --set 'config.routes[0].origin=nope'
+check "a check before the upgrade refuses the rest" not h upgrade --wait --timeout 180s "${edge[@]}" --set check.enabled=true,config.limits.worker_send_buffer="64 KiB"
+check "with its fault in the Job's log" says 'worker_send_buffer' k logs job/edge-litequic-check
+check "and accepts what is right" h upgrade --wait --timeout 180s "${edge[@]}" --set check.enabled=true,config.litequic.receive_batch=64
+
+echo "# a new certificate, while the configuration is refused"
+k get configmap edge-litequic -o yaml | sed 's/max_connections = 10000/max_connections = 0/' | k apply -f - >/dev/null
+refused() { says '"refused_since": *[1-9]' k exec "$(pods app.kubernetes.io/instance=edge | tail -n 1)" -- /usr/local/bin/litequic ctl status; }
+check "the configuration is refused" wait_for 180 refused
+secret litequic-tls first
+renewed() { local _; for _ in {1..12}; do get www.example.com "$port" / first || return 1; done; }
+check "the new certificate is served by both pods" wait_for 180 renewed
 check "helm uninstall" h uninstall edge --wait --timeout 120s
 
 echo "# an application with the sidecar"

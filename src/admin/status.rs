@@ -33,6 +33,8 @@ pub(super) async fn status(state: &State) -> Json {
             "reloaded_at": control.reloaded_at.get(),
             "refused": control.reloads_refused.get(),
             "refused_at": control.refused_at.get(),
+            "refused_since": control.refused_since.get(),
+            "renewed_at": control.renewed_at.get(),
         },
         "metrics": metrics,
     });

@@ -30,7 +30,7 @@ pub enum TokenError {
         source: io::Error,
     },
     /// Its environment variable is not there.
-    #[error("admin.token_env: the environment variable {0} is not set")]
+    #[error("the environment variable {0} is not set")]
     Unset(String),
     /// It is nothing that a header field could carry, or that nobody would guess.
     #[error(

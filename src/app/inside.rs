@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use std::{
     net::SocketAddr,
     sync::Arc,
-    time::{Duration, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     sync::Mutex,
@@ -48,8 +48,14 @@ fn certificates(store: &CertificateStore) -> Json {
     let one = |certificate: &crate::tls::Certificate| {
         let names = certificate.names();
         let names = names.dns.iter().cloned().chain(names.ip.iter().map(ToString::to_string));
-        let expires = certificate.not_after().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        json!({ "names": names.collect::<Vec<_>>(), "expires": expires })
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let warnings = certificate.warnings(SystemTime::now()).map(|warning| warning.to_string());
+        json!({
+            "names": names.collect::<Vec<_>>(),
+            "valid_from": seconds(certificate.not_before()),
+            "expires": seconds(certificate.not_after()),
+            "warnings": warnings.collect::<Vec<_>>(),
+        })
     };
     store.certificates().iter().map(one).collect()
 }

@@ -3,13 +3,16 @@
 pub mod reload;
 
 mod access;
+mod files;
 mod handover;
 mod inside;
+mod renewal;
 mod service;
 mod sockets;
 mod watch;
 mod worker;
 
+pub use files::{Loads, load};
 pub use sockets::Inherited;
 
 use crate::{
@@ -21,10 +24,7 @@ use crate::{
     proxy::{self, PageError, Pages, Proxy},
     quic::{EndpointParts, Layout, SecretError, Secrets, ServerId, WorkerIndex},
     telemetry::{Heartbeat, Metrics},
-    tls::{
-        self, Asking, Authorities, Certificate, CertificateError, CertificateResolver, CertificateStore, ServerTls,
-        TcpTls,
-    },
+    tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
 };
 pub use access::Access;
 use handover::{Beginning, HandoverError, Kept, keeper, take_over};
@@ -68,14 +68,11 @@ pub struct Options {
 /// Why litequic did not start. Nothing is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The operator's files.
-    #[error("{}", lines(.0))]
-    Certificates(Vec<CertificateError>),
-    /// The operator's files as well.
+    /// The operator's files, which were good a moment ago.
     #[error("{}", lines(.0))]
     Pages(Vec<PageError>),
     /// The operator's file as well.
-    #[error(transparent)]
+    #[error("listen.secret_file: {0}")]
     Secret(#[from] SecretError),
     /// The file that the configuration names as well.
     #[error("cannot write access_log.path = \"{path}\": {source}")]
@@ -176,61 +173,15 @@ pub struct Running {
     _watchdog: JoinSet<()>,
 }
 
-/// Reads the certificates that the configuration names, and the authorities of clients.
-///
-/// # Errors
-///
-/// Every one that cannot be used, by its file.
-pub fn certificates(config: &Config) -> Result<CertificateStore, StartError> {
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for files in &config.certificates {
-        match Certificate::load(files) {
-            Ok(certificate) => good.push(certificate),
-            Err(error) => bad.push(error),
-        }
-    }
-    let authorities = Authorities::load(&config.client_certificates).unwrap_or_else(|error| {
-        bad.push(error);
-        None
-    });
-    if !bad.is_empty() || good.is_empty() {
-        return Err(StartError::Certificates(bad));
-    }
-    let default = good.remove(0);
-    Ok(CertificateStore::new(default, good).with_authorities(authorities))
-}
-
-/// Reads the error pages that the configuration names.
-///
-/// # Errors
-///
-/// [`StartError::Pages`]: every one that cannot be used.
-pub fn pages(config: &Config) -> Result<Pages, StartError> {
-    Pages::load(config).map_err(StartError::Pages)
-}
-
 /// The keys of Retry and reset tokens: of the file that the configuration names, or random ones.
 ///
 /// # Errors
 ///
 /// [`StartError::Secret`], or [`StartError::Random`].
-pub fn secrets(config: &Config) -> Result<Secrets, StartError> {
+fn secrets(config: &Config) -> Result<Secrets, StartError> {
     match &config.listen.secret_file {
         Some(path) => Ok(Secrets::load(path)?),
         None => Secrets::random().map_err(|_| StartError::Random),
-    }
-}
-
-/// What whoever asks `[admin] listen` has to show: of the file or the variable that the configuration names, if it does.
-///
-/// # Errors
-///
-/// [`StartError::Token`]
-pub fn token(config: &Config) -> Result<Option<admin::Token>, StartError> {
-    match (&config.admin.token_file, &config.admin.token_env) {
-        (Some(path), _) => Ok(Some(admin::Token::read(path)?)),
-        (None, Some(name)) => Ok(Some(admin::Token::from_env(name)?)),
-        (None, None) => Ok(None),
     }
 }
 
@@ -255,8 +206,13 @@ pub async fn start<H: Handler>(
     let resolver = CertificateResolver::new(certificates);
     let metrics = Arc::new(Metrics::new(count));
     let access = (Access::start(&config.access_log, Arc::clone(metrics.control())).await)?;
-    let in_force =
-        InForce::new(config, pages(config)?, Arc::clone(&resolver), Arc::clone(&access), Arc::clone(&metrics));
+    let in_force = InForce::new(
+        config,
+        Pages::load(config).map_err(StartError::Pages)?,
+        Arc::clone(&resolver),
+        Arc::clone(&access),
+        Arc::clone(&metrics),
+    );
     let routing = Arc::clone(&in_force.routing);
     let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
     let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, policy.clone())?;
@@ -268,7 +224,7 @@ pub async fn start<H: Handler>(
     // The https that a redirect leads to.
     let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
     let https = config.listen.advertised_port.map_or(https, NonZeroU16::get);
-    let token = token(config)?;
+    let token = files::read_token(config)?;
     let admin = admin_servers(&mut sockets)?;
 
     let lifecycle = Lifecycle::default();

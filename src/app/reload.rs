@@ -1,15 +1,23 @@
 //! Reload: reads everything anew, and takes it on as a whole or not at all. Runs on the control thread; workers follow
 //! what it stores, and no connection, endpoint or pool is touched by it.
 //!
-//! Three things ask for one: SIGHUP, a file that changed, `POST /reload`.
+//! Three things ask for one: SIGHUP, a file that changed, `POST /reload`. While one is refused, certificates and error pages
+//! are renewed by the configuration in force.
 
-use super::{Access, Running, StartError, access::Opened, certificates, pages, service, watch::Watcher};
+use super::{
+    Access, Loads, Running,
+    access::Opened,
+    files::{self, named},
+    renewal::Renewal,
+    service,
+    watch::Watcher,
+};
 use crate::{
     admin,
-    config::{self, Change, Config, Log},
+    config::{self, Change, Config, Draft, Faults, Log, Warning},
     proxy::{Pages, Routing},
-    telemetry::Metrics,
-    tls::{CertificateResolver, CertificateStore},
+    telemetry::{Metrics, Validity},
+    tls::{Certificate, CertificateResolver, CertificateStore},
 };
 use arc_swap::ArcSwap;
 use std::{
@@ -64,15 +72,12 @@ impl InForce {
 
     /// Takes on `next` as far as can be; says what it changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
-        let Loads { config: next, certificates, pages } = next;
+        let Loads { config: next, certificates, pages, .. } = next;
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
+        let renewed = self.renewed(&next, &certificates, &pages);
+        self.count_renewed(&renewed);
         let mut changes = now.changes(&next);
-        changes.extend(renewed(&now, &self.resolver.store(), &next, &certificates));
-        changes.extend(
-            pages
-                .renewed(routing.pages())
-                .map(|path| Change { key: "error_pages".into(), what: format!("{} renewed", path.display()) }),
-        );
+        changes.extend(renewed);
         if changes.is_empty() {
             return changes;
         }
@@ -88,14 +93,58 @@ impl InForce {
         changes
     }
 
+    /// Takes on what was read anew, with the configuration as it is; says what is another now.
+    fn renew(&self, renewal: Renewal) -> Vec<Change> {
+        let Renewal { certificates, pages, .. } = renewal;
+        let (config, routing) = (self.config.load_full(), self.routing.load_full());
+        let changes = self.renewed(&config, &certificates, &pages);
+        self.count_renewed(&changes);
+        if !changes.is_empty() {
+            self.resolver.replace(certificates);
+            self.routing.store(Arc::new(Routing::after(&config, pages, Some(&routing))));
+            self.rerouted.notify_one();
+            self.observe_certificates();
+        }
+        changes
+    }
+
+    /// What has another content now in the same files.
+    fn renewed(&self, next: &Config, certificates: &CertificateStore, pages: &Pages) -> Vec<Change> {
+        let (now, routing) = (self.config.load_full(), self.routing.load_full());
+        let mut changes = renewed(&now, &self.resolver.store(), next, certificates);
+        let page = |path: &PathBuf| Change { key: "error_pages".into(), what: format!("{} renewed", path.display()) };
+        changes.extend(pages.renewed(routing.pages()).map(page));
+        changes
+    }
+
+    fn count_renewed(&self, changes: &[Change]) {
+        if !changes.is_empty() {
+            self.metrics.control().renewed_at.set(seconds(SystemTime::now()));
+        }
+    }
+
     fn observe(&self) {
         let control = self.metrics.control();
         *control.version.lock().unwrap_or_else(PoisonError::into_inner) = self.config.load().version();
         control.configured_at.set(seconds(SystemTime::now()));
+        self.observe_certificates();
+    }
+
+    fn observe_certificates(&self) {
+        let control = self.metrics.control();
         let store = self.resolver.store();
-        let expiries: Vec<u64> = store.certificates().iter().map(|one| seconds(one.not_after())).collect();
-        control.certificates_expire_at.set(expiries.iter().copied().min().unwrap_or_default());
-        *control.certificates.lock().unwrap_or_else(PoisonError::into_inner) = expiries;
+        let validity =
+            |one: &Certificate| Validity { from: seconds(one.not_before()), until: seconds(one.not_after()) };
+        let validities: Vec<_> = store.certificates().iter().map(validity).collect();
+        control.certificates_expire_at.set(validities.iter().map(|one| one.until).min().unwrap_or_default());
+        *control.certificates.lock().unwrap_or_else(PoisonError::into_inner) = validities;
+    }
+}
+
+/// Says each of `warnings` in the log.
+pub fn log_warnings(warnings: &[Warning]) {
+    for Warning(warning) in warnings {
+        tracing::warn!("{warning}");
     }
 }
 
@@ -133,14 +182,7 @@ pub enum Source {
     Given(Box<Config>),
 }
 
-/// A configuration with the content of its files.
-struct Loads {
-    config: Config,
-    certificates: CertificateStore,
-    pages: Pages,
-}
-
-/// That, or why it cannot be taken on.
+/// A configuration with the content of its files, or why it cannot be taken on.
 struct Loaded {
     outcome: Result<Loads, Vec<String>>,
     /// Every file that was or should have been read.
@@ -150,35 +192,14 @@ struct Loaded {
 impl Source {
     /// Reads and checks everything. Blocks on the file system.
     fn load(&self) -> Loaded {
-        let (config, mut files) = match self {
-            Self::File(file) => (config::load(file), BTreeSet::from([file.clone()])),
-            Self::Given(config) => (Ok((**config).clone()), BTreeSet::new()),
+        let (draft, mut files) = match self {
+            Self::File(file) => (Draft::load(file), BTreeSet::from([file.clone()])),
+            Self::Given(config) => (Draft::given((**config).clone()), BTreeSet::new()),
         };
-        let config = match config {
-            Ok(config) => config,
-            Err(faults) => {
-                let faults = faults.0.iter().map(ToString::to_string).collect();
-                return Loaded { outcome: Err(faults), files };
-            }
-        };
-        files.extend(named_files(&config));
-        let mut faults = Vec::new();
-        let mut note = |error: StartError| faults.extend(error.to_string().lines().map(str::to_owned));
-        let certificates = certificates(&config).map_err(&mut note);
-        let pages = pages(&config).map_err(&mut note);
-        let outcome = match (certificates, pages) {
-            (Ok(certificates), Ok(pages)) => Ok(Loads { config, certificates, pages }),
-            _ => Err(faults),
-        };
-        Loaded { outcome, files }
+        files.extend(draft.config.iter().flat_map(named));
+        let lines = |Faults(faults)| faults.iter().map(ToString::to_string).collect();
+        Loaded { outcome: files::load(draft).map_err(lines), files }
     }
-}
-
-/// Every file that `config` names and a reload reads.
-fn named_files(config: &Config) -> impl Iterator<Item = PathBuf> {
-    let served = config.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
-    let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
-    served.chain(clients.into_iter().flatten()).cloned().chain(Pages::files(config))
 }
 
 /// Who asks for a reload.
@@ -228,7 +249,7 @@ impl Reloader {
     ///
     /// Dropping the future ends the watch; a reload under way is then taken on or not, never in part.
     pub async fn run(mut self, mut hangup: Signal, mut requests: mpsc::Receiver<admin::ReloadRequest>) -> Infallible {
-        let mut files = named_files(&self.in_force.config.load()).collect::<BTreeSet<_>>();
+        let mut files = named(&self.in_force.config.load()).collect::<BTreeSet<_>>();
         if let Source::File(file) = &self.source {
             files.insert(file.clone());
         }
@@ -307,24 +328,53 @@ impl Reloader {
         };
         let answer = match opened {
             Ok((next, lines)) => {
+                let warnings = next.warnings.clone();
                 let changes = self.in_force.replace(next, lines);
                 let now = self.in_force.config.load();
                 (self.log)(&now.log);
-                if !(changes.is_empty() && trigger == Trigger::Files) {
+                control.refused_since.set(0);
+                // A file that was written and says the same is no news.
+                let told = !(changes.is_empty() && trigger == Trigger::Files);
+                if told {
                     control.count_reload(false, seconds(SystemTime::now()));
+                    log_warnings(&warnings);
                 }
-                Ok(self.tell(trigger, &changes))
+                let warnings: String = warnings.iter().map(|warning| format!("{warning}\n")).collect();
+                Ok(self.tell(trigger, &changes) + &warnings)
             }
             Err(faults) => {
                 control.count_reload(true, seconds(SystemTime::now()));
                 for fault in &faults {
                     tracing::error!(%fault, by = trigger.name(), "not reloaded");
                 }
-                Err(faults.iter().map(|fault| format!("{fault}\n")).collect::<String>() + "not reloaded\n")
+                let faults: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
+                Err(faults + "not reloaded\n" + &self.renew(trigger).await)
             }
         };
-        files.extend(named_files(&self.in_force.config.load()));
+        files.extend(named(&self.in_force.config.load()));
         Reloaded { answer, files }
+    }
+
+    /// Renews what the configuration in force names, the new one being refused; says what, a line a change.
+    async fn renew(&self, trigger: Trigger) -> String {
+        let in_force = self.in_force.clone();
+        let renewal = match spawn_blocking(move || Renewal::read(&in_force)).await {
+            Ok(renewal) => renewal,
+            Err(died) => return format!("reading the certificates failed: {died}\n"),
+        };
+        let by = trigger.name();
+        for error in &renewal.kept {
+            tracing::warn!(%error, by, "not renewed: what was read before stays in force");
+        }
+        let changes = self.in_force.renew(renewal);
+        for Change { key, what } in &changes {
+            tracing::info!(key, change = what, by, "renewed, with the configuration that was in force before");
+        }
+        let control = self.in_force.metrics.control();
+        if !changes.is_empty() {
+            control.renewals.increment();
+        }
+        changes.iter().map(|change| format!("{change}\n")).collect()
     }
 
     /// Says in the log what changed, and returns it, a line a change.

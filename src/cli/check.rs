@@ -1,9 +1,9 @@
 //! `litequic check --config FILE`: says what is wrong with a configuration, or what it holds.
 
-use super::exit::{Exit, fail, fail_config};
+use super::exit::fail_config;
 use crate::{
     app,
-    config::{self, Config},
+    config::{Config, Draft},
 };
 use std::{
     io::{self, Write},
@@ -11,21 +11,17 @@ use std::{
     process::ExitCode,
 };
 
-/// Prints one line about the configuration at `path` to stdout; or its faults to stderr, with [`Exit::Config`].
-/// Certificates, error pages and a secret that cannot be used are faults too.
+/// Prints one line about the configuration at `path` to stdout, and its warnings to stderr; or its faults to stderr, with
+/// [`Exit::Config`](super::exit::Exit::Config). What it names is judged with it: certificates, error pages, secrets, and
+/// what is to be written.
 pub fn run(path: &Path) -> ExitCode {
-    // Whoever closed our output does not want the rest of it: the exit code still says how it went.
-    let config = match config::load(path) {
-        Ok(config) => config,
+    let app::Loads { config, warnings, .. } = match app::load(Draft::load(path)) {
+        Ok(loads) => loads,
         Err(faults) => return fail_config(&faults),
     };
-    // What the configuration names must be there as well: `run` would refuse it.
-    let named = app::certificates(&config)
-        .and_then(|_| app::pages(&config))
-        .and_then(|_| app::secrets(&config))
-        .and_then(|_| app::token(&config));
-    if let Err(error) = named {
-        return fail(Exit::from(&error), error);
+    // Whoever closed our output does not want the rest of it: the exit code still says how it went.
+    for warning in warnings {
+        let _ = writeln!(io::stderr(), "{warning}");
     }
     let _ = writeln!(io::stdout(), "{}", summary(path, &config));
     ExitCode::SUCCESS

@@ -37,8 +37,7 @@ impl From<Exit> for ExitCode {
 impl From<&StartError> for Exit {
     fn from(error: &StartError) -> Self {
         match error {
-            StartError::Certificates(_)
-            | StartError::Pages(_)
+            StartError::Pages(_)
             | StartError::Secret(_)
             | StartError::AccessLog { .. }
             | StartError::Handover { .. }

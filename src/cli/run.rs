@@ -6,7 +6,7 @@ use crate::{
         self, Access, Inherited, Options, Running, StartError,
         reload::{self, Reloader, Source},
     },
-    config::{self, Config, Level, LogFormat, OriginAddress},
+    config::{self, Config, Draft, Level, LogFormat, OriginAddress},
     lifecycle::{Lifecycle, Phase, panic_if_asked},
     telemetry::log,
 };
@@ -119,14 +119,15 @@ pub fn run(arguments: Arguments) -> ExitCode {
     // Before there are threads: it changes the environment.
     let passed = ListenFd::from_env();
     let again = Again::new();
-    let config = match configuration(&arguments) {
-        Ok(config) => config,
+    let app::Loads { config, certificates, warnings, .. } = match configuration(&arguments).and_then(app::load) {
+        Ok(loads) => loads,
         Err(faults) => return fail_config(&faults),
     };
     let log = match arguments.log.start(&config.log) {
         Ok(log) => log,
         Err(error) => return fail(Exit::Usage, error),
     };
+    reload::log_warnings(&warnings);
     let runtime = match control_runtime() {
         Ok(runtime) => runtime,
         Err(error) => return fail(Exit::Software, error),
@@ -138,7 +139,6 @@ pub fn run(arguments: Arguments) -> ExitCode {
         };
         let (reload, requests) = reload::requests();
         let start = async {
-            let certificates = app::certificates(&config)?;
             let inherited = inherited(passed)?;
             let options = Options { key_log: arguments.key_log, reload: Some(reload), inherited };
             app::start(&config, certificates, options, |proxy| proxy).await
@@ -208,11 +208,11 @@ impl Again {
     }
 }
 
-fn configuration(arguments: &Arguments) -> Result<Config, config::Faults> {
+fn configuration(arguments: &Arguments) -> Result<Draft, config::Faults> {
     match arguments {
-        Arguments { config: Some(file), .. } => config::load(file),
+        Arguments { config: Some(file), .. } => Ok(Draft::load(file)),
         Arguments { listen: Some(listen), origin: Some(origin), cert: Some(cert), key: Some(key), .. } => {
-            Ok(Config::simple(*listen, origin.clone(), cert.clone(), key.clone()))
+            Ok(Draft::given(Config::simple(*listen, origin.clone(), cert.clone(), key.clone())))
         }
         // The command line's rules ask for one or the other.
         _ => Err(config::Faults(Vec::new())),

@@ -26,14 +26,19 @@ pub struct Fault {
 impl Fault {
     /// Characters of a key or a value that a message quotes at most.
     pub const MAX_QUOTE: usize = 60;
-}
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// To sort by: the file as a whole comes last.
+    pub(super) fn position(&self) -> (usize, usize) {
+        (self.line.unwrap_or(usize::MAX), self.column.unwrap_or(usize::MAX))
+    }
+
+    /// `severity` stands between the place and the key, as compilers have it.
+    fn write(&self, f: &mut fmt::Formatter<'_>, severity: &str) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let (Some(line), Some(column)) = (self.line, self.column) {
             write!(f, ":{line}:{column}")?;
         }
+        f.write_str(severity)?;
         if !self.key.is_empty() {
             write!(f, ": {}", self.key)?;
             if let Some(value) = &self.value {
@@ -48,6 +53,22 @@ impl fmt::Display for Fault {
             Some(nearest) => write!(f, "; did you mean {nearest}?"),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "")
+    }
+}
+
+/// What can be used and probably should not. Its `Display` is one line: `FILE:LINE:COLUMN: warning: KEY = VALUE: PROBLEM`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning(pub Fault);
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(f, ": warning")
     }
 }
 

@@ -1,49 +1,26 @@
 //! The configuration file: read, judged, described. What its keys are stands in `keys.rs`.
 
 use super::{
-    Config, Fault, Faults, keys,
+    Config, Draft, Fault, Faults,
+    draft::Places,
+    keys,
     source::{Source, syntax_faults},
     values::show_size,
 };
 use serde_json::{Value as Json, json};
-use std::{fs::File, io::Read, path::Path};
+use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 use toml::de::DeTable;
 
 /// Bytes of a file at most: a thousand times a long one, and no log file by mistake.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// Reads the file at `path`, with the environment of this process.
+/// Reads the file at `path`, with the environment of this process, and none of the files that it names.
 ///
 /// # Errors
 ///
 /// Every fault, also that the file cannot be read.
 pub fn load(path: &Path) -> Result<Config, Faults> {
-    let whole = |problem: String| {
-        let expected = Some("a file of TOML".into());
-        let file = path.into();
-        Faults(vec![Fault {
-            file,
-            line: None,
-            column: None,
-            key: String::new(),
-            value: None,
-            problem,
-            expected,
-            nearest: None,
-        }])
-    };
-    let mut bytes = Vec::new();
-    // One byte more, to know a file that is too large from one that just fits.
-    if let Err(error) = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes)) {
-        return Err(whole(format!("cannot be read: {error}")));
-    }
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(whole(format!("is larger than {}", show_size(MAX_FILE))));
-    }
-    match String::from_utf8(bytes) {
-        Ok(text) => parse(&text, path, |name| std::env::var(name).ok()),
-        Err(_) => Err(whole("is not UTF-8".into())),
-    }
+    Draft::load(path).verdict()
 }
 
 /// Reads `text` as the content of `file`, beside which relative paths lie; `environment` gives variables by name.
@@ -52,12 +29,43 @@ pub fn load(path: &Path) -> Result<Config, Faults> {
 ///
 /// Every fault, in the order of the file.
 pub fn parse(text: &str, file: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<Config, Faults> {
-    let (table, errors) = DeTable::parse_recoverable(text);
-    if !errors.is_empty() {
-        return Err(syntax_faults(file, text, &errors));
+    Draft::parse(text, file, environment).verdict()
+}
+
+impl Draft {
+    /// Reads the file at `path`, with the environment of this process.
+    pub fn load(path: &Path) -> Self {
+        let whole = |problem: String| {
+            let expected = Some("a file of TOML".into());
+            let (file, key) = (path.into(), String::new());
+            let fault = Fault { file, line: None, column: None, key, value: None, problem, expected, nearest: None };
+            Self::new(None, Places::new(path, BTreeMap::new()), vec![fault])
+        };
+        let mut bytes = Vec::new();
+        // One byte more, to know a file that is too large from one that just fits.
+        if let Err(error) = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes)) {
+            return whole(format!("cannot be read: {error}"));
+        }
+        if bytes.len() as u64 > MAX_FILE {
+            return whole(format!("is larger than {}", show_size(MAX_FILE)));
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::parse(&text, path, |name| std::env::var(name).ok()),
+            Err(_) => whole("is not UTF-8".into()),
+        }
     }
-    let directory = file.parent().unwrap_or(Path::new(""));
-    Source::new(file, text, &environment).read(table.get_ref(), |root| keys::config(root, directory)).0
+
+    fn parse(text: &str, file: &Path, environment: impl Fn(&str) -> Option<String>) -> Self {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        if !errors.is_empty() {
+            return Self::new(None, Places::new(file, BTreeMap::new()), syntax_faults(file, text, &errors));
+        }
+        let directory = file.parent().unwrap_or(Path::new(""));
+        let source = Source::new(file, text, &environment);
+        let (config, _) = source.read(table.get_ref(), |root| keys::config(root, directory));
+        let (places, faults) = source.found();
+        Self::new(Some(config), places, faults)
+    }
 }
 
 /// The JSON schema (draft 2020-12) of the file.

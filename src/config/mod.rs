@@ -5,6 +5,7 @@
 
 mod access;
 mod diff;
+mod draft;
 mod fault;
 mod file;
 mod keys;
@@ -21,7 +22,8 @@ mod values;
 
 pub use access::{AccessField, AccessFormat, AccessLog, AccessTarget, Share};
 pub use diff::{Change, NEEDS_RESTART};
-pub use fault::{Fault, Faults};
+pub use draft::{Draft, Findings};
+pub use fault::{Fault, Faults, Warning};
 pub use file::{load, parse, schema};
 pub use limits::Limits;
 pub use origin::{

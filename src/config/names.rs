@@ -1,4 +1,5 @@
-//! Values that name something on the network or on disk: addresses, networks, hosts, paths.
+//! Values that name something on the network or on disk: addresses, networks, hosts, paths. Beside what reads each stands
+//! the pattern that the schema has of it.
 
 use super::{
     Network, OriginAddress, OriginAddressError,
@@ -9,6 +10,17 @@ use std::{
     path::PathBuf,
 };
 
+/// An IPv4 address, or an IPv6 address without brackets, as far as a pattern can tell.
+const IP: &str = "[0-9]+\\.[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*";
+/// With a scope, in brackets.
+const IPV6: &str = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[0-9]+)?\]";
+const PORT: &str = "0*[1-9][0-9]{0,4}";
+const NAME: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?";
+/// PATH_MAX of Linux (limits.h).
+const MAX_PATH: usize = 4096;
+/// RFC 9110 §5.6.2.
+pub(super) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
+
 /// An IP address with a port.
 pub(super) fn address() -> Kind<SocketAddr> {
     let parse = |text: String| match text.parse::<SocketAddr>() {
@@ -18,7 +30,9 @@ pub(super) fn address() -> Kind<SocketAddr> {
         Err(_) if text.starts_with(':') => Err("has no address".into()),
         Err(_) => Err("not an address".into()),
     };
-    text("an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"", parse, ToString::to_string)
+    let kind =
+        text("an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"", parse, ToString::to_string);
+    kind.matching(&format!(r"([0-9.]+|{IPV6}):{PORT}"))
 }
 
 /// An origin's URL.
@@ -28,12 +42,13 @@ pub(super) fn origin_address() -> Kind<OriginAddress> {
         |text| text.parse().map_err(|error: OriginAddressError| error.to_string().into()),
         ToString::to_string,
     )
+    .matching(&format!("[Hh][Tt][Tt][Pp]://({NAME}|{IPV6})(:{PORT})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"))
 }
 
 /// The path of a file.
 pub(super) fn path(expected: &str) -> Kind<PathBuf> {
     let parse = |text: String| if text.is_empty() { Err("empty".into()) } else { Ok(text.into()) };
-    text(expected, parse, |path: &PathBuf| path.display().to_string())
+    text(expected, parse, |path: &PathBuf| path.display().to_string()).of_length(1..=MAX_PATH)
 }
 
 /// A network in CIDR notation, or a single address.
@@ -43,6 +58,7 @@ pub(super) fn network() -> Kind<Network> {
         |text| parse_network(&text),
         |network| format!("{}/{}", network.address, network.prefix),
     )
+    .matching(&format!("({IP})(/0*([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?"))
 }
 
 fn parse_network(text: &str) -> Result<Network, Wrong> {
@@ -89,7 +105,7 @@ pub(super) fn host_pattern() -> Kind<String> {
             None => parse_host(&text).and_then(one_spelling),
         }
     };
-    text(expected, parse, Clone::clone)
+    text(expected, parse, Clone::clone).matching(&format!(r"(\*\.)?{NAME}|{IPV6}"))
 }
 
 /// A host by which litequic itself is reached: a name or an IP address.
@@ -124,13 +140,19 @@ pub(super) fn authority() -> Kind<String> {
     let parse = |text: String| {
         let (host, port) = split_port(&text);
         let host = parse_host(host)?;
-        match port.map(str::parse::<u16>) {
+        match port.map(parse_port) {
             None => Ok(host),
-            Some(Ok(port)) if port > 0 => Ok(format!("{host}:{port}")),
-            Some(_) => Err("not a port".into()),
+            Some(Some(port)) => Ok(format!("{host}:{port}")),
+            Some(None) => Err("not a port".into()),
         }
     };
-    text("a host with or without a port, such as \"example.com\"", parse, Clone::clone)
+    let kind = text("a host with or without a port, such as \"example.com\"", parse, Clone::clone);
+    kind.matching(&format!("({NAME}|{IPV6})(:{PORT})?"))
+}
+
+/// Digits alone, for a URL has no sign there (RFC 3986 §3.2.3); and not 0.
+pub(super) fn parse_port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// `HOST:PORT` apart; the colons of `[::1]` are the host's.
@@ -197,7 +219,10 @@ pub(super) fn path_prefix() -> Kind<String> {
         };
         Err(problem.into())
     };
-    text("a path such as \"/live\"", parse, Clone::clone)
+    // Segments of what may stand there, none of them `.` or `..`.
+    let (any, no_dot) = ("[!-\"$-)+-.0->@-~]", "[!-\"$-)+,0->@-~-]");
+    let segment = format!(r"({no_dot}{any}*|\.{no_dot}{any}*|\.\.{any}+)?");
+    text("a path such as \"/live\"", parse, Clone::clone).matching(&format!("(/{segment})+"))
 }
 
 /// A protocol that a route lets pass (RFC 9110 §7.8): a token, perhaps with a version behind a slash. In lower case.
@@ -218,7 +243,7 @@ pub(super) fn upgrade() -> Kind<String> {
         };
         Err(problem.into())
     };
-    text("a protocol such as \"websocket\"", parse, Clone::clone)
+    text("a protocol such as \"websocket\"", parse, Clone::clone).matching(&format!("{TOKEN}(/{TOKEN})?"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{
     Share,
-    names::{parse_host, split_port},
+    names::{parse_host, parse_port, split_port},
 };
 use std::{fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
@@ -308,10 +308,10 @@ impl FromStr for OriginAddress {
         }
         let (host, port) = split_port(authority);
         let host = parse_host(host).map_err(|wrong| OriginAddressError::Host(wrong.problem))?;
-        let port = match port.map(str::parse) {
+        let port = match port.map(parse_port) {
             None => 80,
-            Some(Ok(port)) if port > 0 => port,
-            Some(_) => return Err(OriginAddressError::Port),
+            Some(Some(port)) => port,
+            Some(None) => return Err(OriginAddressError::Port),
         };
         let host = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(&host).to_owned();
         Ok(Self::Tcp { host, port })
@@ -382,6 +382,7 @@ mod tests {
             ("http://a b", Host("not a host".into())),
             ("http://origin:", Port),
             ("http://origin:0", Port),
+            ("http://origin:+80", Port),
             ("http://origin:65536", Port),
             ("unix:", Socket),
             ("unix://run/app.sock", Socket),

@@ -185,9 +185,8 @@ impl<'s> Section<'s> {
         let mut results = Vec::new();
         for (n, value) in array.into_iter().flat_map(|array| array.iter()).enumerate() {
             let mut section = self.inner(format!("{path}[{n}]"), Some(value), "a table");
-            if section.table.is_some() {
-                results.push(read(&mut section));
-            }
+            // What is no table reads as an empty one: those behind it keep their places.
+            results.push(read(&mut section));
             section.finish();
         }
         let mut example = Section::new(self.source, None, None, path);
@@ -221,11 +220,12 @@ impl<'s> Section<'s> {
         results
     }
 
-    /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name; at most so many. What is
-    /// wrong is left out.
+    /// Each value within the table `key`, as `kind` reads it, by what `name` makes of its name, which matches `names`; at
+    /// most so many. What is wrong is left out.
     pub(super) fn map<K, T>(
         &mut self,
         key: &str,
+        names: &str,
         name: impl Fn(&str) -> Result<K, Wrong>,
         kind: Kind<T>,
         most: usize,
@@ -250,7 +250,10 @@ impl<'s> Section<'s> {
         if let Some(schema) = schema.as_object_mut() {
             schema.insert("description".into(), about.into());
         }
-        let schema = json!({ "type": "object", "additionalProperties": schema, "maxProperties": most });
+        let names = json!({ "pattern": format!("^({names})$") });
+        let schema = json!({
+            "type": "object", "propertyNames": names, "additionalProperties": schema, "maxProperties": most
+        });
         let expected = format!("at most {most}, each {}", kind.expected);
         self.describe(key, schema, &expected, None, about);
         results

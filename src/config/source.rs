@@ -1,12 +1,13 @@
 //! The file as it is read: where its keys stand, what its strings say, and every fault that was found.
 
 use super::{
-    fault::{Fault, Faults, nearest, quote},
+    draft::{Place, Places},
+    fault::{Fault, nearest, quote},
     section::Section,
     values::{Given, Kind},
 };
 use serde_json::Value as Json;
-use std::{cell::RefCell, ops::Range, path::Path};
+use std::{cell::RefCell, collections::BTreeMap, ops::Range, path::Path};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -21,7 +22,9 @@ pub(super) struct Source<'s> {
     text: &'s str,
     lines: Lines<'s>,
     environment: Environment<'s>,
-    faults: RefCell<Vec<(usize, Fault)>>,
+    /// Of every value that was asked for.
+    places: RefCell<BTreeMap<String, Place>>,
+    faults: RefCell<Vec<Fault>>,
     strays: RefCell<Vec<Stray>>,
 }
 
@@ -42,32 +45,26 @@ impl<'s> Source<'s> {
             text,
             lines: Lines::new(text),
             environment,
+            places: RefCell::default(),
             faults: RefCell::default(),
             strays: RefCell::default(),
         }
     }
 
-    /// What `read` makes of the file, or every fault in the order of the file; and the schema of such files.
-    pub(super) fn read<T>(
-        &'s self,
-        table: &'s DeTable<'s>,
-        read: impl FnOnce(&mut Section<'s>) -> Option<T>,
-    ) -> (Result<T, Faults>, Json) {
+    /// What `read` makes of the file, right or wrong, and the schema of such files.
+    pub(super) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
         let mut root = Section::new(self, Some(table), None, String::new());
         let value = read(&mut root);
         let schema = root.finish();
         for stray in self.strays.take() {
             self.judge(stray, &schema);
         }
-        let mut faults = self.faults.take();
-        let result = match value {
-            Some(value) if faults.is_empty() => Ok(value),
-            _ => {
-                faults.sort_by_key(|(at, _)| *at);
-                Err(Faults(faults.into_iter().map(|(_, fault)| fault).collect()))
-            }
-        };
-        (result, schema)
+        (value, schema)
+    }
+
+    /// Where each value stands that was read, and every fault.
+    pub(super) fn found(&self) -> (Places, Vec<Fault>) {
+        (Places::new(self.file, self.places.take()), self.faults.take())
     }
 
     /// Leaves a key to be judged at the end.
@@ -98,7 +95,7 @@ impl<'s> Source<'s> {
     ) {
         let (line, column) = at.as_ref().map(|at| self.lines.position(at.start)).unzip();
         let fault = Fault { file: self.file.into(), line, column, key, value, problem, expected, nearest };
-        self.faults.borrow_mut().push((at.map_or(usize::MAX, |at| at.start), fault));
+        self.faults.borrow_mut().push(fault);
     }
 
     /// `value` as it is written, unless it is a table.
@@ -109,6 +106,8 @@ impl<'s> Source<'s> {
 
     /// What `kind` makes of a value; `None` where it refuses, and that is noted.
     pub(super) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
+        let (line, column) = self.lines.position(value.span().start);
+        self.places.borrow_mut().insert(key.into(), Place { line, column, value: self.quote(value) });
         let given = match value.get_ref() {
             DeValue::String(text) => expand(text, self.environment).map(Given::Text),
             DeValue::Integer(number) => {
@@ -136,7 +135,7 @@ impl<'s> Source<'s> {
 }
 
 /// The faults of a file that is not TOML. It is not read further: what its keys are is not certain.
-pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error]) -> Faults {
+pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error]) -> Vec<Fault> {
     let lines = Lines::new(text);
     let fault = |error: &toml::de::Error| {
         let (line, column) = error.span().map(|span| lines.position(span.start)).unzip();
@@ -144,9 +143,7 @@ pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error])
         let file = file.into();
         Fault { file, line, column, key: String::new(), value: None, problem, expected: None, nearest: None }
     };
-    let mut faults: Vec<_> = errors.iter().map(fault).collect();
-    faults.sort_by_key(|fault| (fault.line, fault.column));
-    Faults(faults)
+    errors.iter().map(fault).collect()
 }
 
 /// Where lines begin.

@@ -56,6 +56,39 @@ pub(super) struct Kind<T> {
     pub(super) show: Box<dyn Fn(&T) -> Json>,
 }
 
+impl<T> Kind<T> {
+    /// Has the schema accept strings alone that are wholly `of`, a regular expression without look-around (ECMA 262 and RE2
+    /// both know it): all that [`Kind::read`] accepts, and as little more as can be said so.
+    pub(super) fn matching(mut self, of: &str) -> Self {
+        self.extend(json!({ "pattern": whole(of) }));
+        self
+    }
+
+    /// The same of their length, in characters.
+    pub(super) fn of_length(mut self, range: RangeInclusive<usize>) -> Self {
+        self.extend(json!({ "minLength": range.start(), "maxLength": range.end() }));
+        self
+    }
+
+    fn extend(&mut self, more: Json) {
+        if let (Json::Object(schema), Json::Object(more)) = (&mut self.schema, more) {
+            schema.extend(more);
+        }
+    }
+}
+
+/// A pattern for strings that are wholly `of`. One with an environment variable in it is judged where that is known.
+pub(super) fn whole(of: &str) -> String {
+    format!(r"\$\{{|^({of})$")
+}
+
+/// What `bytesize` reads.
+const SIZE: &str = r"\s*(\+?0*[0-9]{1,19}|([0-9]+\.?[0-9]*|\.[0-9]+)\s*([Bb]|[KMGTPEkmgtpe]([Ii]?[Bb]?)))\s*";
+/// What `humantime` reads.
+const DURATION: &str = r"\s*0\s*|\s*([0-9][0-9\s]*(\.\s*[0-9][0-9\s]*)?(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|M|years?|yrs?|y)\s*)+";
+/// A value without any digit but 0: as a size or a duration, it is none at all.
+const ZERO: &str = "^[^1-9$]*$";
+
 /// An integer within `range`.
 pub(super) fn number<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
     let (least, most) = (*range.start(), *range.end());
@@ -73,9 +106,13 @@ pub(super) fn number<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeI
 /// Bytes within `range`: an integer, or a string with a unit.
 pub(super) fn size<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> Kind<T> {
     let (least, most) = (*range.start(), *range.end());
-    Kind {
+    let mut schema = json!({ "type": ["integer", "string"], "minimum": least, "maximum": most });
+    if let Some(schema) = schema.as_object_mut().filter(|_| least > 0) {
+        schema.insert("not".into(), json!({ "type": "string", "pattern": ZERO }));
+    }
+    let kind = Kind::<T> {
         expected: format!("a size from {} to {}, such as \"64 KiB\"", show_size(least), show_size(most)),
-        schema: json!({ "type": ["integer", "string"], "minimum": least, "maximum": most }),
+        schema,
         read: Box::new(move |given| match given {
             Given::Integer(bytes) => within(bytes, &range),
             Given::Text(text) => match text.trim().parse::<ByteSize>() {
@@ -85,7 +122,8 @@ pub(super) fn size<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInc
             other => Err(other.wrong_type()),
         }),
         show: Box::new(|bytes| json!(show_size((*bytes).into()))),
-    }
+    };
+    kind.matching(SIZE)
 }
 
 fn within<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Result<T, Wrong> {
@@ -114,9 +152,13 @@ pub(super) fn show_size(bytes: u64) -> String {
 pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
     let show = |duration: Duration| humantime::format_duration(duration).to_string();
     let (least, most) = (show(*range.start()), show(*range.end()));
-    Kind {
+    let mut schema = json!({ "type": "string", "examples": ["30s", "1m 30s", "500ms"] });
+    if let Some(schema) = schema.as_object_mut().filter(|_| !range.start().is_zero()) {
+        schema.insert("not".into(), json!({ "pattern": ZERO }));
+    }
+    let kind = Kind {
         expected: format!("a duration from {least} to {most}, such as \"30s\""),
-        schema: json!({ "type": "string", "examples": ["30s", "1m 30s", "500ms"] }),
+        schema,
         read: Box::new(move |given| match given {
             Given::Integer(_) => Err("has no unit".into()),
             Given::Text(text) => match humantime::parse_duration(text.trim()) {
@@ -133,20 +175,16 @@ pub(super) fn duration(range: RangeInclusive<Duration>) -> Kind<Duration> {
             other => Err(other.wrong_type()),
         }),
         show: Box::new(move |duration| json!(show(*duration))),
-    }
+    };
+    kind.matching(DURATION)
 }
 
 /// The same, or `"none"`.
 pub(super) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
-    let is_text = |of: &Json| *of == "string";
-    let takes_texts = kind
-        .schema
-        .get("type")
-        .is_some_and(|of| is_text(of) || of.as_array().is_some_and(|all| all.iter().any(is_text)));
     Kind {
         expected: format!("{}, or \"none\"", kind.expected),
-        schema: if takes_texts { kind.schema } else { json!({ "anyOf": [{ "const": "none" }, kind.schema] }) },
+        schema: json!({ "anyOf": [{ "const": "none" }, kind.schema] }),
         read: Box::new(move |given| match given {
             Given::Text(text) if text == "none" => Ok(None),
             given => read(given).map(Some),

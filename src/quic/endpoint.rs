@@ -132,8 +132,15 @@ pub fn start<T: tls::Provider + Clone>(
     let at_hand = PacketAtHand::default();
     let handshakes = Handshakes::new(parts.tls.clone(), frequencies.clone(), at_hand.clone());
     let raised = Raised::default();
-    let packets =
-        Packets::new(connections.clone(), batches.clone(), merges, frequencies.clone(), at_hand, raised.clone(), metrics);
+    let packets = Packets::new(
+        connections.clone(),
+        batches.clone(),
+        merges,
+        frequencies.clone(),
+        at_hand,
+        raised.clone(),
+        metrics,
+    );
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());

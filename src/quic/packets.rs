@@ -8,8 +8,8 @@ use super::{
     close::Raised,
     connections::{Connections, Received, Verdict},
     contents::{Blocked, Contents},
-    handshake::PacketAtHand,
     frame::kind,
+    handshake::PacketAtHand,
 };
 use crate::telemetry::WorkerMetrics;
 use s2n_codec::encoder::scatter;

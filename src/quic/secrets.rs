@@ -25,7 +25,7 @@ const OTHERS: u32 = 0o007;
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// It cannot be read.
-    #[error("cannot read listen.secret_file = {path:?}: {source}")]
+    #[error("cannot read {}: {source}", path.display())]
     Read {
         /// Which.
         path: PathBuf,
@@ -34,7 +34,8 @@ pub enum SecretError {
     },
     /// It has too few octets, or too many.
     #[error(
-        "listen.secret_file = {path:?} has {}; expected {LEN} to {MAX_LEN} octets, such as `openssl rand -hex 32` writes",
+        "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` writes",
+        path.display(),
         if *len > MAX_LEN { "too many".to_owned() } else { len.to_string() }
     )]
     Length {
@@ -51,6 +52,8 @@ pub struct Secrets {
     reset: hmac::Key,
     /// What they follow from, if that stands in no file.
     random: Option<[u8; LEN]>,
+    /// Others than the file's owner and group may read it.
+    exposed: bool,
 }
 
 impl Secrets {
@@ -75,8 +78,8 @@ impl Secrets {
         self.random.as_ref()
     }
 
-    /// Keys that follow from the file at `path`, octet for octet. Blocks on the file system. Warns when others may read
-    /// it, but takes it: volumes of secrets often come so.
+    /// Keys that follow from the file at `path`, byte for byte. Blocks on the file system. One that others may read is taken
+    /// (volumes of secrets often come so), and [`Secrets::is_exposed`].
     ///
     /// # Errors
     ///
@@ -90,10 +93,12 @@ impl Secrets {
         if !(LEN..=MAX_LEN).contains(&secret.len()) {
             return Err(SecretError::Length { path: path.to_owned(), len: secret.len() });
         }
-        if mode & OTHERS != 0 {
-            tracing::warn!(path = %path.display(), "others may read listen.secret_file: whoever has it can end clients' connections");
-        }
-        Ok(Self::derive(&secret))
+        Ok(Self { exposed: mode & OTHERS != 0, ..Self::derive(&secret) })
+    }
+
+    /// Whether others than the owner and the group of their file may read it: whoever has it can end clients' connections.
+    pub fn is_exposed(&self) -> bool {
+        self.exposed
     }
 
     /// Keys that follow from `secret`: tokens are good in every process that has the same one.
@@ -101,7 +106,7 @@ impl Secrets {
         let secret = hmac::Key::new(HMAC_SHA256, secret);
         // One key, one purpose.
         let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, hmac::sign(&secret, purpose.as_bytes()).as_ref());
-        Self { retry: key("litequic retry"), reset: key("litequic stateless reset"), random: None }
+        Self { retry: key("litequic retry"), reset: key("litequic stateless reset"), random: None, exposed: false }
     }
 
     /// The key of the retry tokens of one `period`, which takes turns without anyone having to agree on it.
@@ -153,7 +158,7 @@ mod tests {
     #[test]
     fn the_message_says_what_is_wrong_and_what_would_be_right() {
         let message = |len| SecretError::Length { path: "s".into(), len }.to_string();
-        assert!(message(31).contains("\"s\" has 31; expected 32 to 4096 octets"), "{}", message(31));
+        assert!(message(31).contains("s has 31; expected 32 to 4096 bytes"), "{}", message(31));
         assert!(message(4097).contains("has too many;"), "{}", message(4097));
     }
 }

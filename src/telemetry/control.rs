@@ -17,6 +17,14 @@ use std::{
     },
 };
 
+/// When a certificate is valid, in seconds since the Unix epoch.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Validity {
+    pub from: u64,
+    pub until: u64,
+}
+
 /// Written by the control thread, but where it says otherwise.
 #[derive(Debug, Default)]
 pub struct ControlMetrics {
@@ -38,14 +46,20 @@ pub struct ControlMetrics {
     pub reloaded_at: Gauge,
     /// See [`ControlMetrics::reloaded_at`].
     pub refused_at: Gauge,
+    /// Since when reloads are refused, in seconds since the Unix epoch; 0 while the last one was taken on.
+    pub refused_since: Gauge,
+    /// Refused reloads with which files of the configuration in force were renewed.
+    pub renewals: Counter,
+    /// When certificates, authorities or error pages were renewed last, in seconds since the Unix epoch; 0 before the first.
+    pub renewed_at: Gauge,
     /// When the configuration in force was read, in seconds since the Unix epoch.
     pub configured_at: Gauge,
     /// Its version. Taken by reloads, scrapes and `/status` alone.
     pub version: Mutex<String>,
     /// When the first of the certificates expires, in seconds since the Unix epoch.
     pub certificates_expire_at: Gauge,
-    /// When each of them does, in their order. Taken by reloads and scrapes alone.
-    pub certificates: Mutex<Vec<u64>>,
+    /// When each of them is valid, in their order. Taken by reloads and scrapes alone.
+    pub certificates: Mutex<Vec<Validity>>,
     /// Times that all places of an admin address were taken.
     pub admin_connections: Counter,
     /// Connections to an admin address that were closed because a request's header was too large, or did not come in time.
@@ -67,6 +81,9 @@ impl ControlMetrics {
         };
         counter.increment();
         time.set(now);
+        if refused && self.refused_since.get() == 0 {
+            self.refused_since.set(now);
+        }
     }
 
     /// The version of the configuration in force.
@@ -125,7 +142,22 @@ impl Collector for Control {
         encoder
             .encode_descriptor("access_log_lost_lines", help, None, MetricType::Counter)?
             .encode_counter(&self.0.access_log_lost.load(Relaxed), None::<&Exemplar<NoLabelSet, u64>>)?;
+        let help = "Refused reloads with which certificates, authorities or error pages were renewed all the same, by the \
+            configuration in force.";
+        encoder
+            .encode_descriptor("renewals", help, None, MetricType::Counter)?
+            .encode_counter(&self.0.renewals.get(), None::<&Exemplar<NoLabelSet, u64>>)?;
         let gauges = [
+            (
+                "config_refused_since_timestamp_seconds",
+                "Since when reloads are refused, in seconds since the Unix epoch; 0 while the last one was taken on.",
+                &self.0.refused_since,
+            ),
+            (
+                "renewed_timestamp_seconds",
+                "When certificates, authorities or error pages were renewed last, in seconds since the Unix epoch; 0 before the first.",
+                &self.0.renewed_at,
+            ),
             ("generation", "The process' generation: each that takes over has the next.", &self.0.generation),
             ("older_processes", "Processes before this one that still drain.", &self.0.older_processes),
             (
@@ -142,12 +174,24 @@ impl Collector for Control {
         for (name, help, gauge) in gauges {
             encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&gauge.get())?;
         }
-        let help = "When each certificate expires, in seconds since the Unix epoch.";
-        let mut family =
-            encoder.encode_descriptor("certificates_expiry_timestamp_seconds", help, None, MetricType::Gauge)?;
         let certificates = self.0.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (n, expiry) in certificates.iter().enumerate() {
-            family.encode_family(&[("certificate", format!("certificates[{n}]"))])?.encode_gauge(expiry)?;
+        for (name, help, is_end) in [
+            (
+                "certificates_expiry_timestamp_seconds",
+                "When each certificate expires, in seconds since the Unix epoch.",
+                true,
+            ),
+            (
+                "certificates_not_before_timestamp_seconds",
+                "When each certificate becomes valid, in seconds since the Unix epoch.",
+                false,
+            ),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (n, Validity { from, until }) in certificates.iter().enumerate() {
+                let labels = [("certificate", format!("certificates[{n}]"))];
+                family.encode_family(&labels)?.encode_gauge(if is_end { until } else { from })?;
+            }
         }
         self.encode_checks(encoder)
     }

@@ -174,7 +174,7 @@ impl Collector for Process {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::control::Validity, *};
     use std::{collections::HashSet, time::Duration};
 
     const PROCESS: Process =
@@ -305,7 +305,7 @@ mod tests {
             worker.servers.of("o", "http://a:80");
         }
         metrics.control().servers.of("o", "http://a:80");
-        metrics.control().certificates.lock().unwrap().push(1);
+        metrics.control().certificates.lock().unwrap().push(Validity { from: 1, until: 1 });
         let mut watch = Watch(&metrics, 0);
         metrics.write(&mut watch, PROCESS).unwrap();
         assert!(watch.1 > 1000, "{} pieces", watch.1);

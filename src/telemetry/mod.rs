@@ -13,7 +13,7 @@ mod routes;
 mod servers;
 mod table;
 
-pub use control::ControlMetrics;
+pub use control::{ControlMetrics, Validity};
 pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
 pub use export::CONTENT_TYPE;
 pub use heartbeat::Heartbeat;

@@ -1,6 +1,7 @@
 //! The reference of all metrics, as Markdown: what a scrape has, and what the table of metrics says of it beside.
 
 use super::{
+    control::Validity,
     metrics::{DESCRIPTIONS, Metrics},
     process::Process,
 };
@@ -49,7 +50,7 @@ fn example() -> String {
     let control = metrics.control();
     control.servers.of(ANY, ANY);
     *control.version.lock().unwrap_or_else(PoisonError::into_inner) = ANY.into();
-    control.certificates.lock().unwrap_or_else(PoisonError::into_inner).push(0);
+    control.certificates.lock().unwrap_or_else(PoisonError::into_inner).push(Validity { from: 0, until: 0 });
     let process = Process { cpu_seconds: Some(0.0), resident_bytes: Some(0), start_time: Some(0.0), open_fds: Some(0) };
     let version = |version: &str| format!("version=\"{version}\"");
     metrics.render_with(process).replace(&version(env!("CARGO_PKG_VERSION")), &version(ANY))

@@ -1,6 +1,7 @@
-//! A certificate chain with its key, loaded from PEM and checked once: everything a client would later stumble over
-//! is the operator's error now, and names the file.
+//! A certificate chain with its key, loaded from PEM and checked once: what cannot be served is an error, which names the
+//! file; what clients will refuse is a warning.
 
+use super::warning::{CertificateWarning, Facts, LEAST_RSA_BITS, rsa_bits};
 use crate::config::CertificateFiles;
 use rustls::{
     pki_types::{
@@ -10,7 +11,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use std::{
-    fs, io,
+    fmt, fs, io,
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -91,30 +92,60 @@ pub enum CertificateError {
         /// Which file.
         file: PathBuf,
     },
-    /// Its validity is over.
-    #[error("the certificate in {} expired on {}", file.display(), httpdate::fmt_http_date(*not_after))]
-    Expired {
+    /// No TLS library signs with it, nor does any client accept it.
+    #[error("the key in {} is of RSA and has {bits} bits; at least {LEAST_RSA_BITS} are needed", file.display())]
+    WeakKey {
         /// Which file.
         file: PathBuf,
-        /// When.
-        not_after: SystemTime,
-    },
-    /// Its validity is still to come; perhaps this machine's clock is wrong.
-    #[error("the certificate in {} is not valid before {}", file.display(), httpdate::fmt_http_date(*not_before))]
-    NotYetValid {
-        /// Which file.
-        file: PathBuf,
-        /// When it will be.
-        not_before: SystemTime,
+        /// What it has.
+        bits: usize,
     },
 }
 
-/// A chain with its key, valid when it was loaded.
+impl CertificateError {
+    /// The file at fault.
+    pub fn file(&self) -> &Path {
+        match self {
+            Self::Read { file, .. }
+            | Self::Pem { file, .. }
+            | Self::NoCertificate { file }
+            | Self::NoKey { file }
+            | Self::Malformed { file, .. }
+            | Self::UnsupportedKey { file, .. }
+            | Self::Authority { file, .. }
+            | Self::NoCrl { file }
+            | Self::WeakKey { file, .. } => file,
+            Self::KeyMismatch { key, .. } => key,
+        }
+    }
+}
+
+/// Every [`CertificateError`] of files that belong together; at least one.
+#[derive(Debug)]
+pub struct CertificateErrors(pub Vec<CertificateError>);
+
+impl From<CertificateError> for CertificateErrors {
+    fn from(error: CertificateError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl fmt::Display for CertificateErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&texts.join("; "))
+    }
+}
+
+impl std::error::Error for CertificateErrors {}
+
+/// A chain with its key. Whether it is valid by the clock [`Certificate::warnings`] tells.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
     names: Names,
-    not_after: SystemTime,
+    /// Of each certificate of the chain, the leaf first.
+    facts: Arc<[Facts]>,
 }
 
 impl Certificate {
@@ -122,52 +153,47 @@ impl Certificate {
     ///
     /// # Errors
     ///
-    /// [`CertificateError`], which names the file at fault.
-    pub fn load(files: &CertificateFiles) -> Result<Self, CertificateError> {
+    /// [`CertificateErrors`], which name the file at fault.
+    pub fn load(files: &CertificateFiles) -> Result<Self, CertificateErrors> {
         let read = |file: &Path| fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source });
-        Self::from_pem(&read(&files.cert)?, &read(&files.key)?, files, SystemTime::now())
+        let chain = read(&files.cert).and_then(|pem| read_chain(&pem, &files.cert));
+        let key = read(&files.key).and_then(|pem| read_key(&pem, &files.key));
+        Self::of(chain, key, files)
     }
 
     /// Checks PEM that is in memory already; `files` says where it came from, for errors.
     ///
     /// # Errors
     ///
-    /// [`CertificateError`], which names the file at fault.
-    pub fn from_pem(
-        chain: &[u8],
-        key: &[u8],
+    /// [`CertificateErrors`], which name the file at fault.
+    pub fn from_pem(chain: &[u8], key: &[u8], files: &CertificateFiles) -> Result<Self, CertificateErrors> {
+        Self::of(read_chain(chain, &files.cert), read_key(key, &files.key), files)
+    }
+
+    fn of(
+        chain: Result<Chain, CertificateError>,
+        key: Result<PrivateKeyDer<'static>, CertificateError>,
         files: &CertificateFiles,
-        now: SystemTime,
-    ) -> Result<Self, CertificateError> {
-        let cert_file = || files.cert.clone();
-        let key_file = || files.key.clone();
-
-        let chain = CertificateDer::pem_slice_iter(chain)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|source| CertificateError::Pem { file: cert_file(), source })?;
-        let leaf = chain.first().ok_or_else(|| CertificateError::NoCertificate { file: cert_file() })?.clone();
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|source| match source {
-            pem::Error::NoItemsFound => CertificateError::NoKey { file: key_file() },
-            source => CertificateError::Pem { file: key_file(), source },
-        })?;
-
-        let (_, parsed) = X509Certificate::from_der(&leaf)
-            .map_err(|error| CertificateError::Malformed { file: cert_file(), reason: error.to_string() })?;
-        let not_before = system_time(parsed.validity().not_before);
-        let not_after = system_time(parsed.validity().not_after);
-        if now < not_before {
-            return Err(CertificateError::NotYetValid { file: cert_file(), not_before });
-        }
-        if now > not_after {
-            return Err(CertificateError::Expired { file: cert_file(), not_after });
-        }
-        let names = Names::of(&parsed);
-
-        let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
-            .map_err(|source| CertificateError::UnsupportedKey { file: key_file(), source })?;
-        let key = CertifiedKey::new(chain, key);
-        key.keys_match().map_err(|_| CertificateError::KeyMismatch { cert: cert_file(), key: key_file() })?;
-        Ok(Self { key: Arc::new(key), names, not_after })
+    ) -> Result<Self, CertificateErrors> {
+        let (chain, key) = match (chain, key) {
+            (Ok(chain), Ok(key)) => (chain, key),
+            (chain, key) => return Err(CertificateErrors(chain.err().into_iter().chain(key.err()).collect())),
+        };
+        let file = || files.key.clone();
+        let key = match rustls::crypto::aws_lc_rs::sign::any_supported_type(&key) {
+            Ok(key) => key,
+            Err(source) => {
+                let error = match chain.rsa_bits.filter(|bits| *bits < LEAST_RSA_BITS) {
+                    Some(bits) => CertificateError::WeakKey { file: file(), bits },
+                    None => CertificateError::UnsupportedKey { file: file(), source },
+                };
+                return Err(error.into());
+            }
+        };
+        let key = CertifiedKey::new(chain.der, key);
+        let mismatch = |_| CertificateError::KeyMismatch { cert: files.cert.clone(), key: file() };
+        key.keys_match().map_err(mismatch)?;
+        Ok(Self { key: Arc::new(key), names: chain.names, facts: chain.facts.into() })
     }
 
     /// What rustls serves.
@@ -185,10 +211,53 @@ impl Certificate {
         self.key.cert == other.key.cert
     }
 
-    /// When its validity ends.
+    /// When its validity ends: the leaf's.
     pub fn not_after(&self) -> SystemTime {
-        self.not_after
+        self.facts.first().map_or(SystemTime::UNIX_EPOCH, |leaf| leaf.not_after)
     }
+
+    /// When it begins.
+    pub fn not_before(&self) -> SystemTime {
+        self.facts.first().map_or(SystemTime::UNIX_EPOCH, |leaf| leaf.not_before)
+    }
+
+    /// Why clients will refuse it at `now`, or one that it brings along.
+    pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+        (1..).zip(self.facts.iter()).flat_map(move |(place, facts)| facts.warnings(place, now))
+    }
+}
+
+/// The chain of a PEM file, leaf first.
+struct Chain {
+    der: Vec<CertificateDer<'static>>,
+    names: Names,
+    facts: Vec<Facts>,
+    /// Of the leaf's key, where it is one of RSA.
+    rsa_bits: Option<usize>,
+}
+
+fn read_chain(pem: &[u8], file: &Path) -> Result<Chain, CertificateError> {
+    let der = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| CertificateError::Pem { file: file.into(), source })?;
+    let leaf = der.first().ok_or_else(|| CertificateError::NoCertificate { file: file.into() })?;
+    let (_, leaf) = X509Certificate::from_der(leaf)
+        .map_err(|error| CertificateError::Malformed { file: file.into(), reason: error.to_string() })?;
+    let (names, rsa_bits) = (Names::of(&leaf), rsa_bits(&leaf));
+    let mut facts = vec![Facts::of(&leaf, true)];
+    for der in der.iter().skip(1) {
+        // What clients make of the others is for them to say: only of the leaf must anything be known.
+        let Ok((_, other)) = X509Certificate::from_der(der) else { break };
+        facts.push(Facts::of(&other, false));
+    }
+    Ok(Chain { der, names, facts, rsa_bits })
+}
+
+fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|source| match source {
+        pem::Error::NoItemsFound => CertificateError::NoKey { file: file.into() },
+        source => CertificateError::Pem { file: file.into(), source },
+    })
 }
 
 /// The names that a certificate speaks for (RFC 9525 §6): those of its subjectAltName extension, or its common name
@@ -248,7 +317,8 @@ fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-fn system_time(time: ASN1Time) -> SystemTime {
+/// Of a certificate or a revocation list.
+pub(super) fn system_time(time: ASN1Time) -> SystemTime {
     let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
     let from_epoch = match time.timestamp() >= 0 {
         true => SystemTime::UNIX_EPOCH.checked_add(seconds),
@@ -272,44 +342,58 @@ mod tests {
         self_signed(["localhost", "*.example.com", "127.0.0.1", "::1"]).unwrap()
     }
 
-    fn load(cert: &str, key: &str, now: SystemTime) -> Result<Certificate, CertificateError> {
-        Certificate::from_pem(cert.as_bytes(), key.as_bytes(), &files(), now)
+    fn load(cert: &str, key: &str) -> Result<Certificate, CertificateErrors> {
+        Certificate::from_pem(cert.as_bytes(), key.as_bytes(), &files())
     }
 
     #[test]
     fn a_fault_names_its_file() {
         let (one, other) = (made(), made());
         let (cert, key) = (&one.cert_pem, &one.key_pem);
-        let now = SystemTime::now();
         let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
         let not_x509 = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let table = [
-            ("", key.as_str(), now, "tls.crt holds no certificate"),
-            (key, key, now, "tls.crt holds no certificate"),
-            (broken, key, now, "tls.crt is not valid PEM"),
-            (not_x509, key, now, "the first certificate of tls.crt cannot be parsed"),
-            (cert, "", now, "tls.key holds no unencrypted private key"),
-            (cert, cert, now, "tls.key holds no unencrypted private key"),
-            (cert, &other.key_pem, now, "the key in tls.key does not fit the certificate in tls.crt"),
-            (cert, key, now + 14 * DAY, "the certificate in tls.crt expired on "),
-            (cert, key, now - DAY, "the certificate in tls.crt is not valid before "),
+            ("", key.as_str(), "tls.crt holds no certificate"),
+            (key, key, "tls.crt holds no certificate"),
+            (broken, key, "tls.crt is not valid PEM"),
+            (not_x509, key, "the first certificate of tls.crt cannot be parsed"),
+            (cert, "", "tls.key holds no unencrypted private key"),
+            (cert, cert, "tls.key holds no unencrypted private key"),
+            ("", "", "tls.crt holds no certificate; tls.key holds no unencrypted private key"),
+            (cert, &other.key_pem, "the key in tls.key does not fit the certificate in tls.crt"),
         ];
-        for (cert, key, now, expected) in table {
-            let error = load(cert, key, now).unwrap_err().to_string();
+        for (cert, key, expected) in table {
+            let error = load(cert, key).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_clock_has_against_a_certificate_is_a_warning() {
+        let certificate = made().certificate().unwrap();
+        let now = SystemTime::now();
+        for (now, expected) in [
+            (now, ""),
+            (now + 14 * DAY, "the certificate expired on "),
+            (now - DAY, "the certificate is not valid before "),
+        ] {
+            let warnings: String = certificate.warnings(now).map(|warning| warning.to_string()).collect();
+            assert!(warnings.starts_with(expected) && warnings.is_empty() == expected.is_empty(), "{warnings}");
         }
     }
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let files = CertificateFiles { cert: "/nonexistent/tls.crt".into(), key: "/nonexistent/tls.key".into() };
-        let error = Certificate::load(&files).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read /nonexistent/tls.crt: "), "{error}");
+        let errors = Certificate::load(&files).unwrap_err();
+        let at_fault: Vec<_> = errors.0.iter().map(|error| error.file().display().to_string()).collect();
+        assert_eq!(at_fault, ["/nonexistent/tls.crt", "/nonexistent/tls.key"]);
+        assert!(errors.to_string().starts_with("cannot read /nonexistent/tls.crt: "), "{errors}");
     }
 
     #[test]
     fn a_certificate_knows_its_names() {
-        let certificate = load(&made().cert_pem, &made().key_pem, SystemTime::now());
+        let certificate = load(&made().cert_pem, &made().key_pem);
         assert!(certificate.is_err(), "two keys");
         let certificate = made().certificate().unwrap();
         let table = [
@@ -338,7 +422,7 @@ mod tests {
             parameters.distinguished_name.push(rcgen::DnType::CommonName, "Common.Test");
             let key = rcgen::KeyPair::generate().unwrap();
             let cert = parameters.self_signed(&key).unwrap().pem();
-            load(&cert, &key.serialize_pem(), SystemTime::now()).unwrap().names().dns.clone()
+            load(&cert, &key.serialize_pem()).unwrap().names().dns.clone()
         };
         assert_eq!(named(&[]), ["common.test"]);
         assert_eq!(named(&["other.test"]), ["other.test"]);

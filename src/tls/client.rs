@@ -1,6 +1,6 @@
 //! The client's side of TLS, for `litequic get`.
 
-use super::{ALPN_H3, Certificate, CertificateError, provider};
+use super::{ALPN_H3, Certificate, CertificateErrors, provider};
 use crate::config::CertificateFiles;
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
@@ -57,7 +57,7 @@ pub enum TrustError {
     },
     /// The client's own certificate cannot be shown.
     #[error(transparent)]
-    Certificate(#[from] CertificateError),
+    Certificate(#[from] CertificateErrors),
     /// rustls finds the cipher suites unfit, which no input causes.
     #[error(transparent)]
     Tls(#[from] rustls::Error),

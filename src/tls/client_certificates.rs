@@ -3,7 +3,10 @@
 //! A verifier goes by what is in force when a certificate comes, so that a reload needs no new configuration of rustls.
 //! Nothing is remembered from one handshake to the next (docs/adr/0010-client-certificates.md).
 
-use super::{ALPN_H3, CertificateError, CertificateResolver, provider, server};
+use super::{
+    ALPN_H3, CertificateError, CertificateErrors, CertificateResolver, CertificateWarning, certificate::system_time,
+    provider, server,
+};
 use crate::{config::ClientCertificates, exchange::CertificateRequest};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
@@ -15,7 +18,8 @@ use rustls::{
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
-use std::{fmt, fs, path::Path, sync::Arc};
+use std::{fmt, fs, path::Path, sync::Arc, time::SystemTime};
+use x509_parser::{prelude::FromDer, revocation_list::CertificateRevocationList};
 
 /// Bytes of a client's certificate with those that come with it, DER. A chain of three with RSA-4096 keys has half of
 /// it; rustls would take 64 KiB, and an origin gets a third more, as base64.
@@ -35,31 +39,46 @@ impl Authorities {
     ///
     /// # Errors
     ///
-    /// [`CertificateError`], which names the file at fault.
-    pub fn load(files: &ClientCertificates) -> Result<Option<Self>, CertificateError> {
+    /// [`CertificateErrors`], which name the file at fault.
+    pub fn load(files: &ClientCertificates) -> Result<Option<Self>, CertificateErrors> {
         let Some(ca) = &files.ca else { return Ok(None) };
-        let roots = read::<CertificateDer<'static>>(ca)?;
-        if roots.is_empty() {
-            return Err(CertificateError::NoCertificate { file: ca.clone() });
-        }
         let unusable = |file: &Path, reason: String| CertificateError::Authority { file: file.into(), reason };
-        let mut store = RootCertStore::empty();
-        for root in &roots {
-            store.add(root.clone()).map_err(|error| unusable(ca, error.to_string()))?;
-        }
-        let mut crls = Vec::new();
-        if let Some(file) = &files.crl {
-            crls = read::<CertificateRevocationListDer<'static>>(file)?;
-            if crls.is_empty() {
-                return Err(CertificateError::NoCrl { file: file.clone() });
+        let roots = read::<CertificateDer<'static>>(ca).and_then(|roots| {
+            if roots.is_empty() {
+                return Err(CertificateError::NoCertificate { file: ca.clone() });
             }
-        }
+            let mut store = RootCertStore::empty();
+            for root in &roots {
+                store.add(root.clone()).map_err(|error| unusable(ca, error.to_string()))?;
+            }
+            Ok((roots, store))
+        });
+        let crls = match &files.crl {
+            None => Ok(Vec::new()),
+            Some(file) => match read::<CertificateRevocationListDer<'static>>(file) {
+                Ok(crls) if crls.is_empty() => Err(CertificateError::NoCrl { file: file.clone() }),
+                crls => crls,
+            },
+        };
+        let ((roots, store), crls) = match (roots, crls) {
+            (Ok(roots), Ok(crls)) => (roots, crls),
+            (roots, crls) => return Err(CertificateErrors(roots.err().into_iter().chain(crls.err()).collect())),
+        };
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::new(provider()))
             .with_crls(crls.iter().cloned())
             .enforce_revocation_expiration()
             .build()
             .map_err(|error| unusable(files.crl.as_ref().unwrap_or(ca), error.to_string()))?;
         Ok(Some(Self { verifier, roots, crls }))
+    }
+
+    /// Revocation lists past their next update at `now`: certificates of their authorities are refused.
+    pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+        (1..).zip(&self.crls).filter_map(move |(place, crl)| {
+            let (_, crl) = CertificateRevocationList::from_der(crl).ok()?;
+            let next_update = system_time(crl.next_update()?);
+            (next_update < now).then(|| CertificateWarning::crl_expired(place, next_update))
+        })
     }
 
     /// Whether `other` believes the same.

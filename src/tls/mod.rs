@@ -13,8 +13,9 @@ mod self_signed;
 mod server;
 mod session;
 mod tcp;
+mod warning;
 
-pub use certificate::{Certificate, CertificateError, Names};
+pub use certificate::{Certificate, CertificateError, CertificateErrors, Names};
 pub use client::{Trust, TrustError, client_config, client_config_as};
 pub use client_certificates::{Asking, Authorities, Policy};
 pub use provider::{ServerTls, ServersOnly};
@@ -22,6 +23,7 @@ pub use resolver::{CertificateResolver, CertificateStore};
 pub use self_signed::{SelfSigned, self_signed};
 pub use server::server_config;
 pub use tcp::TcpTls;
+pub use warning::CertificateWarning;
 
 /// What HTTP/3 is called in the TLS handshake (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";

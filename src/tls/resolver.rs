@@ -83,6 +83,17 @@ impl CertificateStore {
         asked_for || self.choose(sni).names().cover(host)
     }
 
+    /// Whether clients of a route for `host` may get a certificate that covers what they ask for. `*.` stands for one or
+    /// more labels: a name below it is enough. Who asks for an IP address gets the default.
+    pub fn covers_pattern(&self, host: &str) -> bool {
+        let is_below = |name: &str, parent: &str| name.strip_suffix(parent).is_some_and(|labels| labels.ends_with('.'));
+        match host.strip_prefix("*.") {
+            Some(parent) => self.by_name.keys().any(|name| is_below(name, parent)),
+            None if parse_ip(host).is_some() => self.default.names().cover(host),
+            None => self.has_name(host),
+        }
+    }
+
     /// Whether a client that asks for `host` gets a certificate that covers it: at an IP address, which SNI cannot carry
     /// (RFC 6066 §3), that of a client without a name.
     pub fn has_name(&self, host: &str) -> bool {
@@ -182,6 +193,26 @@ mod tests {
         let store = store();
         for (what, sni, host, expected) in table {
             assert_eq!(store.covers(sni, host), expected, "{what}: {sni:?}, {host}");
+        }
+    }
+
+    #[test]
+    fn a_route_s_host_is_covered_where_a_client_may_get_a_certificate_for_it() {
+        let store = store();
+        for (host, expected) in [
+            ("www.example.com", true),
+            ("api.example.com", true),
+            ("example.com", false),
+            ("elsewhere.test", false),
+            ("*.example.com", true),
+            ("*.com", true),
+            ("*.www.example.com", false),
+            ("*.ample.com", false),
+            // Who asks for an address sends no name.
+            ("[::1]", true),
+            ("192.0.2.1", false),
+        ] {
+            assert_eq!(store.covers_pattern(host), expected, "{host}");
         }
     }
 

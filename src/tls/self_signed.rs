@@ -1,6 +1,6 @@
 //! A certificate made on the spot, for `litequic demo` and tests: nobody trusts it unless told to.
 
-use super::{Certificate, CertificateError};
+use super::{Certificate, CertificateErrors};
 use crate::config::CertificateFiles;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
@@ -30,9 +30,9 @@ impl SelfSigned {
     /// # Errors
     ///
     /// None that is not a defect of litequic.
-    pub fn certificate(&self) -> Result<Certificate, CertificateError> {
+    pub fn certificate(&self) -> Result<Certificate, CertificateErrors> {
         let files = CertificateFiles { cert: "(self-signed)".into(), key: "(self-signed)".into() };
-        Certificate::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes(), &files, SystemTime::now())
+        Certificate::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes(), &files)
     }
 }
 

@@ -383,7 +383,8 @@ fn a_file_that_cannot_be_opened_is_said_before_anything_is_served() {
     let ended = process.end();
     assert_eq!(ended.code, Some(78));
     assert!(
-        ended.stderr.contains("cannot write access_log.path = ") && ended.stderr.contains("No such file"),
+        ended.stderr.contains("access_log.path = \"absent/access.log\": cannot be written: ")
+            && ended.stderr.contains("No such file"),
         "{ended:?}"
     );
 }

@@ -13,7 +13,7 @@ use crate::support::{
 use http::Method;
 use litequic::{
     app,
-    config::{Config, Route, Verify},
+    config::{Config, Draft, Route, Verify},
     tls::self_signed,
 };
 use person::{Authority, DAY, Person, by_tcp};
@@ -67,7 +67,7 @@ async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: impl FnOnce
     }
     config.listen.workers = litequic::config::Workers::Count(2.try_into().unwrap());
     edit(&mut config);
-    let store = app::certificates(&config).unwrap();
+    let store = app::load(Draft::given(config.clone())).unwrap().certificates;
     Litequic::with_certificates(&config, store, made.cert_pem).await
 }
 

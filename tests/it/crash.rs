@@ -164,11 +164,11 @@ async fn a_secret_that_cannot_be_used_is_a_fault_of_the_configuration() {
         let _ = fs::remove_file(setup.path("secret"));
         let ended = litequic(arguments);
         assert_eq!(ended.code, Some(78));
-        assert!(ended.stderr.contains("cannot read listen.secret_file"), "{}", ended.stderr);
+        assert!(ended.stderr.contains(":1:22: listen.secret_file = \"secret\": cannot read "), "{}", ended.stderr);
         setup.write("secret", "too short");
         let ended = litequic(arguments);
         assert_eq!(ended.code, Some(78));
-        assert!(ended.stderr.contains("has 9; expected 32 to 4096 octets"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("has 9; expected 32 to 4096 bytes"), "{}", ended.stderr);
     }
 }
 
@@ -184,6 +184,6 @@ async fn a_secret_that_others_may_read_is_taken_with_a_warning() {
     process.end().success();
     fs::set_permissions(setup.path("secret"), fs::Permissions::from_mode(0o644)).unwrap();
     let process = setup.start(origin, secret).await;
-    process.await_stderr("others may read listen.secret_file");
+    process.await_stderr("listen.secret_file = \\\"secret\\\": others may read it");
     within("an answer", setup.client()).await;
 }

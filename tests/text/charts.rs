@@ -1,6 +1,7 @@
 //! The Helm charts and the container image: that they agree with the program, as files. What `helm` makes of them is tested
 //! where there is one.
 
+mod refused;
 mod rendered;
 
 use litequic::config;
@@ -26,8 +27,10 @@ fn is_or_becomes(path: &str, expected: &str) {
 
 #[test]
 fn both_charts_have_the_same_idea_of_a_pod() {
-    let [edge, sidecar] = CHARTS.map(|chart| read(&format!("helm/{chart}/templates/_litequic.tpl")));
-    assert!(edge == sidecar, "copy one _litequic.tpl over the other");
+    for file in ["_litequic.tpl", "_check.tpl"] {
+        let [edge, sidecar] = CHARTS.map(|chart| read(&format!("helm/{chart}/templates/{file}")));
+        assert!(edge == sidecar, "copy one {file} over the other");
+    }
 }
 
 #[test]

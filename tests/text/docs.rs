@@ -7,7 +7,7 @@ use litequic::{
         reference::{Page, counted_by},
     },
     config,
-    telemetry::Metrics,
+    telemetry::{Metrics, Validity},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -127,7 +127,7 @@ fn scrape() -> String {
     metrics.workers()[0].routes.of("…");
     metrics.workers()[0].servers.of("…", "…");
     metrics.control().servers.of("…", "…");
-    metrics.control().certificates.lock().unwrap().push(1);
+    metrics.control().certificates.lock().unwrap().push(Validity { from: 1, until: 1 });
     metrics.render()
 }
 

@@ -75,7 +75,9 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- $_ := set $admin "listen" (printf "127.0.0.1:%v" $values.ports.admin) -}}
 {{- $_ := set $admin "probes" (printf "%s:%v" $any $values.ports.probes) -}}
 {{- $_ := set $config "admin" $admin -}}
-{{- include "litequic.toml" (dict "path" "" "table" $config) | trim -}}
+{{- $toml := include "litequic.toml" (dict "path" "" "table" $config) | trim -}}
+{{- include "litequic.refuse" (dict "values" $values "toml" $toml) -}}
+{{- $toml -}}
 {{- end -}}
 
 {{- /* What changes when a running litequic cannot take a change on: docs/configuration.md says so of these keys. */ -}}
@@ -142,12 +144,16 @@ securityContext:
 resources:
   {{- toYaml $values.resources | nindent 2 }}
 volumeMounts:
-  # Directories, no single files (subPath): litequic notices when Kubernetes swaps what is in them.
-  - {name: litequic-config, mountPath: /etc/litequic/config, readOnly: true}
-  - {name: litequic-tls, mountPath: /etc/litequic/tls, readOnly: true}
-  {{- with $values.extraVolumeMounts }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- include "litequic.volumeMounts" . | nindent 2 }}
+{{- end -}}
+
+{{- define "litequic.volumeMounts" -}}
+# Directories, no single files (subPath): litequic notices when Kubernetes swaps what is in them.
+- {name: litequic-config, mountPath: /etc/litequic/config, readOnly: true}
+- {name: litequic-tls, mountPath: /etc/litequic/tls, readOnly: true}
+{{- with .values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "litequic.readinessThreshold" -}}
@@ -172,7 +178,7 @@ volumeMounts:
       {{- end }}
 {{- end -}}
 
-{{- /* The ConfigMap, and cert-manager's Certificates. Also takes labels, as YAML. */ -}}
+{{- /* The ConfigMap, cert-manager's Certificates, and the Job of `check`. Also takes labels, as YAML. */ -}}
 {{- define "litequic.manifests" -}}
 {{- $scope := . -}}
 {{- if not .values.configMap -}}
@@ -211,6 +217,9 @@ spec:
   renewBefore: {{ . }}
   {{- end }}
 {{- end }}
+{{- end }}
+{{- if .values.check.enabled }}
+{{- include "litequic.check" . }}
 {{- end }}
 {{- end -}}
 

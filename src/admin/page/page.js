@@ -114,16 +114,19 @@ function show(now) {
     const counted = [server.connections, server.requests, server.failures].map(count => [whole(count), 'n']);
     return [name, address, [state, problem || ejected ? 'bad' : 'good'], ...counted];
   }));
-  rows('certificates', (now.certificates || []).map(({ names, expires }) => {
+  rows('certificates', (now.certificates || []).map(({ names, expires, warnings }) => {
     const days = Math.floor((expires - now.time) / 86400);
-    return [names.join(', '), new Date(expires * 1000).toISOString().slice(0, 10), [whole(days), days < 14 ? 'n bad' : 'n']];
+    const expiry = new Date(expires * 1000).toISOString().slice(0, 10);
+    const state = warnings.length ? [warnings.join('; '), 'bad'] : ['valid', 'good'];
+    return [names.join(', '), state, expiry, [whole(days), days < 14 ? 'n bad' : 'n']];
   }));
-  const { version, read, reloads, reloaded_at, refused, refused_at } = now.configuration;
+  const { version, read, reloads, reloaded_at, refused, refused_since: since, renewed_at: renewed } = now.configuration;
   const time = seconds => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
   const last = (count, at) => count + (count ? ', the last ' + time(at) : '');
   at('read').textContent = 'Version ' + version + ', read ' + time(read) + '. Reloads: ' + last(reloads, reloaded_at) + '.';
-  at('refused').textContent = 'Refused: ' + last(refused, refused_at) + '.';
-  at('refused').className = refused && refused_at > read ? 'bad' : '';
+  at('refused').textContent = (since ? 'The configuration file is refused since ' + time(since) + ': the log says why. ' : '')
+    + 'Refused reloads: ' + whole(refused) + '. Certificates and error pages renewed: ' + (renewed ? time(renewed) : 'not yet') + '.';
+  at('refused').className = since ? 'bad' : '';
   const hangs = now.workers.some(worker => worker.seconds_since_turn > 5);
   say(hangs ? 'A worker hangs.' : 'It is ' + now.phase + '.', hangs || now.phase !== 'ready' ? 'bad' : 'good');
   before = now;

@@ -3,6 +3,8 @@
 
 mod bounds;
 mod origin;
+#[cfg(test)]
+mod patterns;
 mod routing;
 mod rules;
 
@@ -18,7 +20,7 @@ use origin::origin;
 use routing::{Around, route};
 use std::{
     collections::BTreeSet,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     num::NonZeroU16,
     ops::RangeInclusive,
     path::{Path, PathBuf},
@@ -52,8 +54,9 @@ const VERIFY: &[(&str, Verify)] =
 /// Whom a key needs to be of use.
 const WITH_CA: &str = "client_certificates.ca, the path of a PEM file";
 
-/// Everything that a file may say; relative paths are relative to `directory`. `None` where faults were noted.
-pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config> {
+/// Everything that a file may say; relative paths are relative to `directory`. Where faults were
+/// noted it is good for nothing but to look for more.
+pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Config {
     let listen = root.table("listen", "Where clients reach litequic.", |section| listen(section, directory));
     let certificates = root.tables(
         "certificates",
@@ -94,7 +97,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
         longest prefix. The order in the file does not matter.";
     let mut routes = root.tables("routes", about, |section| route(section, &around, &mut seen));
     if has_origin && !seen.contains(&(None, String::new())) {
-        routes.push(Some(Route::catch_all(Config::ORIGIN)));
+        routes.push(Route::catch_all(Config::ORIGIN));
     }
     if !has_origin && !root.has("routes") {
         root.missing("origin", "[origin] with url, or [[routes]] and [origins.NAME]");
@@ -105,7 +108,8 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
     let limits = root.table("limits", "What a client may do at most.", limits);
     let timeouts = root.table("timeouts", "How long litequic waits.", timeouts);
     let litequic = root.table("litequic", "How datagrams are received and sent.", litequic);
-    let admin = root.table("admin", "Where the operator reaches litequic.", |section| admin(section, directory));
+    let admin =
+        root.table("admin", "Where the operator reaches litequic.", |section| admin(section, directory, &listen));
     let log = root.table("log", "What is logged and how.", log);
     let access_log =
         root.table("access_log", "What is written of each request.", |section| access_log(section, directory));
@@ -116,13 +120,13 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
         &[],
         "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.",
     );
-    Some(Config {
+    Config {
         listen,
-        certificates: certificates.into_iter().collect::<Option<_>>()?,
+        certificates,
         client_certificates,
-        routes: routes.into_iter().collect::<Option<_>>()?,
+        routes,
         error_pages,
-        origins: origins.into_iter().map(|(name, origin)| Some((name, origin?))).collect::<Option<_>>()?,
+        origins: origins.into_iter().filter_map(|(name, origin)| Some((name, origin?))).collect(),
         limits,
         timeouts,
         litequic,
@@ -130,7 +134,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Option<Config>
         log,
         access_log,
         trusted_proxies: trusted_proxies.unwrap_or_default().into_iter().map(|(_, network)| network).collect(),
-    })
+    }
 }
 
 fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
@@ -192,7 +196,7 @@ fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
     }
 }
 
-/// Whether both cannot be bound: `[::]` takes IPv4 as well.
+/// Whether both cannot be bound by groups of sockets that share a port (SO_REUSEPORT): `[::]` takes IPv4 as well.
 fn clash(one: &SocketAddr, other: &SocketAddr) -> bool {
     let wildcards = |v6: &SocketAddr, v4: &SocketAddr| {
         v6.is_ipv6() && v6.ip().is_unspecified() && v4.is_ipv4() && v4.ip().is_unspecified()
@@ -200,10 +204,20 @@ fn clash(one: &SocketAddr, other: &SocketAddr) -> bool {
     one == other || (one.port() == other.port() && (wildcards(one, other) || wildcards(other, one)))
 }
 
-fn certificate(section: &mut Section<'_>, directory: &Path) -> Option<CertificateFiles> {
+/// The same where one of them is a socket by itself, which takes part in no group: an address is taken by "any address",
+/// too (ip(7)).
+fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
+    let (one_ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
+    let takes = |any: IpAddr, of: IpAddr| any.is_unspecified() && (any.is_ipv6() || of.is_ipv4());
+    one.port() == other.port() && (one_ip == other_ip || takes(one_ip, other_ip) || takes(other_ip, one_ip))
+}
+
+/// A path that is missing or wrong is empty.
+fn certificate(section: &mut Section<'_>, directory: &Path) -> CertificateFiles {
     let cert = section.required("cert", path("the path of a PEM file"), "The chain, leaf first, in PEM.");
     let key = section.required("key", path("the path of a PEM file"), "The leaf's private key, in PEM.");
-    Some(CertificateFiles { cert: directory.join(cert?), key: directory.join(key?) })
+    let file = |path: Option<PathBuf>| path.map_or_else(PathBuf::new, |path| directory.join(path));
+    CertificateFiles { cert: file(cert), key: file(key) }
 }
 
 /// And whether there is a CA, right or wrong.
@@ -301,7 +315,7 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
     litequic
 }
 
-fn admin(section: &mut Section<'_>, directory: &Path) -> Admin {
+fn admin(section: &mut Section<'_>, directory: &Path, clients: &Listen) -> Admin {
     let listen = section.optional(
         "listen",
         address(),
@@ -314,8 +328,17 @@ fn admin(section: &mut Section<'_>, directory: &Path) -> Admin {
         "`/healthz`, `/readyz` and `/metrics` alone: for what probes and scrapes from outside. Without it there is \
         none.",
     );
-    if listen.is_some() && listen == probes {
+    if let (Some(listen), Some(probes)) = (listen, probes)
+        && overlap(&listen, &probes)
+    {
         section.fault("probes", "is taken by admin.listen already", None, None);
+    }
+    for (key, address) in [("listen", listen), ("probes", probes)] {
+        for (of, taken) in [("tcp", &clients.tcp), ("redirect", &clients.redirect)] {
+            if let Some(taken) = taken.iter().find(|taken| address.is_some_and(|address| overlap(&address, taken))) {
+                section.fault(key, &format!("is taken by {taken} of listen.{of} already"), None, None);
+            }
+        }
     }
     let ready_needs_origin = section.value(
         "ready_needs_origin",
@@ -342,7 +365,7 @@ fn admin(section: &mut Section<'_>, directory: &Path) -> Admin {
     let names = section.list("names", host(), 0..=Admin::MAX_NAMES, &[], about).unwrap_or_default();
     let handover = section.optional(
         "handover",
-        path("the path of a Unix socket"),
+        path("the path of a Unix socket").of_length(1..=Admin::MAX_HANDOVER_LEN),
         "Where a new process takes over from a running one; without it there is no such way.",
     );
     let file = |path: Option<PathBuf>| path.map(|path| directory.join(path));
@@ -420,5 +443,5 @@ fn access_target() -> Kind<AccessTarget> {
         "stderr" => Ok(AccessTarget::Stderr),
         _ => Ok(AccessTarget::File(text.into())),
     };
-    text("\"stderr\" or the path of a file", parse, ToString::to_string)
+    text("\"stderr\" or the path of a file", parse, ToString::to_string).matching(".+")
 }

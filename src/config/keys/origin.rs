@@ -194,7 +194,7 @@ fn health(section: &mut Section<'_>) -> Option<Health> {
 }
 
 /// A path that a request line can have, with its query.
-fn target() -> Kind<String> {
+pub(super) fn target() -> Kind<String> {
     let parse = |text: String| {
         let problem = if !text.starts_with('/') {
             "does not start with `/`"
@@ -207,12 +207,12 @@ fn target() -> Kind<String> {
         };
         Err(problem.into())
     };
-    text("a path such as \"/health\"", parse, Clone::clone)
+    text("a path such as \"/health\"", parse, Clone::clone).matching("/[!-\"$-~]*")
 }
 
 /// A number, or a text with one or two.
-fn statuses() -> Kind<Statuses> {
-    Kind {
+pub(super) fn statuses() -> Kind<Statuses> {
+    let kind = Kind {
         expected: "a status such as 200, or two as in \"200-299\"".into(),
         schema: json!({ "type": ["integer", "string"], "minimum": Statuses::ALL.start(), "maximum": Statuses::ALL.end() }),
         read: Box::new(|given| {
@@ -227,5 +227,6 @@ fn statuses() -> Kind<Statuses> {
             Statuses { first, last } if first == last => json!(first),
             range => json!(range.to_string()),
         }),
-    }
+    };
+    kind.matching("[2-5][0-9]{2}(-[2-5][0-9]{2})?")
 }

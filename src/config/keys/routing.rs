@@ -27,7 +27,7 @@ pub(super) fn route(
     section: &mut Section<'_>,
     around: &Around<'_>,
     seen: &mut BTreeSet<(Option<String>, String)>,
-) -> Option<Route> {
+) -> Route {
     let &Around { directory, origins: names, has_ca, has_pages } = around;
     let host = section.optional(
         "host",
@@ -117,10 +117,11 @@ pub(super) fn route(
         let key = keys.into_iter().find(|key| section.has(key)).unwrap_or("origin");
         section.fault(key, "another route has the same host and prefix", None, None);
     }
-    Some(Route {
+    Route {
         host,
         path_prefix: prefix,
-        target: redirect.map(Target::Redirect).or_else(|| origin.map(Target::Origin))?,
+        // Without either there is a fault.
+        target: redirect.map_or_else(|| Target::Origin(origin.unwrap_or_default()), Target::Redirect),
         rewrite_prefix,
         rewrite_host,
         // No body is longer than what a stream can carry.
@@ -134,7 +135,7 @@ pub(super) fn route(
         intercept_errors,
         upgrade,
         path_reading,
-    })
+    }
 }
 
 fn origin_name() -> Kind<String> {

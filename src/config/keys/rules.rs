@@ -5,7 +5,7 @@ use crate::config::{
     ErrorPages, Errors, HeaderRules, RateLimit, RateLimitBy, Redirect, RouteTimeouts, Template, Variable,
     fault::nearest,
     media_type,
-    names::{authority, parse_host},
+    names::{TOKEN, authority, parse_host},
     request_field_fault, response_field_fault,
     section::Section,
     values::{Given, Kind, Wrong, duration, number, one_of, or_none, text},
@@ -45,10 +45,11 @@ fn header_rules(section: &mut Section<'_>, who: &str, fault: FieldFault) -> Head
     let most = HeaderRules::MAX_FIELDS;
     let filled = "`{client}`, `{host}` and `{request_id}` are filled in.";
     let about = format!("The one value of that field that {who} gets. {filled}");
-    let set = section.map("set", named, field_value(), most, &about);
+    let set = section.map("set", TOKEN, named, field_value(), most, &about);
     let about = format!("One more value of that field, beside those that are there. {filled}");
-    let add = section.map("add", named, field_value(), most, &about);
-    let kind = text("a field's name, such as \"server\"", move |name| named(&name), |name| name.to_string());
+    let add = section.map("add", TOKEN, named, field_value(), most, &about);
+    let kind =
+        text("a field's name, such as \"server\"", move |name| named(&name), |name| name.to_string()).matching(TOKEN);
     let about = format!("Fields that {who} does not get.");
     let remove = section.list("remove", kind, 0..=most, &[], &about).unwrap_or_default();
     for (n, name) in &remove {
@@ -69,7 +70,7 @@ fn field_name(text: &str, fault: FieldFault) -> Result<HeaderName, Wrong> {
     fault(&name).map_or(Ok(name), |fault| Err(fault.into()))
 }
 
-fn field_value() -> Kind<Template> {
+pub(super) fn field_value() -> Kind<Template> {
     let parse = |text: String| {
         if text.len() > HeaderRules::MAX_VALUE {
             return Err(format!("has {} bytes, and {} are the most", text.len(), HeaderRules::MAX_VALUE).into());
@@ -83,7 +84,10 @@ fn field_value() -> Kind<Template> {
         template(&text, IN_FIELDS)
     };
     let expected = format!("up to {} KiB of printable ASCII", HeaderRules::MAX_VALUE / 1024);
+    // One character, or more with none at either end that is blank; or nothing.
     text(&expected, parse, ToString::to_string)
+        .matching("([!-~]([\t -~]*[!-~])?)?")
+        .of_length(0..=HeaderRules::MAX_VALUE)
 }
 
 fn template(text: &str, allowed: &[Variable]) -> Result<Template, Wrong> {
@@ -104,8 +108,7 @@ pub(super) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
         let about = "The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is what the client \
             asked for, as the whole authority or behind `LABEL.`; `{path}`, at the end, its path and query after \
             `rewrite_prefix`.";
-        let to =
-            if has { section.required("to", location(), about) } else { section.optional("to", location(), about) };
+        let to = section.required("to", location(), about);
         let status = section.value("status", status(), Redirect::STATUS, "The answer's status.");
         to.map(|to| Redirect { to, status })
     });
@@ -128,9 +131,11 @@ fn status() -> Kind<StatusCode> {
     }
 }
 
-fn location() -> Kind<Template> {
+pub(super) fn location() -> Kind<Template> {
     let expected = "a URL such as \"https://www.example.com{path}\", or a path";
-    text(expected, |text| parse_location(&text), ToString::to_string)
+    let (path, host) = (r"[!#-;=?-\[\]_a-z~{}]", "[0-9A-Za-z_.:-]");
+    let kind = text(expected, |text| parse_location(&text), ToString::to_string);
+    kind.matching(&format!(r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"))
 }
 
 /// A `Location` that leads where the operator says, whatever the client asks for: scheme and authority stand written out,
@@ -197,14 +202,9 @@ pub(super) fn route_timeouts(section: &mut Section<'_>) -> RouteTimeouts {
 
 /// `rate_limit`, if it is there.
 pub(super) fn rate_limit(section: &mut Section<'_>) -> Option<RateLimit> {
-    let has = section.has("rate_limit");
     section.table("rate_limit", "How often this route may be asked; without this table, at will.", |section| {
         let about = "So many requests in `per`, of all workers together. 429 beyond, with `Retry-After`.";
-        let requests = if has {
-            section.required("requests", number(COUNT), about)
-        } else {
-            section.optional("requests", number(COUNT), about)
-        };
+        let requests = section.required("requests", number(COUNT), about);
         let per = section.value("per", duration(PER), Duration::from_secs(1), "The time in which so many may come.");
         let burst = section.optional("burst", number(COUNT), "So many at once after a pause. Without it, `requests`.");
         let about = "Whose requests are counted together: an IPv4 address's, or those of a /64 of IPv6; or all of \
@@ -219,19 +219,20 @@ pub(super) fn error_pages(section: &mut Section<'_>, directory: &Path, about: &s
     let errors = |text: &str| {
         Errors::parse(text).ok_or_else(|| Wrong::from("not an error's status, such as \"404\" or \"5xx\""))
     };
-    let pages = section.map("error_pages", errors, page(), MAX_PAGES, about);
+    let pages = section.map("error_pages", "[45]([0-9]{2}|xx)", errors, page(), MAX_PAGES, about);
     pages.into_iter().map(|(errors, page)| (errors, directory.join(page))).collect()
 }
 
-fn page() -> Kind<PathBuf> {
+pub(super) fn page() -> Kind<PathBuf> {
     let parse = |text: String| {
         let page = PathBuf::from(text);
         let fits = media_type(&page).is_some();
         fits.then_some(page).ok_or_else(|| "the end of its name is no type that is known".into())
     };
-    text("the path of a .html, .htm, .txt, .json, .xml or .svg file", parse, |page: &PathBuf| {
+    let kind = text("the path of a .html, .htm, .txt, .json, .xml or .svg file", parse, |page: &PathBuf| {
         page.display().to_string()
-    })
+    });
+    kind.matching(r".*[^/]\.(html|htm|txt|json|xml|svg)/*")
 }
 
 #[cfg(test)]

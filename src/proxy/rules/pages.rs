@@ -41,6 +41,15 @@ pub enum PageError {
     TooLarge(PathBuf),
 }
 
+impl PageError {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Read { path, .. } | Self::TooLarge(path) => path,
+        }
+    }
+}
+
 /// An error's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::proxy) struct Page {
@@ -67,6 +76,16 @@ impl Pages {
             }
         }
         if bad.is_empty() { Ok(Self(good)) } else { Err(bad) }
+    }
+
+    /// Those that `config` names: read anew where that is possible, else as they are in `self`. Blocks on the file system.
+    #[must_use]
+    pub fn renew(&self, config: &Config) -> Self {
+        let page = |path: PathBuf| {
+            let page = read(&path).ok().or_else(|| self.0.get(&path).cloned())?;
+            Some((path, page))
+        };
+        Self(Self::files(config).filter_map(page).collect())
     }
 
     /// The files that `config` names, each once.

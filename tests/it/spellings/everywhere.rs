@@ -9,7 +9,7 @@ use crate::support::{
 };
 use litequic::{
     app,
-    config::{self, Config, Listen},
+    config::{self, Config, Draft, Listen},
     tls::self_signed,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
@@ -51,7 +51,7 @@ async fn started(origin: SocketAddr, routes: &str) -> Litequic {
     let parsed = config::parse(&whole, &directory.path().join("litequic.toml"), |_| None);
     let mut config: Config = parsed.unwrap_or_else(|faults| panic!("{faults}"));
     config.listen = Listen::at((Ipv4Addr::LOCALHOST, 0).into());
-    let store = app::certificates(&config).unwrap();
+    let store = app::load(Draft::given(config.clone())).unwrap().certificates;
     Litequic::with_certificates(&config, store, made.cert_pem).await
 }
 

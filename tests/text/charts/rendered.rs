@@ -10,13 +10,13 @@ use std::{
 };
 
 /// The charts in a folder of their own, where helm may write.
-struct Helm {
-    folder: tempfile::TempDir,
+pub(super) struct Helm {
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Helm {
     /// Where there is a helm; a machine that builds litequic need not have one.
-    fn find() -> Option<Self> {
+    pub(super) fn find() -> Option<Self> {
         if Command::new("helm").arg("version").output().is_err() {
             // Past the harness, which would show it of tests that fail alone.
             let _ = writeln!(io::stderr(), "skipped: there is no helm");
@@ -42,12 +42,12 @@ impl Helm {
     }
 
     /// `helm template` of the release `it`, with a Kubernetes that the charts are for.
-    fn template(&self, chart: &str, more: &[&str]) -> Output {
+    pub(super) fn template(&self, chart: &str, more: &[&str]) -> Output {
         let chart = format!("helm/{chart}");
         self.run(&[&["template", "it", &chart, "--namespace", "there", "--kube-version", "1.31.0"], more].concat())
     }
 
-    fn rendered(&self, chart: &str, more: &[&str]) -> String {
+    pub(super) fn rendered(&self, chart: &str, more: &[&str]) -> String {
         let output = self.template(chart, more);
         assert!(output.status.success(), "{chart} {more:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -62,13 +62,13 @@ fn edge(helm: &Helm, set: &str) -> String {
     helm.rendered("litequic", &["--set", &set])
 }
 
-fn sidecar(helm: &Helm, set: &str) -> String {
+pub(super) fn sidecar(helm: &Helm, set: &str) -> String {
     let set = if set.is_empty() { String::new() } else { format!("litequic-sidecar.{set}") };
     helm.rendered("examples/application", &["--set", &set])
 }
 
 /// litequic.toml in a rendered ConfigMap, as litequic reads it.
-fn configuration(rendered: &str) -> config::Config {
+pub(super) fn configuration(rendered: &str) -> config::Config {
     let (_, block) = rendered.split_once("  litequic.toml: |\n").unwrap();
     let lines = block.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
     let text: String = lines.map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
@@ -77,7 +77,7 @@ fn configuration(rendered: &str) -> config::Config {
 }
 
 /// The manifest of this kind and name.
-fn manifest<'a>(rendered: &'a str, kind: &str, name: &str) -> Option<&'a str> {
+pub(super) fn manifest<'a>(rendered: &'a str, kind: &str, name: &str) -> Option<&'a str> {
     let of_kind =
         |text: &&str| text.contains(&format!("\nkind: {kind}\n")) && text.contains(&format!("\n  name: {name}\n"));
     rendered.split("\n---\n").find(of_kind)
@@ -183,6 +183,27 @@ fn values_of_the_edge_chart_do_what_they_say() {
         ("image.repository=r.example/l,image.tag=v2", "Deployment", name, &["image: \"r.example/l:v2\""]),
         ("imagePullSecrets[0]=pull", "Deployment", name, &["imagePullSecrets:\n        - name: pull"]),
         ("kind=DaemonSet,hostPort=443", "DaemonSet", name, &["hostPort: 443", "!replicas:"]),
+        // A second pod has no place on a node whose port the first one has: the new one can only come after it.
+        (
+            "kind=DaemonSet,hostPort=443",
+            "DaemonSet",
+            name,
+            &["rollingUpdate:\n      maxSurge: 0\n      maxUnavailable: 1\n"],
+        ),
+        (
+            "kind=DaemonSet,hostPort=443,updateStrategy.rollingUpdate.maxUnavailable=20%",
+            "DaemonSet",
+            name,
+            &["maxSurge: 0\n      maxUnavailable: 20%\n"],
+        ),
+        ("kind=DaemonSet", "DaemonSet", name, &["maxSurge: 1\n      maxUnavailable: 0\n"]),
+        ("", "Deployment", name, &["rollingUpdate:\n      maxSurge: 1\n      maxUnavailable: 0\n"]),
+        (
+            "updateStrategy.rollingUpdate.maxSurge=50%",
+            "Deployment",
+            name,
+            &["maxSurge: 50%\n      maxUnavailable: 0\n"],
+        ),
         (
             "kind=DaemonSet,hostPort=443,redirect=true,ports.redirect=8081",
             "DaemonSet",
@@ -405,6 +426,16 @@ fn wrong_values_are_refused_and_said() {
         ("litequic", "certificates[0].secretName=Not_a_name", "'/certificates/0/secretName'"),
         ("litequic", "certificates=null", "certificates"),
         ("litequic", "hostPort=443", "hostPort: two pods of a Deployment"),
+        (
+            "litequic",
+            "kind=DaemonSet,hostPort=443,updateStrategy.rollingUpdate.maxSurge=1",
+            "updateStrategy.rollingUpdate.maxSurge: with a hostPort a node has no place for a second pod",
+        ),
+        (
+            "litequic",
+            "kind=DaemonSet,hostPort=443,updateStrategy.rollingUpdate.maxUnavailable=0",
+            "updateStrategy.rollingUpdate: with maxSurge and maxUnavailable of 0 no pod is ever replaced",
+        ),
         ("litequic", "kind=DaemonSet,autoscaling.enabled=true", "autoscaling.enabled: a DaemonSet"),
         ("litequic", "autoscaling.targetCPU=most", "'/autoscaling/targetCPU'"),
         ("litequic", "configMap=Not_a_name", "'/configMap'"),

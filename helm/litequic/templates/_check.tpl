@@ -1,0 +1,191 @@
+{{- /*
+What `litequic check` refuses and values.schema.json cannot: what is wrong between keys. The messages are litequic's own. Both
+charts have this file, and a test that they have the same one. Ranges of sizes and durations, names of fields and what stands
+in files are left to the Job below, which runs `litequic check` itself.
+*/ -}}
+
+{{- /* Fails with the first fault of values, those documented in values.yaml. */ -}}
+{{- define "litequic.refuse" -}}
+{{- $values := .values -}}
+{{- $config := $values.config -}}
+{{- $origins := $config.origins | default dict -}}
+{{- $names := keys $origins -}}
+{{- if $config.origin -}}
+{{- if hasKey $origins "origin" -}}{{- fail "config.origins.origin: is the name of [origin] already; expected another name" -}}{{- end -}}
+{{- $names = append $names "origin" -}}
+{{- end -}}
+{{- range $name, $origin := $origins -}}
+{{- include "litequic.refuse.twice" (dict "key" (printf "config.origins.%s.url" $name) "list" $origin.url) -}}
+{{- end -}}
+{{- with $config.origin -}}{{- include "litequic.refuse.twice" (dict "key" "config.origin.url" "list" .url) -}}{{- end -}}
+
+{{- $clients := $config.client_certificates | default dict -}}
+{{- if not (hasKey $clients "ca") -}}
+{{- $asks := ne ($clients.verify | default "none") "none" -}}
+{{- range $key, $useless := dict "verify" $asks "crl" (hasKey $clients "crl") "chain" ($clients.chain | default false) -}}
+{{- if $useless -}}{{- fail (printf "config.client_certificates.%s: is of no use without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- $seen := dict -}}
+{{- range $n, $route := $config.routes -}}
+{{- $key := printf "config.routes[%d]" $n -}}
+{{- $has := dict -}}
+{{- range $name, $_ := $route -}}{{- $_ := set $has $name true -}}{{- end -}}
+{{- if not (or $has.origin $has.redirect) -}}{{- fail (printf "%s.origin: missing; expected the name of an origin, or redirect" $key) -}}{{- end -}}
+{{- if $has.redirect -}}
+{{- range list "origin" "rewrite_host" "max_body_bytes" "request_headers" "timeouts" "intercept_errors" "upgrade" -}}
+{{- if hasKey $has . -}}{{- fail (printf "%s.%s: is of no use beside redirect" $key .) -}}{{- end -}}
+{{- end -}}
+{{- else if not (or (has $route.origin $names) (contains "${" $route.origin)) -}}
+{{- fail (printf "%s.origin = %q: no origin has this name; expected one of %s" $key $route.origin (sortAlpha $names | join ", ")) -}}
+{{- end -}}
+{{- $place := printf "%s %s" ($route.host | default "" | lower | trimSuffix ".") (regexReplaceAll "/+$" ($route.path_prefix | default "/") "") -}}
+{{- if hasKey $seen $place -}}{{- fail (printf "%s: another route has the same host and prefix" $key) -}}{{- end -}}
+{{- $_ := set $seen $place true -}}
+{{- if and (ne ($route.client_certificate | default "none") "none") (not (hasKey $clients "ca")) -}}
+{{- fail (printf "%s.client_certificate: is of no use without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}
+{{- end -}}
+{{- if and $route.intercept_errors (not $config.error_pages) (not $route.error_pages) -}}
+{{- fail (printf "%s.intercept_errors: is of no use without an error page; expected pages in [error_pages] or in error_pages of the route" $key) -}}
+{{- end -}}
+{{- include "litequic.refuse.twice" (dict "key" (printf "%s.upgrade" $key) "list" $route.upgrade) -}}
+{{- range $headers := list "request_headers" "response_headers" -}}
+{{- $rules := index $route $headers | default dict -}}
+{{- $set := dict -}}
+{{- range $name, $_ := $rules.set -}}{{- $_ := set $set (lower $name) true -}}{{- end -}}
+{{- range (kindIs "string" $rules.remove | ternary (list $rules.remove) $rules.remove) -}}
+{{- if hasKey $set (lower .) -}}{{- fail (printf "%s.%s.remove: %s is set as well" $key $headers .) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- $admin := $config.admin | default dict -}}
+{{- if and $admin.token_file $admin.token_env -}}{{- fail "config.admin.token_env: there is admin.token_file already" -}}{{- end -}}
+{{- $litequic := $config.litequic | default dict -}}
+{{- if and (eq ($litequic.io | default "") "s2n-quic") (eq (toString $litequic.ack_frequency) "adaptive") -}}
+{{- fail "config.litequic.ack_frequency: goes by the batches of litequic's own I/O, which io = \"s2n-quic\" is not" -}}
+{{- end -}}
+{{- include "litequic.refuse.twice" (dict "key" "config.access_log.fields" "list" ($config.access_log | default dict).fields) -}}
+
+{{- $taken := dict -}}
+{{- range $name, $port := $values.ports -}}
+{{- if or (ne $name "redirect") $values.redirect -}}
+{{- if hasKey $taken (toString $port) -}}{{- fail (printf "ports.%s: is ports.%s already" $name (get $taken (toString $port))) -}}{{- end -}}
+{{- $_ := set $taken (toString $port) $name -}}
+{{- end -}}
+{{- end -}}
+
+{{- $known := dict -}}
+{{- range $values.env -}}{{- $_ := set $known .name true -}}{{- end -}}
+{{- range regexFindAll "\\$\\{[^}\"]*\\}?" .toml -1 -}}
+{{- $name := . | trimPrefix "${" | trimSuffix "}" -}}
+{{- if not (hasSuffix "}" .) -}}{{- fail (printf "config: %s: `${` without `}`" .) -}}{{- end -}}
+{{- if not (regexMatch "^[A-Za-z0-9_]+$" $name) -}}{{- fail (printf "config: `%s` names no environment variable" .) -}}{{- end -}}
+{{- /* What a container has by itself. */ -}}
+{{- if not (or (hasKey $known $name) (regexMatch "^(HOSTNAME|HOME|PATH|KUBERNETES_.*)$" $name)) -}}
+{{- fail (printf "config: environment variable %s is not set; expected it in env" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Fails where list, at key, has a value twice, with no regard to case. */ -}}
+{{- define "litequic.refuse.twice" -}}
+{{- if kindIs "slice" .list -}}
+{{- $seen := dict -}}
+{{- range $n, $value := .list -}}
+{{- if hasKey $seen (lower (toString $value)) -}}{{- fail (printf "%s[%d] = %q: stands there twice" $.key $n (toString $value)) -}}{{- end -}}
+{{- $_ := set $seen (lower (toString $value)) true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+A Job that runs `litequic check` before an install or an upgrade, which it refuses by failing. A Secret that cert-manager has
+yet to write is not there before the first install.
+*/ -}}
+{{- define "litequic.check" -}}
+{{- $values := .values -}}
+{{- $hooks := "pre-install,pre-upgrade" -}}
+{{- range $values.certificates -}}{{- if .certManager -}}{{- $hooks = "pre-upgrade" -}}{{- end -}}{{- end -}}
+{{- $name := printf "%s-check" .name -}}
+{{- if not $values.configMap }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- .labels | nindent 4 }}
+  annotations:
+    helm.sh/hook: {{ $hooks }}
+    helm.sh/hook-weight: "-1"
+    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+data:
+  litequic.toml: |
+    {{- include "litequic.config" . | nindent 4 }}
+{{- end }}
+---
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- .labels | nindent 4 }}
+  annotations:
+    helm.sh/hook: {{ $hooks }}
+    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+spec:
+  backoffLimit: 0
+  # Also that long for a Secret that is not there.
+  activeDeadlineSeconds: {{ $values.check.seconds }}
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/component: check
+    spec:
+      restartPolicy: Never
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      {{- with $values.podSecurityContext }}
+      securityContext:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.imagePullSecrets }}
+      imagePullSecrets:
+        {{- range . }}
+        - name: {{ . }}
+        {{- end }}
+      {{- end }}
+      {{- with $values.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      containers:
+        - name: check
+          image: {{ include "litequic.image" . | quote }}
+          imagePullPolicy: {{ $values.image.pullPolicy }}
+          args: [check, --config, /etc/litequic/config/litequic.toml]
+          # The faults, for `kubectl describe`.
+          terminationMessagePolicy: FallbackToLogsOnError
+          {{- with $values.env }}
+          env:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          securityContext:
+            {{- toYaml $values.securityContext | nindent 12 }}
+          resources:
+            requests: {cpu: 10m, memory: 32Mi}
+            limits: {memory: 64Mi}
+          volumeMounts:
+            {{- include "litequic.volumeMounts" . | nindent 12 }}
+      volumes:
+        {{- include "litequic.volumes" (merge (dict "name" $name) .) | nindent 8 }}
+        {{- with concat ($values.extraVolumes | default list) ($values.check.extraVolumes | default list) }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+{{- end -}}

@@ -1,0 +1,212 @@
+//! The files that a configuration names, read and judged together with it: `check`, `run` and a reload report the same
+//! faults, all in one round, each with its place. What depends on more than files (whether an address can be bound, a name
+//! looked up, an origin reached) is found out by running.
+
+use crate::{
+    admin::{Token, TokenError},
+    config::{AccessTarget, Config, Draft, Faults, Findings, Warning},
+    proxy::Pages,
+    quic::Secrets,
+    tls::{Authorities, Certificate, CertificateError, CertificateStore},
+};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+/// A configuration without a fault, and what its files hold.
+#[derive(Debug)]
+pub struct Loads {
+    /// What it says.
+    pub config: Config,
+    /// With the authorities of clients' certificates.
+    pub certificates: CertificateStore,
+    /// By their paths.
+    pub pages: Pages,
+    /// What can be used and probably should not.
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads every file that `draft` names, also where it has faults itself. Binds and makes nothing. Blocks on the file system.
+///
+/// # Errors
+///
+/// Every fault of the configuration and of the files, in the configuration's order.
+pub fn load(draft: Draft) -> Result<Loads, Faults> {
+    let Draft { config, mut findings } = draft;
+    let read = config.and_then(|config| {
+        let certificates = certificates(&config, &mut findings);
+        let pages = pages(&config, &mut findings);
+        secret(&config, &mut findings);
+        token(&config, &mut findings);
+        access_log(&config, &mut findings);
+        handover(&config, &mut findings);
+        Some((config, certificates?, pages?))
+    });
+    let ((config, certificates, pages), warnings) = findings.verdict(read)?;
+    Ok(Loads { config, certificates, pages, warnings })
+}
+
+/// Every file that `config` names and a reload reads.
+pub(super) fn named(config: &Config) -> impl Iterator<Item = PathBuf> {
+    let served = config.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
+    let clients = [&config.client_certificates.ca, &config.client_certificates.crl];
+    let files = served.chain(clients.into_iter().flatten()).cloned().chain(Pages::files(config));
+    // Empty where the configuration has a fault.
+    files.filter(|file| !file.as_os_str().is_empty())
+}
+
+fn certificates(config: &Config, findings: &mut Findings) -> Option<CertificateStore> {
+    let now = SystemTime::now();
+    let mut served = Vec::new();
+    for (n, files) in config.certificates.iter().enumerate() {
+        match Certificate::load(files) {
+            Ok(certificate) => {
+                for warning in certificate.warnings(now) {
+                    findings.warn(&format!("certificates[{n}].cert"), warning);
+                }
+                served.push(certificate);
+            }
+            Err(errors) => {
+                for error in errors.0.iter().filter(|error| !error.file().as_os_str().is_empty()) {
+                    let key = if error.file() == files.key { "key" } else { "cert" };
+                    findings.fault(&format!("certificates[{n}].{key}"), error);
+                }
+            }
+        }
+    }
+    let clients = &config.client_certificates;
+    let authorities = match Authorities::load(clients) {
+        Ok(authorities) => authorities,
+        Err(errors) => {
+            for error in &errors.0 {
+                findings.fault(client_certificates_key(config, error), error);
+            }
+            return None;
+        }
+    };
+    for warning in authorities.iter().flat_map(|authorities| authorities.warnings(now)) {
+        findings.warn("client_certificates.crl", warning);
+    }
+    if served.len() < config.certificates.len() || served.is_empty() {
+        return None;
+    }
+    let store = CertificateStore::new(served.remove(0), served).with_authorities(authorities);
+    uncovered_hosts(config, &store, findings);
+    Some(store)
+}
+
+/// The key of `[client_certificates]` whose file is at fault.
+fn client_certificates_key(config: &Config, error: &CertificateError) -> &'static str {
+    let is_crl = config.client_certificates.crl.as_deref() == Some(error.file());
+    if is_crl { "client_certificates.crl" } else { "client_certificates.ca" }
+}
+
+/// Hosts of routes that no client reaches without being warned.
+fn uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut Findings) {
+    for (n, route) in config.routes.iter().enumerate() {
+        if let Some(host) = route.host.as_deref().filter(|host| !store.covers_pattern(host)) {
+            let problem = format!("no certificate has the name {host}: clients refuse the one that they get");
+            findings.warn(&format!("routes[{n}].host"), problem);
+        }
+    }
+}
+
+fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
+    match Pages::load(config) {
+        Ok(pages) => Some(pages),
+        Err(errors) => {
+            let general = config.error_pages.iter().map(|(errors, path)| (format!("error_pages.{errors}"), path));
+            let routes = config.routes.iter().enumerate().flat_map(|(n, route)| {
+                let key = move |errors| format!("routes[{n}].error_pages.{errors}");
+                route.error_pages.iter().map(move |(errors, path)| (key(errors), path))
+            });
+            let errors: BTreeMap<&Path, _> = errors.iter().map(|error| (error.path(), error)).collect();
+            for (key, path) in general.chain(routes) {
+                if let Some(error) = errors.get(path.as_path()) {
+                    findings.fault(&key, error);
+                }
+            }
+            None
+        }
+    }
+}
+
+fn secret(config: &Config, findings: &mut Findings) {
+    let Some(path) = config.listen.secret_file.as_ref().filter(|path| !is_pipe(path)) else { return };
+    match Secrets::load(path) {
+        Ok(secrets) if secrets.is_exposed() => {
+            findings.warn("listen.secret_file", "others may read it: whoever has it can end clients' connections");
+        }
+        Ok(_) => {}
+        Err(error) => findings.fault("listen.secret_file", error),
+    }
+}
+
+fn token(config: &Config, findings: &mut Findings) {
+    if config.admin.token_file.as_deref().is_some_and(is_pipe) {
+        return;
+    }
+    if let Err(error) = read_token(config) {
+        let key = if config.admin.token_file.is_some() { "admin.token_file" } else { "admin.token_env" };
+        findings.fault(key, error);
+    }
+}
+
+/// What requests to `[admin] listen` have to show: of the file or the variable that the configuration names, if it does.
+pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
+    match (&config.admin.token_file, &config.admin.token_env) {
+        (Some(path), _) => Ok(Some(Token::read(path)?)),
+        (None, Some(name)) => Ok(Some(Token::from_env(name)?)),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Whether the file is one that can be read once only, and perhaps not at once: that is left to the start.
+fn is_pipe(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
+}
+
+/// Whether lines could be written, found out without making the file.
+fn access_log(config: &Config, findings: &mut Findings) {
+    let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
+    let writable = match fs::metadata(path) {
+        Ok(file) if file.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => access(path, Access::WRITE_OK),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => can_make(path),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = writable {
+        findings.fault("access_log.path", format_args!("cannot be written: {error}"));
+    }
+}
+
+/// Whether the socket could be made. One that is there already is another process's, or is replaced.
+fn handover(config: &Config, findings: &mut Findings) {
+    let Some(path) = &config.admin.handover else { return };
+    let problem = match fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() => Some("is there already, and no socket".into()),
+        _ => can_make(path).err().map(|error| format!("cannot be made: {error}")),
+    };
+    if let Some(problem) = problem {
+        findings.fault("admin.handover", problem);
+    }
+}
+
+/// Whether there could be a file `path`.
+fn can_make(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !fs::metadata(folder)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    access(folder, Access::WRITE_OK | Access::EXEC_OK)
+}
+
+/// By this process's effective user and group.
+fn access(path: &Path, access: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}

@@ -1,0 +1,48 @@
+//! Renewal while the configuration is refused: certificates, authorities, revocation lists and error pages are read anew by
+//! the configuration in force, so that a bad edit does not leave clients with a certificate until it expires. Each is
+//! renewed by itself: one that cannot be read stays as it is.
+
+use super::reload::InForce;
+use crate::{
+    config::Config,
+    proxy::Pages,
+    tls::{Authorities, Certificate, CertificateErrors, CertificateStore},
+};
+
+/// What could be read anew, with what could not and stays.
+pub(super) struct Renewal {
+    pub(super) certificates: CertificateStore,
+    pub(super) pages: Pages,
+    /// Why some certificates stay as they are.
+    pub(super) kept: Vec<CertificateErrors>,
+}
+
+impl Renewal {
+    /// Reads the files that are `in_force`. Blocks on the file system.
+    pub(super) fn read(in_force: &InForce) -> Self {
+        let (config, store) = (in_force.config.load_full(), in_force.resolver.store());
+        let mut kept = Vec::new();
+        let certificates = certificates(&config, &store, &mut kept);
+        let authorities = Authorities::load(&config.client_certificates).unwrap_or_else(|errors| {
+            kept.push(errors);
+            store.authorities().cloned()
+        });
+        let certificates = certificates.with_authorities(authorities);
+        Self { certificates, pages: in_force.routing.load().pages().renew(&config), kept }
+    }
+}
+
+fn certificates(config: &Config, store: &CertificateStore, kept: &mut Vec<CertificateErrors>) -> CertificateStore {
+    let served = store.certificates().iter().zip(&config.certificates).map(|(now, files)| {
+        Certificate::load(files).unwrap_or_else(|errors| {
+            kept.push(errors);
+            now.clone()
+        })
+    });
+    let mut served = served.collect::<Vec<_>>().into_iter();
+    match served.next() {
+        Some(default) => CertificateStore::new(default, served),
+        // There always is one; without it, what is served is.
+        None => CertificateStore::new(store.choose(None).clone(), []),
+    }
+}

@@ -1,0 +1,126 @@
+//! A configuration that is still being judged: as far as it could be read, where each of its values stands, and what is
+//! wrong with it so far. Whoever reads the files that it names adds what is wrong with those, so that every fault is
+//! reported in one round, with its place.
+
+use super::{
+    Config,
+    fault::{Fault, Faults, Warning},
+};
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    path::{Path, PathBuf},
+};
+
+/// A configuration before its verdict.
+#[derive(Debug)]
+pub struct Draft {
+    /// As far as it could be read, to judge the files that it names: a path that is missing or wrong is empty. `None` where
+    /// it is not TOML. Nothing may run by it before [`Findings::verdict`].
+    pub config: Option<Config>,
+    /// What was found so far.
+    pub findings: Findings,
+}
+
+/// What is wrong with a [`Draft`], and what may be.
+#[derive(Debug)]
+pub struct Findings {
+    places: Places,
+    faults: Vec<Fault>,
+    warnings: Vec<Warning>,
+}
+
+impl Draft {
+    /// What was read of a file, with its `faults`.
+    pub(super) fn new(config: Option<Config>, places: Places, faults: Vec<Fault>) -> Self {
+        Self { config, findings: Findings { places, faults, warnings: Vec::new() } }
+    }
+
+    /// A configuration of the command line's options.
+    pub fn given(config: Config) -> Self {
+        Self::new(Some(config), Places::of_command_line(), Vec::new())
+    }
+
+    /// The configuration, without a look at the files that it names.
+    ///
+    /// # Errors
+    ///
+    /// Every fault, in the order of the file.
+    pub fn verdict(self) -> Result<Config, Faults> {
+        let Self { config, findings } = self;
+        findings.verdict(config).map(|(config, _)| config)
+    }
+}
+
+impl Findings {
+    /// The value of `key` is wrong.
+    pub fn fault(&mut self, key: &str, problem: impl Display) {
+        self.faults.push(self.places.fault(key, &problem));
+    }
+
+    /// The value of `key` can be used, and probably should not.
+    pub fn warn(&mut self, key: &str, problem: impl Display) {
+        self.warnings.push(Warning(self.places.fault(key, &problem)));
+    }
+
+    /// `value` with every warning, if nothing is wrong.
+    ///
+    /// # Errors
+    ///
+    /// Every fault, in the order of the file.
+    pub fn verdict<T>(self, value: Option<T>) -> Result<(T, Vec<Warning>), Faults> {
+        let Self { mut faults, mut warnings, .. } = self;
+        match value {
+            Some(value) if faults.is_empty() => {
+                warnings.sort_by_key(|Warning(fault)| fault.position());
+                Ok((value, warnings))
+            }
+            _ => {
+                faults.sort_by_key(Fault::position);
+                Err(Faults(faults))
+            }
+        }
+    }
+}
+
+/// Where the values of a configuration stand, by their keys.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// `None` for the command line.
+    file: Option<PathBuf>,
+    by_key: BTreeMap<String, Place>,
+}
+
+/// Where a value stands.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) line: usize,
+    pub(super) column: usize,
+    /// As it is written.
+    pub(super) value: Option<String>,
+}
+
+impl Places {
+    /// Those in `file`.
+    pub(super) fn new(file: &Path, by_key: BTreeMap<String, Place>) -> Self {
+        Self { file: Some(file.into()), by_key }
+    }
+
+    fn of_command_line() -> Self {
+        Self { file: None, by_key: BTreeMap::new() }
+    }
+
+    fn fault(&self, key: &str, problem: &dyn Display) -> Fault {
+        let place = self.by_key.get(key);
+        let (file, key) = match (&self.file, key) {
+            (Some(file), key) => (file.clone(), key.into()),
+            // What `run` takes in place of a file.
+            (None, "certificates[0].cert") => ("--cert".into(), String::new()),
+            (None, "certificates[0].key") => ("--key".into(), String::new()),
+            (None, key) => ("command line".into(), key.into()),
+        };
+        let (line, column) = place.map(|place| (place.line, place.column)).unzip();
+        let value = place.and_then(|place| place.value.clone());
+        Fault { file, line, column, key, value, problem: problem.to_string(), expected: None, nearest: None }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a certificate that can be served has against it: clients will refuse it, and only the operator knows whether that is
+//! meant. nginx and HAProxy serve such certificates too, so that one of them does not take down the others.
+
+use super::certificate::system_time;
+use std::{fmt, time::SystemTime};
+use x509_parser::{certificate::X509Certificate, der_parser::oid::Oid, public_key::PublicKey};
+
+/// Bits of an RSA key below which clients refuse it (CA/Browser Forum's Baseline Requirements §6.1.5).
+pub(super) const LEAST_RSA_BITS: usize = 2048;
+
+/// Why clients will refuse a certificate, or litequic a client's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateWarning {
+    /// From 1, the leaf's: the place in its file.
+    place: usize,
+    problem: Problem,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Problem {
+    Expired(SystemTime),
+    NotYetValid(SystemTime),
+    WeakSignature(&'static str),
+    WeakKey(usize),
+    CrlExpired(SystemTime),
+}
+
+impl CertificateWarning {
+    /// The `place`th list of a file was to be replaced at `next_update` (RFC 5280 §5.1.2.5).
+    pub(super) fn crl_expired(place: usize, next_update: SystemTime) -> Self {
+        Self { place, problem: Problem::CrlExpired(next_update) }
+    }
+}
+
+impl fmt::Display for CertificateWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let date = |time: &SystemTime| httpdate::fmt_http_date(*time);
+        match (&self.problem, self.place) {
+            (Problem::CrlExpired(_), place) if place > 1 => write!(f, "revocation list {place} ")?,
+            (Problem::CrlExpired(_), _) => f.write_str("the revocation list ")?,
+            (_, place) if place > 1 => write!(f, "certificate {place} of the chain ")?,
+            _ => f.write_str("the certificate ")?,
+        }
+        match &self.problem {
+            Problem::Expired(end) => write!(f, "expired on {}: clients refuse it", date(end)),
+            Problem::NotYetValid(begin) => write!(f, "is not valid before {}: clients refuse it", date(begin)),
+            Problem::WeakSignature(algorithm) => write!(f, "is signed with {algorithm}: clients refuse it"),
+            Problem::WeakKey(bits) => {
+                write!(f, "has an RSA key of {bits} bits: clients refuse less than {LEAST_RSA_BITS}")
+            }
+            Problem::CrlExpired(end) => {
+                write!(f, "was to be replaced by {}: certificates of its authority are refused", date(end))
+            }
+        }
+    }
+}
+
+/// What counts of one certificate of a chain.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    pub(super) not_before: SystemTime,
+    pub(super) not_after: SystemTime,
+    weak_signature: Option<&'static str>,
+    weak_key: Option<usize>,
+}
+
+impl Facts {
+    /// Those of `certificate`, the leaf or another.
+    pub(super) fn of(certificate: &X509Certificate<'_>, is_leaf: bool) -> Self {
+        // Nobody verifies how a root is signed.
+        let is_root = !is_leaf && certificate.subject() == certificate.issuer();
+        let algorithm = &certificate.signature_algorithm.algorithm;
+        Self {
+            not_before: system_time(certificate.validity().not_before),
+            not_after: system_time(certificate.validity().not_after),
+            weak_signature: weak_signature(algorithm).filter(|_| !is_root),
+            weak_key: rsa_bits(certificate).filter(|bits| *bits < LEAST_RSA_BITS),
+        }
+    }
+
+    /// What stands against the `place`th certificate, from 1, at `now`.
+    pub(super) fn warnings(&self, place: usize, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+        let problems = [
+            (now > self.not_after).then_some(Problem::Expired(self.not_after)),
+            (now < self.not_before).then_some(Problem::NotYetValid(self.not_before)),
+            self.weak_signature.map(Problem::WeakSignature),
+            self.weak_key.map(Problem::WeakKey),
+        ];
+        problems.into_iter().flatten().map(move |problem| CertificateWarning { place, problem })
+    }
+}
+
+/// The bits of its key, if that is one of RSA.
+pub(super) fn rsa_bits(certificate: &X509Certificate<'_>) -> Option<usize> {
+    match certificate.public_key().parsed() {
+        Ok(PublicKey::RSA(key)) => {
+            let significant = key.modulus.iter().skip_while(|byte| **byte == 0);
+            let zeroes = significant.clone().next().map_or(0, |byte| byte.leading_zeros() as usize);
+            Some(significant.count() * 8 - zeroes)
+        }
+        _ => None,
+    }
+}
+
+/// What clients refuse (RFC 6149, RFC 6151, RFC 9155).
+fn weak_signature(algorithm: &Oid<'_>) -> Option<&'static str> {
+    match algorithm.to_id_string().as_str() {
+        "1.2.840.113549.1.1.2" => Some("MD2"),
+        "1.2.840.113549.1.1.4" | "1.3.14.3.2.25" => Some("MD5"),
+        // With RSA, and with ECDSA.
+        "1.2.840.113549.1.1.5" | "1.3.14.3.2.29" | "1.2.840.10045.4.1" => Some("SHA-1"),
+        _ => None,
+    }
+}

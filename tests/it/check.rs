@@ -1,0 +1,195 @@
+//! `litequic check`: one round, every fault with its place, and the same that `run` and a reload report.
+
+use crate::{
+    reload::{Setup, saying},
+    support::process::{Process, litequic},
+};
+use litequic::tls::self_signed;
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+/// Whatever a file can name, each of it wrong, among faults of the file itself.
+const EVERYTHING: &str = r#"[listen]
+udp = "127.0.0.1:0"
+secret_file = "short"
+
+[[certificates]]
+cert = "absent.crt"
+key = "absent.key"
+
+[[certificates]]
+cert = "good.crt"
+key = "other.key"
+
+[[certificates]]
+cert = "good.crt"
+
+[client_certificates]
+ca = "empty"
+crl = "absent.crl"
+
+[origin]
+url = "http://127.0.0.1:9"
+
+[error_pages]
+404 = "absent.html"
+5xx = "folder.html"
+
+[[routes]]
+host = "example.com"
+origin = "nope"
+error_pages = { 500 = "absent.html" }
+
+[timeouts]
+idle = "30x"
+
+[admin]
+listen = "127.0.0.1:9443"
+token_file = "empty"
+handover = "absent/socket"
+
+[access_log]
+path = "absent/access.log"
+"#;
+
+const EXPECTED: &[&str] = &[
+    "2:7: listen.udp = \"127.0.0.1:0\": the port is 0; expected ",
+    "3:15: listen.secret_file = \"short\": /DIR/short has 5; expected 32 to 4096 bytes",
+    "6:8: certificates[0].cert = \"absent.crt\": cannot read /DIR/absent.crt: No such file",
+    "7:7: certificates[0].key = \"absent.key\": cannot read /DIR/absent.key: No such file",
+    "11:7: certificates[1].key = \"other.key\": the key in /DIR/other.key does not fit the certificate in /DIR/good.crt",
+    "13:1: certificates[2].key: missing; expected the path of a PEM file",
+    "17:6: client_certificates.ca = \"empty\": /DIR/empty holds no certificate",
+    "18:7: client_certificates.crl = \"absent.crl\": cannot read /DIR/absent.crl: No such file",
+    "24:7: error_pages.404 = \"absent.html\": the error page /DIR/absent.html cannot be read: No such file",
+    "25:7: error_pages.5xx = \"folder.html\": the error page /DIR/folder.html cannot be read: Is a directory",
+    "29:10: routes[0].origin = \"nope\": no origin has this name; expected ",
+    "30:23: routes[0].error_pages.500 = \"absent.html\": the error page /DIR/absent.html cannot be read: No such file",
+    "33:8: timeouts.idle = \"30x\": unknown unit \"x\"",
+    "37:14: admin.token_file = \"empty\": the token of \"/DIR/empty\" is not 16 to 1024 printable characters",
+    "38:12: admin.handover = \"absent/socket\": cannot be made: No such file",
+    "41:8: access_log.path = \"absent/access.log\": cannot be written: No such file",
+];
+
+/// A folder with what [`EVERYTHING`] counts on.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let (good, other) = (self_signed(["localhost"]).unwrap(), self_signed(["localhost"]).unwrap());
+    write("good.crt", &good.cert_pem);
+    write("good.key", &good.key_pem);
+    write("other.key", &other.key_pem);
+    write("short", "short");
+    write("empty", "");
+    fs::create_dir(folder.path().join("folder.html")).unwrap();
+    folder
+}
+
+fn are_expected(folder: &Path, lines: &[&str]) {
+    let file = folder.join("litequic.toml").display().to_string();
+    assert_eq!(lines.len(), EXPECTED.len(), "{lines:#?}");
+    for (line, expected) in lines.iter().zip(EXPECTED) {
+        let expected = format!("{file}:{}", expected.replace("/DIR", &folder.display().to_string()));
+        assert!(line.starts_with(&expected), "{line}\n{expected}");
+    }
+}
+
+#[test]
+fn one_round_names_every_fault_of_the_file_and_of_all_that_it_names() {
+    let folder = folder();
+    let file = folder.path().join("litequic.toml");
+    fs::write(&file, EVERYTHING).unwrap();
+    let said = ["check", "run"].map(|command| {
+        let ended = litequic([command, "--config", file.to_str().unwrap()]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(78), ""), "{command}: {ended:?}");
+        ended.stderr
+    });
+    assert_eq!(said[0], said[1]);
+    let mut lines: Vec<_> = said[0].lines().collect();
+    assert_eq!(lines.pop(), Some(format!("{} faults", EXPECTED.len()).as_str()));
+    are_expected(folder.path(), &lines);
+}
+
+#[tokio::test]
+async fn a_reload_names_the_same_as_check() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    let (folder, target) = (folder(), setup.path(""));
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        fs::rename(entry.path(), Path::new(&target).join(entry.file_name())).unwrap();
+    }
+    fs::write(setup.path("litequic.toml"), EVERYTHING).unwrap();
+    let (status, answer) = setup.reload().await;
+    assert_eq!(status, 422, "{answer}");
+    let (faults, _) = answer.split_once("not reloaded\n").unwrap();
+    are_expected(Path::new(target.trim_end_matches('/')), &faults.lines().collect::<Vec<_>>());
+    drop(process);
+}
+
+/// What the check of a path must not do is make it, and what it must not miss is what `run` fails on.
+#[test]
+fn what_is_to_be_written_is_checked_and_not_made() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("logs")).unwrap();
+    fs::write(path("file"), "").unwrap();
+    fs::write(path("readable.log"), "").unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    // Who is root may write everywhere.
+    let is_root = may_everything();
+    if !is_root {
+        fs::set_permissions(path("readable.log"), fs::Permissions::from_mode(0o444)).unwrap();
+    }
+    let text = |key: &str| {
+        format!(
+            "{key}\norigin.url = \"http://127.0.0.1:9\"\n[[certificates]]\ncert = \"good.crt\"\nkey = \"good.key\"\n"
+        )
+    };
+    for (key, fault) in [
+        ("access_log.path = \"logs/access.log\"", None),
+        ("access_log.path = \"/dev/null\"", None),
+        ("access_log.path = \"stderr\"", None),
+        ("access_log.path = \"logs\"", Some("cannot be written: is a directory")),
+        ("access_log.path = \"file/access.log\"", Some("cannot be written: Not a directory")),
+        ("access_log.path = \"readable.log\"", (!is_root).then_some("cannot be written: Permission denied")),
+        // Read once, by `run`; nobody writes to it here.
+        ("listen.secret_file = \"pipe\"", None),
+        ("admin.token_file = \"pipe\"", None),
+        ("admin.handover = \"logs/socket\"", None),
+        ("admin.handover = \"file\"", Some("is there already, and no socket")),
+        ("admin.handover = \"file/socket\"", Some("cannot be made: not a directory")),
+    ] {
+        fs::write(path("litequic.toml"), text(key)).unwrap();
+        let ended = litequic(["check", "--config", path("litequic.toml").to_str().unwrap()]);
+        assert_eq!(ended.code, Some(if fault.is_some() { 78 } else { 0 }), "{key}: {ended:?}");
+        assert!(ended.stderr.contains(fault.unwrap_or_default()), "{key}: {ended:?}");
+    }
+    assert_eq!(fs::read_dir(path("logs")).unwrap().count(), 0);
+}
+
+/// Whether nothing is forbidden to this process.
+fn may_everything() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn a_configuration_that_check_accepts_with_warnings_runs() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::create_dir(path("logs")).unwrap();
+    let port = crate::support::process::free_udp_port();
+    let text = format!(
+        "listen.udp = \"127.0.0.1:{port}\"\naccess_log.path = \"logs/access.log\"\norigin.url = \"http://127.0.0.1:9\"\n\
+         [[certificates]]\ncert = \"good.crt\"\nkey = \"good.key\"\n\
+         [[routes]]\nhost = \"other.test\"\norigin = \"origin\"\n"
+    );
+    fs::write(path("litequic.toml"), text).unwrap();
+    let ended = litequic(["check", "--config", &path("litequic.toml")]);
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.stderr.contains(":8:8: warning: routes[0].host = \"other.test\": "), "{ended:?}");
+    let process = Process::start(["run", "--config", &path("litequic.toml")]);
+    process.address();
+    process.await_stderr("no certificate has the name other.test");
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+}

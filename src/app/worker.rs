@@ -1,6 +1,9 @@
 //! One worker: a thread with a runtime of its own, on which a request is born, served and ended.
 
-use super::{StartError, access};
+use super::{
+    StartError, access,
+    idle::{self, Idle},
+};
 use crate::{
     config::{Io, LiteQuic, Live},
     exchange::{Client, Handler, Records},
@@ -159,12 +162,16 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         }
         let beat = async {
             let mut waits = 0;
+            let mut idle = Idle::default();
             loop {
                 plan.heartbeat.tick();
                 panic_if_asked("worker");
                 front.observe();
                 lines.flush();
                 waits = count_waits(waits, &counters);
+                if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
+                    idle::release();
+                }
                 sleep(Heartbeat::INTERVAL).await;
             }
         };

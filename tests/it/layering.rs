@@ -6,7 +6,7 @@
 use std::{fmt, fs, path::Path};
 
 /// Rooms that everyone may use and that know nobody: the vocabulary.
-const GROUND: &[&str] = &["config", "telemetry", "lifecycle", "exchange", "rate", "datagram"];
+const GROUND: &[&str] = &["config", "telemetry", "lifecycle", "exchange", "rate", "budget", "datagram"];
 
 /// Rooms that use the ground alone and meet in `app`.
 const PARTS: &[&str] = &["net", "tls", "quic", "http3", "tcp", "proxy", "admin"];

@@ -3,5 +3,7 @@
 mod exchange;
 mod first;
 mod life;
+mod memory;
+mod pieces;
 mod refused1;
 mod refused2;

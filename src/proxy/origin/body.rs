@@ -246,6 +246,7 @@ impl ResponseBody {
         metrics: &Arc<WorkerMetrics>,
     ) -> Body {
         let metrics = Arc::clone(metrics);
+        let room = lease.room();
         let mut this =
             Self { incoming, lease: Some(lease), ticket, upload, idle, deadline, waiting: None, timer: None, metrics };
         if this.incoming.is_end_stream() {
@@ -257,7 +258,7 @@ impl ResponseBody {
         {
             lease.keep_sending();
         }
-        Body::stream(this)
+        Body::stream_within(room, this)
     }
 
     /// The response is whole: another request may use the connection, unless this one's body is still on its way.

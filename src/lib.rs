@@ -10,6 +10,7 @@ pub mod admin;
 // Fuzz targets need no endpoint: without these two nobody makes one, which is most of what there is to compile.
 #[cfg(not(fuzzing))]
 pub mod app;
+pub mod budget;
 #[cfg(not(fuzzing))]
 pub mod cli;
 pub mod config;

@@ -1,11 +1,9 @@
-//! Parses the command line and maps errors to exit codes. The program's allocator is chosen here: tests and the
-//! laboratory keep the system's.
+//! Parses the command line and maps errors to exit codes. The program's allocator is chosen here.
+
+mod allocator;
 
 use std::process::ExitCode;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
-    litequic::cli::main()
+    litequic::cli::main(allocator::release)
 }

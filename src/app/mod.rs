@@ -5,6 +5,7 @@ pub mod reload;
 mod access;
 mod files;
 mod handover;
+mod idle;
 mod inside;
 mod renewal;
 mod service;
@@ -29,6 +30,7 @@ use crate::{
 pub use access::Access;
 use handover::{Beginning, HandoverError, Kept, keeper, take_over};
 use http::HeaderValue;
+pub(crate) use idle::release_by;
 use reload::InForce;
 use sockets::Sockets;
 use std::{

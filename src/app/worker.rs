@@ -1,7 +1,11 @@
 //! One worker: a thread with a runtime of its own, on which a request is born, served and ended.
 
-use super::{StartError, access};
+use super::{
+    StartError, access,
+    idle::{self, Idle},
+};
 use crate::{
+    budget::Budget,
     config::{Io, LiteQuic, Live},
     exchange::{Client, Handler, Records},
     http3::{self, Front},
@@ -148,9 +152,12 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let counters = Arc::clone(&metrics);
         let (records, lines) = plan.access.records();
         let mut endpoints = JoinSet::new();
-        let doors = Doors { config: &config, metrics: &metrics, watch: &plan.watch, tasks: &mut endpoints };
+        let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
+        let doors =
+            Doors { config: &config, metrics: &metrics, budget: &budget, watch: &plan.watch, tasks: &mut endpoints };
         doors.open(plan.companion, &handler, covers.clone(), certificates, &records);
-        let front = Front::new(config, metrics, Box::new(covers), quic::client_address, plan.watch.clone());
+        let (live, shared, covers) = (Arc::clone(&config), Rc::clone(&budget), Box::new(covers));
+        let front = Front::new(live, metrics, covers, quic::client_address, shared, plan.watch.clone());
         let front = Rc::new(front.recording(records));
         let _ = started.send(Ok(()));
 
@@ -159,12 +166,17 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         }
         let beat = async {
             let mut waits = 0;
+            let mut idle = Idle::default();
             loop {
                 plan.heartbeat.tick();
                 panic_if_asked("worker");
-                front.observe();
+                counters.send_buffered.set(budget.used());
+                budget.resize(config.load().limits.worker_send_buffer);
                 lines.flush();
                 waits = count_waits(waits, &counters);
+                if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
+                    idle::release();
+                }
                 sleep(Heartbeat::INTERVAL).await;
             }
         };
@@ -189,6 +201,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
 struct Doors<'a> {
     config: &'a Live,
     metrics: &'a Arc<WorkerMetrics>,
+    budget: &'a Rc<Budget>,
     watch: &'a Watch,
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
 }
@@ -207,13 +220,14 @@ impl Doors<'_> {
         let tls: Rc<tcp::ChooseTls> = Rc::new(move |name| tls.choose(name));
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
-        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records.clone());
+        let (records, budget) = (|| records.clone(), || Rc::clone(self.budget));
+        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budget());
         for (listener, alt_svc) in listeners {
             self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), alt_svc));
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
-        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records.clone());
+        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budget());
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
         }
@@ -378,7 +392,8 @@ mod tests {
         };
         let watch = lifecycle.watch();
         let covers = Box::new(|_: &Client, _: &str| true);
-        let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, watch.clone());
+        let budget = Budget::for_worker(0);
+        let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, budget, watch.clone());
         let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), watch)).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();

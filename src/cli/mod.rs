@@ -13,6 +13,7 @@ pub mod reference;
 pub mod run;
 pub mod schema;
 
+use crate::app;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use exit::Exit;
@@ -65,8 +66,10 @@ enum Command {
     },
 }
 
-/// Runs the command that the process' arguments name.
-pub fn main() -> ExitCode {
+/// Runs the command that the process' arguments name. `release` gives the system back what the calling thread's allocator has
+/// kept of what was freed.
+pub fn main(release: fn()) -> ExitCode {
+    app::release_by(release);
     panic::end_the_process_on_panics();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

@@ -40,11 +40,11 @@ pub struct Limits {
     pub connection_receive_buffer: u32,
     /// Bytes a worker that all clients together may send ahead: a new connection gets less as it is used up.
     pub worker_receive_buffer: u64,
-    /// Unacknowledged response bytes a stream.
+    /// Response bytes a stream that the client has not acknowledged (QUIC) or the kernel not taken (TCP).
     pub stream_send_buffer: u32,
-    /// Unacknowledged response bytes a connection.
+    /// The same a connection.
     pub connection_send_buffer: u32,
-    /// Unacknowledged response bytes a worker.
+    /// The same a worker.
     pub worker_send_buffer: u64,
 }
 

@@ -4,8 +4,10 @@ use super::Tunnel;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
+    cell::Cell,
     fmt,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll},
 };
 
@@ -20,9 +22,16 @@ enum Kind {
     #[default]
     Empty,
     Full(Bytes),
-    Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>),
+    Stream {
+        source: Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>,
+        room: Option<Room>,
+    },
     Tunnel(Box<Tunnel>),
 }
+
+/// How many bytes the next piece of a body may have. Who takes a body sets it, who reads it from somewhere heeds it: so that
+/// no more is in memory than was asked for.
+pub type Room = Rc<Cell<usize>>;
 
 /// Why a body ended before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +61,19 @@ impl Body {
 
     /// A body that streams from `source`.
     pub fn stream(source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
-        Self(Kind::Stream(Box::pin(source)))
+        Self(Kind::Stream { source: Box::pin(source), room: None })
+    }
+
+    /// The same, whose pieces heed `room`.
+    pub fn stream_within(room: Room, source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
+        Self(Kind::Stream { source: Box::pin(source), room: Some(room) })
+    }
+
+    /// The next pieces are to have at most `bytes`. That binds what is still to be read from an origin, not what is in memory.
+    pub fn allow(&self, bytes: u64) {
+        if let Kind::Stream { room: Some(room), .. } = &self.0 {
+            room.set(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
     }
 
     /// What follows a 101: no body, but bytes both ways. Read as a body it is empty.
@@ -108,7 +129,7 @@ impl HttpBody for Body {
                 self.0 = Kind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Kind::Stream(source) => source.as_mut().poll_frame(cx),
+            Kind::Stream { source, .. } => source.as_mut().poll_frame(cx),
         }
     }
 
@@ -116,7 +137,7 @@ impl HttpBody for Body {
         match &self.0 {
             Kind::Empty | Kind::Tunnel(_) => true,
             Kind::Full(_) => false,
-            Kind::Stream(source) => source.is_end_stream(),
+            Kind::Stream { source, .. } => source.is_end_stream(),
         }
     }
 
@@ -124,7 +145,7 @@ impl HttpBody for Body {
         match &self.0 {
             Kind::Empty | Kind::Tunnel(_) => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Stream(source) => source.size_hint(),
+            Kind::Stream { source, .. } => source.size_hint(),
         }
     }
 }
@@ -135,7 +156,7 @@ impl fmt::Debug for Body {
             Kind::Empty => f.write_str("Body::Empty"),
             Kind::Full(bytes) => write!(f, "Body::Full({} bytes)", bytes.len()),
             Kind::Tunnel(_) => f.write_str("Body::Tunnel"),
-            Kind::Stream(source) => write!(f, "Body::Stream({:?})", source.size_hint()),
+            Kind::Stream { source, .. } => write!(f, "Body::Stream({:?})", source.size_hint()),
         }
     }
 }

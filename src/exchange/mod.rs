@@ -14,7 +14,7 @@ mod record;
 mod tunnel;
 
 pub use authority::authority;
-pub use body::{Body, BodyError};
+pub use body::{Body, BodyError, Room};
 pub use identity::{Certificate, CertificateRequest, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};

@@ -1,7 +1,6 @@
 //! What the connections of one worker share, and what the streams of one connection share.
 
 use super::{
-    budget::{Budget, Lease},
     error::Code,
     frame::Endpoint,
     qpack::FieldLimits,
@@ -11,6 +10,7 @@ use super::{
     window::{Pauses, Window},
 };
 use crate::{
+    budget::{Budget, Lease},
     config::{Config, Limits, Live, Timeouts},
     exchange::{Client, Identity, Protocol, Records, plain},
     lifecycle::Watch,
@@ -50,16 +50,16 @@ pub struct Front {
 }
 
 impl Front {
-    /// A worker's front door.
+    /// A worker's front door, whose responses are sent out of `budget`.
     pub fn new(
         config: Live,
         metrics: Arc<WorkerMetrics>,
         covers: Box<Covers>,
         client_address: ClientAddress,
+        budget: Rc<Budget>,
         watch: Watch,
     ) -> Self {
         let terms = Terms::of(config.load_full());
-        let budget = Budget::for_worker(terms.limits.worker_send_buffer);
         Self {
             config,
             terms: RefCell::new(Rc::new(terms)),
@@ -85,14 +85,8 @@ impl Front {
             return terms;
         }
         let terms = Rc::new(Terms::of(Arc::clone(&config)));
-        self.budget.resize(terms.limits.worker_send_buffer);
         self.terms.replace(Rc::clone(&terms));
         terms
-    }
-
-    /// Writes down how many response bytes are held; to be called now and then.
-    pub fn observe(&self) {
-        self.metrics.send_buffered.set(self.budget.used());
     }
 }
 

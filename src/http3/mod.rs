@@ -15,7 +15,6 @@ pub mod settings;
 pub mod uni;
 pub mod varint;
 
-mod budget;
 mod connection;
 mod control;
 mod front;

@@ -102,6 +102,7 @@ async fn send_response<H: Handler>(
 
     let mut idle = IdleTimer::new(sender.pause());
     loop {
+        body.allow(sender.piece());
         let next = poll_fn(|cx| match std::mem::replace(&mut ahead, Poll::Pending) {
             Poll::Ready(next) => Poll::Ready(Ok(next)),
             Poll::Pending => match body.as_mut().poll_frame(cx) {

@@ -2,11 +2,13 @@
 //! looking whole when it is not.
 
 use super::{
-    budget::{Lease, TRAIN},
     error::Code,
     window::{Pauses, Window},
 };
-use crate::telemetry::WorkerMetrics;
+use crate::{
+    budget::{Lease, TRAIN},
+    telemetry::WorkerMetrics,
+};
 use bytes::Bytes;
 use s2n_quic::{application, stream};
 use std::{
@@ -223,6 +225,12 @@ impl Sender {
     /// How long nothing happens before it counts as a pause.
     pub(super) fn pause(&self) -> Duration {
         self.pauses.after
+    }
+
+    /// How many bytes the next piece should have: what waits to be handed over is not leased yet, and shall be no more than
+    /// what is.
+    pub(super) fn piece(&self) -> u64 {
+        self.lease.held().max(TRAIN)
     }
 
     /// Whether it has leased something.

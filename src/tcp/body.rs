@@ -1,11 +1,18 @@
 //! The two bodies of an exchange: the request's as hyper brings it, the response's as hyper takes it.
 
-use super::{connection::Open, http2::Stall, io::Patience, request};
+use super::{
+    connection::Open,
+    http1::Told,
+    http2::Stall,
+    io::Patience,
+    request,
+    share::{Piece, Share},
+};
 use crate::{
     exchange::{BodyError, Record},
     telemetry::WorkerMetrics,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -17,7 +24,7 @@ use std::{
     pin::Pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::time::timeout;
@@ -26,11 +33,24 @@ use tokio::time::timeout;
 /// does not get an empty chunked body. Some clients end a stream in a frame of its own.
 const END_WAIT: Duration = Duration::from_millis(20);
 
+/// Pieces of a body shorter than this are put together, as far as they are there.
+const SHORT: usize = 1024;
+/// What short pieces are put together to: beyond it a piece costs little for each of its bytes.
+const GATHERED: usize = 16 * 1024;
+/// How often the next of them is asked for in vain although there seems to be more: hyper asks some sixteen times a turn.
+const TURNS: u32 = 64;
+
 /// A request's body, pulled by whoever serves the request: what is not pulled stays with the client.
 pub(super) struct RequestBody {
     incoming: Incoming,
     /// Read ahead.
     ahead: Option<Result<Frame<Bytes>, BodyError>>,
+    /// Short pieces that were put together so far.
+    gathered: BytesMut,
+    /// Over HTTP/1.1, where hyper hands over what came at once a piece a turn: who knows whether there is more.
+    told: Option<Rc<Told>>,
+    /// How often more was asked for in vain since the last piece.
+    vain: u32,
     patience: Patience,
     /// What was wrong with it.
     fault: Rc<Cell<Option<BodyError>>>,
@@ -43,6 +63,7 @@ pub(super) struct RequestBody {
 impl RequestBody {
     pub(super) fn new(
         incoming: Incoming,
+        told: Option<Rc<Told>>,
         patience: Duration,
         fault: Rc<Cell<Option<BodyError>>>,
         metrics: Arc<WorkerMetrics>,
@@ -51,6 +72,9 @@ impl RequestBody {
         Self {
             incoming,
             ahead: None,
+            gathered: BytesMut::new(),
+            told,
+            vain: 0,
             patience: Patience::new(patience),
             fault,
             received: 0,
@@ -78,6 +102,9 @@ impl RequestBody {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Some(ahead));
         }
+        if self.ended {
+            return Poll::Ready(None);
+        }
         let next = match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Pending if self.patience.poll_wait(cx).is_ready() => {
                 self.metrics.timeout_request_body.increment();
@@ -100,6 +127,44 @@ impl RequestBody {
             None => self.ended = true,
         }
         Poll::Ready(next)
+    }
+}
+
+/// Short pieces are put together as far as they are there, so that a client that sends byte by byte does not have the origin
+/// written to, and woken, byte by byte.
+impl RequestBody {
+    fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        while self.gathered.len() < GATHERED {
+            let next = match self.poll_next(cx) {
+                Poll::Ready(next) => next,
+                Poll::Pending if self.gathered.is_empty() => return Poll::Pending,
+                Poll::Pending if self.told.as_ref().is_some_and(|told| !told.is_drained()) && self.vain < TURNS => {
+                    self.vain = self.vain.saturating_add(1);
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Pending => break,
+            };
+            match next {
+                Some(Ok(frame)) if self.is_short(&frame) => {
+                    self.gathered.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+                    self.vain = 0;
+                }
+                next if self.gathered.is_empty() => return Poll::Ready(next),
+                next => {
+                    self.ahead = next;
+                    break;
+                }
+            }
+        }
+        self.vain = 0;
+        Poll::Ready(Some(Ok(Frame::data(self.gathered.split().freeze()))))
+    }
+
+    /// Whether more may be put together with it.
+    fn is_short(&self, frame: &Frame<Bytes>) -> bool {
+        let is_short = frame.data_ref().is_some_and(|data| data.len() < SHORT);
+        is_short && !(self.gathered.is_empty() && self.incoming.is_end_stream())
     }
 }
 
@@ -137,16 +202,16 @@ impl Body for RequestBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.poll_next(cx)
+        self.poll_gathered(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ahead.is_none() && self.incoming.is_end_stream()
+        self.ahead.is_none() && self.gathered.is_empty() && self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         // What was read ahead is of a body whose length nobody knows.
-        if self.ahead.is_some() { SizeHint::default() } else { self.incoming.size_hint() }
+        if self.ahead.is_some() || !self.gathered.is_empty() { SizeHint::default() } else { self.incoming.size_hint() }
     }
 }
 
@@ -157,18 +222,20 @@ pub(super) struct ResponseBody<H> {
     owed: Option<u64>,
     /// Over HTTP/2, once it was asked for the first time.
     stall: Option<Rc<Stall>>,
+    /// Once a piece of it was handed over.
+    share: Option<Rc<Share>>,
     /// `None` where a tunnel has it.
     open: Option<Open<H>>,
 }
 
 impl<H> ResponseBody<H> {
     pub(super) fn new(body: crate::exchange::Body, open: Open<H>) -> Self {
-        Self { owed: body.size_hint().exact(), body, stall: None, open: Some(open) }
+        Self { owed: body.size_hint().exact(), body, stall: None, share: None, open: Some(open) }
     }
 
     /// That of a response which is followed by a tunnel.
     pub(super) const fn none() -> Self {
-        Self { owed: Some(0), body: crate::exchange::Body::empty(), stall: None, open: None }
+        Self { owed: Some(0), body: crate::exchange::Body::empty(), stall: None, share: None, open: None }
     }
 
     fn check(&mut self, next: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -195,34 +262,52 @@ impl<H> ResponseBody<H> {
 }
 
 impl<H: 'static> Body for ResponseBody<H> {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = &mut *self;
         if this.stall.is_none() {
             this.stall = Stall::current();
         }
+        if let Some(share) = &this.share {
+            // Pending: the client is waited for.
+            let room = ready!(share.poll_room(cx));
+            this.body.allow(room);
+        }
         if let Some(stall) = &this.stall {
             stall.asked();
         }
-        let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else { return Poll::Pending };
-        let next = this.check(next);
-        let Some(open) = &mut this.open else { return Poll::Ready(next) };
-        match &next {
-            None => open.end(),
-            Some(Ok(frame)) => {
-                open.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
-                if frame.is_trailers() || this.body.is_end_stream() {
-                    open.end();
-                }
-                if let Some(stall) = &this.stall {
-                    stall.handed_over();
-                }
+        let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else {
+            // An event stream holds nothing between two events.
+            if let Some(share) = &this.share {
+                share.rest();
             }
-            Some(Err(_)) => {}
+            return Poll::Pending;
+        };
+        let next = this.check(next);
+        // A tunnel has it, and what is followed by one has no body.
+        let Some(open) = &mut this.open else { return Poll::Ready(None) };
+        let frame = match next {
+            None => {
+                open.end();
+                return Poll::Ready(None);
+            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            Some(Ok(frame)) => frame,
+        };
+        open.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
+        if let Some(stall) = &this.stall {
+            stall.handed_over();
         }
-        Poll::Ready(next)
+        let share = this.share.get_or_insert_with(|| open.share(this.stall.clone()));
+        let ends = frame.is_trailers() || this.body.is_end_stream();
+        let frame = frame.map_data(|bytes| share.piece(bytes));
+        if ends {
+            open.end();
+            share.end();
+        }
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -236,6 +321,9 @@ impl<H: 'static> Body for ResponseBody<H> {
 
 impl<H> Drop for ResponseBody<H> {
     fn drop(&mut self) {
+        if let Some(share) = &self.share {
+            share.end();
+        }
         // hyper does not ask a body that has ended already.
         if let Some(open) = &mut self.open
             && (self.body.is_end_stream() || self.owed == Some(0))

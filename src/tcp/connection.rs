@@ -8,9 +8,11 @@ use super::{
     io::Timed,
     refusal::Refusal,
     request,
+    share::Share,
     tunnel::Joint,
 };
 use crate::{
+    budget::{Budget, Lease},
     config::{Limits, Timeouts},
     exchange::{
         Abort, Body, BodyError, Client, End, Exchange, Handler, Interim, Protocol, Record, Recording, Response,
@@ -52,6 +54,8 @@ pub(super) struct Connection<H> {
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
     pub(super) has_tunnels: bool,
+    /// What its responses may hold.
+    budget: Rc<Budget>,
     /// What HTTP/1.1's guard found, and the requests being served.
     pub(super) told: Rc<Told>,
     /// What an HTTP/1.1 connection goes on with when hyper has sent the 101.
@@ -107,6 +111,7 @@ impl<H> Connection<H> {
             client: Rc::new(client),
             resets: RefCell::new(Bucket::new(limits.max_resets)),
             has_tunnels: front.has_tunnels(),
+            budget: Budget::for_connection(limits.connection_send_buffer.into()),
             told: Rc::default(),
             joint: OnceCell::new(),
             idle_since: Cell::new(Instant::now()),
@@ -154,6 +159,10 @@ impl<H> Connection<H> {
     /// Counts its end; `broke_off` is one that hyper calls an error.
     pub(super) fn count_end(&self, broke_off: bool) {
         let metrics = self.metrics();
+        if self.told.is_flooded() {
+            metrics.limit_small_frames.increment();
+            self.flooded();
+        }
         match self.reason.get() {
             _ if self.stalled.get() => metrics.tcp_closed_stalled.increment(),
             Some(Reason::Idle) => metrics.tcp_closed_idle.increment(),
@@ -255,6 +264,14 @@ impl<H> Open<H> {
 
     pub(super) fn record(&self) -> &Record {
         self.recording.record()
+    }
+
+    /// Its response's share of the send budget.
+    pub(super) fn share(&self, stall: Option<Rc<Stall>>) -> Rc<Share> {
+        let connection = &self.connection;
+        let (own, workers) = (Rc::clone(&connection.budget), Rc::clone(&connection.front.budget));
+        let lease = Lease::new(own, workers, connection.limits.stream_send_buffer.into());
+        Share::new(lease, stall, Arc::clone(connection.metrics()))
     }
 
     /// `bytes` more of the response's body were handed over.
@@ -386,7 +403,8 @@ impl<H: Handler> Connection<H> {
         } else {
             let metrics = Arc::clone(self.metrics());
             let patience = self.timeouts.request_body;
-            let body = RequestBody::new(incoming, patience, Rc::clone(fault), metrics, record.clone());
+            let told = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.told));
+            let body = RequestBody::new(incoming, told, patience, Rc::clone(fault), metrics, record.clone());
             body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream)
         };
         Ok(http::Request::from_parts(parts, body))

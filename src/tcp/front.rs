@@ -1,6 +1,7 @@
 //! What the TCP connections of one worker share.
 
 use crate::{
+    budget::Budget,
     config::{Config, Limits, Live, Timeouts},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
@@ -23,12 +24,14 @@ pub struct Front<H> {
     pub(super) covers: Box<Covers>,
     pub(super) watch: Watch,
     pub(super) records: Records,
+    pub(super) budget: Rc<Budget>,
     connections: Cell<u32>,
     handshakes: Cell<u32>,
 }
 
 impl<H> Front<H> {
-    /// A worker's front door, whose requests `handler` serves; what becomes of them is written down in `records`.
+    /// A worker's listener over TCP, whose requests `handler` serves, and whose responses are sent out of `budget`; what
+    /// becomes of them is written down in `records`.
     pub fn new(
         config: Live,
         metrics: Arc<WorkerMetrics>,
@@ -36,9 +39,10 @@ impl<H> Front<H> {
         covers: Box<Covers>,
         watch: Watch,
         records: Records,
+        budget: Rc<Budget>,
     ) -> Rc<Self> {
         let (connections, handshakes) = (Cell::new(0), Cell::new(0));
-        Rc::new(Self { config, metrics, handler, covers, watch, records, connections, handshakes })
+        Rc::new(Self { config, metrics, handler, covers, watch, records, budget, connections, handshakes })
     }
 
     /// What holds now, for a connection that begins now.

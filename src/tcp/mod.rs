@@ -17,6 +17,7 @@ mod proxy_header;
 mod redirect;
 mod refusal;
 mod request;
+mod share;
 mod tunnel;
 
 pub use front::{ChooseTls, Covers, Front};

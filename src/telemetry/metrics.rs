@@ -244,7 +244,7 @@ metrics! {
     Gauge tunnels_open = "tunnels_open" "Tunnels (WebSockets and the like) that are open now." "Out of `max_tunnels` a worker.";
     Counter tunnels = "tunnels" "Tunnels that were opened.";
     Counter tunnels_refused = "tunnels_refused" "Tunnels that were asked for and not opened because `limits.max_tunnels` was reached.";
-    Gauge send_buffered = "send_buffered_bytes" "Unacknowledged response bytes that streams of HTTP/3 have reserved." "Out of `limits.worker_send_buffer`, looked at twice a second.";
+    Gauge send_buffered = "send_buffered_bytes" "Response bytes that streams have leased, over all protocols." "Out of `limits.worker_send_buffer`, looked at twice a second.";
 
     // Access log
     Counter access_log_lines = "access_log_lines" [result = "queued"] "Lines of the access log by what became of them." "Lines of the [access log](../operating.md#the-access-log) on their way to it.";
@@ -266,7 +266,7 @@ metrics! {
     Counter tcp_closed_client = "tcp_connections_closed" [reason = "client"] "Connections of `litequic_tcp_connections_total` that ended, by what ended them." "The client was done, or litequic after a response that ends its connection.";
     Counter tcp_closed_broken = "tcp_connections_closed" [reason = "broken"] "Connections of `litequic_tcp_connections_total` that ended, by what ended them." "The connection broke off, or the client did what HTTP does not allow.";
     Counter tcp_closed_stalled = "tcp_connections_closed" [reason = "stalled"] "Connections of `litequic_tcp_connections_total` that ended, by what ended them." "The client took nothing for `timeouts.send`.";
-    Counter tcp_closed_flood = "tcp_connections_closed" [reason = "flood"] "Connections of `litequic_tcp_connections_total` that ended, by what ended them." "The client cancelled more requests than `limits.max_resets` allows, or sent more frames than `limits.max_control_frames` or `max_small_frames`.";
+    Counter tcp_closed_flood = "tcp_connections_closed" [reason = "flood"] "Connections of `litequic_tcp_connections_total` that ended, by what ended them." "The client cancelled more requests than `limits.max_resets` allows, or sent more frames than `limits.max_control_frames` or `max_small_frames`, or over HTTP/1.1 more pieces with next to nothing in them than the latter.";
     Counter tcp_closed_litequic = "tcp_connections_closed" [reason = "litequic"] "Connections of `litequic_tcp_connections_total` that ended, by what ended them." "litequic was done: a drain, or `limits.max_requests`.";
     Counter tcp_refused_h2 = "tcp_refused_requests" [protocol = "h2"] "Requests over TCP that were refused before the proxy saw them." "Those that h2 resets by itself do not count.";
     Counter tcp_refused_h1 = "tcp_refused_requests" [protocol = "h1"] "Requests over TCP that were refused before the proxy saw them." "Plain HTTP counts here too.";

@@ -5,4 +5,6 @@ mod first;
 mod http1;
 mod http2;
 mod life;
+mod memory;
+mod pieces;
 mod pipelined;

@@ -84,8 +84,8 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
             "max_small_frames",
             number(COUNT),
             defaults.max_small_frames,
-            "DATA frames a second on a connection of less than 64 bytes, ten seconds' worth at once. The connection \
-            is closed beyond (H3_EXCESSIVE_LOAD).",
+            "DATA frames a second on a connection of less than 64 bytes, ten seconds' worth at once; over HTTP/1.1 chunks, \
+            and reads of which one follows the other. The connection is closed beyond (H3_EXCESSIVE_LOAD).",
         ),
         max_header_bytes: section.value(
             "max_header_bytes",
@@ -128,19 +128,20 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
             "stream_send_buffer",
             size(BUFFER),
             defaults.stream_send_buffer,
-            "Unacknowledged response bytes a stream. The origin waits.",
+            "Response bytes in memory a stream, until its client has acknowledged them (QUIC) or the kernel has taken them \
+            (TCP). The origin waits.",
         ),
         connection_send_buffer: section.value(
             "connection_send_buffer",
             size(BUFFER),
             defaults.connection_send_buffer,
-            "Unacknowledged response bytes a connection. The origin waits.",
+            "The same a connection. The origin waits.",
         ),
         worker_send_buffer: section.value(
             "worker_send_buffer",
             size(WORKER_BUFFER),
             defaults.worker_send_buffer,
-            "Unacknowledged response bytes a worker. Each stream gets less at a time, none fails.",
+            "The same a worker, HTTP/1.1, HTTP/2 and HTTP/3 together. Each stream gets less at a time, none fails.",
         ),
     };
     for (inner, inner_bytes, outer, outer_bytes) in [

@@ -277,6 +277,7 @@ impl ResponseBody {
         metrics: &Arc<WorkerMetrics>,
     ) -> Body {
         let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
+        let room = lease.room();
         let (lease, waiting, timer) = (Some(lease), None, None);
         let mut this = Self { incoming, lease, ticket, upload, rules, idle, deadline, waiting, timer, metrics };
         if this.incoming.is_end_stream() {
@@ -288,7 +289,7 @@ impl ResponseBody {
         {
             lease.keep_sending();
         }
-        Body::stream(this)
+        Body::stream_within(room, this)
     }
 
     /// The response is whole: another request may use the connection, unless this one's body is still on its way.

@@ -4,7 +4,8 @@
 //! must not destroy a response that is still being read.
 
 use super::{proxied::Proxied, resolve::Resolver};
-use crate::{config::OriginAddress, proxy::error::Error};
+use crate::{budget::TRAIN_BYTES, config::OriginAddress, exchange::Room, proxy::error::Error};
+use bytes::BufMut;
 use socket2::SockRef;
 use std::{
     cell::{Cell, RefCell},
@@ -14,7 +15,7 @@ use std::{
     path::PathBuf,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
@@ -22,6 +23,10 @@ use tokio::{
     net::{TcpStream, UnixStream},
     time::{Instant, timeout, timeout_at},
 };
+
+/// Bytes that are read at once before a response's body is asked for: its header, and most bodies as a whole. It is as much
+/// as a stream may hold whatever the others do.
+pub(super) const FIRST_READ: usize = TRAIN_BYTES;
 
 /// Where to connect to.
 #[derive(Debug)]
@@ -147,6 +152,8 @@ pub(super) struct StreamState {
     socket: RefCell<Socket>,
     /// Where it leads to, over TCP.
     pub(super) address: Option<SocketAddr>,
+    /// Bytes that may be read at once, so that a response is held only as far as its client takes it.
+    pub(super) room: Room,
     /// Bytes received, in all. Wraps.
     pub(super) received: Cell<u64>,
     write_failed: Cell<bool>,
@@ -160,11 +167,41 @@ enum Socket {
     Unix(UnixStream),
 }
 
+impl Socket {
+    /// Reads at most `room` bytes.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>, room: usize) -> Poll<io::Result<()>> {
+        if buf.remaining() <= room {
+            return match self {
+                Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+                Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            };
+        }
+        loop {
+            let mut limited = (&mut *buf).limit(room);
+            let read = match self {
+                Self::Tcp(stream) => {
+                    ready!(stream.poll_read_ready(cx))?;
+                    stream.try_read_buf(&mut limited)
+                }
+                Self::Unix(stream) => {
+                    ready!(stream.poll_read_ready(cx))?;
+                    stream.try_read_buf(&mut limited)
+                }
+            };
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read.map(drop)),
+            }
+        }
+    }
+}
+
 impl Stream {
     fn new(socket: Socket, address: Option<SocketAddr>) -> Self {
         let state = StreamState {
             socket: RefCell::new(socket),
             address,
+            room: Rc::new(Cell::new(FIRST_READ)),
             received: Cell::new(0),
             write_failed: Cell::new(false),
             fails_at_once: Cell::new(false),
@@ -225,10 +262,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let room = buf.remaining();
-        let result = match &mut *self.state.socket.borrow_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-        };
+        let result = self.state.socket.borrow_mut().poll_read(cx, buf, self.state.room.get());
         if let Poll::Ready(Ok(())) = result {
             let read = buf.filled().len().saturating_sub(before);
             if read == 0 && room > 0 && self.state.write_failed.get() {

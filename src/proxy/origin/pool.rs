@@ -4,13 +4,14 @@
 
 use super::{
     body::RequestBody,
-    connect::{Connector, Stream, StreamState},
+    connect::{Connector, FIRST_READ, Stream, StreamState},
     deadline::Deadline,
     driver::{Driver, Pump},
     proxied::Proxied,
 };
 use crate::{
     config::{self, OriginAddress, Timeouts},
+    exchange::Room,
     proxy::error::Error,
     telemetry::{Counted, ServerMetrics, WorkerMetrics},
 };
@@ -417,6 +418,7 @@ impl Connection {
 impl Lease {
     fn new(connection: Connection, reused: bool) -> Self {
         let received_before = connection.stream.received.get();
+        connection.stream.room.set(FIRST_READ);
         Self { pump: None, connection, reused, received_before, reusable: Cell::new(true) }
     }
 
@@ -464,6 +466,11 @@ impl Lease {
         // Whether the connection has ended the body tells.
         let _ = driver.poll(cx);
         driver.quietly(|cx| Pin::new(body).poll_frame(cx))
+    }
+
+    /// Bytes that may be read at once of the response.
+    pub(super) fn room(&self) -> Room {
+        Rc::clone(&self.connection.stream.room)
     }
 
     /// Whether the connection served a request before.

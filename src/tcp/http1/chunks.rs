@@ -5,6 +5,8 @@ use crate::exchange::field::is_token_byte;
 
 /// Bytes of the extensions of one chunk. Nobody uses them; without a bound they are a body that counts for nothing.
 const MAX_EXTENSION: usize = 256;
+/// A chunk of fewer bytes moves next to nothing.
+pub(super) const SMALL: u64 = 64;
 /// Hex digits of a chunk's size: a `u64` has no more.
 const MAX_DIGITS: u8 = 16;
 
@@ -42,17 +44,24 @@ pub(super) struct Chunks {
     at: At,
     /// Bytes that trailers may still have.
     trailers: usize,
+    /// Chunks with next to nothing in them that were not counted yet.
+    small: u32,
 }
 
 impl Chunks {
     /// At its beginning; its trailers may have so many bytes.
     pub(super) fn new(trailers: usize) -> Self {
-        Self { at: At::Size { size: 0, digits: 0 }, trailers }
+        Self { at: At::Size { size: 0, digits: 0 }, trailers, small: 0 }
     }
 
     /// Whether the body has ended.
     pub(super) fn is_done(&self) -> bool {
         self.at == At::Done
+    }
+
+    /// How many chunks with next to nothing in them have begun since the last call.
+    pub(super) fn take_small(&mut self) -> u32 {
+        std::mem::take(&mut self.small)
     }
 
     /// How many of `bytes`, which come next, belong to the body; `None` if they break the coding's rules.
@@ -72,6 +81,11 @@ impl Chunks {
                 self.trailers = self.trailers.checked_sub(1)?;
             }
             self.at = next(self.at, *byte)?;
+            if let At::Data { left } = self.at
+                && left < SMALL
+            {
+                self.small = self.small.saturating_add(1);
+            }
             rest = tail;
         }
         Some(bytes.len().saturating_sub(rest.len()))
@@ -168,6 +182,21 @@ mod tests {
         ] {
             assert_eq!(taken(body.as_bytes(), 1), None, "{body:?}");
             assert_eq!(taken(body.as_bytes(), 1000), None, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn chunks_with_next_to_nothing_in_them_are_counted_once_however_they_come() {
+        let full = format!("40\r\n{}\r\n", "x".repeat(64));
+        let almost = format!("3f\r\n{}\r\n", "x".repeat(63));
+        let body = format!("{full}{almost}1\r\na\r\n{full}0\r\n\r\n");
+        for step in [1, 7, 1000] {
+            let mut chunks = Chunks::new(64);
+            let small = body.as_bytes().chunks(step).map(|piece| {
+                chunks.advance(piece).unwrap();
+                chunks.take_small()
+            });
+            assert_eq!(small.sum::<u32>(), 2, "by {step}");
         }
     }
 

@@ -2,11 +2,13 @@
 //! a request of our own, so that its answer goes out behind those of the requests before it.
 
 use super::{
+    chunks::SMALL,
     head::{Bounds, REFUSED},
     requests::{Checked, Requests},
 };
 use crate::{
     exchange::IdleTimer,
+    rate::Bucket,
     tcp::{io::Patience, refusal::Refusal},
 };
 use bytes::{Buf, Bytes, BytesMut};
@@ -16,7 +18,7 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -39,6 +41,10 @@ pub struct Told {
     open: Cell<u32>,
     /// Who reads on when the next one is.
     waiting: RefCell<Option<Waker>>,
+    /// All that came was read.
+    drained: Cell<bool>,
+    /// It sent too many pieces with next to nothing in them.
+    flooded: Cell<bool>,
 }
 
 impl Told {
@@ -60,6 +66,16 @@ impl Told {
     /// Whether any is being served.
     pub(in crate::tcp) fn is_serving(&self) -> bool {
         self.open.get() > 0
+    }
+
+    /// Whether nothing more is there to be read.
+    pub(in crate::tcp) fn is_drained(&self) -> bool {
+        self.drained.get()
+    }
+
+    /// Whether the connection ends because its client sent too many pieces with next to nothing in them.
+    pub(in crate::tcp) fn is_flooded(&self) -> bool {
+        self.flooded.get()
     }
 
     /// One more request was answered.
@@ -89,11 +105,33 @@ pub struct Guard<S> {
     linger: Option<IdleTimer>,
     /// What passes is no longer HTTP.
     released: bool,
+    pieces: Pieces,
+}
+
+/// Counts pieces of bodies, and of what goes through a tunnel, with next to nothing in them.
+#[derive(Debug)]
+struct Pieces {
+    bucket: Bucket,
+    /// The last one was short.
+    short: bool,
+}
+
+impl Pieces {
+    /// `read` bytes came at once, and `chunks` with next to nothing in them. Of what came at once that is short only counts
+    /// what follows its like: of a client that sends much, each write may end in a short record. False once there were
+    /// too many.
+    fn admit(&mut self, read: usize, chunks: u32) -> bool {
+        let short = (read as u64) < SMALL;
+        let again = std::mem::replace(&mut self.short, short) && short;
+        let small = chunks.max(u32::from(again));
+        small == 0 || self.bucket.take(small, Instant::now())
+    }
 }
 
 impl<S> Guard<S> {
     /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
-    pub fn new(stream: S, bounds: Bounds, patience: Duration, told: Rc<Told>) -> Self {
+    /// More than `small` pieces a second with next to nothing in them are an error.
+    pub fn new(stream: S, bounds: Bounds, patience: Duration, small: u32, told: Rc<Told>) -> Self {
         Self {
             stream,
             requests: Requests::new(bounds),
@@ -104,6 +142,7 @@ impl<S> Guard<S> {
             told,
             linger: None,
             released: false,
+            pieces: Pieces { bucket: Bucket::new(small), short: false },
         }
     }
 
@@ -114,6 +153,16 @@ impl<S> Guard<S> {
         self.held.extend_from_slice(&held);
         self.passed = self.held.len();
         self.released = true;
+    }
+
+    /// Counts what came of a body.
+    fn count(&mut self, read: usize) -> io::Result<()> {
+        let chunks = self.requests.take_small();
+        if self.pieces.admit(read, chunks) {
+            return Ok(());
+        }
+        self.told.flooded.set(true);
+        Err(io::Error::other("too many pieces with next to nothing in them"))
     }
 
     fn refuse(&mut self, refusal: Refusal) {
@@ -170,7 +219,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 return Poll::Ready(Ok(()));
             }
             if this.released {
-                return Pin::new(&mut this.stream).poll_read(cx, out);
+                let before = out.filled().len();
+                ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
+                return Poll::Ready(this.count(out.filled().len().saturating_sub(before)));
             }
             if let Some(number) = this.requests.waits_for() {
                 if this.told.answered.get() < number {
@@ -189,7 +240,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 }
             }
             let before = out.filled().len();
-            if Pin::new(&mut this.stream).poll_read(cx, out)?.is_pending() {
+            let pending = Pin::new(&mut this.stream).poll_read(cx, out)?.is_pending();
+            this.told.drained.set(pending);
+            if pending {
                 // A head that comes while a request before it is being served is not late: litequic could not begin with it.
                 if !this.requests.in_head() || this.told.is_serving() {
                     this.patience.rest();
@@ -203,6 +256,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
             if came.is_empty() {
                 return Poll::Ready(Ok(()));
             }
+            let (read, was_in_body) = (came.len(), this.requests.in_body());
             // Most often all of it passes, from where it was read.
             if this.held.is_empty() {
                 let passed = match this.requests.check(came) {
@@ -216,6 +270,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 };
                 this.held.extend_from_slice(came.get(passed..).unwrap_or_default());
                 out.set_filled(before.saturating_add(passed));
+                if was_in_body {
+                    this.count(read)?;
+                }
                 if passed > 0 {
                     this.patience.rest();
                     return Poll::Ready(Ok(()));

@@ -27,7 +27,8 @@ pub(super) async fn serve<H: Handler>(
     connection: Rc<Connection<H>>,
 ) {
     let bounds = connection.bounds();
-    let guard = Guard::new(stream, bounds, connection.timeouts.request_header, Rc::clone(&connection.told));
+    let (patience, small) = (connection.timeouts.request_header, connection.limits.max_small_frames);
+    let guard = Guard::new(stream, bounds, patience, small, Rc::clone(&connection.told));
     let joint = connection.next_joint();
     let service = hyper::service::service_fn(|request| connection.answer(request));
     let mut builder = http1::Builder::new();

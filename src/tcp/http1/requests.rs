@@ -44,6 +44,8 @@ pub(super) struct Requests {
     skipped: bool,
     /// Heads that passed.
     count: u64,
+    /// Chunks with next to nothing in them that were not counted yet.
+    small: u32,
 }
 
 /// What a request line may have beyond the fields' bytes: a method and a version.
@@ -52,12 +54,22 @@ const REQUEST_LINE: usize = 64;
 impl Requests {
     pub(super) fn new(bounds: Bounds) -> Self {
         let most = bounds.bytes.saturating_mul(2).saturating_add(REQUEST_LINE);
-        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false, count: 0 }
+        Self { at: At::Head { seen: 0 }, bounds, most, skipped: false, count: 0, small: 0 }
     }
 
     /// Whether a head has begun and not ended.
     pub(super) fn in_head(&self) -> bool {
         matches!(self.at, At::Head { seen } if seen > 0)
+    }
+
+    /// Whether a body has begun and not ended.
+    pub(super) fn in_body(&self) -> bool {
+        matches!(self.at, At::Length(_) | At::Chunks(_))
+    }
+
+    /// How many chunks with next to nothing in them have passed since the last call.
+    pub(super) fn take_small(&mut self) -> u32 {
+        std::mem::take(&mut self.small)
     }
 
     /// The number of the request whose answer decides about what follows, if that is one that asks to switch.
@@ -95,6 +107,7 @@ impl Requests {
                         // What stands before it is read before it.
                         return if passed > 0 { Checked::Pass(passed) } else { Checked::Malformed };
                     };
+                    self.small = self.small.saturating_add(chunks.take_small());
                     if chunks.is_done() {
                         self.at = At::Head { seen: 0 };
                     }

@@ -69,6 +69,11 @@ impl Stall {
         self.moved.set(true);
     }
 
+    /// Part of it was written.
+    pub(in crate::tcp) fn moved(&self) {
+        self.moved.set(true);
+    }
+
     /// More is asked for: the client took it.
     pub(in crate::tcp) fn asked(&self) {
         self.waiting.set(false);

@@ -1,6 +1,6 @@
 //! How long a tunnel may be quiet, how many there may be, what they hold, and how a drain ends them.
 
-use super::{is_reset, no_tunnel_is_open, open, other};
+use super::{YES, is_reset, no_tunnel_is_open, open, other};
 use crate::support::{
     origin::Script,
     tls::Tls,
@@ -48,6 +48,31 @@ async fn a_client_that_takes_nothing_holds_back_its_origin() {
         }
         within("the origin", sending).await.unwrap();
     }
+    litequic.stop().await;
+}
+
+/// As frames of HTTP/2 and HTTP/3 with next to nothing in them are, so are records of TLS.
+#[tokio::test]
+async fn a_tunnel_by_the_byte_ends_its_connection() {
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |config| config.limits.max_small_frames = 100).await;
+    let mut client = Tls::http1(&litequic).await;
+    client.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n").await;
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    peer.say(YES).await;
+    client.head().await;
+    let (mut stream, _) = client.into_parts();
+    let flood = async {
+        let mut sent = 0;
+        while within("a write", async { stream.write_all(b"x").await.and(stream.flush().await) }).await.is_ok() {
+            sent += 1;
+            assert!(sent < 1_000_000, "litequic takes it all");
+        }
+    };
+    futures_util::future::join(peer.rest(), flood).await;
+    litequic.wait_until("the limit", |worker| worker.limit_small_frames.get(), |count| count == 1).await;
+    litequic.wait_until("the connection's end", |worker| worker.tcp_closed_flood.get(), |count| count == 1).await;
     litequic.stop().await;
 }
 

@@ -1,16 +1,19 @@
-//! Unacknowledged response bytes: how many a stream may have in QUIC's hands, so that a connection and a worker stay
-//! bounded.
+//! The send budget: how many bytes of responses may be in memory, so that a stream, a connection and a worker stay
+//! bounded. HTTP/1.1, HTTP/2 and HTTP/3 share it.
 //!
-//! s2n-quic bounds a stream's send buffer alone, so a stream leases bytes from its connection's and its worker's
-//! budget before it hands them over. Two rules make that fair. A lease grows only as bytes are acknowledged, so a
-//! client that does not read never holds more than its first share. And it grows by what is left, as in the dynamic
-//! threshold of shared-memory switches (Choudhury and Hahne, 1998). Half of a budget is kept for first packet trains,
-//! so that a newcomer is served however much the others hold; where even those are taken, it gets a packet at a time.
+//! s2n-quic and h2 bound a stream's send buffer alone, so a stream leases bytes from its connection's and its worker's
+//! budget before it hands them over. They are in flight until the client has acknowledged them (QUIC), or the kernel has
+//! taken them (TCP). Two rules make that fair. A lease grows only as bytes are acknowledged, so a client that does not
+//! read never holds more than its first share. And it grows by what is left, as in the dynamic threshold of
+//! shared-memory switches (Choudhury and Hahne, 1998). Half of a budget is kept for first packet trains, so that a
+//! newcomer is served however much the others hold; where even those are taken, it gets a packet at a time. Pure.
 
 use std::{cell::Cell, rc::Rc};
 
 /// What a stream may hold however much the others hold: one packet train.
-pub(super) const TRAIN: u64 = 16 * 1024;
+pub const TRAIN: u64 = TRAIN_BYTES as u64;
+/// The same, as lengths are counted.
+pub const TRAIN_BYTES: usize = 16 * 1024;
 /// What a stream may have unacknowledged even where the budgets have nothing left: a packet's worth, so that no number of
 /// clients that do not read keeps another from being served. It is on top of the budgets.
 const PACKET: u64 = 1_200;
@@ -19,7 +22,7 @@ const INITIAL: u64 = 128 * 1024;
 
 /// Bytes that the streams of a connection, or of a worker, share.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     /// Of each half: first trains, and all beyond them.
     half: Cell<u64>,
     /// A stream may take what is left divided by this.
@@ -30,12 +33,12 @@ pub(super) struct Budget {
 
 impl Budget {
     /// Of one connection: of what is left a stream may take half.
-    pub(super) fn for_connection(limit: u64) -> Rc<Self> {
+    pub fn for_connection(limit: u64) -> Rc<Self> {
         Self::new(limit, 2)
     }
 
     /// Of one worker: of what is left a stream may take an eighth.
-    pub(super) fn for_worker(limit: u64) -> Rc<Self> {
+    pub fn for_worker(limit: u64) -> Rc<Self> {
         Self::new(limit, 8)
     }
 
@@ -44,12 +47,12 @@ impl Budget {
     }
 
     /// From now on `limit` bytes. What is leased beyond it stays so until it is given back.
-    pub(super) fn resize(&self, limit: u64) {
+    pub fn resize(&self, limit: u64) {
         self.half.set(limit / 2);
     }
 
     /// Bytes leased now.
-    pub(super) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.trains.get() + self.grown.get()
     }
 
@@ -72,7 +75,7 @@ impl Budget {
 
 /// What one stream holds of its connection's and its worker's budget. Gives it back when dropped.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub struct Lease {
     connection: Rc<Budget>,
     worker: Rc<Budget>,
     /// The most that this stream ever holds.
@@ -86,28 +89,28 @@ pub(super) struct Lease {
 
 impl Lease {
     /// Holds nothing yet, and never more than `limit` bytes.
-    pub(super) fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {
+    pub fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {
         Self { connection, worker, limit, held: 0, grown_at: 0, denied: false }
     }
 
     /// Bytes held.
-    pub(super) fn held(&self) -> u64 {
+    pub fn held(&self) -> u64 {
         self.held
     }
 
     /// True once the stream's own limit is the only one that counts.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.held == self.limit
     }
 
     /// True if a budget was short when the lease last asked.
-    pub(super) fn is_denied(&self) -> bool {
+    pub fn is_denied(&self) -> bool {
         self.denied
     }
 
-    /// How many bytes more the stream may hand to QUIC, having handed over `sent` so far of which `outstanding` are
+    /// How many bytes more the stream may hand over, having handed over `sent` so far of which `outstanding` are
     /// not acknowledged, with `ready` more at hand. Zero: wait for acknowledgements, or for others to give back.
-    pub(super) fn permit(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
+    pub fn permit(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
         let acknowledged = sent.saturating_sub(outstanding);
         if self.held < INITIAL {
             self.grow(INITIAL.min((outstanding + ready).next_multiple_of(TRAIN)));
@@ -124,13 +127,13 @@ impl Lease {
 
     /// Gives back what is not used while the stream waits for its client, but for a train to begin again with. It grows
     /// again as it did at first.
-    pub(super) fn shrink(&mut self, sent: u64, outstanding: u64) {
+    pub fn shrink(&mut self, sent: u64, outstanding: u64) {
         self.set(outstanding.max(TRAIN).min(self.held));
         self.grown_at = sent.saturating_sub(outstanding);
     }
 
     /// Gives back all that is not used while the stream has nothing to send. It grows again as it did at first.
-    pub(super) fn rest(&mut self, sent: u64, outstanding: u64) {
+    pub fn rest(&mut self, sent: u64, outstanding: u64) {
         self.set(outstanding.min(self.held));
         self.grown_at = sent.saturating_sub(outstanding);
     }

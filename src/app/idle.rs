@@ -1,0 +1,89 @@
+//! When a worker that has become idle gives memory back: after a flood, what was freed would stay with the process until
+//! the next traffic. Pure but for the allocator's call.
+
+use std::{sync::OnceLock, time::Duration};
+
+/// A worker is idle that was busy for less of the time between two looks.
+const IDLE: Duration = Duration::from_millis(50);
+/// And is so for so many looks in a row: not within a pause of a client's.
+const LOOKS: u32 = 4;
+/// And once more after so many further looks: what was left to run out then, such as idle connections, is gone as well.
+const AGAIN: u32 = 16;
+/// How long it must have been busy before for there to be something worth a call that takes up to milliseconds. It makes
+/// at most a hundredth of the worker's time.
+const WORTH: Duration = Duration::from_millis(100);
+
+static RELEASE: OnceLock<fn()> = OnceLock::new();
+
+/// Has workers call `release`, which gives back what the calling thread has freed. The first one stays.
+pub(crate) fn release_by(release: fn()) {
+    let _ = RELEASE.set(release);
+}
+
+/// Gives back what the calling thread has freed.
+pub(super) fn release() {
+    if let Some(release) = RELEASE.get() {
+        release();
+    }
+}
+
+/// What a worker has done lately.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    /// How long it was busy in all, at the last look.
+    busy: Duration,
+    /// Of that, since memory was last given back.
+    worked: Duration,
+    /// Looks in a row at which it was idle.
+    looks: u32,
+    /// The number of them at which memory is given back once more.
+    again: u32,
+}
+
+impl Idle {
+    /// Looks at a worker that was busy for `busy` in all, twice a second. True if it is to give memory back now.
+    pub(super) fn look(&mut self, busy: Duration) -> bool {
+        let worked = busy.saturating_sub(self.busy);
+        self.busy = busy;
+        self.worked = self.worked.saturating_add(worked);
+        self.looks = if worked < IDLE { self.looks.saturating_add(1) } else { 0 };
+        if self.looks >= LOOKS && self.worked >= WORTH {
+            self.worked = Duration::ZERO;
+            self.again = self.looks.saturating_add(AGAIN);
+            return true;
+        }
+        self.looks > 0 && self.looks == self.again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At which looks memory is given back by a worker that is busy for so many milliseconds before each.
+    fn releases(busy: impl IntoIterator<Item = u64>) -> Vec<usize> {
+        let (mut idle, mut total) = (Idle::default(), Duration::ZERO);
+        let looks = busy.into_iter().enumerate().filter(|(_, busy)| {
+            total += Duration::from_millis(*busy);
+            idle.look(total)
+        });
+        looks.map(|(look, _)| look).collect()
+    }
+
+    #[test]
+    fn a_worker_gives_memory_back_when_it_becomes_idle_and_once_more() {
+        assert_eq!(releases([&[500, 500][..], &[0; 100]].concat()), [5, 21]);
+        assert_eq!(releases([500, 0, 0, 0, 500, 0, 0, 0, 1, 0]), [8]);
+    }
+
+    #[test]
+    fn one_that_is_never_idle_or_has_done_nothing_does_not() {
+        assert_eq!(releases([60; 100]), [0; 0]);
+        assert_eq!(releases([0; 100]), [0; 0]);
+    }
+
+    #[test]
+    fn under_a_light_load_it_does_now_and_then() {
+        assert_eq!(releases([10; 35]), [9, 19, 29]);
+    }
+}

@@ -1,0 +1,131 @@
+//! The share of one response over TCP in the send budget: hyper and h2 queue what they are given until the kernel takes
+//! it, so a body is asked for more only as far as its lease goes.
+
+use super::http2::Stall;
+use crate::{
+    budget::{Lease, TRAIN},
+    telemetry::WorkerMetrics,
+};
+use bytes::{Buf, Bytes};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+/// Bytes that a body is asked for at once at most: what is read from an origin at once.
+const READ: u64 = 256 * 1024;
+
+/// What one response has leased, and what of it is queued. Shared by the body and the pieces that it was asked for.
+pub(super) struct Share {
+    state: RefCell<State>,
+    /// Over HTTP/2.
+    stall: Option<Rc<Stall>>,
+    metrics: Arc<WorkerMetrics>,
+}
+
+struct State {
+    lease: Lease,
+    /// Bytes handed over so far.
+    sent: u64,
+    /// Bytes of these that the kernel has not taken.
+    queued: u64,
+    /// Who waits for room.
+    waiting: Option<Waker>,
+    /// Nothing more will be handed over.
+    ended: bool,
+}
+
+impl Share {
+    pub(super) fn new(lease: Lease, stall: Option<Rc<Stall>>, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
+        let state = State { lease, sent: 0, queued: 0, waiting: None, ended: false };
+        Rc::new(Self { state: RefCell::new(state), stall, metrics })
+    }
+
+    /// How many bytes the next piece may have: at least a train, so that no piece is too short for its cost. Waits while
+    /// as much is queued as the lease allows; whatever the others hold, a response of which nothing is queued goes on.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<u64> {
+        let state = &mut *self.state.borrow_mut();
+        let room = state.lease.permit(state.sent, state.queued, READ);
+        if room > 0 {
+            return Poll::Ready(room.clamp(TRAIN, READ));
+        }
+        if state.waiting.is_none() && state.lease.is_denied() {
+            self.metrics.limit_send_buffer.increment();
+        }
+        state.waiting = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// `bytes` as they are handed over.
+    pub(super) fn piece(self: &Rc<Self>, bytes: Bytes) -> Piece {
+        let length = bytes.len() as u64;
+        let state = &mut *self.state.borrow_mut();
+        if state.sent == 0 {
+            // Of a short response this is all that is leased.
+            state.lease.permit(0, 0, length);
+        }
+        state.sent = state.sent.saturating_add(length);
+        state.queued = state.queued.saturating_add(length);
+        Piece { bytes, length, share: Rc::clone(self) }
+    }
+
+    /// Gives back what is leased and not queued, while there is nothing to hand over.
+    pub(super) fn rest(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.lease.rest(state.sent, state.queued);
+    }
+
+    /// Nothing more is handed over: what is queued is all that stays leased.
+    pub(super) fn end(&self) {
+        self.state.borrow_mut().ended = true;
+        self.rest();
+    }
+
+    fn taken(&self, bytes: u64) {
+        if let Some(stall) = &self.stall {
+            stall.moved();
+        }
+        let waiting = {
+            let state = &mut *self.state.borrow_mut();
+            state.queued = state.queued.saturating_sub(bytes);
+            if state.ended {
+                state.lease.rest(state.sent, state.queued);
+            }
+            state.waiting.take()
+        };
+        if let Some(waiting) = waiting {
+            waiting.wake();
+        }
+    }
+}
+
+/// A piece of a response's body. It counts as queued until it is dropped, which is when all of it was written.
+pub(super) struct Piece {
+    bytes: Bytes,
+    length: u64,
+    share: Rc<Share>,
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        // Its memory goes first: whoever is woken asks for more.
+        self.bytes = Bytes::new();
+        self.share.taken(self.length);
+    }
+}

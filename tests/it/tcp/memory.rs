@@ -1,0 +1,297 @@
+//! What clients over TCP make litequic hold that ask for much and read nothing: no more than docs/architecture.md says, and
+//! others are served meanwhile. Always the real process, whose memory and allocator are its own.
+
+use crate::support::{
+    DEADLINE,
+    client::{Client, Quic},
+    http2::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, fields, frame},
+    needs,
+    process::{Process, free_udp_port},
+    tls::{self, Tls},
+    within,
+};
+use litequic::{
+    config::Limits,
+    tls::{SelfSigned, self_signed},
+};
+use rustix::process::{Resource, getrlimit};
+use std::{
+    env, fs,
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+    time::timeout,
+};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+/// SETTINGS_INITIAL_WINDOW_SIZE of 2^31 - 1 (RFC 9113 §6.5.2).
+const LARGE_WINDOWS: [u8; 6] = [0, 4, 0x7f, 0xff, 0xff, 0xff];
+/// What brings a connection's window there (§6.9.1).
+const LARGE_WINDOW: u32 = (1 << 31) - 1 - 65_535;
+/// `limits.max_streams`.
+const STREAMS: usize = 128;
+/// `listen.workers`.
+const WORKERS: u64 = 2;
+/// What a request over TCP takes by itself: its tasks, its connection to the origin with buffers, and the first read of the
+/// response.
+const A_STREAM: u64 = 72 * KIB;
+/// What a connection takes that the kernel takes nothing of: TLS' and HTTP/2's buffers.
+const A_CONNECTION: u64 = 128 * KIB;
+/// What an origin has for who reads.
+const BODY: usize = 100_000;
+
+/// An origin at a Unix socket: `/endless` begins a body of `size` bytes that never ends, everything else is `BODY` bytes.
+struct Endless {
+    asked: Arc<AtomicUsize>,
+}
+
+impl Endless {
+    fn at(path: &str, size: usize) -> Self {
+        let listener = UnixListener::bind(path).unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(Self::serve(stream, size, Arc::clone(&counter)));
+            }
+        });
+        Self { asked }
+    }
+
+    async fn serve(mut stream: UnixStream, size: usize, asked: Arc<AtomicUsize>) {
+        let mut seen = Vec::new();
+        while let Ok(1..) = stream.read_buf(&mut seen).await {
+            let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+            let head: Vec<u8> = seen.drain(..end + 4).collect();
+            let answer = if head.starts_with(b"HEAD /large") {
+                asked.fetch_add(1, Relaxed);
+                let field = format!("X-Large: {}\r\n", "z".repeat(8_000));
+                format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{field}\r\n").into_bytes()
+            } else if head.starts_with(b"GET /endless") {
+                asked.fetch_add(1, Relaxed);
+                let chunk = [&b"4000\r\n"[..], &[b'x'; 0x4000], b"\r\n"].concat();
+                [&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..], &chunk.repeat(size / 0x4000)].concat()
+            } else {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n");
+                [head.as_bytes(), &[b'y'; BODY]].concat()
+            };
+            if stream.write_all(&answer).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// litequic as a process, and what it names.
+struct Running {
+    process: Process,
+    address: SocketAddr,
+    made: SelfSigned,
+    origin: Endless,
+    _directory: tempfile::TempDir,
+}
+
+impl Running {
+    /// Before an origin whose endless bodies begin with `size` bytes.
+    fn start(size: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let made = self_signed(["localhost"]).unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
+        let config = format!(
+            "listen.udp = \"{address}\"\nlisten.workers = {WORKERS}\norigin.url = \"unix:{}\"\n\
+             origin.max_connections = 20000\n\
+             [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
+            path("origin")
+        );
+        for (name, content) in [("tls.crt", &made.cert_pem), ("tls.key", &made.key_pem), ("litequic.toml", &config)] {
+            fs::write(path(name), content).unwrap();
+            fs::set_permissions(path(name), fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let origin = Endless::at(&path("origin"), size);
+        let process = Process::start(["run", "--config", &path("litequic.toml")]);
+        assert_eq!(process.address(), address);
+        Self { process, address, made, origin, _directory: directory }
+    }
+
+    /// Bytes of its memory that lie in RAM (proc(5), `RssAnon`: files that it maps are none of its own).
+    fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * KIB
+    }
+
+    /// The same once it stays as it is.
+    async fn settled(&self) -> u64 {
+        const STILL: Duration = Duration::from_secs(1);
+        let (mut lately, mut since) = (self.resident(), Instant::now());
+        let settled = async {
+            while since.elapsed() < STILL {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let now = self.resident();
+                if now.abs_diff(lately) > MIB / 4 {
+                    (lately, since) = (now, Instant::now());
+                }
+            }
+            lately
+        };
+        within("memory that stays", settled).await
+    }
+
+    /// Waits until the origin was asked so many times for what does not end.
+    async fn asked(&self, times: usize) {
+        let asked = async {
+            while self.origin.asked.load(Relaxed) < times {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(4 * DEADLINE, asked).await.expect("all requests at the origin");
+    }
+
+    async fn tls(&self, protocol: &str) -> Tls {
+        Tls::connect(self.address, "localhost", tls::config(&self.made.cert_pem, &[protocol])).await.unwrap()
+    }
+
+    /// A connection of HTTP/2 with windows as large as there are.
+    async fn http2(&self) -> Tls {
+        let mut client = self.tls("h2").await;
+        let settings = frame(SETTINGS, 0, 0, &LARGE_WINDOWS);
+        let update = frame(WINDOW_UPDATE, 0, 0, &LARGE_WINDOW.to_be_bytes());
+        client.say([&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &update].concat()).await;
+        client
+    }
+
+    /// One that asks for an endless body on each of its streams, and reads nothing.
+    async fn stalled(&self) -> Tls {
+        let mut client = self.http2().await;
+        let requests: Vec<u8> = (0..STREAMS).flat_map(|n| request(n, "/endless")).collect();
+        client.say(requests).await;
+        client
+    }
+
+    /// A newcomer over each protocol gets all that it asks for.
+    async fn serves_newcomers(&self) {
+        let mut http2 = self.http2().await;
+        http2.say(request(0, "/")).await;
+        let mut seen = 0;
+        let mut buffer = vec![0; 65_536];
+        while seen < BODY {
+            let read = within("a body over HTTP/2", http2.stream.read(&mut buffer)).await.unwrap();
+            assert!(read > 0, "closed");
+            seen += buffer[..read].iter().filter(|byte| **byte == b'y').count();
+        }
+        let mut http1 = self.tls("http/1.1").await;
+        http1.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
+        let body = within("a body over HTTP/1.1", http1.until(&"y".repeat(BODY))).await;
+        assert!(body.starts_with("HTTP/1.1 200"), "{body:.100}");
+        let quic =
+            Quic::connect(self.address, "localhost", &self.made.cert_pem, quinn::TransportConfig::default()).await;
+        let answer = Client::over(quic, "localhost").await.get("/").await;
+        assert_eq!((answer.status.as_u16(), answer.body.len()), (200, BODY));
+    }
+}
+
+/// The `n`th request of a connection.
+fn request(n: usize, path: &str) -> Vec<u8> {
+    let stream = u32::try_from(2 * n + 1).unwrap();
+    let section = fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", path)]);
+    frame(HEADERS, END_HEADERS | END_STREAM, stream, &section)
+}
+
+/// How many of `wanted` connections there are descriptors for: each stream of theirs has a connection of its own to the
+/// origin, of which this process has the other end.
+fn affordable(wanted: usize) -> usize {
+    const OTHERS: u64 = 1_000;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let affordable = usize::try_from(limit.saturating_sub(OTHERS)).unwrap_or(usize::MAX) / (STREAMS + 2);
+    if affordable < wanted {
+        needs::skip(&format!("{} of {wanted} connections: RLIMIT_NOFILE is {limit}", wanted - affordable));
+    }
+    affordable.min(wanted)
+}
+
+/// `LITEQUIC_TEST_MEMORY` is how many bytes each of the bodies begins with: a million shows what a client with large windows
+/// could have.
+#[tokio::test]
+async fn a_hundred_connections_of_http2_that_stop_reading_hold_what_the_budget_says() {
+    const CONNECTIONS: usize = 100;
+    let size = env::var("LITEQUIC_TEST_MEMORY").map_or(128 * 1024, |size| size.parse().unwrap());
+    let litequic = Running::start(size);
+    litequic.serves_newcomers().await;
+    let before = litequic.settled().await;
+    let mut stalled = Vec::new();
+    for _ in 0..affordable(CONNECTIONS) {
+        stalled.push(litequic.stalled().await);
+    }
+    let (connections, streams) = (stalled.len() as u64, stalled.len() * STREAMS);
+    litequic.asked(streams).await;
+    let held = litequic.settled().await.saturating_sub(before);
+    let streams = streams as u64;
+    println!("{streams} streams hold {} MiB, {} KiB each", held / MIB, held / KIB / streams);
+    // docs/architecture.md, "What is held, and its bound".
+    let formula = WORKERS * 2 * Limits::WORKER_SEND_BUFFER + streams * A_STREAM + connections * A_CONNECTION;
+    assert!(held < formula, "{} MiB, and {} MiB allowed", held / MIB, formula / MIB);
+    litequic.serves_newcomers().await;
+}
+
+/// What a flood has left is given back while nobody asks for anything.
+#[tokio::test]
+async fn memory_goes_back_within_seconds_after_a_flood() {
+    const CONNECTIONS: usize = 20;
+    const LEFT: u64 = 24 * MIB;
+    let litequic = Running::start(64 * 1024);
+    litequic.serves_newcomers().await;
+    let before = litequic.settled().await;
+    let mut stalled = Vec::new();
+    for _ in 0..affordable(CONNECTIONS) {
+        stalled.push(litequic.stalled().await);
+    }
+    litequic.asked(stalled.len() * STREAMS).await;
+    let held = litequic.settled().await.saturating_sub(before);
+    assert!(held > 3 * LEFT, "a flood that left nothing would show nothing: {} MiB", held / MIB);
+    drop(stalled);
+    let given_back = async {
+        while litequic.resident() > before + LEFT {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within("less memory", given_back).await;
+}
+
+/// hyper begins no further one while nobody takes the answers.
+#[tokio::test]
+async fn requests_that_are_sent_ahead_wait_for_their_answers_to_be_read() {
+    const REQUESTS: usize = 20_000;
+    let litequic = Running::start(0);
+    litequic.serves_newcomers().await;
+    let before = litequic.settled().await;
+    let mut client = litequic.tls("http/1.1").await;
+    let request = b"HEAD /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for _ in 0..REQUESTS {
+        // litequic stops reading, and so does the client's writing, or it reads all. Each has it look again.
+        let sent = timeout(Duration::from_secs(2), async {
+            client.stream.write_all(request).await.unwrap();
+            client.stream.flush().await.unwrap();
+        });
+        if sent.await.is_err() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let held = litequic.settled().await.saturating_sub(before);
+    let asked = litequic.origin.asked.load(Relaxed);
+    println!("{asked} requests answered, {} KiB held", held / KIB);
+    assert!(asked > 0 && asked < REQUESTS / 2, "{asked} of {REQUESTS} requests answered");
+    assert!(held < 16 * MIB, "{} MiB", held / MIB);
+    litequic.serves_newcomers().await;
+}

@@ -1,0 +1,145 @@
+//! Uploads in pieces with next to nothing in them, over HTTP/1.1 and HTTP/2: put together before the origin, and counted.
+
+use crate::support::{
+    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, fields, frame, status},
+    origin::{self, Always, Script},
+    proxy::Litequic,
+    tls::Tls,
+    within,
+};
+use futures_util::future;
+use litequic::config::Config;
+use tokio::io::AsyncWriteExt;
+
+const CHUNKED: &str = "POST /sink HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+const SIZED: &str = "POST /sink HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n";
+
+fn few(config: &mut Config) {
+    config.limits.max_small_frames = 100;
+}
+
+/// Data of a chunked body that begins in `text`: how many chunks, how many bytes.
+fn chunks(mut text: &str) -> (usize, usize) {
+    let (mut count, mut bytes) = (0, 0);
+    while let Some((size, rest)) = text.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            break;
+        }
+        count += 1;
+        bytes += size;
+        text = &rest[size + 2..];
+    }
+    (count, bytes)
+}
+
+/// What an origin gets of a body that is sent by `upload`: in how many chunks, how many bytes.
+async fn received(script: &Script, upload: impl Future<Output = ()>) -> (usize, usize) {
+    let (chunks, ()) = future::join(
+        async {
+            let mut peer = script.accept().await;
+            peer.head().await;
+            let body = peer.until("0\r\n\r\n").await;
+            peer.say(Always::EMPTY_200).await;
+            chunks(&body)
+        },
+        upload,
+    )
+    .await;
+    chunks
+}
+
+#[tokio::test]
+async fn chunks_of_a_byte_reach_the_origin_in_pieces_worth_writing() {
+    const BYTES: usize = 20_000;
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let mut client = Tls::http1(&litequic).await;
+    let (count, bytes) = received(&script, async {
+        client.say([CHUNKED, &"1\r\nx\r\n".repeat(BYTES), "0\r\n\r\n"].concat()).await;
+        assert!(client.head().await.starts_with("http/1.1 200"));
+    })
+    .await;
+    assert_eq!(bytes, BYTES);
+    assert!(count < BYTES / 50, "{count} pieces");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn data_frames_of_a_byte_reach_the_origin_in_pieces_worth_writing() {
+    // h2 ends a connection that has many more of them before anybody has taken them.
+    const BYTES: usize = 1_000;
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    let head = fields(&[(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")]);
+    let (count, bytes) = received(&script, async {
+        client.say(HEADERS, END_HEADERS, 1, &head).await;
+        client.tls.say([frame(DATA, 0, 1, b"x").repeat(BYTES), frame(DATA, END_STREAM, 1, b"")].concat()).await;
+        let answer = client.find(&[HEADERS, GOAWAY]).await.unwrap();
+        assert_eq!(answer.kind, HEADERS, "{answer:?}");
+        assert_eq!(status(&answer), 200);
+    })
+    .await;
+    assert_eq!(bytes, BYTES);
+    assert!(count < BYTES / 10, "{count} pieces");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_slow_stream_of_small_chunks_is_passed_on_chunk_by_chunk() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |_| {}).await;
+    let mut client = Tls::http1(&litequic).await;
+    client.say(CHUNKED).await;
+    let mut peer = script.accept().await;
+    peer.head().await;
+    for _ in 0..200 {
+        client.say("14\r\na message of 20 byte\r\n").await;
+        peer.until("14\r\na message of 20 byte\r\n").await;
+    }
+    client.say("0\r\n\r\n").await;
+    peer.until("0\r\n\r\n").await;
+    peer.say(Always::EMPTY_200).await;
+    assert!(client.head().await.starts_with("http/1.1 200"));
+    litequic.stop().await;
+}
+
+/// Sends `piece` again and again, a record each, until litequic has had enough.
+async fn flood(litequic: &Litequic, mut client: impl AsyncWriteExt + Unpin, piece: &[u8]) {
+    let mut sent = 0;
+    while within("a write", async { client.write_all(piece).await.and(client.flush().await) }).await.is_ok() {
+        sent += 1;
+        assert!(sent < 1_000_000, "litequic takes it all");
+    }
+    litequic.wait_until("the limit", |worker| worker.limit_small_frames.get(), |count| count == 1).await;
+    litequic.wait_until("the connection's end", |worker| worker.tcp_closed_flood.get(), |count| count == 1).await;
+    litequic.wait_until_idle().await;
+}
+
+#[tokio::test]
+async fn an_upload_by_the_byte_over_http1_ends_its_connection() {
+    for (head, piece) in [(CHUNKED, &b"1\r\nx\r\n"[..]), (SIZED, b"x")] {
+        let litequic = Litequic::start(origin::demo().await, few).await;
+        let mut client = Tls::http1(&litequic).await;
+        client.say(head).await;
+        flood(&litequic, client.into_parts().0, piece).await;
+        litequic.stop().await;
+    }
+}
+
+/// What a client writes seldom fills its last record: that makes no flood of an upload.
+#[tokio::test]
+async fn an_upload_in_large_chunks_whose_records_end_short_is_no_flood() {
+    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_small_frames = 1).await;
+    let mut client = Tls::http1(&litequic).await;
+    client.say(CHUNKED).await;
+    for _ in 0..200 {
+        client.say(format!("4000\r\n{}", "x".repeat(0x4000 - 6))).await;
+        client.say("xxxxxx\r\n").await;
+    }
+    client.say("0\r\n\r\n").await;
+    assert!(client.head().await.starts_with("http/1.1 200"));
+    assert_eq!(litequic.sum(|worker| worker.limit_small_frames.get()), 0);
+    litequic.stop().await;
+}

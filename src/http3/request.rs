@@ -61,7 +61,7 @@ pub(super) async fn serve<H: Handler>(
         Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict, record).await,
     };
     let outcome = match outcome {
-        Ok(()) => sender.finish().await.map_err(Failure::Send),
+        Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
         Err(failure) => {
             abandon(&mut sender, verdict.fault().map_or(failure, Failure::Request), &verdict);
             Err(failure)
@@ -86,11 +86,12 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-/// How a request ended, as its record says it.
+/// How a request ended, as its record says it. A client that resets the rest of its request once it was answered has its
+/// whole response.
 fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
     match (fault, outcome) {
         (Some(Fault::Stream(_) | Fault::Connection(_)), _) => End::Malformed,
-        (Some(Fault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
+        (Some(Fault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
         (_, Err(Failure::Send(SendError::TimedOut))) => End::Stalled,
         (_, Err(_)) => End::Failed,
         (_, Ok(())) => End::Complete,

@@ -79,6 +79,16 @@ impl Tls {
         }
     }
 
+    /// Exactly `length` bytes.
+    pub(crate) async fn exactly(&mut self, length: usize) -> Vec<u8> {
+        while self.seen.len() < length {
+            let read = within("bytes at the client", self.stream.read_buf(&mut self.seen)).await.unwrap();
+            assert!(read > 0, "closed after {} bytes", self.seen.len());
+        }
+        let rest = self.seen.split_off(length);
+        std::mem::replace(&mut self.seen, rest)
+    }
+
     /// Everything until the connection's end, and whether that was an orderly one (close_notify, RFC 8446 §6.1).
     pub(crate) async fn rest(&mut self) -> (String, bool) {
         let orderly = loop {

@@ -50,7 +50,13 @@ pub(super) async fn serve<H: Handler>(
     let verdict = Verdict::new();
     let terms = connection.front.terms();
     let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
-    let receiver = Receiver::new(receive, message, Rc::clone(&verdict), Rc::clone(&connection.small_frames));
+    let receiver = Receiver::new(
+        receive,
+        message,
+        Rc::clone(&verdict),
+        Rc::clone(&connection.small_frames),
+        Rc::clone(&connection.lingering),
+    );
     let mut sender = connection.sender(send, window, &terms.timeouts);
 
     let outcome = match accept(receiver, &client, &connection, &terms, record).await {

@@ -1,6 +1,11 @@
 //! The two bodies of an exchange: the request's as hyper brings it, the response's as hyper takes it.
 
-use super::{connection::Open, http2::Stall, io::Patience};
+use super::{
+    connection::Open,
+    http2::Stall,
+    io::Patience,
+    linger::{Lingering, Rest},
+};
 use crate::{
     exchange::{BodyError, Record},
     telemetry::WorkerMetrics,
@@ -28,7 +33,8 @@ const END_WAIT: Duration = Duration::from_millis(20);
 
 /// A request's body, pulled by whoever serves the request: what is not pulled stays with the client.
 pub(super) struct RequestBody {
-    incoming: Incoming,
+    /// `None` once it is dropped.
+    incoming: Option<Incoming>,
     /// Read ahead.
     ahead: Option<Result<Frame<Bytes>, BodyError>>,
     patience: Patience,
@@ -38,6 +44,9 @@ pub(super) struct RequestBody {
     ended: bool,
     metrics: Arc<WorkerMetrics>,
     record: Record,
+    /// Over HTTP/2: who discards what is left.
+    stall: Option<Rc<Stall>>,
+    lingering: Lingering,
 }
 
 impl RequestBody {
@@ -47,9 +56,14 @@ impl RequestBody {
         fault: Rc<Cell<Option<BodyError>>>,
         metrics: Arc<WorkerMetrics>,
         record: Record,
+        lingering: Lingering,
     ) -> Self {
+        let stall = Stall::current();
+        if let Some(stall) = &stall {
+            stall.watch();
+        }
         Self {
-            incoming,
+            incoming: Some(incoming),
             ahead: None,
             patience: Patience::new(patience),
             fault,
@@ -57,13 +71,15 @@ impl RequestBody {
             ended: false,
             metrics,
             record,
+            stall,
+            lingering,
         }
     }
 
     /// Itself; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
         let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
-        if !usually_none || self.incoming.size_hint().exact().is_some() {
+        if !usually_none || self.size_hint().exact().is_some() {
             return Some(self);
         }
         match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {
@@ -78,7 +94,8 @@ impl RequestBody {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Some(ahead));
         }
-        let next = match Pin::new(&mut self.incoming).poll_frame(cx) {
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let next = match Pin::new(incoming).poll_frame(cx) {
             Poll::Pending if self.patience.poll_wait(cx).is_ready() => {
                 self.metrics.timeout_request_body.increment();
                 Some(Err(BodyError::TimedOut))
@@ -109,6 +126,14 @@ impl Drop for RequestBody {
         if self.received > 0 || !self.ended {
             self.metrics.request_size.observe(self.received);
         }
+        if let (Some(stall), Some(incoming)) = (&self.stall, self.incoming.take())
+            && !self.ended
+            && !incoming.is_end_stream()
+            && self.fault.get().is_none()
+            && let Some(discarding) = self.lingering.begin()
+        {
+            stall.discard(Rest { incoming, discarding });
+        }
     }
 }
 
@@ -133,12 +158,13 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ahead.is_none() && self.incoming.is_end_stream()
+        self.ahead.is_none() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         // What was read ahead is of a body whose length nobody knows.
-        if self.ahead.is_some() { SizeHint::default() } else { self.incoming.size_hint() }
+        let incoming = self.incoming.as_ref().filter(|_| self.ahead.is_none());
+        incoming.map_or_else(SizeHint::default, Body::size_hint)
     }
 }
 

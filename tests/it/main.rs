@@ -23,6 +23,7 @@ mod initial_flood;
 mod io;
 mod layering;
 mod limits;
+mod lingering;
 mod link;
 mod load;
 mod migration;

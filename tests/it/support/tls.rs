@@ -58,6 +58,11 @@ impl Tls {
         self.stream.flush().await.unwrap();
     }
 
+    /// Writes as long as the connection takes it; false once it is closed.
+    pub(crate) async fn try_say(&mut self, bytes: &[u8]) -> bool {
+        within("a write", self.stream.write_all(bytes)).await.is_ok()
+    }
+
     /// Reads on until what was read ends with `end`, and returns it all.
     pub(crate) async fn until(&mut self, end: &str) -> String {
         while !self.seen.ends_with(end.as_bytes()) {

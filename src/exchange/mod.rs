@@ -3,6 +3,7 @@
 
 mod authority;
 mod body;
+mod date;
 mod identity;
 mod idle;
 mod interim;
@@ -14,6 +15,7 @@ mod tunnel;
 
 pub use authority::authority;
 pub use body::{Body, BodyError};
+pub use date::date;
 pub use identity::{Certificate, CertificateRequest, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};

@@ -13,7 +13,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response},
+    exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response, date},
     lifecycle::panic_if_asked,
     telemetry::WorkerMetrics,
 };
@@ -292,6 +292,7 @@ pub(super) fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> 
     let fields = response.headers_mut();
     fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     fields.insert("proxy-status", HeaderValue::from_static(proxy_status));
+    fields.insert(name::DATE, date());
     response
 }
 

@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod again;
 pub mod check;
 pub mod completions;
 pub mod ctl;

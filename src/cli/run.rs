@@ -1,6 +1,9 @@
 //! `litequic run`: serves until it is told to stop.
 
-use super::exit::{Exit, fail, fail_config};
+use super::{
+    again::Again,
+    exit::{Exit, fail, fail_config},
+};
 use crate::{
     app::{
         self, Access, Inherited, Options, Running, StartError,
@@ -12,16 +15,7 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use listenfd::ListenFd;
-use std::{
-    env,
-    ffi::OsString,
-    io,
-    net::SocketAddr,
-    path::PathBuf,
-    process::{Command, ExitCode, ExitStatus},
-    sync::Arc,
-    thread,
-};
+use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What `litequic run` is told.
@@ -173,39 +167,6 @@ fn inherited(mut passed: ListenFd) -> Result<Inherited, StartError> {
         }
     }
     Inherited::passed(udp, tcp)
-}
-
-/// How this process was started, to start another that takes over.
-pub(super) struct Again {
-    /// Where the program was: a new one may stand there by then.
-    program: io::Result<PathBuf>,
-    arguments: Vec<OsString>,
-}
-
-impl Again {
-    fn new() -> Self {
-        Self { program: env::current_exe(), arguments: env::args_os().skip(1).collect() }
-    }
-
-    /// Starts it. Whether it takes over is between the two.
-    fn start(&self) {
-        let spawned = match &self.program {
-            // The service manager's watchdog is the new process' to feed (sd_watchdog_enabled(3)).
-            Ok(program) => Command::new(program).args(&self.arguments).env_remove("WATCHDOG_PID").spawn(),
-            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-        };
-        match spawned {
-            Ok(mut child) => {
-                tracing::info!(process = child.id(), "a new process has been started");
-                // One a call; it ends with its process or with this one.
-                thread::spawn(move || match child.wait().as_ref().map(ExitStatus::success) {
-                    Ok(true) => {}
-                    _ => tracing::error!(process = child.id(), "the new process has ended"),
-                });
-            }
-            Err(error) => tracing::error!(%error, "no new process can be started"),
-        }
-    }
 }
 
 fn configuration(arguments: &Arguments) -> Result<Draft, config::Faults> {

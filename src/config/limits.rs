@@ -34,6 +34,9 @@ pub struct Limits {
     pub max_headers: u32,
     /// Bytes of a request's body; `None` is no limit: 413 beyond.
     pub max_body_bytes: Option<u64>,
+    /// Bytes of a request's body that are discarded once it was answered; 0 is none. Over HTTP/3 and HTTP/2 the client is
+    /// told to stop beyond, over HTTP/1.1 the connection is closed.
+    pub max_lingering_bytes: u64,
     /// Bytes a stream that litequic takes from its client before it must wait (QUIC flow control).
     pub stream_receive_buffer: u32,
     /// Bytes a connection that litequic takes from its client before it must wait (QUIC flow control).
@@ -75,6 +78,8 @@ impl Limits {
     pub const MAX_HEADERS: u32 = 100;
     /// A proxy does not know its origin's uploads: the origin's own limit holds.
     pub const MAX_BODY_BYTES: Option<u64> = None;
+    /// A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
+    pub const MAX_LINGERING_BYTES: u64 = 64 * MIB as u64;
     /// One stream fills 100 Mbit/s at 80 ms.
     pub const STREAM_RECEIVE_BUFFER: u32 = MIB;
     /// A connection fills 200 Mbit/s at 80 ms.
@@ -119,6 +124,7 @@ impl Default for Limits {
             max_header_bytes: Self::MAX_HEADER_BYTES,
             max_headers: Self::MAX_HEADERS,
             max_body_bytes: Self::MAX_BODY_BYTES,
+            max_lingering_bytes: Self::MAX_LINGERING_BYTES,
             stream_receive_buffer: Self::STREAM_RECEIVE_BUFFER,
             connection_receive_buffer: Self::CONNECTION_RECEIVE_BUFFER,
             worker_receive_buffer: Self::WORKER_RECEIVE_BUFFER,

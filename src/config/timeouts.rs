@@ -14,6 +14,8 @@ pub struct Timeouts {
     pub request_header: Duration,
     /// Between two reads of a request's body: 408 beyond.
     pub request_body: Duration,
+    /// How long the rest of a request that was answered is discarded.
+    pub lingering: Duration,
     /// Between two writes to a client that takes no bytes: the stream is reset.
     pub send: Duration,
     /// A TCP or Unix connection to the origin, DNS included: 502 beyond.
@@ -46,6 +48,8 @@ impl Default for Timeouts {
             request_header: Duration::from_secs(10),
             // nginx' client_body_timeout.
             request_body: Duration::from_secs(60),
+            // nginx' lingering_time.
+            lingering: Duration::from_secs(30),
             // nginx' send_timeout.
             send: Duration::from_secs(60),
             // An origin next door answers at once; one lost SYN costs 1 s, two cost 3 s.

@@ -3,10 +3,12 @@
 
 mod authority;
 mod body;
+mod date;
 pub mod field;
 mod identity;
 mod idle;
 mod interim;
+mod linger;
 mod list;
 mod path;
 mod reading;
@@ -15,9 +17,11 @@ mod tunnel;
 
 pub use authority::authority;
 pub use body::{Body, BodyError, Room};
+pub use date::date;
 pub use identity::{Certificate, CertificateRequest, Identity};
 pub use idle::IdleTimer;
 pub use interim::{Interim, InterimQueue};
+pub use linger::{Linger, Lingered};
 pub use list::members;
 pub use path::path;
 pub use reading::{MAX_READINGS, has_readings, readings};

@@ -95,6 +95,7 @@ pub async fn serve<H: Handler>(
                 pass_panic_on(ended);
             }
         }
+        connection.lingering.poll(cx);
         while let Poll::Ready(notice) = excess.poll(cx) {
             match notice {
                 Notice::Flood => {
@@ -119,7 +120,7 @@ pub async fn serve<H: Handler>(
         {
             control_after_goaway = Some(stream);
         }
-        let drained = control_after_goaway.is_some() && requests.is_empty();
+        let drained = control_after_goaway.is_some() && requests.is_empty() && connection.lingering.is_empty();
         if drained || stopping.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Code::NoError));
         }

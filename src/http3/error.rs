@@ -47,10 +47,21 @@ pub enum Code {
     QpackDecoderStreamError = 0x202,
 }
 
+/// H3_DATAGRAM_ERROR (RFC 9297 §5.2), which litequic never sends.
+const DATAGRAM_ERROR: u64 = 0x33;
+
 impl Code {
     /// The code as it stands on the wire.
     pub const fn value(self) -> u64 {
         self as u64
+    }
+
+    /// Whether a peer says by `code` that something is wrong. One that is not known means what H3_NO_ERROR does
+    /// (RFC 9114 §9).
+    pub const fn is_error(code: u64) -> bool {
+        let http3 = code > Self::NoError as u64 && code <= Self::VersionFallback as u64;
+        let qpack = code >= Self::QpackDecompressionFailed as u64 && code <= Self::QpackDecoderStreamError as u64;
+        http3 || qpack || code == DATAGRAM_ERROR
     }
 
     /// True if it ends the stream it happened on, false if the RFC wants the connection closed.
@@ -127,6 +138,16 @@ mod tests {
         ];
         for (code, value, name) in table {
             assert_eq!((code.value(), code.to_string().as_str()), (value, name));
+        }
+    }
+
+    #[test]
+    fn codes_that_are_not_known_say_no_error() {
+        for code in [0x101, 0x10c, 0x110, 0x200, 0x202, 0x33] {
+            assert!(Code::is_error(code), "{code:#x}");
+        }
+        for code in [0, 1, 0x21, 0xff, 0x100, 0x111, 0x1ff, 0x203, u64::MAX] {
+            assert!(!Code::is_error(code), "{code:#x}");
         }
     }
 

@@ -3,6 +3,7 @@
 use super::{
     error::Code,
     frame::Endpoint,
+    linger::Lingering,
     qpack::FieldLimits,
     receive::SmallFrames,
     send::{Sender, application_error},
@@ -127,6 +128,8 @@ pub(super) struct Connection<H> {
     resets: RefCell<Bucket>,
     /// DATA frames with next to nothing in them that it may send.
     pub(super) small_frames: Rc<SmallFrames>,
+    /// What comes of requests that were answered.
+    pub(super) lingering: Rc<Lingering>,
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has said it.
     pub(super) max_field_section_size: Cell<Option<u64>>,
     /// Tunnels that are open on it.
@@ -148,6 +151,7 @@ impl<H> Connection<H> {
             unknown_streams: Cell::new(0),
             resets: RefCell::new(Bucket::new(terms.limits.max_resets)),
             small_frames: SmallFrames::new(terms.limits.max_small_frames, Arc::clone(&front.metrics)),
+            lingering: Lingering::new(&terms.limits, &terms.timeouts, Arc::clone(&front.metrics)),
             max_field_section_size: Cell::new(None),
             tunnels: Cell::new(0),
             failed: Cell::new(false),

@@ -9,6 +9,7 @@
 pub mod client;
 pub mod error;
 pub mod frame;
+mod linger;
 pub mod message;
 pub mod qpack;
 pub mod settings;

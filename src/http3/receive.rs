@@ -3,6 +3,7 @@
 use super::{
     error::Code,
     frame::{MessageStream, Part},
+    linger::Lingering,
     message,
     qpack::{self, DecodeError, FieldLimits},
     send::application_error,
@@ -86,6 +87,10 @@ impl Verdict {
     pub(super) fn stop_with(&self, code: Code) {
         self.stop_code.set(code);
     }
+
+    pub(super) fn stop_code(&self) -> Code {
+        self.stop_code.get()
+    }
 }
 
 /// One connection's account of DATA frames with next to nothing in them.
@@ -109,9 +114,10 @@ impl SmallFrames {
     }
 }
 
-/// Reads a request stream. Dropped before the stream's end it sends STOP_SENDING.
+/// Reads a request stream. Dropped before the stream's end it has the rest discarded, or sends STOP_SENDING.
 pub(super) struct Receiver {
-    stream: ReceiveStream,
+    /// `None` once it is dropped.
+    stream: Option<ReceiveStream>,
     message: MessageStream,
     /// Taken from QUIC and not read yet: those from `at` on.
     chunks: [Bytes; CHUNKS],
@@ -120,6 +126,7 @@ pub(super) struct Receiver {
     finished: bool,
     verdict: Rc<Verdict>,
     small_frames: Rc<SmallFrames>,
+    lingering: Rc<Lingering>,
 }
 
 impl Receiver {
@@ -128,8 +135,10 @@ impl Receiver {
         message: MessageStream,
         verdict: Rc<Verdict>,
         small_frames: Rc<SmallFrames>,
+        lingering: Rc<Lingering>,
     ) -> Self {
-        Self { stream, message, chunks: Default::default(), at: CHUNKS, finished: false, verdict, small_frames }
+        let (stream, chunks) = (Some(stream), Default::default());
+        Self { stream, message, chunks, at: CHUNKS, finished: false, verdict, small_frames, lingering }
     }
 
     /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
@@ -147,8 +156,8 @@ impl Receiver {
                 self.message.finish().map_err(Fault::of)?;
                 return Poll::Ready(Ok(None));
             }
-            let (_, open) =
-                ready!(self.stream.poll_receive_vectored(&mut self.chunks, cx)).map_err(|_| Fault::Cancelled)?;
+            let stream = self.stream.as_mut().ok_or(Fault::Cancelled)?;
+            let (_, open) = ready!(stream.poll_receive_vectored(&mut self.chunks, cx)).map_err(|_| Fault::Cancelled)?;
             self.at = 0;
             self.finished = !open;
         }
@@ -181,9 +190,13 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        if !self.finished {
+        let Some(mut stream) = self.stream.take().filter(|_| !self.finished) else { return };
+        let code = self.verdict.stop_code();
+        if code == Code::NoError && self.lingering.is_on() && self.verdict.fault().is_none() {
+            self.lingering.add(stream, Rc::clone(&self.verdict));
+        } else {
             // An error says that the stream is gone already.
-            let _ = self.stream.stop_sending(application_error(self.verdict.stop_code.get()));
+            let _ = stream.stop_sending(application_error(code));
         }
     }
 }

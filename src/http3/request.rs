@@ -13,7 +13,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response},
+    exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response, date},
     lifecycle::panic_if_asked,
     telemetry::WorkerMetrics,
 };
@@ -50,7 +50,13 @@ pub(super) async fn serve<H: Handler>(
     let verdict = Verdict::new();
     let terms = connection.front.terms();
     let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
-    let receiver = Receiver::new(receive, message, Rc::clone(&verdict), Rc::clone(&connection.small_frames));
+    let receiver = Receiver::new(
+        receive,
+        message,
+        Rc::clone(&verdict),
+        Rc::clone(&connection.small_frames),
+        Rc::clone(&connection.lingering),
+    );
     let mut sender = connection.sender(send, window, &terms.timeouts);
 
     let outcome = match accept(receiver, &client, &connection, &terms, record).await {
@@ -61,7 +67,7 @@ pub(super) async fn serve<H: Handler>(
         Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict, record).await,
     };
     let outcome = match outcome {
-        Ok(()) => sender.finish().await.map_err(Failure::Send),
+        Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
         Err(failure) => {
             abandon(&mut sender, verdict.fault().map_or(failure, Failure::Request), &verdict);
             Err(failure)
@@ -86,11 +92,12 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-/// How a request ended, as its record says it.
+/// How a request ended, as its record says it. A client that resets the rest of its request once it was answered has its
+/// whole response.
 fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
     match (fault, outcome) {
         (Some(Fault::Stream(_) | Fault::Connection(_)), _) => End::Malformed,
-        (Some(Fault::Cancelled), _) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
+        (Some(Fault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
         (_, Err(Failure::Send(SendError::TimedOut))) => End::Stalled,
         (_, Err(_)) => End::Failed,
         (_, Ok(())) => End::Complete,
@@ -285,6 +292,7 @@ pub(super) fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> 
     let fields = response.headers_mut();
     fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     fields.insert("proxy-status", HeaderValue::from_static(proxy_status));
+    fields.insert(name::DATE, date());
     response
 }
 

@@ -93,6 +93,7 @@ async fn send_response<H: Handler>(
         start.extend_from_slice(data);
         sent = data.len() as u64;
         sender.count_body(sent);
+        record.note(|facts| facts.sent = sent);
         ahead = Poll::Pending;
     }
     sender.send(start.freeze()).await.map_err(Failure::Send)?;

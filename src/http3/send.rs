@@ -7,15 +7,16 @@ use super::{
 };
 use crate::{
     budget::{Lease, TRAIN},
+    exchange::{End, Recording},
     telemetry::WorkerMetrics,
 };
 use bytes::Bytes;
-use s2n_quic::{application, stream};
+use s2n_quic::{application, connection, stream};
 use std::{
     future::poll_fn,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 use tokio::time::timeout;
@@ -253,14 +254,21 @@ impl Sender {
     }
 
     /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
-    /// held. A client that has not by `timeouts.send` and what [`SLOWEST`] allows is cut off.
-    pub(super) async fn finish(mut self) -> Result<(), SendError> {
+    /// held, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows is cut
+    /// off. Dropped, it records the response as complete if the client has done either by then.
+    pub(super) async fn finish(self, recording: &Recording) -> Result<(), SendError> {
         let patience = last_wait(self.patience, self.lease.held());
-        let acknowledged = timeout(patience, poll_fn(|cx| self.stream.poll_close(cx))).await;
-        if acknowledged.is_ok() {
+        let mut ending = Ending { sender: self, recording };
+        let ended = poll_fn(|cx| ending.sender.poll_end(cx));
+        timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?
+    }
+
+    /// Ready once the client has the whole stream, or wants no more of it.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.stream.poll_close(cx).map(|acknowledged| {
             self.ended = true;
-        }
-        acknowledged.map_err(|_| SendError::TimedOut)?.map_err(|_| SendError::Stopped)
+            acknowledged.or_else(|error| if is_error(&error) { Err(SendError::Stopped) } else { Ok(()) })
+        })
     }
 
     /// Resets the stream with `code` (RFC 9114 §8.1).
@@ -279,6 +287,37 @@ impl Drop for Sender {
         if !self.ended {
             self.reset(Code::RequestCancelled);
         }
+    }
+}
+
+/// A sender whose last byte was handed over.
+struct Ending<'a> {
+    sender: Sender,
+    recording: &'a Recording,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        // The task of a connection that is gone may have been dropped before it saw why.
+        let mut cx = Context::from_waker(Waker::noop());
+        if !self.sender.ended && matches!(self.sender.poll_end(&mut cx), Poll::Ready(Ok(()))) {
+            self.recording.ended(End::Complete);
+        }
+    }
+}
+
+/// Whether a client that let go of a whole response before it acknowledged it says that something is wrong. Many close
+/// the connection behind the last byte.
+fn is_error(error: &stream::Error) -> bool {
+    match error {
+        stream::Error::StreamReset { error, .. } => Code::is_error(**error),
+        stream::Error::ConnectionError { error: connection::Error::Closed { initiator, .. }, .. } => {
+            initiator.is_local()
+        }
+        stream::Error::ConnectionError { error: connection::Error::Application { error, initiator, .. }, .. } => {
+            initiator.is_local() || Code::is_error(**error)
+        }
+        _ => true,
     }
 }
 

@@ -27,13 +27,13 @@ mod upgrade;
 use crate::{
     config::{self, OriginAddress},
     exchange::{
-        Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
+        Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade, date,
     },
     telemetry::{ControlMetrics, RouteMetrics, Spoken, WorkerMetrics},
 };
 use arc_swap::ArcSwap;
 use error::Error;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, header};
 use origin::{Origin, Outcome, Sending, Standing};
 use request::Framing;
 use rules::{Limiter, Rules, Taken, Variables};
@@ -310,6 +310,11 @@ impl Handler for Proxy {
             }
             Err(Outcome::Abort(abort)) => return Err(abort),
         };
+        // RFC 9110 §6.6.1. A 101 may do without, which over HTTP/2 and HTTP/3 becomes a 200.
+        let is_final = !response.status().is_informational() || client.protocol != Protocol::Http1;
+        if is_final && !response.headers().contains_key(header::DATE) {
+            response.headers_mut().insert(header::DATE, date());
+        }
         if let Some((rules, variables)) = ruled {
             rules.response.apply(response.headers_mut(), variables);
         }

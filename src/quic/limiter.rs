@@ -140,6 +140,7 @@ mod tests {
         max_header_bytes: 1,
         max_headers: 1,
         max_body_bytes: None,
+        max_lingering_bytes: 1,
         stream_receive_buffer: 1,
         connection_receive_buffer: 1,
         worker_receive_buffer: 1,

@@ -5,6 +5,7 @@ use super::{
     http1::Told,
     http2::Stall,
     io::Patience,
+    linger::{Lingering, Rest},
     request,
     share::{Piece, Share},
 };
@@ -42,7 +43,8 @@ const TURNS: u32 = 64;
 
 /// A request's body, pulled by whoever serves the request: what is not pulled stays with the client.
 pub(super) struct RequestBody {
-    incoming: Incoming,
+    /// `None` once it is dropped.
+    incoming: Option<Incoming>,
     /// Read ahead.
     ahead: Option<Result<Frame<Bytes>, BodyError>>,
     /// Short pieces that were put together so far.
@@ -58,6 +60,9 @@ pub(super) struct RequestBody {
     ended: bool,
     metrics: Arc<WorkerMetrics>,
     record: Record,
+    /// Over HTTP/2: who discards what is left.
+    stall: Option<Rc<Stall>>,
+    lingering: Lingering,
 }
 
 impl RequestBody {
@@ -68,9 +73,14 @@ impl RequestBody {
         fault: Rc<Cell<Option<BodyError>>>,
         metrics: Arc<WorkerMetrics>,
         record: Record,
+        lingering: Lingering,
     ) -> Self {
+        let stall = Stall::current();
+        if let Some(stall) = &stall {
+            stall.watch();
+        }
         Self {
-            incoming,
+            incoming: Some(incoming),
             ahead: None,
             gathered: BytesMut::new(),
             told,
@@ -81,13 +91,15 @@ impl RequestBody {
             ended: false,
             metrics,
             record,
+            stall,
+            lingering,
         }
     }
 
     /// Itself; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
         let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
-        if !usually_none || self.incoming.size_hint().exact().is_some() {
+        if !usually_none || self.size_hint().exact().is_some() {
             return Some(self);
         }
         match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {
@@ -105,7 +117,8 @@ impl RequestBody {
         if self.ended {
             return Poll::Ready(None);
         }
-        let next = match Pin::new(&mut self.incoming).poll_frame(cx) {
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let next = match Pin::new(incoming).poll_frame(cx) {
             Poll::Pending if self.patience.poll_wait(cx).is_ready() => {
                 self.metrics.timeout_request_body.increment();
                 Some(Err(BodyError::TimedOut))
@@ -164,7 +177,7 @@ impl RequestBody {
     /// Whether more may be put together with it.
     fn is_short(&self, frame: &Frame<Bytes>) -> bool {
         let is_short = frame.data_ref().is_some_and(|data| data.len() < SHORT);
-        is_short && !(self.gathered.is_empty() && self.incoming.is_end_stream())
+        is_short && !(self.gathered.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream))
     }
 }
 
@@ -173,6 +186,14 @@ impl Drop for RequestBody {
         // What ended without a byte was none.
         if self.received > 0 || !self.ended {
             self.metrics.request_size.observe(self.received);
+        }
+        if let (Some(stall), Some(incoming)) = (&self.stall, self.incoming.take())
+            && !self.ended
+            && !incoming.is_end_stream()
+            && self.fault.get().is_none()
+            && let Some(discarding) = self.lingering.begin()
+        {
+            stall.discard(Rest { incoming, discarding });
         }
     }
 }
@@ -206,12 +227,13 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ahead.is_none() && self.gathered.is_empty() && self.incoming.is_end_stream()
+        self.ahead.is_none() && self.gathered.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         // What was read ahead is of a body whose length nobody knows.
-        if self.ahead.is_some() || !self.gathered.is_empty() { SizeHint::default() } else { self.incoming.size_hint() }
+        let incoming = self.incoming.as_ref().filter(|_| self.ahead.is_none() && self.gathered.is_empty());
+        incoming.map_or_else(SizeHint::default, Body::size_hint)
     }
 }
 

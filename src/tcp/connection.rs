@@ -6,6 +6,7 @@ use super::{
     http1::{Bounds, Told},
     http2::{Connected, Stall},
     io::Timed,
+    linger::Lingering,
     refusal::Refusal,
     request,
     share::Share,
@@ -136,6 +137,10 @@ impl<H> Connection<H> {
 
     pub(super) fn bounds(&self) -> Bounds {
         Bounds { bytes: self.limits.max_header_bytes as usize, fields: self.limits.max_headers as usize }
+    }
+
+    pub(super) fn lingering(&self) -> Lingering {
+        Lingering::new(&self.limits, &self.timeouts, Arc::clone(self.metrics()))
     }
 
     /// Where the tunnel will be that follows HTTP/1.1, if one does. To be asked once, by who serves the connection.
@@ -392,20 +397,22 @@ impl<H: Handler> Connection<H> {
         }
         let (mut parts, incoming) = request.into_parts();
         request::note(&parts, record);
+        // Before anything is refused: what it does not read is discarded.
+        let body = (!incoming.is_end_stream()).then(|| {
+            let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
+            let (patience, lingering) = (self.timeouts.request_body, self.lingering());
+            let told = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.told));
+            RequestBody::new(incoming, told, patience, fault, metrics, record.clone(), lingering)
+        });
         request::translate(&mut parts, self.client.protocol, &self.bounds())?;
         if let Some(host) = parts.uri.host()
             && !(self.front.covers)(&self.client, host)
         {
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that name"));
         }
-        let body = if incoming.is_end_stream() {
-            Body::empty()
-        } else {
-            let metrics = Arc::clone(self.metrics());
-            let patience = self.timeouts.request_body;
-            let told = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.told));
-            let body = RequestBody::new(incoming, told, patience, Rc::clone(fault), metrics, record.clone());
-            body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream)
+        let body = match body {
+            Some(body) => body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream),
+            None => Body::empty(),
         };
         Ok(http::Request::from_parts(parts, body))
     }

@@ -4,7 +4,7 @@ use super::{
     front::{ChooseTls, Front},
     proxy_header::{Ends, ends},
 };
-use crate::exchange::{Certificate, Client, Identity, Protocol};
+use crate::exchange::{Certificate, Client, Identity, Protocol, date};
 use rustls::{Error, HandshakeKind, PeerIncompatible, server::Acceptor};
 use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
@@ -13,9 +13,7 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 /// The type of the record that a ClientHello comes in (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
 /// For who speaks plain HTTP to a TLS port: browsers show it.
-const PLAIN: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 44\r\n\r\n\
-    400 Bad Request\nthis port speaks https alone";
+const PLAIN: &str = "400 Bad Request\nthis port speaks https alone";
 /// How long the answer to plain HTTP may take to be taken.
 const PLAIN_WAIT: Duration = Duration::from_secs(1);
 
@@ -116,7 +114,12 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(Tl
 
 /// What was sent is read, or the kernel would take the answer back with its reset.
 async fn answer_plain(stream: &mut TcpStream) -> io::Result<()> {
-    stream.write_all(PLAIN).await?;
+    let (length, date) = (PLAIN.len(), date());
+    let date = date.to_str().unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nDate: {date}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all([head.as_bytes(), PLAIN.as_bytes()].concat().as_slice()).await?;
     stream.shutdown().await?;
     tokio::io::copy(stream, &mut tokio::io::sink()).await?;
     Ok(())

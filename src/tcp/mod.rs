@@ -12,6 +12,7 @@ mod handshake;
 pub mod http1;
 pub mod http2;
 mod io;
+mod linger;
 mod listener;
 mod proxy_header;
 mod redirect;

@@ -1,7 +1,7 @@
 //! Plain HTTP: every request is sent on to https. Nothing else is served without TLS.
 
 use crate::{
-    exchange::{Abort, Exchange, Handler, Response},
+    exchange::{Abort, Exchange, Handler, Response, date},
     telemetry::WorkerMetrics,
 };
 use http::{HeaderValue, StatusCode, header};
@@ -38,6 +38,7 @@ impl Handler for Redirect {
         let mut response = Response::default();
         *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
         response.headers_mut().insert(header::LOCATION, location);
+        response.headers_mut().insert(header::DATE, date());
         Ok(response)
     }
 }

@@ -1,6 +1,9 @@
 //! Why a request does not reach the handler, and what its client is told.
 
-use crate::{exchange::Response, telemetry::WorkerMetrics};
+use crate::{
+    exchange::{Response, date},
+    telemetry::WorkerMetrics,
+};
 use http::{HeaderValue, StatusCode, header};
 
 /// An answer in the handler's place.
@@ -71,6 +74,7 @@ impl Refusal {
         *response.status_mut() = self.status;
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        fields.insert(header::DATE, date());
         fields.insert("proxy-status", HeaderValue::from_static("litequic; error=http_request_error"));
         response
     }

@@ -235,6 +235,7 @@ metrics! {
     Counter responses_4xx = "responses" [class = "4xx"] "Responses by status class.";
     Counter responses_5xx = "responses" [class = "5xx"] "Responses by status class.";
     Counter request_body_bytes = "request_body_bytes" "Bytes of request bodies, and of tunnels, received from clients.";
+    Counter lingering_bytes = "lingering_bytes" "Bytes of requests that were discarded because the request was answered already." "Up to `limits.max_lingering_bytes` each.";
     Counter response_body_bytes = "response_body_bytes" "Bytes of response bodies, and of tunnels, handed to QUIC or TLS.";
     Counter malformed_requests = "malformed_requests" "Requests over HTTP/3 that were malformed: reset with H3_MESSAGE_ERROR." "Over TCP: `litequic_tcp_refused_requests_total`.";
     Counter ambiguous_paths = "ambiguous_paths" "Requests answered 400 because their path could be read as another route's." "See [Which origin](../proxying.md#which-origin).";
@@ -280,6 +281,7 @@ metrics! {
     Counter limit_header_bytes = "limit_reached" [limit = "max_header_bytes"] "Times a limit was reached." "See [Limits](../operating.md#limits-and-timeouts) for this and all that have a key's name.";
     Counter limit_headers = "limit_reached" [limit = "max_headers"] "Times a limit was reached.";
     Counter limit_body_bytes = "limit_reached" [limit = "max_body_bytes"] "Times a limit was reached.";
+    Counter limit_lingering_bytes = "limit_reached" [limit = "max_lingering_bytes"] "Times a limit was reached.";
     Counter limit_requests = "limit_reached" [limit = "max_requests"] "Times a limit was reached.";
     Counter limit_resets = "limit_reached" [limit = "max_resets"] "Times a limit was reached.";
     Counter limit_control_frames = "limit_reached" [limit = "max_control_frames"] "Times a limit was reached.";
@@ -306,6 +308,7 @@ metrics! {
     Counter timeout_idle = "timeouts" [timeout = "idle"] "Times a timeout ended something." "Connections on which nothing moved, clients that go without a word; over TCP those without a request.";
     Counter timeout_request_header = "timeouts" [timeout = "request_header"] "Times a timeout ended something.";
     Counter timeout_request_body = "timeouts" [timeout = "request_body"] "Times a timeout ended something.";
+    Counter timeout_lingering = "timeouts" [timeout = "lingering"] "Times a timeout ended something.";
     Counter timeout_send = "timeouts" [timeout = "send"] "Times a timeout ended something.";
     Counter timeout_connect = "timeouts" [timeout = "connect"] "Times a timeout ended something.";
     Counter timeout_response_header = "timeouts" [timeout = "response_header"] "Times a timeout ended something.";

@@ -1,6 +1,8 @@
 //! The access log: a line for every request, however it ended, and none that a client could forge. And trace context,
 //! which passes as it came.
 
+mod ends;
+
 use crate::support::{
     client::{self, Client, Quic},
     http2::{self, Http2},

@@ -141,7 +141,7 @@ async fn a_response_that_stalls_is_reset() {
 #[tokio::test]
 async fn an_early_answer_arrives_whole_and_the_upload_is_stopped_without_an_error() {
     let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let litequic = Litequic::start(origin.address, |config| config.limits.max_lingering_bytes = 0).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
     let mut peer = origin.accept().await;
@@ -158,7 +158,7 @@ async fn an_early_answer_arrives_whole_and_the_upload_is_stopped_without_an_erro
 #[tokio::test]
 async fn an_early_answer_to_an_upload_that_the_origin_does_not_read_frees_everything() {
     let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let litequic = Litequic::start(origin.address, |config| config.limits.max_lingering_bytes = 10_000_000).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&with("POST", &[("content-length", "100000000")])).await;
     let mut peer = origin.accept().await;
@@ -298,7 +298,11 @@ async fn a_client_that_vanishes_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_body_larger_than_allowed_is_answered_413_at_once_where_its_length_is_known() {
     let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_body_bytes = Some(10)).await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.limits.max_body_bytes = Some(10);
+        config.limits.max_lingering_bytes = 0;
+    })
+    .await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&with("POST", &[("content-length", "11")])).await;
     let response = exchange.outcome().await.response();

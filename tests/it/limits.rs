@@ -92,7 +92,10 @@ async fn max_body_bytes_is_413() {
     let script = Script::new().await;
     beside_a_bystander(
         script.address,
-        |config| config.limits.max_body_bytes = Some(10),
+        |config| {
+            config.limits.max_body_bytes = Some(10);
+            config.limits.max_lingering_bytes = 0;
+        },
         async |litequic, _| {
             let client = Raw::to(litequic).await;
             let mut known = client.open(&raw::with("POST", &[("content-length", "11")])).await;
@@ -356,7 +359,7 @@ async fn a_gigabyte_of_a_header_or_an_unknown_frame_is_neither_kept_nor_waited_f
     let always = Always::new(Always::EMPTY_200).await;
     beside_a_bystander(
         always.address,
-        |_| {},
+        |config| config.limits.max_lingering_bytes = 1_000_000,
         async |litequic, bystander| {
             let client = Raw::to(litequic).await;
             let mut header = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30)].concat()).await;

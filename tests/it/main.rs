@@ -23,6 +23,7 @@ mod floods;
 mod initial_flood;
 mod io;
 mod limits;
+mod lingering;
 mod link;
 mod load;
 mod migration;

@@ -199,7 +199,7 @@ async fn uploads_are_stored_as_they_were_sent() {
 #[tokio::test]
 async fn nginx_may_refuse_an_upload_while_it_is_sent() {
     let Some(nginx) = Nginx::start("dav_methods PUT; client_max_body_size 100k;") else { return };
-    let (litequic, client) = before(&nginx).await;
+    let (litequic, client) = edited(&nginx, |config| config.limits.max_lingering_bytes = 1_000_000).await;
     for with_length in [true, false] {
         let mut request = client.request(Method::PUT, "/large");
         if with_length {

@@ -207,7 +207,7 @@ async fn a_header_with_too_many_bytes_or_fields_is_answered_431() {
 #[tokio::test]
 async fn a_header_announced_with_a_gigabyte_is_answered_431_before_it_comes() {
     let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let litequic = Litequic::start(origin.address, |config| config.limits.max_lingering_bytes = 0).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30), vec![0; 1_000]].concat()).await;
     assert_eq!(exchange.outcome().await.status(), 431);

@@ -2,6 +2,7 @@
 //! by which rules know a client.
 
 mod answers;
+mod dates;
 mod heads;
 mod proxy_protocol;
 mod rates;

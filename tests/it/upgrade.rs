@@ -1,6 +1,7 @@
 //! A new process takes over, and nobody notices: each test runs real ones.
 
 mod failures;
+mod program;
 mod resets;
 mod service_manager;
 

@@ -278,6 +278,7 @@ impl Keeper {
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
         let offer = Offer {
             generation: self.generation,
+            version: Some(env!("CARGO_PKG_VERSION").into()),
             secret: self.secrets.to_hand_over().copied(),
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),

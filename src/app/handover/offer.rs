@@ -15,6 +15,8 @@ const SECRET_LEN: usize = 32;
 pub(super) struct Offer {
     /// Of the process that offers.
     pub(super) generation: u8,
+    /// Its litequic's. Older ones do not say it.
+    pub(super) version: Option<String>,
     /// What its tokens are made with, unless that stands in a file.
     pub(super) secret: Option<[u8; SECRET_LEN]>,
     pub(super) groups: Vec<OfferedGroup>,
@@ -66,6 +68,7 @@ impl Offer {
         let offer = json!({
             "format": FORMAT,
             "generation": self.generation,
+            "version": self.version,
             "secret": self.secret,
             "udp": self.groups.iter().map(group).collect::<Vec<_>>(),
             "tcp": self.listeners.iter().map(listeners).collect::<Vec<_>>(),
@@ -88,6 +91,7 @@ impl Offer {
         };
         Ok(Self {
             generation: offer.get("generation").and_then(octet).ok_or_else(wrong("generation"))?,
+            version: offer.get("version").and_then(Json::as_str).map(str::to_owned),
             secret,
             groups: list(&offer, "udp", group).ok_or_else(wrong("udp"))?,
             listeners: list(&offer, "tcp", listeners).ok_or_else(wrong("tcp"))?,
@@ -140,6 +144,7 @@ mod tests {
         let generation = |number, first, workers| Generation { number, first, workers };
         Offer {
             generation: 255,
+            version: Some("1.2.3".into()),
             secret: Some([7; SECRET_LEN]),
             groups: vec![
                 OfferedGroup { sockets: 6, generations: vec![generation(254, 0, 2), generation(255, 2, 4)] },

@@ -22,6 +22,10 @@ use tokio::{net::UnixStream, time::timeout};
 pub(in crate::app) struct Predecessor {
     path: PathBuf,
     stream: UnixStream,
+    /// Its number. `None` in another PID namespace.
+    process: Option<i32>,
+    /// Its litequic's, if it says so.
+    version: Option<String>,
 }
 
 /// What it has offered.
@@ -55,7 +59,8 @@ impl Predecessor {
             }
             Err(error) => return Err(Reason::at(path)(error.into())),
         };
-        let predecessor = Self { path: path.to_owned(), stream };
+        let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0);
+        let predecessor = Self { path: path.to_owned(), stream, process, version: None };
         predecessor.offered().await.map(Some).map_err(Reason::at(path))
     }
 
@@ -66,6 +71,14 @@ impl Predecessor {
             Err(_) => return Err(Reason::Late),
         };
         let offer = Offer::decode(&message)?;
+        self.version.clone_from(&offer.version);
+        tracing::info!(
+            process = self.process,
+            version = env!("CARGO_PKG_VERSION"),
+            version_before = self.version,
+            path = %self.path.display(),
+            "a process runs already: taking over from it"
+        );
         if descriptors.len() != offer.descriptors() {
             return Err(OfferError::Wrong("descriptors").into());
         }
@@ -130,6 +143,12 @@ impl Predecessor {
             Err(error) => tracing::warn!(%error, "the process before ended while this one took over"),
             Ok(()) => {}
         }
+        tracing::info!(
+            process = self.process,
+            version = env!("CARGO_PKG_VERSION"),
+            version_before = self.version,
+            "took over: the process before finishes what runs, and ends"
+        );
         Ok(())
     }
 }

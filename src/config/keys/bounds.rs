@@ -105,6 +105,14 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
             defaults.max_body_bytes,
             "Bytes of a request's body. 413 beyond.",
         ),
+        max_lingering_bytes: section.value(
+            "max_lingering_bytes",
+            size(BODY_BYTES),
+            defaults.max_lingering_bytes,
+            "Bytes of a request's body that are discarded once the request was answered, by a 413 for example: \
+            browsers see the answer only when they have sent all. Then the client is told to stop (HTTP/3, HTTP/2), \
+            or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1: within 2 s).",
+        ),
         stream_receive_buffer: section.value(
             "stream_receive_buffer",
             size(BUFFER),
@@ -192,6 +200,12 @@ pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
     );
     let request_body =
         wait("request_body", defaults.request_body, "Between two reads of a request's body. 408 beyond.");
+    let lingering = wait(
+        "lingering",
+        defaults.lingering,
+        "How long the rest of a request's body is discarded once the request was answered \
+        (`limits.max_lingering_bytes`). Then the client is told to stop, or the connection is closed.",
+    );
     let send =
         wait("send", defaults.send, "Between two writes to a client that takes no bytes; then the stream is reset.");
     let connect = wait("connect", defaults.connect, "A connection to the origin, DNS included. 502 beyond.");
@@ -226,6 +240,7 @@ pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {
         idle,
         request_header,
         request_body,
+        lingering,
         send,
         connect,
         response_header,

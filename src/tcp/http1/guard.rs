@@ -9,7 +9,11 @@ use super::{
 use crate::{
     exchange::IdleTimer,
     rate::Bucket,
-    tcp::{io::Patience, refusal::Refusal},
+    tcp::{
+        io::Patience,
+        linger::{Discarding, Lingering},
+        refusal::Refusal,
+    },
 };
 use bytes::{Buf, Bytes, BytesMut};
 use std::{
@@ -25,7 +29,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// What hyper reads in place of a request that is refused.
 const STAND_IN: &[u8] = b"LITEQUIC-REFUSED / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
 
-/// How long a client may go on sending once it was answered and the connection closed: a few round trips.
+/// How long a client may go on sending once it was answered and the connection closed, when it has sent a whole request or
+/// nothing is to be discarded: a few round trips.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Bytes that are read ahead of the answer to a request to switch protocols: so that the client's end is seen meanwhile.
@@ -101,8 +106,10 @@ pub struct Guard<S> {
     /// For the rest of a head, while no request before it is being served.
     patience: Patience,
     told: Rc<Told>,
+    /// What is discarded of a request that is answered before it has ended.
+    lingering: Option<Lingering>,
     /// Once our side is closed: how long the client may go on.
-    linger: Option<IdleTimer>,
+    closed: Option<Closed>,
     /// What passes is no longer HTTP.
     released: bool,
     pieces: Pieces,
@@ -128,6 +135,15 @@ impl Pieces {
     }
 }
 
+/// What the client may still send.
+#[derive(Debug)]
+enum Closed {
+    /// The rest of its request.
+    Request(Discarding),
+    /// Anything.
+    Soon(IdleTimer),
+}
+
 impl<S> Guard<S> {
     /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
     /// More than `small` pieces a second with next to nothing in them are an error.
@@ -140,10 +156,16 @@ impl<S> Guard<S> {
             stand_in: Bytes::new(),
             patience: Patience::new(patience),
             told,
-            linger: None,
+            lingering: None,
+            closed: None,
             released: false,
             pieces: Pieces { bucket: Bucket::new(small), short: false },
         }
+    }
+
+    /// Discards so much of a request that is answered before it has ended.
+    pub(in crate::tcp) fn lingering(self, lingering: Lingering) -> Self {
+        Self { lingering: Some(lingering), ..self }
     }
 
     /// Lets everything pass from now on, `ahead` first, as the client has switched protocols.
@@ -313,21 +335,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         if this.released {
             return Pin::new(&mut this.stream).poll_shutdown(cx);
         }
-        let linger = match &mut this.linger {
-            Some(linger) => linger,
+        let closed = match &mut this.closed {
+            Some(closed) => closed,
             None => {
                 ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-                this.linger.insert(IdleTimer::new(LINGER))
+                let lingering = this.lingering.as_ref().filter(|_| this.requests.in_request());
+                let soon = || Closed::Soon(IdleTimer::new(LINGER));
+                this.closed.insert(lingering.and_then(Lingering::begin).map_or_else(soon, Closed::Request))
             }
         };
-        let mut buffer = [0; 4096];
-        while linger.poll_expired(cx).is_pending() {
+        let mut buffer = [0; 16 * 1024];
+        loop {
             let mut out = ReadBuf::new(&mut buffer);
-            match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut out)) {
-                Ok(()) if !out.filled().is_empty() => {}
-                Ok(()) | Err(_) => break,
+            let read = Pin::new(&mut this.stream).poll_read(cx, &mut out);
+            let came = out.filled().len();
+            let goes_on = match (read, &mut *closed) {
+                (Poll::Pending, Closed::Request(discarding)) => return discarding.poll_over(cx).map(Ok),
+                (Poll::Pending, Closed::Soon(timer)) => return timer.poll_expired(cx).map(Ok),
+                (Poll::Ready(Err(_)), _) => false,
+                (Poll::Ready(Ok(())), _) if came == 0 => false,
+                (Poll::Ready(Ok(())), Closed::Request(discarding)) => discarding.took(came as u64),
+                (Poll::Ready(Ok(())), Closed::Soon(timer)) => timer.poll_expired(cx).is_pending(),
+            };
+            if !goes_on {
+                return Poll::Ready(Ok(()));
             }
         }
-        Poll::Ready(Ok(()))
     }
 }

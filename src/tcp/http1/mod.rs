@@ -29,6 +29,7 @@ pub(super) async fn serve<H: Handler>(
     let bounds = connection.bounds();
     let (patience, small) = (connection.timeouts.request_header, connection.limits.max_small_frames);
     let guard = Guard::new(stream, bounds, patience, small, Rc::clone(&connection.told));
+    let guard = guard.lingering(connection.lingering());
     let joint = connection.next_joint();
     let service = hyper::service::service_fn(|request| connection.answer(request));
     let mut builder = http1::Builder::new();

@@ -72,6 +72,11 @@ impl Requests {
         std::mem::take(&mut self.small)
     }
 
+    /// Whether a request has begun that has not ended, or was refused without its end.
+    pub(super) fn in_request(&self) -> bool {
+        matches!(self.at, At::Length(_) | At::Chunks(_) | At::Broken | At::Over)
+    }
+
     /// The number of the request whose answer decides about what follows, if that is one that asks to switch.
     pub(super) fn waits_for(&self) -> Option<u64> {
         matches!(self.at, At::Switch).then_some(self.count)

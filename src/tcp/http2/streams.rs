@@ -3,15 +3,15 @@
 //! hyper gives each stream to an executor as a future of its own, and does not ask a response's body for more while the
 //! client's window is full. A client that opens it no more would hold the stream for ever: hence the clock beside it.
 
-use crate::{exchange::IdleTimer, lifecycle::pass_panic_on, telemetry::WorkerMetrics};
+use crate::{exchange::IdleTimer, lifecycle::pass_panic_on, tcp::linger::Rest, telemetry::WorkerMetrics};
 use hyper::rt::Executor;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     rc::{Rc, Weak},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 use tokio::{
@@ -24,7 +24,7 @@ task_local! {
 }
 
 /// Whether a stream's client is to take what was handed over.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::tcp) struct Stall {
     waiting: Cell<bool>,
     /// Since the clock last looked.
@@ -35,6 +35,9 @@ pub(in crate::tcp) struct Stall {
     tasks: Weak<RefCell<JoinSet<()>>>,
     /// It was waited for for too long.
     over: Cell<bool>,
+    /// Of a request with a body: the task, for what is left of it when the request was answered.
+    waker: RefCell<Option<Waker>>,
+    rest: RefCell<Option<Rest>>,
 }
 
 impl Stall {
@@ -77,6 +80,31 @@ impl Stall {
     /// More is asked for: the client took it.
     pub(in crate::tcp) fn asked(&self) {
         self.waiting.set(false);
+    }
+
+    /// Its request has a body, whose rest may be left over.
+    pub(in crate::tcp) fn watch(&self) {
+        self.waker.replace(Some(Waker::noop().clone()));
+    }
+
+    /// Has the stream's task discard `rest` before the stream is reset.
+    pub(in crate::tcp) fn discard(&self, rest: Rest) {
+        self.rest.replace(Some(rest));
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Ready when nothing is left to discard.
+    fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(waker) = &mut *self.waker.borrow_mut() {
+            waker.clone_from(cx.waker());
+        }
+        let mut rest = self.rest.borrow_mut();
+        let Some(left) = &mut *rest else { return Poll::Ready(()) };
+        ready!(Pin::new(left).poll(cx));
+        *rest = None;
+        Poll::Ready(())
     }
 
     /// Whether it ends for having taken nothing.
@@ -125,11 +153,17 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
         let stall = Rc::new(Stall { tasks: Rc::downgrade(&self.tasks), ..Stall::default() });
         let (patience, metrics) = (self.patience, Arc::clone(&self.metrics));
         let watched = STALL.scope(Rc::clone(&stall), async move {
-            let mut stream = pin!(stream);
+            let mut stream = pin!(Some(stream));
             let mut timer = IdleTimer::new(patience);
             poll_fn(|cx| {
-                if stream.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(());
+                if let Some(running) = stream.as_mut().as_pin_mut()
+                    && running.poll(cx).is_ready()
+                {
+                    stream.set(None);
+                }
+                let discarded = stall.poll_rest(cx);
+                if stream.is_none() {
+                    return discarded;
                 }
                 if !stall.waiting.get() {
                     return Poll::Pending;

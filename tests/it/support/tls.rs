@@ -58,6 +58,11 @@ impl Tls {
         self.stream.flush().await.unwrap();
     }
 
+    /// Writes as long as the connection takes it; false once it is closed.
+    pub(crate) async fn try_say(&mut self, bytes: &[u8]) -> bool {
+        within("a write", self.stream.write_all(bytes)).await.is_ok()
+    }
+
     /// Reads on until what was read ends with `end`, and returns it all.
     pub(crate) async fn until(&mut self, end: &str) -> String {
         while !self.seen.ends_with(end.as_bytes()) {
@@ -77,6 +82,16 @@ impl Tls {
             let read = within("a response's head", self.stream.read_buf(&mut self.seen)).await.unwrap();
             assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&self.seen));
         }
+    }
+
+    /// Exactly `length` bytes.
+    pub(crate) async fn exactly(&mut self, length: usize) -> Vec<u8> {
+        while self.seen.len() < length {
+            let read = within("bytes at the client", self.stream.read_buf(&mut self.seen)).await.unwrap();
+            assert!(read > 0, "closed after {} bytes", self.seen.len());
+        }
+        let rest = self.seen.split_off(length);
+        std::mem::replace(&mut self.seen, rest)
     }
 
     /// Everything until the connection's end, and whether that was an orderly one (close_notify, RFC 8446 §6.1).

@@ -208,3 +208,46 @@ fn systemd_finds_no_fault_in_the_units_and_calls_the_service_well_confined() {
         assert!(output.status.success() && error.is_empty(), "{arguments:?}\n{out}\n{error}");
     }
 }
+
+/// The values of `key` in the service's unit, in their order.
+fn service(key: &str) -> Vec<String> {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd/litequic.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let lines = unit.lines().filter_map(|line| line.split_once('=')).filter(|(found, _)| *found == key);
+    lines.map(|(_, value)| value.to_owned()).collect()
+}
+
+/// Under a real systemd: packaging/verify/systemd.sh.
+#[tokio::test]
+async fn a_fault_keeps_the_service_from_starting_once_and_fails_a_reload() {
+    let fixture = Service::new().await;
+    let config = fixture.directory.path().join("litequic.toml").display().to_string();
+    // One of the unit's commands, for the configuration of this test.
+    let run = |line: &str| {
+        let words = line.replace("/etc/litequic/litequic.toml", &config);
+        let words: Vec<_> = words.split(' ').map(str::to_owned).collect();
+        let Some(("/usr/bin/litequic", arguments)) = words.split_first().map(|(first, rest)| (first.as_str(), rest))
+        else {
+            panic!("{line}")
+        };
+        Process::start(arguments)
+    };
+    // One that fails in an ExecStartPre= is started again, whatever RestartPreventExitStatus= says.
+    assert_eq!(service("ExecStartPre"), [""; 0]);
+    assert_eq!(service("RestartPreventExitStatus"), ["64 78"], "a usage error, and a fault of the configuration");
+    let [start]: [String; 1] = service("ExecStart").try_into().unwrap();
+    let [check, kill]: [String; 2] = service("ExecReload").try_into().unwrap();
+    assert_eq!(kill, "/bin/kill -HUP $MAINPID");
+    let checked = spawn_blocking({
+        let check = run(&check);
+        || check.end()
+    });
+    assert_eq!(checked.await.unwrap().code, Some(0));
+    fixture.edit("workers = 2", "workers = \"two\"");
+    for line in [start, check] {
+        let process = run(&line);
+        let ended = spawn_blocking(|| process.end()).await.unwrap();
+        assert_eq!(ended.code, Some(78), "{line}: {ended:?}");
+        assert!(ended.stderr.contains("listen.workers = \"two\""), "{line}: {ended:?}");
+    }
+}

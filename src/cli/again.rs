@@ -1,0 +1,159 @@
+//! How this process was started, to start another that takes over: by the same path, looked up anew, as a link in it may lead to
+//! another version by then.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{MetadataExt, PermissionsExt},
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    thread,
+};
+
+/// What this process runs: the kernel's link to it.
+const SELF: &str = "/proc/self/exe";
+/// Any execute permission.
+const EXECUTABLE: u32 = 0o111;
+
+/// How this process was started.
+pub(super) struct Again {
+    program: Program,
+    /// The directory it was started in by the name that it had there, links in it kept.
+    directory: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+/// What is started.
+enum Program {
+    /// By the name that was given (argv[0]): a path, or a name to look for in `PATH`.
+    Named(OsString),
+    /// By the kernel's, where the name given leads elsewhere: whoever starts a program may name it as they like.
+    File(io::Result<PathBuf>),
+}
+
+impl Again {
+    pub(super) fn new() -> Self {
+        let mut arguments = env::args_os();
+        let directory = directory(env::var_os("PWD"));
+        let named = arguments.next().filter(|name| {
+            look_up(name, &directory, env::var_os("PATH")).is_some_and(|found| is_same(&found, Path::new(SELF)))
+        });
+        let program = named.map_or_else(|| Program::File(env::current_exe()), Program::Named);
+        Self { program, directory, arguments: arguments.collect() }
+    }
+
+    /// Starts it. Whether it takes over is between the two.
+    pub(super) fn start(&self) {
+        let version = env!("CARGO_PKG_VERSION");
+        let (program, spawned) = match self.command() {
+            Ok(mut command) => (command.get_program().to_owned(), command.spawn()),
+            Err(error) => (OsString::new(), Err(error)),
+        };
+        let program = Path::new(&program).display();
+        match spawned {
+            Ok(mut child) => {
+                tracing::info!(process = child.id(), %program, version, "a new process has been started");
+                // One a call; it ends with its process or with this one.
+                thread::spawn(move || match child.wait().as_ref().map(ExitStatus::success) {
+                    Ok(true) => {}
+                    _ => tracing::error!(process = child.id(), "the new process has ended"),
+                });
+            }
+            Err(error) => tracing::error!(%program, %error, "no new process can be started"),
+        }
+    }
+
+    fn command(&self) -> io::Result<Command> {
+        let mut command = match &self.program {
+            Program::Named(name) => {
+                let found = look_up(name, &self.directory, env::var_os("PATH"));
+                let missing = || io::Error::new(io::ErrorKind::NotFound, format!("there is no {}", name.display()));
+                let mut command = Command::new(found.ok_or_else(missing)?);
+                // As this one, so that the next one can do the same.
+                command.arg0(name);
+                command
+            }
+            Program::File(Ok(path)) => Command::new(path),
+            Program::File(Err(error)) => return Err(io::Error::new(error.kind(), error.to_string())),
+        };
+        // The service manager's watchdog is the new process' to feed (sd_watchdog_enabled(3)).
+        command.args(&self.arguments).current_dir(&self.directory).env_remove("WATCHDOG_PID");
+        Ok(command)
+    }
+}
+
+/// The working directory: `logical`, as a shell says it in `PWD`, if it is that.
+fn directory(logical: Option<OsString>) -> PathBuf {
+    let here = Path::new(".");
+    let logical = logical.map(PathBuf::from).filter(|logical| logical.is_absolute() && is_same(logical, here));
+    logical.unwrap_or_else(|| here.into())
+}
+
+/// The program that `name` leads to: as a path from `directory`, or in the folders of `path` if it has no slash (execvp(3)).
+fn look_up(name: &OsStr, directory: &Path, path: Option<OsString>) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(directory.join(name)).filter(|program| is_program(program));
+    }
+    let path = path?;
+    env::split_paths(&path).map(|folder| directory.join(folder).join(name)).find(|program| is_program(program))
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & EXECUTABLE != 0)
+}
+
+/// Whether both lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_name_is_looked_up_as_it_was_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        for release in ["one", "two"] {
+            fs::create_dir(at(release)).unwrap();
+            fs::write(at(release).join("litequic"), release).unwrap();
+            fs::set_permissions(at(release).join("litequic"), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::write(at("litequic"), "no program").unwrap();
+        let path = Some(env::join_paths([folder.path().to_owned(), at("absent"), at("current")]).unwrap());
+        let absolute = at("current/litequic").into_os_string();
+        for release in ["one", "two"] {
+            // The link is absent at first, and moved then.
+            let _ = fs::remove_file(at("current"));
+            symlink(at(release), at("current")).unwrap();
+            for (name, directory) in [
+                (absolute.as_os_str(), Path::new("/")),
+                (OsStr::new("current/litequic"), folder.path()),
+                (OsStr::new("./litequic"), &at("current")),
+                (OsStr::new("litequic"), Path::new("/")),
+            ] {
+                let found = look_up(name, directory, path.clone()).unwrap();
+                assert_eq!(fs::read_to_string(found).unwrap(), release, "{}", name.display());
+            }
+        }
+        assert_eq!(look_up(OsStr::new("litequic"), Path::new("/"), None), None);
+        assert_eq!(look_up(OsStr::new("./litequic"), folder.path(), path), None, "no program");
+    }
+
+    #[test]
+    fn the_working_directory_is_the_shells_where_that_is_it() {
+        let here = env::current_dir().unwrap();
+        assert_eq!(directory(Some(here.clone().into())), here);
+        for wrong in [None, Some("/".into()), Some(".".into()), Some("/absent".into())] {
+            assert_eq!(directory(wrong), Path::new("."));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The time as a response's `Date` says it (RFC 9110 §5.6.7), written once a second and thread.
+
+use bytes::Bytes;
+use http::HeaderValue;
+use std::{
+    cell::RefCell,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The last second of the year 9999, beyond which the format has no year.
+const LAST: u64 = 253_402_300_799;
+
+thread_local! {
+    static WRITTEN: RefCell<Option<(u64, HeaderValue)>> = const { RefCell::new(None) };
+}
+
+/// `Date` of a response that is made, or passed on without one, now.
+pub fn date() -> HeaderValue {
+    WRITTEN.with_borrow_mut(|written| at(SystemTime::now(), written))
+}
+
+/// That of `now`; what was `written` serves for all of its second.
+fn at(now: SystemTime, written: &mut Option<(u64, HeaderValue)>) -> HeaderValue {
+    let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);
+    match written {
+        Some((of, value)) if *of == second => value.clone(),
+        _ => {
+            let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
+            // Letters, digits, blanks, a comma and colons are a value.
+            let value = HeaderValue::from_maybe_shared(Bytes::from(text))
+                .unwrap_or_else(|_| HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT"));
+            written.insert((second, value)).1.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_written_once_a_second() {
+        let start = UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let mut written = None;
+        let first = at(start, &mut written);
+        assert_eq!(first, "Sun, 06 Nov 1994 08:49:37 GMT");
+        let again = at(start + Duration::from_millis(999), &mut written);
+        assert_eq!(again.as_bytes().as_ptr(), first.as_bytes().as_ptr(), "the same bytes");
+        assert_eq!(at(start + Duration::from_secs(1), &mut written), "Sun, 06 Nov 1994 08:49:38 GMT");
+        // A clock that is set back, or beyond all reason.
+        assert_eq!(at(start, &mut written), first);
+        assert_eq!(at(UNIX_EPOCH - Duration::from_secs(9), &mut written), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(at(UNIX_EPOCH + Duration::from_secs(1 << 40), &mut written), "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+}

@@ -1,0 +1,89 @@
+//! Requests that were answered before they had ended: what their clients still send is discarded, within bounds, before
+//! RST_STREAM (HTTP/2) or the connection's end (HTTP/1.1, by its guard). A client in the middle of an upload would else lose
+//! the response: to an error in HTTP/2's frames, as curl, or to TCP's reset.
+
+use crate::{
+    config::{Limits, Timeouts},
+    exchange::{Linger, Lingered},
+    telemetry::WorkerMetrics,
+};
+use hyper::body::{Body, Incoming};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+/// How much of each request of a connection is discarded.
+#[derive(Debug, Clone)]
+pub(super) struct Lingering {
+    bytes: u64,
+    patience: Duration,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl Lingering {
+    pub(super) const fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { bytes: limits.max_lingering_bytes, patience: timeouts.lingering, metrics }
+    }
+
+    /// For a request that is answered now; `None` if nothing is to be discarded.
+    pub(super) fn begin(&self) -> Option<Discarding> {
+        let linger = Linger::new(self.bytes, self.patience);
+        (self.bytes > 0).then(|| Discarding { linger, metrics: Arc::clone(&self.metrics) })
+    }
+}
+
+/// What is discarded of one request.
+#[derive(Debug)]
+pub(super) struct Discarding {
+    linger: Linger,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl Discarding {
+    /// So many bytes were discarded; false if they were the last.
+    pub(super) fn took(&mut self, bytes: u64) -> bool {
+        self.metrics.lingering_bytes.add(bytes);
+        self.linger.took(bytes).map_err(|over| self.count(over)).is_ok()
+    }
+
+    /// Ready once nothing came for too long.
+    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.linger.poll_over(cx).map(|over| self.count(over))
+    }
+
+    fn count(&self, over: Lingered) {
+        match over {
+            Lingered::Bytes => self.metrics.limit_lingering_bytes.increment(),
+            Lingered::Time => self.metrics.timeout_lingering.increment(),
+        }
+    }
+}
+
+/// The rest of a request over HTTP/2. Ready at its end, or when it is to be reset, which dropping it does.
+pub(super) struct Rest {
+    pub(super) incoming: Incoming,
+    pub(super) discarding: Discarding,
+}
+
+impl Future for Rest {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        loop {
+            match Pin::new(&mut this.incoming).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if !this.discarding.took(frame.data_ref().map_or(0, |data| data.len() as u64)) {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return this.discarding.poll_over(cx),
+            }
+        }
+    }
+}

@@ -32,7 +32,7 @@ pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     (!whole.contains(&b';')).then(|| merged(with_slashes(whole))).into_iter().chain(without_parameters)
 }
 
-/// Parameters may be removed before decoding or not; then the five of [`any_order`], where there is a choice; and those that
+/// Parameters may be removed before decoding or not; then the five of `any_order`, where there is a choice; and those that
 /// are left end at a backslash or not.
 pub const MAX_READINGS: u8 = 2 * 5 * 2;
 

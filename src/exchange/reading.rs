@@ -3,7 +3,7 @@
 //! RFC 3986 §6.2.2 lets an origin decode and normalize, and origins go further: they decode twice, merge slashes, remove
 //! parameters from segments, take a backslash for a slash. Each of these steps leaves a prefix of whole segments a prefix.
 //! So whatever an origin does of them, in whichever order, a path that it reads as below some prefix is below that prefix
-//! after all of them too: [`readings`] does them all. Only the end of a parameter is ambiguous, and has several answers.
+//! after all of them too: [`readings`] does them all. Only where a parameter ends depends on their order.
 
 /// Whether [`readings`] of `path` can be anything but `path` itself, or with `ignore_case` but for its case. Each request is
 /// asked this whose route is not the first: a scan without a branch.
@@ -16,28 +16,39 @@ pub fn has_readings(path: &str, ignore_case: bool) -> bool {
     found || path.last().is_some_and(special)
 }
 
-/// What `path`, which has no query, is read as by an origin that goes furthest: percent-decoded twice, without
-/// parameters (`;` and what follows in a segment, RFC 3986 §3.3), with one slash for any number of slashes and backslashes,
-/// up to a decoded NUL, `?` or `#`, where a string of C or a second parser of the URL ends.
+/// What `path`, which [`path`](super::path()) accepts, and which has no query, is read as by an origin that goes furthest:
+/// percent-decoded twice, without parameters (`;` and what follows in a segment, RFC 3986 §3.3), with one slash for any number of
+/// slashes and backslashes, up to a decoded NUL, `?` or `#`, where a string of C or a second parser of the URL ends.
 ///
-/// A parameter ends at a slash: as it came, or decoded once, or twice; perhaps at a backslash. A path without `;` has one
-/// reading, any other has [`MAX_READINGS`]. None is longer than `path`. Case is as it came.
+/// A path without `;` has one reading. Any other has one for each place at which its parameters may end, up to [`MAX_READINGS`]:
+/// that depends on what is done before what. None is longer than `path`. Case is as it came.
 pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     let path = path.as_bytes();
     let whole = decoded(&decoded(path));
-    let has_parameters = whole.contains(&b';');
-    let ends = if has_parameters { &[false, true][..] } else { &[] };
-    let with_parameters = ends.iter().flat_map(move |at_backslash| {
-        let kept_and_cut = |path: Vec<u8>| [path.clone(), without_parameters(path, *at_backslash)];
-        let once = kept_and_cut(path.to_vec()).into_iter().map(|path| decoded(&path));
-        let twice = once.flat_map(kept_and_cut).map(|path| decoded(&path));
-        twice.map(|path| merged(without_parameters(path, *at_backslash)))
-    });
-    (!has_parameters).then(|| merged(whole)).into_iter().chain(with_parameters)
+    let raw = if whole.contains(&b';') { vec![path.to_vec(), without_parameters(path.to_vec())] } else { Vec::new() };
+    let once = raw.into_iter().flat_map(|path| any_order(decoded(&path)));
+    let twice = once.map(|path| decoded(&path)).flat_map(|path| [path.clone(), with_slashes(path)]);
+    let without_parameters = twice.map(|path| merged(with_slashes(without_parameters(path))));
+    (!whole.contains(&b';')).then(|| merged(with_slashes(whole))).into_iter().chain(without_parameters)
 }
 
-/// Whether parameters are removed before decoding, after decoding once, and end at a backslash: two answers each.
-pub const MAX_READINGS: u8 = 8;
+/// Parameters may be removed before decoding or not; then the five of `any_order`, where there is a choice; and those that
+/// are left end at a backslash or not.
+pub const MAX_READINGS: u8 = 2 * 5 * 2;
+
+/// `path`, decoded once, after any of two steps before it is decoded again, in either order.
+fn any_order(path: Vec<u8>) -> Vec<Vec<u8>> {
+    let mut all = vec![path];
+    for step in [with_slashes, without_parameters, with_slashes] {
+        let next: Vec<_> = all.iter().cloned().map(step).collect();
+        for path in next {
+            if !all.contains(&path) {
+                all.push(path);
+            }
+        }
+    }
+    all
+}
 
 /// `text`, percent-decoded once.
 fn decoded(text: &[u8]) -> Vec<u8> {
@@ -53,30 +64,28 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 }
 
 /// `path` without `;` and what follows, up to the next slash.
-fn without_parameters(path: Vec<u8>, ends_at_backslash: bool) -> Vec<u8> {
+fn without_parameters(mut path: Vec<u8>) -> Vec<u8> {
     let mut within = false;
-    let mut out = path;
-    out.retain(|byte| {
-        within = match byte {
-            b'/' => false,
-            b'\\' if ends_at_backslash => false,
-            b';' => true,
-            _ => within,
-        };
+    path.retain(|byte| {
+        within = *byte == b';' || (within && *byte != b'/');
         !within
     });
-    out
+    path
+}
+
+/// `path` with slashes for backslashes.
+fn with_slashes(mut path: Vec<u8>) -> Vec<u8> {
+    path.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
+    path
 }
 
 /// `path` up to its end in C, with single slashes.
-fn merged(path: Vec<u8>) -> Vec<u8> {
-    let mut out = path;
-    if let Some(end) = out.iter().position(|byte| is_end(*byte)) {
-        out.truncate(end);
+fn merged(mut path: Vec<u8>) -> Vec<u8> {
+    if let Some(end) = path.iter().position(|byte| is_end(*byte)) {
+        path.truncate(end);
     }
-    out.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
-    out.dedup_by(|second, first| (*first, *second) == (b'/', b'/'));
-    out
+    path.dedup_by(|second, first| (*first, *second) == (b'/', b'/'));
+    path
 }
 
 /// NUL ends a string of C; `?` and `#` the path of a URL that is parsed after it was decoded.
@@ -167,6 +176,8 @@ mod tests {
             ("/a;b%5cc/d", &["/a/d", "/a/c/d"]),
             // Before decoding, and again after decoding twice, but not in between.
             ("/a;y%2fz/b%3bx%252fc", &["/a/b", "/a/b/c", "/a/z/b", "/a/z/b/c"]),
+            // At a backslash that was decoded once, and not at one that was decoded twice.
+            ("/a%253bb%255cc%5cd", &["/a", "/a/d", "/a/c/d"]),
         ] {
             assert_eq!(read(path), expected.iter().map(ToString::to_string).collect(), "{path}");
         }
@@ -203,8 +214,8 @@ mod tests {
         let mut out = path.to_vec();
         match step {
             Step::Decode => out = decoded(path),
-            Step::Cut => out = without_parameters(out, false),
-            Step::Backslash => out.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/'),
+            Step::Cut => out = without_parameters(out),
+            Step::Backslash => out = with_slashes(out),
             Step::Merge => out.dedup_by(|second, first| (*first, *second) == (b'/', b'/')),
             Step::End => out.truncate(path.iter().position(|byte| is_end(*byte)).unwrap_or(path.len())),
         }

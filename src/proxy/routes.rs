@@ -265,7 +265,7 @@ fn normalized(host: &str) -> Cow<'_, str> {
             None => format!("[{address}]"),
         });
     }
-    // The front door lets one through; none must lead elsewhere.
+    // `exchange::authority` accepts one.
     let host = host.trim_end_matches('.');
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())

@@ -3,8 +3,10 @@
 
 mod bench;
 mod experiments;
+mod link;
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 mod load;
+mod random;
 mod report;
 
 use clap::{Parser, Subcommand};

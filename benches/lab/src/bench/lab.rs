@@ -109,7 +109,7 @@ impl Lab {
         let own = env::current_exe()?;
         let machine = Machine::this();
         pin(options.client_core)?;
-        let network = Network::new(options.topology, options.server_core, options.client_core)?;
+        let network = Network::new(options.topology, options.server_core, options.client_core, &options.veth)?;
         let folder = tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir()?;
         let files = Files::new(folder.path())?;
         let mut all = Contender::built_in()?;

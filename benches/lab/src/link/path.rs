@@ -17,7 +17,7 @@ const HOLD: Duration = Duration::from_millis(5);
 const KEYS: [&str; 11] =
     ["rate", "rtt", "buffer", "loss", "burst", "bad", "jitter", "reorder", "hold", "duplicate", "ce"];
 /// Of the whole path, not of a direction.
-const SWITCHES: [&str; 2] = ["super", "gro"];
+const WHOLE: [&str; 2] = ["super", "gro"];
 
 /// A path between client and server.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +31,9 @@ pub(crate) struct Path {
     pub(crate) rtt: Duration,
     /// The kernel hands super-packets over, to be split in user space.
     pub(crate) super_packets: bool,
-    /// Neighbours of a flow are joined where they arrive, as a network card's driver does.
-    pub(crate) gro: bool,
+    /// Packets are handed over at multiples of this time, and neighbours of a flow joined: interrupts moderated by a
+    /// network card, and GRO by its driver.
+    pub(crate) gro: Option<Duration>,
 }
 
 impl std::fmt::Display for Path {
@@ -48,8 +49,8 @@ impl FromStr for Path {
         let mut keys = BTreeMap::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (key, value) = part.split_once('=').with_context(|| format!("{part}: KEY=VALUE is wanted"))?;
-            if !KEYS.contains(&key.strip_prefix("up.").unwrap_or(key)) && !SWITCHES.contains(&key) {
-                bail!("there is no key {key}; known are {}, {}", KEYS.join(", "), SWITCHES.join(", "));
+            if !KEYS.contains(&key.strip_prefix("up.").unwrap_or(key)) && !WHOLE.contains(&key) {
+                bail!("there is no key {key}; known are {}, {}", KEYS.join(", "), WHOLE.join(", "));
             }
             if keys.insert(key, value).is_some() {
                 bail!("{key} stands twice");
@@ -67,19 +68,19 @@ impl FromStr for Path {
             &|key| get(&format!("up.{key}")).or_else(|| if both.contains(&key) { get(key) } else { None }),
             rtt,
         )?;
-        let switch = |key: &str| match get(key) {
-            None => Ok(None),
-            Some("on") => Ok(Some(true)),
-            Some("off") => Ok(Some(false)),
-            Some(other) => bail!("{key}={other}: on or off"),
+        let super_packets = match get("super") {
+            None => None,
+            Some("on") => Some(true),
+            Some("off") => Some(false),
+            Some(other) => bail!("super={other}: on or off"),
         };
         let highest = [&down, &up].map(|way| way.bottleneck.as_ref().map_or(u64::MAX, |(rate, _)| rate.highest()));
         let is_fast = highest.into_iter().max() >= Some(SUPER_PACKETS_FROM);
         Ok(Self {
             text: text.to_owned(),
             rtt,
-            super_packets: switch("super")?.unwrap_or(is_fast),
-            gro: switch("gro")?.unwrap_or(false),
+            super_packets: super_packets.unwrap_or(is_fast),
+            gro: get("gro").map(duration).transpose()?.filter(|time| !time.is_zero()),
             down,
             up,
         })
@@ -210,7 +211,7 @@ mod tests {
         }
         assert_eq!((path.down.loss.mean, path.up.loss.mean), (0.005, 0.0));
         assert_eq!(path.to_string(), "rate=20M,rtt=50ms,buffer=0.5bdp,loss=0.5%");
-        assert!(!path.super_packets && !path.gro);
+        assert!(!path.super_packets && path.gro.is_none());
     }
 
     #[test]
@@ -242,7 +243,8 @@ mod tests {
     #[test]
     fn super_packets_come_with_the_rate_or_are_asked_for() {
         assert!(path("rate=500M").super_packets && path("rtt=10ms").super_packets);
-        assert!(!path("rate=500M,super=off").super_packets && path("rate=1M,super=on,gro=on").super_packets);
+        assert!(!path("rate=500M,super=off").super_packets && path("rate=1M,super=on").super_packets);
+        assert_eq!(path("gro=50us").gro, Some(Duration::from_micros(50)));
     }
 
     #[test]
@@ -262,7 +264,8 @@ mod tests {
             ("loss=101%", "from 0 to 100"),
             ("loss=50%,burst=3,bad=20%", "bad state"),
             ("burst=0", "burst is 1"),
-            ("gro=perhaps", "on or off"),
+            ("super=perhaps", "on or off"),
+            ("gro=on", "a time"),
         ] {
             let error = format!("{:#}", text.parse::<Path>().unwrap_err());
             assert!(error.contains(why), "{text}: {error}");

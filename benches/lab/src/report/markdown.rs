@@ -31,6 +31,7 @@ fn topology(results: &Results) -> &'static str {
     match results.topology {
         crate::bench::namespace::Topology::Lo => "lo",
         crate::bench::namespace::Topology::Veth => "veth",
+        crate::bench::namespace::Topology::Path => "path",
     }
 }
 

@@ -31,6 +31,11 @@ impl Delay {
         Self { parameters, latest: Duration::ZERO, random }
     }
 
+    /// Draws begin anew.
+    pub(crate) fn reseed(&mut self, random: Random) {
+        self.random = random;
+    }
+
     /// When a packet arrives that was sent at `sent`, and whether it was held back.
     pub(crate) fn pass(&mut self, sent: Duration) -> (Duration, bool) {
         let Parameters { delay, jitter, reorder, hold } = self.parameters;

@@ -107,6 +107,13 @@ impl Direction {
         Fate::Delivered(Delivery { at, twice, held, congested })
     }
 
+    /// Draws begin anew at `seed`; the queue stays.
+    pub(crate) fn reseed(&mut self, parameters: &Parameters, seed: u64) {
+        let fresh = Self::new(parameters, seed);
+        (self.loss, self.random) = (fresh.loss, fresh.random);
+        self.delay.reseed(Random::stream(seed, 2));
+    }
+
     /// Bytes that wait for the rate.
     pub(crate) fn queued(&mut self, now: Duration) -> u64 {
         self.bottleneck.as_mut().map_or(0, |bottleneck| bottleneck.queued(now))

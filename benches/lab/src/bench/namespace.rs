@@ -98,6 +98,22 @@ impl Network {
         Ok(network)
     }
 
+    /// The same with another topology: what was there goes first, with every process in it.
+    pub(crate) fn change(&mut self, topology: Topology, veth: &Veth) -> Result<()> {
+        if topology != self.topology {
+            self.remove();
+            // What is replaced has nothing left to remove.
+            let fresh = Self::new(topology, self.server_core, self.client_core, veth)?;
+            std::mem::forget(std::mem::replace(self, fresh));
+        }
+        Ok(())
+    }
+
+    fn remove(&self) {
+        self.namespaces().into_iter().for_each(remove);
+        restore();
+    }
+
     /// Whether the kernel has a congestion control of TCP.
     pub(crate) fn has_congestion_control(name: &str) -> bool {
         fs::read_to_string(AVAILABLE).is_ok_and(|all| all.split_ascii_whitespace().any(|one| one == name))
@@ -170,21 +186,25 @@ impl Network {
 
     /// Datagrams lost so far to full receive buffers, on either side.
     pub(crate) fn drops(&self) -> Result<u64> {
-        let mut sum = 0;
-        for namespace in self.namespaces() {
-            let text = ip(&["netns", "exec", namespace, "cat", "/proc/net/snmp"])?;
-            sum += super::procfs::snmp(&text, "Udp", "RcvbufErrors").context("/proc/net/snmp has no RcvbufErrors")?;
-        }
-        Ok(sum)
+        self.namespaces().into_iter().map(|namespace| udp(namespace, "RcvbufErrors")).sum()
     }
+
+    /// Messages that the servers' side gave to UDP so far: with GSO one is many datagrams.
+    pub(crate) fn datagrams_sent(&self) -> Result<u64> {
+        udp(&self.server.namespace, "OutDatagrams")
+    }
+}
+
+/// A counter of UDP in a namespace.
+fn udp(namespace: &str, counter: &str) -> Result<u64> {
+    // Which namespace /proc/net shows is the thread's business.
+    let text = inside(namespace, || Ok(fs::read_to_string("/proc/thread-self/net/snmp")?))?;
+    super::procfs::snmp(&text, "Udp", counter).with_context(|| format!("/proc/net/snmp has no {counter}"))
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for namespace in self.namespaces() {
-            remove(namespace);
-        }
-        restore();
+        self.remove();
     }
 }
 

@@ -32,7 +32,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     patience: u16,
     /// The path between client and server; `path` needs --path. Experiments over paths have their own.
-    #[arg(long, value_enum, default_value = "lo", default_value_if("path", clap::builder::ArgPredicate::IsPresent, "path"))]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "lo",
+        default_value_if("path", clap::builder::ArgPredicate::IsPresent, "path")
+    )]
     pub(crate) topology: Topology,
     /// An emulated path, such as rate=20M,rtt=50ms,buffer=0.5bdp,loss=0.5%.
     #[arg(long, value_name = "KEY=VALUE,…", required_if_eq("topology", "path"))]

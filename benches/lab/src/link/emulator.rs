@@ -281,8 +281,9 @@ impl Emulator {
 
     /// From here on what is counted is reported.
     fn begin_anew(&mut self) -> Result<()> {
+        let now = self.began.elapsed();
         for (direction, device) in self.directions.iter_mut().zip(&self.devices) {
-            direction.model.reseed(&direction.parameters, direction.seed);
+            direction.model.begin_anew(now, &direction.parameters, direction.seed);
             direction.figures = Figures::new();
             direction.dropped_before = device.dropped()?;
         }

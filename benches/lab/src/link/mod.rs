@@ -14,6 +14,8 @@ mod segment;
 mod summary;
 mod tun;
 
+#[cfg(test)]
+pub(crate) use self::summary::{DirectionReport, LinkReport};
 pub(crate) use self::{
     command::{Arguments, EmulateArguments, emulate, run},
     handle::Link,

@@ -106,11 +106,7 @@ fn direction<'a>(get: &dyn Fn(&str) -> Option<&'a str>, rtt: Duration) -> Result
         }
     };
     let burst: f64 = get("burst").map(str::parse).transpose().context("burst: a number of packets")?.unwrap_or(1.0);
-    let loss = LossParameters {
-        mean: chance("loss")?.unwrap_or(0.0),
-        burst,
-        in_bad: chance("bad")?.unwrap_or(1.0),
-    };
+    let loss = LossParameters { mean: chance("loss")?.unwrap_or(0.0), burst, in_bad: chance("bad")?.unwrap_or(1.0) };
     if !(1.0..=1e6).contains(&loss.burst) || loss.mean > loss.in_bad || loss.in_bad == 0.0 {
         bail!("burst is 1 or more, and loss at most what is lost in the bad state");
     }
@@ -127,7 +123,6 @@ fn direction<'a>(get: &dyn Fn(&str) -> Option<&'a str>, rtt: Duration) -> Result
         mark_above: size("ce")?,
     })
 }
-
 
 /// `20M`, or `50M:10s+2M`, a trace: rates and for how long; or `@FILE` with one of these in each line.
 fn rate(text: &str) -> Result<Rate> {

@@ -180,12 +180,8 @@ fn joint(frame: &[u8], next: &[u8]) -> Option<Joint> {
         (_, true) => GSO_TCPV4,
         (_, false) => GSO_TCPV6,
     };
-    let offload = Offload {
-        gso_type,
-        gso_size: u16::try_from(size).ok()?,
-        header_length: u16::try_from(begin).ok()?,
-        ..first
-    };
+    let offload =
+        Offload { gso_type, gso_size: u16::try_from(size).ok()?, header_length: u16::try_from(begin).ok()?, ..first };
     debug_assert_eq!(first.gso_type & GSO_ECN, 0);
     Some(Joint { offload, protocol, ip, begin, flags })
 }
@@ -195,8 +191,14 @@ mod tests {
     use super::{super::packet::tests::ipv4, *};
     use proptest::prelude::*;
 
-    const NEEDS: Offload =
-        Offload { flags: NEEDS_CSUM, gso_type: GSO_NONE, header_length: 0, gso_size: 0, csum_start: 20, csum_offset: 6 };
+    const NEEDS: Offload = Offload {
+        flags: NEEDS_CSUM,
+        gso_type: GSO_NONE,
+        header_length: 0,
+        gso_size: 0,
+        csum_start: 20,
+        csum_offset: 6,
+    };
 
     fn frame(offload: Offload, packet: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; HEADER];

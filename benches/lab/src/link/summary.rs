@@ -242,7 +242,8 @@ impl Report {
             return Some(format!("the host lost time: {} pauses of the emulator, up to {longest} ms", self.pauses));
         }
         let late = self.lateness_us.p99_9;
-        (late > bound).then(|| format!("the emulator was late: {late} µs in the 99.9th percentile, {bound} are allowed"))
+        (late > bound)
+            .then(|| format!("the emulator was late: {late} µs in the 99.9th percentile, {bound} are allowed"))
     }
 }
 

@@ -53,6 +53,9 @@ pub(crate) struct LoadReport {
     pub(crate) requests_per_second: f64,
     /// Body bytes received and sent, as Mbit/s.
     pub(crate) body_mbit_per_second: f64,
+    /// The same of what was received after --beginning.
+    #[serde(default)]
+    pub(crate) steady_mbit_per_second: Option<f64>,
     /// From a request's start to its last byte; of handshakes, from the first packet to confirmation (h3: HANDSHAKE_DONE;
     /// h1: the TLS handshake's end); of idle connections the same. Right answers only.
     pub(crate) latency: Latency,

@@ -47,12 +47,24 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 32] = [
+pub(super) const SHOWN: [&str; 46] = [
+    "goodput",
+    "steady",
     "cpu",
     "user",
     "system",
     "rate",
     "busy",
+    "wakes",
+    "sends",
+    "packets_per_send",
+    "queue_drops",
+    "queue_p50_us",
+    "queue_p99_us",
+    "burst_mean",
+    "burst_p99",
+    "flows",
+    "fairness",
     "memory_each",
     "memory_most",
     "memory",
@@ -79,7 +91,9 @@ pub(super) const SHOWN: [&str; 32] = [
     "client_rtt_us",
     "resumed",
     "drops",
+    "late_us",
     "origin_cpu",
+    "client_cpu",
 ];
 
 /// Whether pages show a figure.
@@ -92,6 +106,19 @@ pub(super) fn title(figure: &str, per: Per) -> String {
     match figure {
         "cpu" => format!("CPU {}", per.unit()),
         "rate" => per.rate().to_owned(),
+        "goodput" => "Mbit/s".to_owned(),
+        "steady" => "Mbit/s after its beginning".to_owned(),
+        "wakes" => "wakes a MB".to_owned(),
+        "sends" => "sends a MB".to_owned(),
+        "packets_per_send" => "packets a send".to_owned(),
+        "queue_drops" => "dropped of a million".to_owned(),
+        "queue_p50_us" => "queue, median µs".to_owned(),
+        "queue_p99_us" => "p99 µs".to_owned(),
+        "burst_mean" => "packets a burst".to_owned(),
+        "burst_p99" => "p99".to_owned(),
+        "fairness" => "Jain's index".to_owned(),
+        "late_us" => "link late by µs, p99.9".to_owned(),
+        "client_cpu" => "client's CPU s".to_owned(),
         "busy" => "busy %".to_owned(),
         "memory_each" => "KB a connection".to_owned(),
         "memory_most" => "at the most".to_owned(),

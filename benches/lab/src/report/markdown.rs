@@ -38,6 +38,7 @@ fn topology(results: &Results) -> &'static str {
 /// A case: a row for each contender.
 fn table(results: &Results, case: &Case, heading: &str) -> String {
     let mut text = format!("{heading}# {}\n\n{}.", case.name, case.load);
+    text += &case.path.as_ref().map(|path| format!(" Path: `{path}`.")).unwrap_or_default();
     text += if case.saturated {
         " Saturated: a rival takes half of the server's core; *busy* is of the other half.\n\n"
     } else {

@@ -14,12 +14,19 @@ pub(crate) struct Bottleneck {
     bytes: u64,
     /// When the rate is free again.
     free_at: Duration,
+    /// When the rate's trace began.
+    since: Duration,
 }
 
 impl Bottleneck {
     /// An empty queue.
     pub(crate) fn new(rate: Rate, limit: u64) -> Self {
-        Self { rate, limit, queue: VecDeque::new(), bytes: 0, free_at: Duration::ZERO }
+        Self { rate, limit, queue: VecDeque::new(), bytes: 0, free_at: Duration::ZERO, since: Duration::ZERO }
+    }
+
+    /// A trace begins anew; the queue stays.
+    pub(crate) fn begin_anew(&mut self, now: Duration) {
+        self.since = now;
     }
 
     /// Bytes of packets whose last bit is not sent yet.
@@ -35,7 +42,8 @@ impl Bottleneck {
         if self.queued(now) + u64::from(length) > self.limit {
             return None;
         }
-        self.free_at = self.rate.sent(self.free_at.max(now), length);
+        let start = self.free_at.max(now) - self.since;
+        self.free_at = self.since + self.rate.sent(start, length);
         self.queue.push_back((self.free_at, length));
         self.bytes += u64::from(length);
         Some(self.free_at)

@@ -15,6 +15,7 @@ pub(crate) struct Parameters {
 
 impl Parameters {
     /// Nothing is lost.
+    #[cfg(test)]
     pub(crate) const NONE: Self = Self { mean: 0.0, burst: 1.0, in_bad: 1.0 };
 }
 
@@ -43,7 +44,8 @@ impl Loss {
     pub(crate) fn draw(&mut self) -> bool {
         let Parameters { mean, burst, in_bad } = self.parameters;
         // One draw a packet of each kind, whatever the outcome: fates do not depend on earlier fates' draws.
-        let (change, lost) = (self.random.chance(if self.is_bad { self.leave } else { self.enter }), self.random.next());
+        let (change, lost) =
+            (self.random.chance(if self.is_bad { self.leave } else { self.enter }), self.random.next());
         if burst <= 1.0 {
             return Random::new(lost).chance(mean);
         }

@@ -107,8 +107,11 @@ impl Direction {
         Fate::Delivered(Delivery { at, twice, held, congested })
     }
 
-    /// Draws begin anew at `seed`; the queue stays.
-    pub(crate) fn reseed(&mut self, parameters: &Parameters, seed: u64) {
+    /// Draws begin anew at `seed`, and so does a trace of rates; the queue stays.
+    pub(crate) fn begin_anew(&mut self, now: Duration, parameters: &Parameters, seed: u64) {
+        if let Some(bottleneck) = &mut self.bottleneck {
+            bottleneck.begin_anew(now);
+        }
         let fresh = Self::new(parameters, seed);
         (self.loss, self.random) = (fresh.loss, fresh.random);
         self.delay.reseed(Random::stream(seed, 2));

@@ -19,6 +19,7 @@ pub(crate) struct Rate(Vec<Step>);
 
 impl Rate {
     /// The same for ever.
+    #[cfg(test)]
     pub(crate) fn constant(rate: u64) -> Option<Self> {
         Self::steps(vec![Step { rate, lasts: Duration::MAX }])
     }

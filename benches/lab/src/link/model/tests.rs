@@ -180,9 +180,26 @@ fn a_trace_changes_the_rate_and_begins_anew() {
 }
 
 #[test]
+fn draws_and_traces_begin_anew_together() {
+    let steps = vec![Step { rate: 8_000_000, lasts: MILLISECOND * 10 }, Step { rate: 80_000, lasts: Duration::MAX }];
+    let loss = LossParameters { mean: 0.3, burst: 3.0, in_bad: 0.9 };
+    let parameters = Parameters { loss, bottleneck: Some((Rate::steps(steps).unwrap(), 1_000_000)), ..parameters() };
+    let mut direction = Direction::new(&parameters, 5);
+    let mut at = |from: Duration| -> Vec<Fate> {
+        direction.begin_anew(from, &parameters, 5);
+        (0..100).map(|number| direction.arrive(from + MILLISECOND / 50 * number, 100)).collect()
+    };
+    let (first, second) = (at(MILLISECOND), at(Duration::from_secs(1000)));
+    let since = |fates: &[Fate], from: Duration| -> Vec<Duration> {
+        delivered(fates).iter().map(|delivery| delivery.at - from).collect()
+    };
+    assert_eq!(since(&first, MILLISECOND), since(&second, Duration::from_secs(1000)));
+    assert!(first.contains(&Fate::Lost));
+}
+
+#[test]
 fn a_step_can_last_for_ever() {
-    let steps =
-        vec![Step { rate: 50_000_000, lasts: MILLISECOND }, Step { rate: 2_000_000, lasts: Duration::MAX }];
+    let steps = vec![Step { rate: 50_000_000, lasts: MILLISECOND }, Step { rate: 2_000_000, lasts: Duration::MAX }];
     let rate = Rate::steps(steps).unwrap();
     assert_eq!(rate.sent(Duration::from_secs(1000), 250), Duration::from_secs(1000) + MILLISECOND);
 }

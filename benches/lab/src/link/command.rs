@@ -10,7 +10,7 @@ use super::{
 };
 use crate::bench::{
     interrupt,
-    namespace::{Network, Topology, ip},
+    namespace::{Network, Topology, inside, ip},
     options::Veth,
     say,
 };
@@ -22,7 +22,7 @@ use nix::{
 };
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path as FilePath, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -163,6 +163,9 @@ pub(crate) fn emulate(arguments: &EmulateArguments) -> Result<()> {
 /// A device that is up and has an address. As for a veth pair, each side's soft interrupts go to that side's core.
 fn device(namespace: &str, name: &str, address: &str, core: usize, super_packets: bool) -> Result<Tun> {
     let tun = Tun::new(namespace, name, super_packets)?;
+    // Or the kernel looks for routers by packets of its own, from time to time.
+    let ipv6 = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+    inside(namespace, || if FilePath::new(&ipv6).exists() { Ok(fs::write(&ipv6, "1")?) } else { Ok(()) })?;
     ip(&["-n", namespace, "addr", "add", &format!("{address}/30"), "dev", name])?;
     ip(&["-n", namespace, "link", "set", name, "mtu", "1500", "txqueuelen", DEVICE_QUEUE, "up"])?;
     let steer = format!("echo {:x} >/sys/class/net/{name}/queues/rx-0/rps_cpus", 1_u64 << core.min(63));

@@ -13,6 +13,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(10);
 const LATE: Duration = Duration::from_millis(1);
 /// or this share of the round-trip time.
 const LATE_SHARE: f64 = 0.05;
+/// A flow that got less has not even shaken hands: it is what an earlier connection left.
+const FLOW: u64 = 1_000; // bytes
 /// Significant digits.
 const DIGITS: u8 = 3;
 
@@ -68,7 +70,7 @@ pub(crate) struct DirectionReport {
     pub(crate) wait_us: Quantiles,
     /// Packets that arrive within 100 µs of each other.
     pub(crate) bursts: Quantiles,
-    /// Flows (protocol and ports) of which something was delivered, and Jain's index of their bytes.
+    /// Flows (protocol and ports) of which 1,000 bytes or more were delivered, and Jain's index of their bytes.
     pub(crate) flows: u64,
     pub(crate) fairness: Option<f64>,
 }
@@ -177,7 +179,8 @@ impl Direction {
         if self.burst.1 > 0 {
             self.bursts.add(self.burst.1);
         }
-        let bytes: Vec<f64> = self.flows.values().map(|bytes| *bytes as f64).collect();
+        let bytes = self.flows.values().filter(|bytes| **bytes >= FLOW);
+        let bytes: Vec<f64> = bytes.map(|bytes| *bytes as f64).collect();
         DirectionReport {
             device_drops: self.report.device_drops + unread,
             queue_bytes: self.queue.quantiles(),
@@ -288,9 +291,12 @@ mod tests {
         let mut direction = Direction::new();
         let delivery = Delivery { at: MILLISECOND * 15, twice: true, held: false, congested: false };
         direction.arrived(MILLISECOND * 2, 100, 7_000, Fate::Delivered(delivery), MILLISECOND * 10);
-        direction.handed_over(Flow { protocol: 17, source: 1, destination: 2 }, 100, true);
-        let report = direction.report(0);
-        assert_eq!((report.wait_us.max, report.duplicated, report.delivered, report.flows), (3_000, 1, 1, 1));
+        direction.handed_over(Flow { protocol: 17, source: 1, destination: 2 }, 1_000, true);
+        direction.handed_over(Flow { protocol: 17, source: 1, destination: 3 }, 0, false);
+        direction.handed_over(Flow { protocol: 6, source: 1, destination: 2 }, 52, true);
+        let report = direction.report(1);
+        assert_eq!((report.duplicated, report.delivered, report.device_drops, report.flows), (1, 2, 2, 1));
+        assert!(report.wait_us.max.abs_diff(3_000) < 5);
         assert!(report.queue_bytes.max.abs_diff(7_000) < 10);
     }
 

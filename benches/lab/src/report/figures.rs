@@ -47,7 +47,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 46] = [
+pub(super) const SHOWN: [&str; 45] = [
     "goodput",
     "steady",
     "cpu",
@@ -93,7 +93,6 @@ pub(super) const SHOWN: [&str; 46] = [
     "drops",
     "late_us",
     "origin_cpu",
-    "client_cpu",
 ];
 
 /// Whether pages show a figure.
@@ -118,7 +117,6 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "burst_p99" => "p99".to_owned(),
         "fairness" => "Jain's index".to_owned(),
         "late_us" => "link late by µs, p99.9".to_owned(),
-        "client_cpu" => "client's CPU s".to_owned(),
         "busy" => "busy %".to_owned(),
         "memory_each" => "KB a connection".to_owned(),
         "memory_most" => "at the most".to_owned(),

@@ -13,6 +13,7 @@ use std::{
     ffi::OsString,
     io::{ErrorKind, Read as _, Write as _},
     net::{TcpListener, TcpStream, UdpSocket},
+    ops::RangeInclusive,
     path::Path as FilePath,
     thread,
     time::{Duration, Instant},
@@ -31,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// For how long a TCP connection sends, and what of it counts: all but its beginning.
 const SENDS: Duration = Duration::from_secs(7);
 const BEGINNING: Duration = Duration::from_secs(2);
+/// Of 100 Mbit/s 96.5 are payload, in packets of 1500 bytes with timestamps. Seen over many runs, beside other work too: 91
+/// to 96.5 with either congestion control.
+const RATES: RangeInclusive<f64> = 85.0..=97.0; // Mbit/s
 /// A run that the machine disturbed is repeated.
 const TRIES: usize = 5;
 
@@ -40,42 +44,46 @@ pub(super) fn check(network: &Network, folder: &FilePath) -> Result<()> {
     let questions: [(&str, &str, Answer); 4] = [
         ("52 packets of 1228 bytes at once into 50 kB leave 40", "rate=1M,rtt=20ms,buffer=50kB", burst),
         ("a ping over 2 × 10 ms takes 19.95 to 20.8 ms in the median", "rtt=20ms,super=off", ping),
-        ("CUBIC over 100 Mbit/s, 20 ms, 1 BDP gets 88 to 96 Mbit/s", "rate=100M,rtt=20ms,buffer=1bdp", |network| {
+        ("CUBIC over 100 Mbit/s, 20 ms, 1 BDP gets 85 to 97 Mbit/s", "rate=100M,rtt=20ms,buffer=1bdp", |network| {
             tcp(network, "cubic")
         }),
-        ("BBR over 100 Mbit/s, 20 ms, 1 BDP gets 88 to 96 Mbit/s", "rate=100M,rtt=20ms,buffer=1bdp", |network| {
+        ("BBR over 100 Mbit/s, 20 ms, 1 BDP gets 85 to 97 Mbit/s", "rate=100M,rtt=20ms,buffer=1bdp", |network| {
             tcp(network, "bbr")
         }),
     ];
-    let mut wrong = 0;
+    let (mut wrong, mut void) = (0, 0);
     for (question, path, answer) in questions {
         let path: Path = path.parse()?;
-        let mut last = String::new();
-        let mut right = false;
+        let (mut last, mut said) = (String::new(), "WRONG");
         for _ in 0..TRIES {
             interrupt::check()?;
             let link = Link::start(network, &path, folder)?;
             let answered = answer(network);
             let report = link.finish()?;
             let (answer, is_right) = answered?;
-            right = is_right && report.void.is_none();
+            said = match (&report.void, is_right) {
+                (Some(_), _) => "VOID",
+                (None, true) => "right",
+                (None, false) => "WRONG",
+            };
             last = format!("{answer}; {}", kept_time(&report));
-            if right {
+            if said == "right" {
                 break;
             }
         }
-        say(&format!("{}: {question}: {last}", if right { "right" } else { "WRONG" }));
-        wrong += usize::from(!right);
+        say(&format!("{said}: {question}: {last}"));
+        wrong += usize::from(said == "WRONG");
+        void += usize::from(said == "VOID");
     }
-    if wrong > 0 {
-        bail!("{wrong} known answers are wrong");
+    if wrong + void > 0 {
+        bail!("of the known answers {wrong} are wrong, and {void} could not be had");
     }
     Ok(())
 }
 
 fn kept_time(report: &Report) -> String {
     let late = report.lateness_us;
-    let void = report.void.as_ref().map(|void| format!("; VOID: {void}")).unwrap_or_default();
+    let void = report.void.as_ref().map(|void| format!("; {void}")).unwrap_or_default();
     let share = report.cpu_seconds / report.seconds.max(1e-9) * 100.0;
     let (p50, p99, worst) = (late.p50, late.p99, late.p99_9);
     format!("late by {p50} µs in the median, p99 {p99}, p99.9 {worst}; {share:.0} % of a core{void}")
@@ -178,7 +186,7 @@ fn tcp(network: &Network, congestion_control: &str) -> Result<(String, bool)> {
         // The rest, so that the sender sees no reset.
         while received.read(&mut buffer)? > 0 {}
         let rate = bytes as f64 * 8e-6 / seconds;
-        Ok((format!("{rate:.1} Mbit/s"), (88.0..=96.0).contains(&rate)))
+        Ok((format!("{rate:.1} Mbit/s"), RATES.contains(&rate)))
     })
 }
 

@@ -228,8 +228,7 @@ impl Emulator {
         for at in 0..self.directions.len() {
             // One that was joined with others waits for more of them.
             let mut joined: Option<(Vec<u8>, Vec<Entry>)> = None;
-            loop {
-                let Some(direction) = self.directions.get_mut(at) else { break };
+            while let Some(direction) = self.directions.get_mut(at) {
                 let Some(Reverse(first)) = direction.under_way.peek() else { break };
                 let now = self.began.elapsed();
                 if first.due > now {

@@ -47,7 +47,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 45] = [
+pub(super) const SHOWN: [&str; 47] = [
     "goodput",
     "steady",
     "cpu",
@@ -79,6 +79,8 @@ pub(super) const SHOWN: [&str; 45] = [
     "datagrams_per_batch",
     "datagrams_per_send",
     "io_calls",
+    "waits",
+    "receive_batches",
     "ack_frequency",
     "missing",
     "lost_on_the_way",
@@ -132,6 +134,8 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "datagrams_per_batch" => "datagrams a batch".to_owned(),
         "datagrams_per_send" => "datagrams a send".to_owned(),
         "io_calls" => "I/O calls a MB".to_owned(),
+        "waits" => "waits of its workers a MB".to_owned(),
+        "receive_batches" => "batches received a MB".to_owned(),
         "ack_frequency" => "ACK_FREQUENCY frames".to_owned(),
         "missing" => "packets missing".to_owned(),
         "lost_on_the_way" => "lost of a million".to_owned(),

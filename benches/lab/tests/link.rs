@@ -1,4 +1,5 @@
 //! The link emulator as a command. Needs root, network namespaces and /dev/net/tun; without them tests say so.
+#![cfg(test)]
 
 use std::{
     fs,

@@ -63,7 +63,12 @@ pub(crate) struct Task {
 impl Task {
     fn takes(&self, contender: &Contender) -> bool {
         // Over a path TCP's congestion control decides, so whoever is measured over TCP names it; elsewhere it does not.
-        let is_meant = contender.kind != Kind::H1 || contender.congestion_control.is_some() == self.path.is_some();
+        // The floor has no congestion control at all.
+        let is_meant = match contender.kind {
+            Kind::H1 => contender.congestion_control.is_some() == self.path.is_some(),
+            Kind::Floor => self.path.is_none(),
+            Kind::H3 | Kind::Origin => true,
+        };
         let is_named = self.names.is_empty() || self.names.contains(&contender.name);
         is_meant && is_named && self.kinds.contains(&contender.kind)
     }

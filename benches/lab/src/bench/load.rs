@@ -5,7 +5,7 @@ use super::{
     contender::{self, Contender},
     floor, sink,
 };
-use crate::load::{Faults, Kind, LoadReport, TOLERANCE};
+use crate::load::{Faults, Kind, LoadReport, Steady, TOLERANCE};
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeMap, path::Path};
 
@@ -52,7 +52,7 @@ pub(crate) enum Amount {
     Seconds(f64),
     /// So many requests, one at a time over all connections: the first on each, then the second, and so on.
     InTurn(u64),
-    /// For so long, and whatever is under way then is abandoned; the rate after `beginning` is told as well.
+    /// For so long, and whatever is under way then is abandoned. Costs are those after `beginning`: without handshakes.
     Cut {
         /// Seconds.
         seconds: f64,
@@ -93,6 +93,8 @@ pub(crate) struct Target<'a> {
     pub(crate) path: &'a str,
     /// Packets can get lost.
     pub(crate) over_a_path: bool,
+    /// What the client creates when the beginning of a load that is cut is over.
+    pub(crate) mark: Option<&'a Path>,
     /// CRC-32 of the response, where it is known.
     pub(crate) crc32: Option<u32>,
     /// For h2load: the file that is uploaded.
@@ -200,6 +202,9 @@ impl Load {
             (_, Amount::Cut { seconds, beginning }) => {
                 put("--seconds", seconds.to_string());
                 put("--beginning", beginning.to_string());
+                if let Some(mark) = target.mark {
+                    put("--mark", mark.display().to_string());
+                }
             }
         }
         // Of idle connections each is asked for it at the end.
@@ -306,9 +311,6 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
     if report.first_byte.count > 0 {
         put("first_byte_us", report.first_byte.p50_us as f64);
     }
-    if let Some(steady) = report.steady_mbit_per_second {
-        put("steady", steady);
-    }
     put("client_cpu", report.client_cpu_seconds);
     if report.kind == Kind::Handshakes {
         put("resumed", report.resumed as f64);
@@ -327,7 +329,13 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
     }
     let done = if report.kind == Kind::Handshakes { report.handshakes } else { report.requests_ok } as f64;
     let bytes = (report.body_bytes_received + report.body_bytes_sent) as f64;
-    Ok(Outcome { done, bytes, seconds: report.wall_seconds, figures })
+    let Some(Steady { body_bytes_received, seconds }) = report.steady else {
+        return Ok(Outcome { done, bytes, seconds: report.wall_seconds, figures });
+    };
+    let (after, mbit) = (body_bytes_received as f64, |bytes: f64, seconds: f64| bytes * 8e-6 / seconds);
+    figures.insert("steady".to_owned(), mbit(after, seconds));
+    figures.insert("goodput".to_owned(), mbit(bytes, report.wall_seconds));
+    Ok(Outcome { done, bytes: after, seconds, figures })
 }
 
 impl Load {

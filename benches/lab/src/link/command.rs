@@ -2,7 +2,7 @@
 
 use super::{
     check,
-    emulator::Emulator,
+    emulator::{Asked, Emulator},
     handle::{Link, Links, UP},
     log::Log,
     path::Path,
@@ -134,7 +134,7 @@ pub(crate) struct EmulateArguments {
     lab: u32,
 }
 
-/// Emulates until SIGTERM, then writes the report; SIGUSR1 begins it anew.
+/// Emulates until SIGTERM, then writes the report; SIGUSR1 begins it anew, and SIGUSR2 its counts.
 pub(crate) fn emulate(arguments: &EmulateArguments) -> Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).context("cannot be killed with the lab")?;
     // It may have gone before.
@@ -142,8 +142,11 @@ pub(crate) fn emulate(arguments: &EmulateArguments) -> Result<()> {
         bail!("the lab is gone");
     }
     interrupt::listen()?;
-    let anew = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&anew))?;
+    let [anew, count] = [signal_hook::consts::SIGUSR1, signal_hook::consts::SIGUSR2].map(|signal| {
+        let raised = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, Arc::clone(&raised)).map(|_| raised)
+    });
+    let (anew, count) = (anew?, count?);
     // Wakes are as exact as the timer, also where there is no real-time priority.
     prctl::set_timerslack(1)?;
     let mut devices = Vec::new();
@@ -156,7 +159,13 @@ pub(crate) fn emulate(arguments: &EmulateArguments) -> Result<()> {
     let log = arguments.log.as_deref().map(Log::create).transpose()?;
     let mut emulator = Emulator::new(devices, &arguments.path, arguments.seed, log);
     say(UP);
-    let report = emulator.run(|| interrupt::check().is_err(), || anew.swap(false, Relaxed))?;
+    let asked = || match (interrupt::check().is_err(), anew.swap(false, Relaxed), count.swap(false, Relaxed)) {
+        (true, ..) => Some(Asked::End),
+        (_, true, _) => Some(Asked::BeginAnew),
+        (.., true) => Some(Asked::CountAnew),
+        _ => None,
+    };
+    let report = emulator.run(asked)?;
     fs::write(&arguments.report, serde_json::to_string(&report)?).context("cannot write the report")
 }
 

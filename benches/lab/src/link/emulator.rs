@@ -63,6 +63,17 @@ impl Ord for UnderWay {
     }
 }
 
+/// What an emulator is asked for meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asked {
+    /// Its report, and its end.
+    End,
+    /// To draw, and to count, from the beginning.
+    BeginAnew,
+    /// To count from the beginning.
+    CountAnew,
+}
+
 /// One direction of a link.
 struct Direction {
     parameters: model::Parameters,
@@ -122,13 +133,22 @@ impl Emulator {
         }
     }
 
-    /// Emulates until `ended` says so, and forgets what it counted, draws included, whenever `begins_anew` does.
-    pub(super) fn run(&mut self, ended: impl Fn() -> bool, begins_anew: impl Fn() -> bool) -> Result<Report> {
+    /// Emulates, and does what is asked, until that is to end.
+    pub(super) fn run(&mut self, asked: impl Fn() -> Option<Asked>) -> Result<Report> {
         let mut readable = vec![true; self.devices.len()];
         let mut until = self.began.elapsed() + HEARTBEAT;
-        while !ended() {
-            if begins_anew() {
-                self.begin_anew()?;
+        loop {
+            match asked() {
+                None => {}
+                Some(Asked::End) => return self.report(),
+                Some(Asked::BeginAnew) => {
+                    let now = self.began.elapsed();
+                    for Direction { model, parameters, seed, .. } in &mut self.directions {
+                        model.begin_anew(now, parameters, *seed);
+                    }
+                    self.count_anew()?;
+                }
+                Some(Asked::CountAnew) => self.count_anew()?,
             }
             self.timing.overslept(self.began.elapsed().saturating_sub(until));
             for (device, readable) in readable.iter().enumerate() {
@@ -140,7 +160,6 @@ impl Emulator {
             until = next.unwrap_or(Duration::MAX).min(self.began.elapsed() + HEARTBEAT);
             self.wait(until, &mut readable)?;
         }
-        self.report()
     }
 
     /// Waits for packets until a moment.
@@ -279,10 +298,8 @@ impl Emulator {
     }
 
     /// From here on what is counted is reported.
-    fn begin_anew(&mut self) -> Result<()> {
-        let now = self.began.elapsed();
+    fn count_anew(&mut self) -> Result<()> {
         for (direction, device) in self.directions.iter_mut().zip(&self.devices) {
-            direction.model.begin_anew(now, &direction.parameters, direction.seed);
             direction.figures = Figures::new();
             direction.dropped_before = device.dropped()?;
         }

@@ -110,9 +110,14 @@ impl Link {
         self.server.check()
     }
 
-    /// From here on what it counts is reported.
+    /// From here on what it counts is reported; draws and traces begin anew.
     pub(crate) fn begin_anew(&self) -> Result<()> {
         killpg(self.server.group(), Signal::SIGUSR1).context("the link is gone")
+    }
+
+    /// From here on what it counts is reported; draws and traces go on.
+    pub(crate) fn count_anew(&self) -> Result<()> {
+        killpg(self.server.group(), Signal::SIGUSR2).context("the link is gone")
     }
 
     /// Ends it; what it did.

@@ -88,9 +88,12 @@ pub(crate) struct Arguments {
     /// Abandon what is under way when --seconds are over. Its bytes count, and were not checked.
     #[arg(long, requires = "seconds")]
     pub(super) cut: bool,
-    /// Tell the rate after so long as well: without slow start.
+    /// Tell what is received after so long as well: without handshakes and slow start.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cut")]
     pub(super) beginning: Option<Duration>,
+    /// Create this file when the beginning is over.
+    #[arg(long, value_name = "FILE", requires = "beginning")]
+    pub(super) mark: Option<PathBuf>,
     /// Start this many requests a second whatever becomes of them: latency then counts from the intended start.
     #[arg(long, value_name = "R/s", value_parser = rate)]
     pub(super) rate: Option<f64>,

@@ -4,13 +4,14 @@ use super::{
     arguments::{Arguments, Kind},
     check::Expected,
     pace::{Next, Pace},
-    report::LoadReport,
+    report::{LoadReport, Steady},
     summary::{self, Measured, Void, cpu_time},
     tally::Tally,
     wire::{Happening, Wire},
 };
 use std::{
     collections::VecDeque,
+    fs::File,
     time::{Duration, Instant},
 };
 
@@ -150,8 +151,11 @@ impl<W: Wire> Engine<'_, W> {
             _ => Instant::now(),
         };
         let counts = self.wire.counts();
-        let steady = self.beginning.and_then(|(from, received)| Some((from, received?))).map(|(from, received)| {
-            (counts.body_received - received) as f64 * 8e-6 / end.saturating_duration_since(from).as_secs_f64()
+        let steady = self.beginning.and_then(|(from, received)| {
+            Some(Steady {
+                body_bytes_received: counts.body_received - received?,
+                seconds: end.saturating_duration_since(from).as_secs_f64(),
+            })
         });
         let counts = counts.since(&before);
         let measured = Measured { start, end, cpu: cpu_time().saturating_sub(cpu), counts, warmup, steady };
@@ -216,6 +220,9 @@ impl<W: Wire> Engine<'_, W> {
                 && now >= *from
             {
                 (*from, *received) = (now, Some(self.wire.counts().body_received));
+                if let Some(mark) = &arguments.mark {
+                    File::create(mark).map_err(|error| format!("cannot write {}: {error}", mark.display()))?;
+                }
             }
             let mut done = self.tally.failed >= FAILURES_ENOUGH;
             let most = if arguments.in_turn { 1 } else { usize::MAX };

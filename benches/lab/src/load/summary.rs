@@ -3,7 +3,7 @@
 use super::{
     arguments::{AckThreshold, Arguments, Kind, Protocol, Switch},
     check::Expected,
-    report::{LoadReport, Quic, TOLERANCE},
+    report::{LoadReport, Quic, Steady, TOLERANCE},
     tally::Tally,
     wire::Counts,
 };
@@ -17,8 +17,8 @@ pub(super) struct Measured {
     pub(super) cpu: Duration,
     pub(super) counts: Counts,
     pub(super) warmup: u64,
-    /// Mbit/s of bodies received after the beginning.
-    pub(super) steady: Option<f64>,
+    /// After the beginning.
+    pub(super) steady: Option<Steady>,
 }
 
 /// Why a run ended before its end.
@@ -92,7 +92,7 @@ pub(super) fn report(
         client_cpu_seconds: measured.cpu.as_secs_f64(),
         requests_per_second: per_second(tally.ok as f64),
         body_mbit_per_second: per_second((body_received + body_sent) as f64 * 8e-6),
-        steady_mbit_per_second: measured.steady,
+        steady: measured.steady,
         latency: tally.latency(arguments.rate.is_some()),
         first_byte: tally.first_byte(arguments.rate.is_some()),
         ttlb_seconds: wall,

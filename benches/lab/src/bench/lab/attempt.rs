@@ -51,6 +51,15 @@ const CHECKED_OVER_A_PATH: u64 = 100_000; // bytes
 /// Below this share of a core it is quiet.
 const QUIET: f64 = 0.08;
 
+/// What a client is run with.
+#[derive(Clone, Copy)]
+struct Setup<'a> {
+    task: &'a Task,
+    kind: Kind,
+    link: Option<&'a Link>,
+    folder: &'a Path,
+}
+
 impl Lab {
     /// Starts a contender, has it prove itself, loads it. An error: the run is void.
     pub(super) fn attempt(
@@ -84,6 +93,7 @@ impl Lab {
             certificate: &self.files.certificate,
             path: &path,
             over_a_path: link.is_some(),
+            mark: None,
             crc32: Some(crc32),
             upload: &upload_file,
         };
@@ -106,7 +116,9 @@ impl Lab {
         };
         self.prove(&mut server, &proof.0, &proof.1)?;
 
-        let arguments = task.load.command(&target, &self.own, self.h2load.as_deref().ok())?;
+        let mark = folder.path().join("mark");
+        let measured = Target { mark: Some(&mark), ..target.clone() };
+        let arguments = task.load.command(&measured, &self.own, self.h2load.as_deref().ok())?;
         *client = self.without_places(&arguments.join(" "));
         // A traced contender is another.
         let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
@@ -118,10 +130,19 @@ impl Lab {
             self.start_beside(load, &target, folder.path())
         });
         let mut beside = beside.transpose()?;
-        let before = self.told(metrics.as_ref())?;
+        let mut before = self.told(metrics.as_ref())?;
         link.as_ref().map_or(Ok(()), Link::begin_anew)?;
-        let kind = present.contender.kind;
-        let measured = self.measure(task, &mut server, &arguments, kind, link.as_ref(), folder.path())?;
+        let setup = Setup { task, kind: present.contender.kind, link: link.as_ref(), folder: folder.path() };
+        let begun = || {
+            // Not a load that is cut, or not yet; and once.
+            if fs::remove_file(&mark).is_err() {
+                return Ok(false);
+            }
+            before = self.told(metrics.as_ref())?;
+            link.as_ref().map_or(Ok(()), Link::count_anew)?;
+            Ok(true)
+        };
+        let measured = self.measure(&setup, &mut server, &arguments, begun)?;
         let after = self.told(metrics.as_ref())?;
         crowd.as_mut().map_or(Ok(()), Server::check)?;
         beside.as_mut().map_or(Ok(()), Server::check)?;
@@ -303,15 +324,15 @@ impl Lab {
         Ok(())
     }
 
+    /// Runs the client; `begun` says once that the load's beginning is over, and what was counted until then is forgotten.
     fn measure(
         &self,
-        task: &Task,
+        setup: &Setup,
         server: &mut Server,
         client: &[String],
-        kind: Kind,
-        link: Option<&Link>,
-        folder: &Path,
+        mut begun: impl FnMut() -> Result<bool>,
     ) -> Result<(Noise, BTreeMap<String, f64>)> {
+        let Setup { task, kind, link, folder } = *setup;
         let client_core = self.options.client_core.to_string();
         let origin = if task.load.kind == load::Kind::Upload { &self.sink } else { &self.file_origin };
         let origin_cpu = || origin.as_ref().map(Server::cpu).unwrap_or_default();
@@ -326,11 +347,14 @@ impl Lab {
         let (place, core) = (&self.network.server, self.options.server_core);
         let mut rival = task.case.saturated.then(|| Rival::start(&self.own, place, core, folder)).transpose()?;
         let rival_cpu = |rival: &Option<Rival>| rival.as_ref().map_or(0.0, Rival::cpu);
-        let (before, rival_before) = (snapshot(server)?, rival_cpu(&rival));
+        let (mut before, mut rival_before) = (snapshot(server)?, rival_cpu(&rival));
         let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
         let finished = process::finish(command, LOAD, || {
             observer.look(server);
             rival.as_mut().map_or(Ok(()), Rival::check)?;
+            if begun()? {
+                (before, rival_before) = (snapshot(server)?, rival_cpu(&rival));
+            }
             server.check()
         })?;
         let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));

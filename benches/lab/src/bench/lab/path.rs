@@ -9,7 +9,7 @@ pub(super) fn figures(report: &Report, known: &BTreeMap<String, f64>) -> BTreeMa
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
     put("late_us", report.lateness_us.p99_9 as f64);
     let figure = |name: &str| known.get(name).copied().unwrap_or_default();
-    if figure("seconds") > 0.0 {
+    if figure("seconds") > 0.0 && !known.contains_key("goodput") {
         put("goodput", figure("bytes") * 8e-6 / figure("seconds"));
     }
     let Some(down) = report.links.first().map(|link| &link.down).filter(|down| down.packets > 0) else {

@@ -91,6 +91,7 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
         certificate: Path::new("/c"),
         path: "/b100000000",
         over_a_path: false,
+        mark: None,
         crc32: Some(0xff),
         upload: Path::new("/u"),
     };
@@ -118,6 +119,7 @@ fn without_h2load_its_cases_say_so() {
         certificate: Path::new(""),
         path: "/",
         over_a_path: false,
+        mark: None,
         crc32: None,
         upload: Path::new(""),
     };

@@ -1,10 +1,12 @@
-//! litequic's measuring laboratory: one binary with a load generator (`load`) and the bench that runs contenders and
-//! loads them with it. benches/lab/README.md tells how figures come about.
+//! litequic's measuring laboratory: one binary with a load generator (`load`), the bench that runs contenders and loads them
+//! with it, and an emulator of links between them (`link`). benches/lab/README.md tells how figures come about.
 
 mod bench;
 mod experiments;
+mod link;
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 mod load;
+mod random;
 mod report;
 
 use clap::{Parser, Subcommand};
@@ -22,8 +24,12 @@ struct Arguments {
 enum Command {
     /// Load one server and report what it did.
     Load(load::Arguments),
+    Link(link::Arguments),
     #[command(flatten)]
     Experiment(experiments::Command),
+    /// A part of the lab: moves the packets of links.
+    #[command(hide = true)]
+    Emulate(link::EmulateArguments),
     /// A part of the lab: the contender that has no protocol.
     #[command(hide = true)]
     FloorServer(bench::floor::ServerArguments),
@@ -44,6 +50,8 @@ enum Command {
 fn main() -> anyhow::Result<ExitCode> {
     let outcome = match Arguments::parse().command {
         Command::Load(arguments) => return load::main(&arguments),
+        Command::Link(arguments) => link::run(&arguments),
+        Command::Emulate(arguments) => link::emulate(&arguments),
         Command::Experiment(command) => experiments::run(command),
         Command::FloorServer(arguments) => bench::floor::serve(&arguments),
         Command::FloorClient(arguments) => bench::floor::print(&arguments),

@@ -422,6 +422,39 @@ fn a_rate_charges_the_server_for_those_who_waited_through_a_stall() {
 }
 
 #[test]
+fn in_turn_only_one_request_is_under_way_on_all_connections() {
+    for protocol in ["h3", "h1"] {
+        let server = Server::start();
+        let load = "small --path /stalls-once --warmup 0 --requests 100 --connections 5 --in-turn";
+        let report = server.load(protocol, load);
+        assert_stands(&report, 100);
+        assert!(number(&report, "/latency/max_us") >= 400_000.0, "the stall is seen: {report:#}");
+        assert!(number(&report, "/latency/p99_us") < 300_000.0, "by one alone: {report:#}");
+    }
+}
+
+#[test]
+fn a_load_that_is_cut_ends_in_time_and_abandons_what_is_under_way() {
+    for protocol in ["h3", "h1"] {
+        let server = Server::start();
+        let load = "download --path /right/500000 --warmup 0 --connections 2 --seconds 3 --cut --beginning 1";
+        let report = server.load(protocol, load);
+        assert_eq!((&report["void"], report["requests_failed"].as_u64()), (&Value::Null, Some(0)), "{report:#}");
+        assert!(number(&report, "/body_bytes_received") >= number(&report, "/body_bytes_verified"), "{report:#}");
+        assert!(
+            number(&report, "/steady/body_bytes_received") <= number(&report, "/body_bytes_received"),
+            "{report:#}"
+        );
+        assert!(number(&report, "/steady/seconds") > 0.0 && number(&report, "/wall_seconds") >= 3.0, "{report:#}");
+
+        let closed = server.behaviour.gate.blocking_lock();
+        let report = server.load(protocol, "download --path /right/500000 --warmup 0 --seconds 1 --cut");
+        drop(closed);
+        assert_eq!(report["void"], "nothing was measured", "{report:#}");
+    }
+}
+
+#[test]
 fn connections_that_a_server_winds_up_are_replaced() {
     let server = Server::with(TransportConfig::default(), 10);
     for (protocol, streams) in [("h3", 3), ("h1", 1)] {

@@ -53,6 +53,8 @@ pub(crate) struct Contender {
     pub(crate) extra: String,
     /// The most packets an ACK that it bears on a path without delay, where that is known.
     pub(crate) bears: Option<Bears>,
+    /// TCP's congestion control, for those that are measured over TCP and a path.
+    pub(crate) congestion_control: Option<String>,
     /// What it tells of itself.
     pub(crate) metrics: Option<Metrics>,
     /// What the program must be able to do.
@@ -88,13 +90,15 @@ pub(crate) struct Probe {
 const PROFILED: &str = "litequic-pgo";
 
 /// The descriptions that come with the lab, in the order of reports; litequic's first.
-const BUILT_IN: [(&str, &str); 8] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("litequic.toml", include_str!("../../contenders/litequic.toml")),
     ("nginx.toml", include_str!("../../contenders/nginx.toml")),
     ("haproxy.toml", include_str!("../../contenders/haproxy.toml")),
     ("caddy.toml", include_str!("../../contenders/caddy.toml")),
     ("envoy.toml", include_str!("../../contenders/envoy.toml")),
     ("nginx-h1.toml", include_str!("../../contenders/nginx-h1.toml")),
+    ("h1-cubic.toml", include_str!("../../contenders/h1-cubic.toml")),
+    ("h1-bbr.toml", include_str!("../../contenders/h1-bbr.toml")),
     ("floor.toml", include_str!("../../contenders/floor.toml")),
     ("origin.toml", include_str!("../../contenders/origin.toml")),
 ];

@@ -2,6 +2,7 @@
 //! repeats what was disturbed (`attempt`: one try). All of it is gone when it is dropped.
 
 mod attempt;
+mod path;
 
 use super::{
     contender::{Contender, Kind},
@@ -9,7 +10,7 @@ use super::{
     interrupt,
     load::{Generator, Load},
     machine::Machine,
-    namespace::Network,
+    namespace::{Network, Topology},
     noise::Noise,
     observe::Observe,
     options::Options,
@@ -17,12 +18,16 @@ use super::{
     rival,
     template::Values,
 };
-use crate::report::{Case, Participant, Results, Run, Skipped};
-use anyhow::{Context as _, Result, bail};
+use crate::{
+    link,
+    report::{Case, Participant, Results, Run, Skipped},
+};
+use anyhow::{Context as _, Result, anyhow, bail};
 use nix::unistd::geteuid;
 use std::{
     collections::BTreeMap,
     env, fs,
+    net::{Ipv4Addr, UdpSocket},
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant, SystemTime},
@@ -49,11 +54,23 @@ pub(crate) struct Task {
     pub(crate) names: Vec<String>,
     /// What is watched.
     pub(crate) observe: Observe,
+    /// The emulated path between client and server.
+    pub(crate) path: Option<link::Path>,
+    /// What others do to the server meanwhile; it is not measured.
+    pub(crate) beside: Option<Load>,
 }
 
 impl Task {
     fn takes(&self, contender: &Contender) -> bool {
-        self.kinds.contains(&contender.kind) && (self.names.is_empty() || self.names.contains(&contender.name))
+        // Over a path TCP's congestion control decides, so whoever is measured over TCP names it; elsewhere it does not.
+        // The floor has no congestion control at all.
+        let is_meant = match contender.kind {
+            Kind::H1 => contender.congestion_control.is_some() == self.path.is_some(),
+            Kind::Floor => self.path.is_none(),
+            Kind::H3 | Kind::Origin => true,
+        };
+        let is_named = self.names.is_empty() || self.names.contains(&contender.name);
+        is_meant && is_named && self.kinds.contains(&contender.kind)
     }
 }
 
@@ -80,7 +97,8 @@ pub(crate) struct Lab {
     options: Options,
     machine: Machine,
     own: PathBuf,
-    h2load: Option<PathBuf>,
+    /// Its path, or why it is of no use.
+    h2load: Result<PathBuf, String>,
     /// All that can take part, and those that do, variants included.
     found: Vec<Present>,
     present: Vec<Present>,
@@ -109,7 +127,7 @@ impl Lab {
         let own = env::current_exe()?;
         let machine = Machine::this();
         pin(options.client_core)?;
-        let network = Network::new(options.topology, options.server_core, options.client_core)?;
+        let network = Network::new(options.topology, options.server_core, options.client_core, &options.veth)?;
         let folder = tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir()?;
         let files = Files::new(folder.path())?;
         let mut all = Contender::built_in()?;
@@ -133,7 +151,7 @@ impl Lab {
                 Err(error) => skipped.push(Skipped { name: contender.name, reason: format!("{error:#}") }),
             }
         }
-        let h2load = program("h2load", &options);
+        let h2load = h2load(&options);
         let origin = origin.context("there is no origin")?;
         Ok(Self {
             options,
@@ -179,6 +197,11 @@ impl Lab {
         reference: &str,
         mut tasks: Vec<Task>,
     ) -> Result<Results> {
+        for task in &mut tasks {
+            task.path = task.path.take().or_else(|| self.options.path.clone());
+            task.case.path = task.path.as_ref().map(ToString::to_string);
+        }
+        self.settle(if tasks.iter().any(|task| task.path.is_some()) { Topology::Path } else { self.options.topology })?;
         let mut results = self.results(experiment, about, reference);
         tasks.retain(|task| self.options.takes(&task.case.name));
         tasks.retain(|task| match self.lacks(task) {
@@ -230,6 +253,15 @@ impl Lab {
         Ok(results)
     }
 
+    /// Has the namespaces as an experiment wants them; origins begin anew in new ones.
+    fn settle(&mut self, topology: Topology) -> Result<()> {
+        if topology != self.network.topology {
+            (self.file_origin, self.sink) = (None, None);
+            self.network.change(topology, &self.options.veth)?;
+        }
+        Ok(())
+    }
+
     fn results(&self, experiment: &str, about: &str, reference: &str) -> Results {
         let participant = |present: &Present| Participant {
             name: present.contender.name.clone(),
@@ -245,7 +277,7 @@ impl Lab {
             started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             command: format!("litequic-lab {}", command.join(" ")),
             machine: self.machine.clone(),
-            topology: self.options.topology,
+            topology: self.network.topology,
             reference: reference.to_owned(),
             contenders: self.present.iter().map(participant).collect(),
             skipped: self.skipped.clone(),
@@ -256,12 +288,15 @@ impl Lab {
 
     /// What a task needs and is not there.
     fn lacks(&self, task: &Task) -> Option<String> {
-        if task.load.generator == Generator::H2load && self.h2load.is_none() {
-            return Some("h2load is not installed".to_owned());
+        if let (Generator::H2load, Err(reason)) = (&task.load.generator, &self.h2load) {
+            return Some(reason.clone());
         }
         let tools = task.observe.program().into_iter().chain(task.case.saturated.then_some(rival::PROGRAM));
-        let missing = tools.into_iter().find(|tool| program(tool, &self.options).is_none())?;
-        Some(format!("{missing} is not installed"))
+        if let Some(missing) = tools.into_iter().find(|tool| program(tool, &self.options).is_none()) {
+            return Some(format!("{missing} is not installed"));
+        }
+        let is_for_a_path = task.path.is_some();
+        (is_for_a_path != (self.network.topology == Topology::Path)).then(|| "needs another topology".to_owned())
     }
 
     /// A contender's turn at a task: tries until one was quiet.
@@ -309,6 +344,11 @@ fn find(contender: &Contender, options: &Options) -> Result<(PathBuf, String)> {
     let Some(program) = contender.find(given.map(PathBuf::as_path)) else {
         bail!("{} is not installed", given.map_or(contender.binary.clone(), |given| given.display().to_string()));
     };
+    if let Some(name) = &contender.congestion_control
+        && !Network::has_congestion_control(name)
+    {
+        bail!("this kernel has no {name} for TCP");
+    }
     let mut values = Values::default();
     values.set("BIN", program.display());
     let ask = |command: &[String]| -> Result<String> {
@@ -326,7 +366,35 @@ fn find(contender: &Contender, options: &Options) -> Result<(PathBuf, String)> {
     }
     // Some begin with the place from which they were started, which is this machine's business.
     let version = ask(&contender.version)?.replace(&program.display().to_string(), &contender.binary);
-    Ok((program, version.trim().lines().next().unwrap_or("unknown").trim().to_owned()))
+    let version = version.trim().lines().next().unwrap_or("unknown").trim().to_owned();
+    let control = contender.congestion_control.iter().map(|name| format!(", TCP with {name}"));
+    Ok((program, control.fold(version, |version, control| version + &control)))
+}
+
+/// h2load with HTTP/3; Debian's has none.
+fn h2load(options: &Options) -> Result<PathBuf, String> {
+    let program = program("h2load", options).ok_or("h2load is not installed")?;
+    match sends_quic(&program) {
+        Ok(true) => Ok(program),
+        Ok(false) => Err(format!("{} was built without HTTP/3", program.display())),
+        Err(error) => Err(format!("{}: {error:#}", program.display())),
+    }
+}
+
+/// Whether an h2load that is told to speak HTTP/3 sends a datagram. Its help says the same with and without.
+fn sends_quic(h2load: &Path) -> Result<bool> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    let mut command = Command::new(h2load);
+    command.args(["--alpn-list=h3", "-n1", &format!("https://{}/", socket.local_addr()?)]);
+    let mut sent = false;
+    let finished = process::finish(process::group(command), VERSION, || {
+        sent = sent || socket.recv(&mut [0; 1]).is_ok();
+        if sent { Err(anyhow!("it does")) } else { Ok(()) }
+    });
+    sent = sent || socket.recv(&mut [0; 1]).is_ok();
+    // Ended because it did what was asked.
+    if sent { Ok(true) } else { finished.map(|_| false) }
 }
 
 /// A program that is no contender.
@@ -392,6 +460,23 @@ pub(crate) fn say(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_h2load_without_http_3_is_told_from_one_with_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let program = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, format!("#!/bin/bash\n{text}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let with = program("with", "port=${3##*:}; echo QUIC >/dev/udp/127.0.0.1/${port%/}; sleep 1000");
+        assert!(sends_quic(&with).unwrap());
+        let without = program("without", "echo \"unrecognized option '$1'\" >&2; exit 1");
+        assert!(!sends_quic(&without).unwrap());
+        assert!(sends_quic(&folder.path().join("none")).is_err());
+    }
 
     #[test]
     fn a_void_run_says_why_in_its_line() {

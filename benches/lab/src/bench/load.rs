@@ -5,7 +5,7 @@ use super::{
     contender::{self, Contender},
     floor, sink,
 };
-use crate::load::{Faults, Kind, LoadReport, TOLERANCE};
+use crate::load::{Faults, Kind, LoadReport, Steady, TOLERANCE};
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeMap, path::Path};
 
@@ -50,6 +50,15 @@ pub(crate) enum Amount {
     Requests(u64),
     /// For so long.
     Seconds(f64),
+    /// So many requests, one at a time over all connections: the first on each, then the second, and so on.
+    InTurn(u64),
+    /// For so long, and whatever is under way then is abandoned. Costs are those after `beginning`: without handshakes.
+    Cut {
+        /// Seconds.
+        seconds: f64,
+        /// Seconds of it.
+        beginning: f64,
+    },
 }
 
 /// What a server is made to do.
@@ -82,6 +91,10 @@ pub(crate) struct Target<'a> {
     pub(crate) certificate: &'a Path,
     /// What is asked for.
     pub(crate) path: &'a str,
+    /// Packets can get lost.
+    pub(crate) over_a_path: bool,
+    /// What the client creates when the beginning of a load that is cut is over.
+    pub(crate) mark: Option<&'a Path>,
     /// CRC-32 of the response, where it is known.
     pub(crate) crc32: Option<u32>,
     /// For h2load: the file that is uploaded.
@@ -117,7 +130,8 @@ impl Load {
         let streams = format!("{} at a time", self.streams);
         let amount = match self.amount {
             Amount::Requests(requests) => format!("{requests}"),
-            Amount::Seconds(seconds) => format!("for {seconds} s"),
+            Amount::InTurn(requests) => format!("{requests} in turn"),
+            Amount::Seconds(seconds) | Amount::Cut { seconds, .. } => format!("for {seconds} s"),
         };
         let what = match self.kind {
             Kind::Download | Kind::Small => format!("GET {body}, {amount}, {connections} × {streams}"),
@@ -182,9 +196,16 @@ impl Load {
         // HTTP/1.1 has one request at a time on a connection.
         put("--streams", if h1 { 1 } else { self.streams }.to_string());
         match (self.kind, self.amount) {
-            (Kind::Idle, Amount::Requests(_)) => {}
-            (_, Amount::Requests(requests)) => put("--requests", requests.to_string()),
+            (Kind::Idle, Amount::Requests(_) | Amount::InTurn(_)) => {}
+            (_, Amount::Requests(requests) | Amount::InTurn(requests)) => put("--requests", requests.to_string()),
             (_, Amount::Seconds(seconds)) => put("--seconds", seconds.to_string()),
+            (_, Amount::Cut { seconds, beginning }) => {
+                put("--seconds", seconds.to_string());
+                put("--beginning", beginning.to_string());
+                if let Some(mark) = target.mark {
+                    put("--mark", mark.display().to_string());
+                }
+            }
         }
         // Of idle connections each is asked for it at the end.
         if self.kind != Kind::Handshakes {
@@ -201,6 +222,13 @@ impl Load {
         if !h1 && !faults.is_none() {
             put("--lose", faults.lose.to_string());
             put("--hold", faults.hold.to_string());
+        }
+        match self.amount {
+            Amount::Cut { .. } => command.push("--cut".to_owned()),
+            Amount::InTurn(_) => command.push("--in-turn".to_owned()),
+            Amount::Requests(_) | Amount::Seconds(_) => {}
+        }
+        if !h1 && (!faults.is_none() || target.over_a_path) {
             // What is missing is missing: clients say so at once (RFC 9000 §13.2.1).
             command.push("--ack-gaps".to_owned());
         }
@@ -235,14 +263,15 @@ impl Load {
         Ok(command)
     }
 
-    /// Reads what the client printed. An error: the run is void, and why.
-    pub(crate) fn outcome(&self, kind: contender::Kind, stdout: &str) -> Result<Outcome> {
+    /// Reads what the client printed. An error: the run is void, and why. Over a path with a delay timers cause as many ACKs
+    /// as thresholds do: what came is told, and nothing demanded.
+    pub(crate) fn outcome(&self, kind: contender::Kind, over_a_path: bool, stdout: &str) -> Result<Outcome> {
         let outcome = match &self.generator {
             _ if kind == contender::Kind::Floor => floor_outcome(stdout)?,
             Generator::Own { .. } => own_outcome(stdout)?,
             Generator::H2load => h2load_outcome(self, stdout)?,
         };
-        if let Amount::Requests(requests) = self.amount
+        if let Amount::Requests(requests) | Amount::InTurn(requests) = self.amount
             && self.kind != Kind::Idle
         {
             let wanted = requests as f64;
@@ -254,8 +283,11 @@ impl Load {
                 bail!("{} of {bytes} bytes came", outcome.bytes);
             }
         }
-        self.verify_threshold(&outcome)?;
-        if outcome.done == 0.0 || outcome.seconds <= 0.0 {
+        if !over_a_path {
+            self.verify_threshold(&outcome)?;
+        }
+        let abandons = matches!(self.amount, Amount::Cut { .. }) && outcome.bytes > 0.0;
+        if outcome.done == 0.0 && !abandons || outcome.seconds <= 0.0 {
             bail!("nothing was done");
         }
         Ok(outcome)
@@ -297,7 +329,13 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
     }
     let done = if report.kind == Kind::Handshakes { report.handshakes } else { report.requests_ok } as f64;
     let bytes = (report.body_bytes_received + report.body_bytes_sent) as f64;
-    Ok(Outcome { done, bytes, seconds: report.wall_seconds, figures })
+    let Some(Steady { body_bytes_received, seconds }) = report.steady else {
+        return Ok(Outcome { done, bytes, seconds: report.wall_seconds, figures });
+    };
+    let (after, mbit) = (body_bytes_received as f64, |bytes: f64, seconds: f64| bytes * 8e-6 / seconds);
+    figures.insert("steady".to_owned(), mbit(after, seconds));
+    figures.insert("goodput".to_owned(), mbit(bytes, report.wall_seconds));
+    Ok(Outcome { done, bytes: after, seconds, figures })
 }
 
 impl Load {

@@ -14,7 +14,7 @@ pub(crate) mod namespace;
 pub(crate) mod noise;
 mod observe;
 pub(crate) mod options;
-mod process;
+pub(crate) mod process;
 mod procfs;
 mod profile;
 pub(crate) mod rival;

@@ -3,16 +3,19 @@
 //! `lo`: server, origin and client are in one, on its loopback with MTU 1500 (at the usual 65536 a server that probes
 //! the path MTU sends jumbo datagrams and looks far cheaper than on any network). The receiver's soft interrupts run on
 //! the sender's core and are charged to it. `veth`: the client is in a second one, across a veth pair with MTU 1500
-//! whose receive packet steering gives each side's soft interrupts to that side's core.
+//! whose receive packet steering gives each side's soft interrupts to that side's core. `path`: as `veth`, but what joins
+//! them is made for each run: a link emulator (`link`) with a rate, a buffer and a delay.
 
+use super::options::Veth;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use nix::{
+    sched::{CloneFlags, setns},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde::{Deserialize, Serialize};
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command, thread};
 
 /// What namespaces of the lab are called: this, the process ID of the lab that made them, a side.
 const PREFIX: &str = "litequic-lab-";
@@ -26,6 +29,18 @@ const SYSCTLS: [(&str, &str); 3] = [
     ("/proc/sys/net/core/wmem_max", "16777216"),
     ("/proc/sys/net/core/rmem_default", "4194304"),
 ];
+/// The congestion controls that a namespace may choose from, which only the machine can say.
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// A namespace's own. 10,000 connections of one client each want a port; a listen queue holds them. TCP's windows grow to
+/// 32 MB, as QUIC's do here, and no connection begins with what an earlier one learnt of the path.
+const OWN_SYSCTLS: [(&str, &str); 5] = [
+    ("net/ipv4/ip_local_port_range", "1024 65000"),
+    ("net/core/somaxconn", "4096"),
+    ("net/ipv4/tcp_rmem", "4096 131072 33554432"),
+    ("net/ipv4/tcp_wmem", "4096 65536 33554432"),
+    ("net/ipv4/tcp_no_metrics_save", "1"),
+];
 
 /// The path between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -35,6 +50,8 @@ pub(crate) enum Topology {
     Lo,
     /// Two namespaces, a veth pair between them with MTU 1500.
     Veth,
+    /// Two namespaces, an emulated link between them with MTU 1500.
+    Path,
 }
 
 /// A namespace.
@@ -53,59 +70,110 @@ pub(crate) struct Network {
     pub(crate) client: Place,
     /// The servers' address.
     pub(crate) address: &'static str,
+    /// What joins them.
+    pub(crate) topology: Topology,
+    /// The cores that get the soft interrupts of their sides.
+    pub(crate) server_core: usize,
+    pub(crate) client_core: usize,
 }
 
 impl Network {
-    /// Makes them; `server_core` and `client_core` get the soft interrupts of their side of a veth pair. What a lab that
-    /// crashed left behind goes first.
-    pub(crate) fn new(topology: Topology, server_core: usize, client_core: usize) -> Result<Self> {
+    /// Makes them; `server_core` and `client_core` get the soft interrupts of their side of a veth pair or a link. What a
+    /// lab that crashed left behind goes first.
+    pub(crate) fn new(topology: Topology, server_core: usize, client_core: usize, veth: &Veth) -> Result<Self> {
         sweep()?;
         let place = |side: &str| Place { namespace: format!("{PREFIX}{}-{side}", std::process::id()) };
-        let server = place("server");
-        let client = if topology == Topology::Veth { place("client") } else { server.clone() };
-        let address = if topology == Topology::Veth { "192.0.2.1" } else { "127.0.0.1" };
+        let (server, address) = (place("server"), if topology == Topology::Lo { "127.0.0.1" } else { "192.0.2.1" });
+        let client = if topology == Topology::Lo { server.clone() } else { place("client") };
         // From here on dropping it cleans up.
-        let network = Self { server, client, address };
+        let network = Self { server, client, address, topology, server_core, client_core };
         for namespace in network.namespaces() {
             ip(&["netns", "add", namespace])?;
             ip(&["-n", namespace, "link", "set", "lo", "mtu", "1500", "up"])?;
         }
         if topology == Topology::Veth {
-            network.join(server_core, client_core)?;
+            network.join(veth)?;
         }
         network.tune()?;
         Ok(network)
     }
 
-    fn join(&self, server_core: usize, client_core: usize) -> Result<()> {
+    /// The same with another topology: what was there goes first, with every process in it.
+    pub(crate) fn change(&mut self, topology: Topology, veth: &Veth) -> Result<()> {
+        if topology != self.topology {
+            self.remove();
+            // What is replaced has nothing left to remove.
+            let fresh = Self::new(topology, self.server_core, self.client_core, veth)?;
+            std::mem::forget(std::mem::replace(self, fresh));
+        }
+        Ok(())
+    }
+
+    fn remove(&self) {
+        self.namespaces().into_iter().for_each(remove);
+        restore();
+    }
+
+    /// Whether the kernel has a congestion control of TCP.
+    pub(crate) fn has_congestion_control(name: &str) -> bool {
+        fs::read_to_string(AVAILABLE).is_ok_and(|all| all.split_ascii_whitespace().any(|one| one == name))
+    }
+
+    /// From here on TCP connections of the servers' side have this congestion control.
+    pub(crate) fn control_congestion(&self, name: &str) -> Result<()> {
+        const CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+        inside(&self.server.namespace, || {
+            fs::write(CONTROL, name).with_context(|| format!("cannot choose TCP's congestion control {name}"))?;
+            let chosen = fs::read_to_string(CONTROL)?;
+            if chosen.trim() != name {
+                bail!("TCP's congestion control is {} rather than {name}", chosen.trim());
+            }
+            Ok(())
+        })
+    }
+
+    fn join(&self, veth: &Veth) -> Result<()> {
         let (server, client) = (self.server.namespace.as_str(), self.client.namespace.as_str());
         let peer = ["peer", "name", "client", "mtu", "1500", "netns", client];
         ip(&[&["-n", server, "link", "add", "server", "mtu", "1500", "type", "veth"], peer.as_slice()].concat())?;
         for (namespace, link, address, core) in
-            [(server, "server", "192.0.2.1/30", server_core), (client, "client", "192.0.2.2/30", client_core)]
+            [(server, "server", "192.0.2.1/30", self.server_core), (client, "client", "192.0.2.2/30", self.client_core)]
         {
             ip(&["-n", namespace, "addr", "add", address, "dev", link])?;
             ip(&["-n", namespace, "link", "set", link, "up"])?;
             let steer = format!("echo {:x} >/sys/class/net/{link}/queues/rx-0/rps_cpus", 1_u64 << core.min(63));
             ip(&["netns", "exec", namespace, "sh", "-c", &steer])?;
+            if veth.gro {
+                ip(&["netns", "exec", namespace, "ethtool", "-K", link, "gro", "on"]).context("--veth-gro")?;
+            }
+            if let Some(nanoseconds) = veth.gro_flush_timeout {
+                let flush = format!("echo {nanoseconds} >/sys/class/net/{link}/gro_flush_timeout");
+                ip(&["netns", "exec", namespace, "sh", "-c", &flush]).context("--veth-gro-flush-timeout")?;
+            }
         }
         Ok(())
     }
 
     fn tune(&self) -> Result<()> {
+        let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
+        let allowed = (!available.is_empty()).then_some((ALLOWED, available.trim()));
+        let sysctls: Vec<(&str, &str)> = SYSCTLS.into_iter().chain(allowed).collect();
         let mut saved = String::new();
-        for (path, _) in SYSCTLS {
+        for (path, _) in &sysctls {
             saved += &format!("{path} {}\n", fs::read_to_string(path)?.trim());
         }
         fs::write(SAVED, saved).with_context(|| format!("cannot write {SAVED}"))?;
-        for (path, value) in SYSCTLS {
+        for (path, value) in sysctls {
             fs::write(path, value).with_context(|| format!("cannot write {path}"))?;
         }
-        // 10,000 connections of one client each want a port; listen queues are the namespace's own.
         for namespace in self.namespaces() {
-            let tune =
-                "echo 1024 65000 >/proc/sys/net/ipv4/ip_local_port_range; echo 4096 >/proc/sys/net/core/somaxconn";
-            ip(&["netns", "exec", namespace, "sh", "-c", tune])?;
+            inside(namespace, || {
+                for (name, value) in OWN_SYSCTLS {
+                    let path = Path::new("/proc/sys").join(name);
+                    fs::write(&path, value).with_context(|| format!("cannot write {}", path.display()))?;
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -118,21 +186,25 @@ impl Network {
 
     /// Datagrams lost so far to full receive buffers, on either side.
     pub(crate) fn drops(&self) -> Result<u64> {
-        let mut sum = 0;
-        for namespace in self.namespaces() {
-            let text = ip(&["netns", "exec", namespace, "cat", "/proc/net/snmp"])?;
-            sum += super::procfs::snmp(&text, "Udp", "RcvbufErrors").context("/proc/net/snmp has no RcvbufErrors")?;
-        }
-        Ok(sum)
+        self.namespaces().into_iter().map(|namespace| udp(namespace, "RcvbufErrors")).sum()
     }
+
+    /// Messages that the servers' side gave to UDP so far: with GSO one is many datagrams.
+    pub(crate) fn datagrams_sent(&self) -> Result<u64> {
+        udp(&self.server.namespace, "OutDatagrams")
+    }
+}
+
+/// A counter of UDP in a namespace.
+fn udp(namespace: &str, counter: &str) -> Result<u64> {
+    // Which namespace /proc/net shows is the thread's business.
+    let text = inside(namespace, || Ok(fs::read_to_string("/proc/thread-self/net/snmp")?))?;
+    super::procfs::snmp(&text, "Udp", counter).with_context(|| format!("/proc/net/snmp has no {counter}"))
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for namespace in self.namespaces() {
-            remove(namespace);
-        }
-        restore();
+        self.remove();
     }
 }
 
@@ -177,15 +249,28 @@ fn remove(namespace: &str) {
 fn restore() {
     let Ok(saved) = fs::read_to_string(SAVED) else { return };
     for (path, value) in saved.lines().filter_map(|line| line.split_once(' ')) {
-        if SYSCTLS.iter().any(|(known, _)| *known == path) {
+        if path == ALLOWED || SYSCTLS.iter().any(|(known, _)| *known == path) {
             let _ = fs::write(path, value);
         }
     }
     let _ = fs::remove_file(SAVED);
 }
 
+/// Runs something in a named namespace: on a thread of its own, which alone changes its namespace.
+pub(crate) fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let file = Path::new(NAMESPACES).join(namespace);
+    let file = fs::File::open(&file).with_context(|| format!("there is no namespace {namespace}"))?;
+    thread::scope(|scope| {
+        let work = || {
+            setns(&file, CloneFlags::CLONE_NEWNET).context("cannot enter the namespace")?;
+            work()
+        };
+        scope.spawn(work).join().unwrap_or_else(|_| bail!("a thread panicked"))
+    })
+}
+
 /// Runs `ip`; what it printed.
-fn ip(arguments: &[&str]) -> Result<String> {
+pub(crate) fn ip(arguments: &[&str]) -> Result<String> {
     use std::os::unix::process::CommandExt as _;
     let mut command = Command::new("ip");
     command.args(arguments).process_group(0);

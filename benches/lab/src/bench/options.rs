@@ -1,8 +1,20 @@
 //! What every experiment can be told.
 
 use super::namespace::Topology;
+use crate::link;
 use clap::Args;
 use std::path::PathBuf;
+
+/// What a veth pair does for its receivers.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Veth {
+    /// Join neighbours of a flow where they arrive (needs ethtool).
+    #[arg(long = "veth-gro")]
+    pub(crate) gro: bool,
+    /// For how long GRO may wait for more.
+    #[arg(long = "veth-gro-flush-timeout", value_name = "NANOSECONDS")]
+    pub(crate) gro_flush_timeout: Option<u32>,
+}
 
 /// What every experiment can be told.
 #[derive(Debug, Clone, Args)]
@@ -19,9 +31,19 @@ pub(crate) struct Options {
     /// How long to wait for quiet cores before a run.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     patience: u16,
-    /// The path between client and server.
-    #[arg(long, value_enum, default_value = "lo")]
+    /// The path between client and server; `path` needs --path. Experiments over paths have their own.
+    #[arg(
+        long,
+        value_enum,
+        default_value = "lo",
+        default_value_if("path", clap::builder::ArgPredicate::IsPresent, "path")
+    )]
     pub(crate) topology: Topology,
+    /// An emulated path, such as rate=20M,rtt=50ms,buffer=0.5bdp,loss=0.5%.
+    #[arg(long, value_name = "KEY=VALUE,…", required_if_eq("topology", "path"))]
+    pub(crate) path: Option<link::Path>,
+    #[command(flatten)]
+    pub(crate) veth: Veth,
     /// Only these contenders.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) only: Vec<String>,

@@ -104,6 +104,16 @@ impl Server {
         self.processes().iter().fold(Cpu::default(), |sum, (_, stat)| sum + stat.cpu)
     }
 
+    /// How often its threads slept and were woken so far; those of threads that ended are forgotten.
+    pub(crate) fn wakes(&self) -> u64 {
+        let threads = |pid: Pid| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+        let of = |thread: fs::DirEntry| {
+            let status = fs::read_to_string(thread.path().join("status")).ok()?;
+            procfs::number(&status, "voluntary_ctxt_switches")
+        };
+        self.processes().into_iter().flat_map(|(pid, _)| threads(pid)).filter_map(of).sum()
+    }
+
     /// Memory of all its processes, in bytes, pages that they share counted once.
     pub(crate) fn memory(&self) -> u64 {
         let of = |pid: Pid| {

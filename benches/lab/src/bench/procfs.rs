@@ -106,6 +106,11 @@ pub(crate) fn kilobytes(text: &str, key: &str) -> Option<u64> {
     Some(value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
+/// A `Key:  N` line of /proc/PID/status.
+pub(crate) fn number(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?.trim().parse().ok()
+}
+
 /// A counter of a table that /proc/net/snmp has: a line of names, a line of numbers.
 pub(crate) fn snmp(text: &str, protocol: &str, counter: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| *name == protocol);
@@ -171,6 +176,13 @@ mod tests {
     fn memory_is_in_bytes() {
         assert_eq!(kilobytes("VmPeak:\t 10 kB\nVmRSS:\t  1234 kB\n", "VmRSS"), Some(1234 * 1024));
         assert_eq!(kilobytes("VmRSSX:\t  1234 kB\n", "VmRSS"), None);
+    }
+
+    #[test]
+    fn a_number_of_a_process_is_its_own() {
+        let text = "Threads:\t3\nnonvoluntary_ctxt_switches:\t7\nvoluntary_ctxt_switches:\t42\n";
+        assert_eq!(number(text, "voluntary_ctxt_switches"), Some(42));
+        assert_eq!(number(text, "ctxt_switches"), None);
     }
 
     #[test]

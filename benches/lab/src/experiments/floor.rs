@@ -4,7 +4,7 @@ use super::{Experiment, Generator, Kind, Options, Per, Task, large, no_variants,
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "floor",
-    about: "What would a GB cost with no protocol at all? The floor reads from the origin, seals pieces of 1200 bytes with \
+    about: "What would a GB cost with no protocol at all? The floor reads from the origin, seals pieces of 1456 bytes with \
             AES-128-GCM and sends them by UDP GSO. Beside it, in the same run, the proxies at 10 packets an ACK and the \
             HTTP/1.1 ceiling.",
     reference: Some("floor"),

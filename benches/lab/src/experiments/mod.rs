@@ -2,14 +2,20 @@
 //! writes down what came of it.
 
 mod batch;
+mod bloat;
 mod floor;
 mod handshakes;
 mod idle;
 mod ladder;
+mod long;
+mod lossy;
+mod many;
 mod peers;
 mod profile;
 mod recovery;
 mod scale;
+mod shallow;
+mod short;
 mod syscalls;
 mod ttlb;
 
@@ -54,6 +60,20 @@ pub(crate) enum Command {
     Idle(Options),
     /// What sealing and sending cost with no protocol at all.
     Floor(Options),
+    /// Goodput, drops and bursts in front of shallow buffers.
+    Shallow(Options),
+    /// One long download over long and fast paths.
+    Long(Options),
+    /// Time to last byte of small bodies over paths.
+    Short(Options),
+    /// Latency of a small request beside a bulk download.
+    Bloat(Options),
+    /// Loss, blackouts, changes of rate, reordering, asymmetry.
+    Lossy(Options),
+    /// Many downloads that share a link: fairness, CPU, wakes.
+    Many(Options),
+    /// Those over paths, one after the other.
+    Paths(Options),
     /// All of them, one after the other.
     All(Options),
     /// Join the results in a folder into one page.
@@ -80,7 +100,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 11] = [
+const EXPERIMENTS: [&Experiment; 17] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -92,6 +112,22 @@ const EXPERIMENTS: [&Experiment; 11] = [
     &handshakes::EXPERIMENT,
     &idle::EXPERIMENT,
     &floor::EXPERIMENT,
+    &shallow::EXPERIMENT,
+    &long::EXPERIMENT,
+    &short::EXPERIMENT,
+    &bloat::EXPERIMENT,
+    &lossy::EXPERIMENT,
+    &many::EXPERIMENT,
+];
+
+/// Those over emulated paths.
+const OVER_PATHS: [&Experiment; 6] = [
+    &shallow::EXPERIMENT,
+    &long::EXPERIMENT,
+    &short::EXPERIMENT,
+    &bloat::EXPERIMENT,
+    &lossy::EXPERIMENT,
+    &many::EXPERIMENT,
 ];
 
 /// Runs a command.
@@ -108,6 +144,13 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Handshakes(options) => (options, &[&handshakes::EXPERIMENT]),
         Command::Idle(options) => (options, &[&idle::EXPERIMENT]),
         Command::Floor(options) => (options, &[&floor::EXPERIMENT]),
+        Command::Shallow(options) => (options, &[&shallow::EXPERIMENT]),
+        Command::Long(options) => (options, &[&long::EXPERIMENT]),
+        Command::Short(options) => (options, &[&short::EXPERIMENT]),
+        Command::Bloat(options) => (options, &[&bloat::EXPERIMENT]),
+        Command::Lossy(options) => (options, &[&lossy::EXPERIMENT]),
+        Command::Many(options) => (options, &[&many::EXPERIMENT]),
+        Command::Paths(options) => (options, &OVER_PATHS),
         Command::All(options) => (options, &EXPERIMENTS),
         Command::Report { folder, against: None } => {
             say(&report::join(&folder)?.display().to_string());
@@ -204,8 +247,48 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         group: group.to_owned(),
         drawn: Vec::new(),
         x: None,
+        path: None,
     };
-    Task { case, load, workers: 1, crowd: 0, kinds: vec![Kind::H3, Kind::H1], names: Vec::new(), observe: Observe::Cpu }
+    Task {
+        case,
+        load,
+        workers: 1,
+        crowd: 0,
+        kinds: vec![Kind::H3, Kind::H1],
+        names: Vec::new(),
+        observe: Observe::Cpu,
+        path: None,
+        beside: None,
+    }
+}
+
+/// A task over a path, of proxies and of nginx over TCP with a named congestion control.
+fn over(path: &str, group: &str, name: &str, primary: &str, load: Load) -> Task {
+    let per = if matches!(load.kind, load::Kind::Small) { Per::Request } else { Per::Gigabyte };
+    let mut task = task(group, name, per, false, load);
+    task.case.primary = primary.to_owned();
+    #[expect(clippy::expect_used, reason = "written in this folder; a test reads all of them")]
+    let path = path.parse().expect("a path of an experiment");
+    task.path = Some(path);
+    task
+}
+
+/// One download of so many bytes, with a client that acknowledges as it comes.
+fn download(body: u64, amount: Amount) -> Load {
+    let generator = Generator::own("auto");
+    Load { kind: load::Kind::Download, body, connections: 1, streams: 1, amount, generator, resume: false }
+}
+
+/// Bytes that a rate cannot send in so many seconds.
+fn more_than(mbit: u64, seconds: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^53")]
+    let seconds = seconds.ceil() as u64;
+    mbit * 125_000 * (seconds + 2)
+}
+
+/// Whom the long experiments over paths compare: those that a decision could be between, as they come.
+fn few() -> Vec<String> {
+    ["litequic", "nginx", "haproxy", "caddy", "h1-cubic"].map(str::to_owned).to_vec()
 }
 
 /// Large bodies: four connections, with a download each at least.

@@ -82,6 +82,18 @@ pub(crate) struct Arguments {
     /// For how long requests are started. Those under way are waited for.
     #[arg(long, value_name = "T", value_parser = seconds, required_if_eq("kind", "idle"), conflicts_with = "requests")]
     pub(super) seconds: Option<Duration>,
+    /// One request at a time over all connections, each on the one that has waited longest.
+    #[arg(long)]
+    pub(super) in_turn: bool,
+    /// Abandon what is under way when --seconds are over. Its bytes count, and were not checked.
+    #[arg(long, requires = "seconds")]
+    pub(super) cut: bool,
+    /// Tell what is received after so long as well: without handshakes and slow start.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cut")]
+    pub(super) beginning: Option<Duration>,
+    /// Create this file when the beginning is over.
+    #[arg(long, value_name = "FILE", requires = "beginning")]
+    pub(super) mark: Option<PathBuf>,
     /// Start this many requests a second whatever becomes of them: latency then counts from the intended start.
     #[arg(long, value_name = "R/s", value_parser = rate)]
     pub(super) rate: Option<f64>,

@@ -4,13 +4,14 @@ use super::{
     arguments::{Arguments, Kind},
     check::Expected,
     pace::{Next, Pace},
-    report::LoadReport,
+    report::{LoadReport, Steady},
     summary::{self, Measured, Void, cpu_time},
     tally::Tally,
     wire::{Happening, Wire},
 };
 use std::{
     collections::VecDeque,
+    fs::File,
     time::{Duration, Instant},
 };
 
@@ -49,6 +50,8 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         tally: Tally::new(),
         reconnects: 0,
         deadline: now + arguments.deadline + arguments.seconds.unwrap_or_default(),
+        cut: None,
+        beginning: None,
         progress: (0, now),
     };
     let outcome = engine.phases();
@@ -104,6 +107,10 @@ struct Engine<'a, W> {
     tally: Tally,
     reconnects: u64,
     deadline: Instant,
+    /// When what is under way is abandoned.
+    cut: Option<Instant>,
+    /// When the load's beginning is over, and what had been received then.
+    beginning: Option<(Instant, Option<u64>)>,
     /// The wire's progress, and when it was last seen to grow.
     progress: (u64, Instant),
 }
@@ -132,21 +139,26 @@ impl<W: Wire> Engine<'_, W> {
         let before = self.wire.counts();
         let cpu = cpu_time();
         let start = Instant::now();
+        self.cut = arguments.seconds.filter(|_| arguments.cut).map(|seconds| start + seconds);
+        self.beginning = arguments.beginning.map(|beginning| (start + beginning, None));
         let outcome = match arguments.kind {
             Kind::Idle => self.idle(&mut warm(start)),
             Kind::Handshakes => self.handshakes(&mut self.pace(start)),
             Kind::Download | Kind::Upload | Kind::Small => self.requests(&mut self.pace(start)),
         };
-        let measured = Measured {
-            start,
-            end: match self.tally.last {
-                Some(last) if outcome.is_ok() && arguments.kind != Kind::Idle => last,
-                _ => Instant::now(),
-            },
-            cpu: cpu_time().saturating_sub(cpu),
-            counts: self.wire.counts().since(&before),
-            warmup,
+        let end = match self.tally.last {
+            Some(last) if outcome.is_ok() && arguments.kind != Kind::Idle && !arguments.cut => last,
+            _ => Instant::now(),
         };
+        let counts = self.wire.counts();
+        let steady = self.beginning.and_then(|(from, received)| {
+            Some(Steady {
+                body_bytes_received: counts.body_received - received?,
+                seconds: end.saturating_duration_since(from).as_secs_f64(),
+            })
+        });
+        let counts = counts.since(&before);
+        let measured = Measured { start, end, cpu: cpu_time().saturating_sub(cpu), counts, warmup, steady };
         match outcome {
             Ok(()) => Ok(measured),
             Err(reason) => Err(Void { reason, measured: Some(Box::new(measured)) }),
@@ -193,11 +205,28 @@ impl<W: Wire> Engine<'_, W> {
 
     /// Makes requests until the pace has no more and all are answered.
     fn requests(&mut self, pace: &mut Pace) -> Result<(), String> {
+        let arguments = self.arguments;
         loop {
             let now = Instant::now();
             let mut until = now + LOOK;
+            if let Some(cut) = self.cut {
+                if now >= cut {
+                    self.running = 0;
+                    return Ok(());
+                }
+                until = until.min(cut);
+            }
+            if let Some((from, received @ None)) = &mut self.beginning
+                && now >= *from
+            {
+                (*from, *received) = (now, Some(self.wire.counts().body_received));
+                if let Some(mark) = &arguments.mark {
+                    File::create(mark).map_err(|error| format!("cannot write {}: {error}", mark.display()))?;
+                }
+            }
             let mut done = self.tally.failed >= FAILURES_ENOUGH;
-            while let Some(token) = self.free.front().copied().filter(|_| !done) {
+            let most = if arguments.in_turn { 1 } else { usize::MAX };
+            while let Some(token) = self.free.front().copied().filter(|_| !done && self.running < most) {
                 let intended = match self.again.pop_front() {
                     Some(intended) => intended,
                     None => match pace.next(now) {

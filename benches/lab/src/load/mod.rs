@@ -19,7 +19,7 @@ use arguments::Protocol;
 pub(crate) use arguments::{Arguments, Kind};
 pub(crate) use h3::Faults;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-pub(crate) use report::{LoadReport, TOLERANCE};
+pub(crate) use report::{LoadReport, Steady, TOLERANCE};
 use std::process::ExitCode;
 
 /// Loads, and prints the report. Fails only if there is none.

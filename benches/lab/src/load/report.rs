@@ -53,6 +53,8 @@ pub(crate) struct LoadReport {
     pub(crate) requests_per_second: f64,
     /// Body bytes received and sent, as Mbit/s.
     pub(crate) body_mbit_per_second: f64,
+    /// What came after --beginning.
+    pub(crate) steady: Option<Steady>,
     /// From a request's start to its last byte; of handshakes, from the first packet to confirmation (h3: HANDSHAKE_DONE;
     /// h1: the TLS handshake's end); of idle connections the same. Right answers only.
     pub(crate) latency: Latency,
@@ -69,6 +71,15 @@ pub(crate) struct LoadReport {
 
     /// HTTP/3 only: packets, ACKs, datagrams.
     pub(crate) quic: Option<Quic>,
+}
+
+/// What came after the beginning.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Steady {
+    /// Bytes of response bodies.
+    pub(crate) body_bytes_received: u64,
+    /// How long it took, seconds.
+    pub(crate) seconds: f64,
 }
 
 /// Latencies in microseconds.

@@ -3,7 +3,7 @@
 use super::{
     arguments::{AckThreshold, Arguments, Kind, Protocol, Switch},
     check::Expected,
-    report::{LoadReport, Quic, TOLERANCE},
+    report::{LoadReport, Quic, Steady, TOLERANCE},
     tally::Tally,
     wire::Counts,
 };
@@ -17,6 +17,8 @@ pub(super) struct Measured {
     pub(super) cpu: Duration,
     pub(super) counts: Counts,
     pub(super) warmup: u64,
+    /// After the beginning.
+    pub(super) steady: Option<Steady>,
 }
 
 /// Why a run ended before its end.
@@ -50,12 +52,13 @@ pub(super) fn report(
         let first = tally.errors.first().map_or("no answer", String::as_str);
         void = Some(format!("{failed} failed: {first}"));
     }
-    if void.is_none() && tally.ok == 0 {
+    let abandoned = arguments.cut && measured.as_ref().is_some_and(|measured| measured.counts.body_received > 0);
+    if void.is_none() && tally.ok == 0 && !abandoned {
         void = Some("nothing was measured".into());
     }
     let measured = measured.unwrap_or_else(|| {
         let now = Instant::now();
-        Measured { start: now, end: now, cpu: Duration::ZERO, counts: Counts::default(), warmup: 0 }
+        Measured { start: now, end: now, cpu: Duration::ZERO, counts: Counts::default(), warmup: 0, steady: None }
     });
     let wall = measured.end.saturating_duration_since(measured.start).as_secs_f64();
     let per_second = |count: f64| if wall > 0.0 { count / wall } else { 0.0 };
@@ -89,6 +92,7 @@ pub(super) fn report(
         client_cpu_seconds: measured.cpu.as_secs_f64(),
         requests_per_second: per_second(tally.ok as f64),
         body_mbit_per_second: per_second((body_received + body_sent) as f64 * 8e-6),
+        steady: measured.steady,
         latency: tally.latency(arguments.rate.is_some()),
         first_byte: tally.first_byte(arguments.rate.is_some()),
         ttlb_seconds: wall,

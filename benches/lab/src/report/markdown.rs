@@ -31,12 +31,14 @@ fn topology(results: &Results) -> &'static str {
     match results.topology {
         crate::bench::namespace::Topology::Lo => "lo",
         crate::bench::namespace::Topology::Veth => "veth",
+        crate::bench::namespace::Topology::Path => "path",
     }
 }
 
 /// A case: a row for each contender.
 fn table(results: &Results, case: &Case, heading: &str) -> String {
     let mut text = format!("{heading}# {}\n\n{}.", case.name, case.load);
+    text += &case.path.as_ref().map(|path| format!(" Path: `{path}`.")).unwrap_or_default();
     text += if case.saturated {
         " Saturated: a rival takes half of the server's core; *busy* is of the other half.\n\n"
     } else {

@@ -88,6 +88,9 @@ pub(crate) struct Case {
     pub(crate) drawn: Vec<String>,
     /// Where the case stands in its group's plot; without it each case is a bar.
     pub(crate) x: Option<f64>,
+    /// The emulated path, as the command line spells it.
+    #[serde(default)]
+    pub(crate) path: Option<String>,
 }
 
 /// One try of one contender in one case.
@@ -179,6 +182,7 @@ pub(crate) mod tests {
             group: "large bodies".to_owned(),
             drawn: vec![],
             x: None,
+            path: None,
         };
         let run = |contender: &str, round: usize, cpu: f64| Run {
             contender: contender.to_owned(),

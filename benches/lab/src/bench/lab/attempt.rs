@@ -1,12 +1,13 @@
 //! One try of one contender at a task: it is started beside its origin, proves itself, is loaded and measured.
 
-use super::{Lab, Present, Task};
+use super::{Lab, Present, Task, path};
 use crate::{
     bench::{
         contender::Kind,
         interrupt,
         load::{Amount, Generator, Load, Outcome, Target},
         metrics::{self, Counters, Metrics},
+        namespace::Topology,
         noise::Noise,
         observe::Observer,
         options::Options,
@@ -15,7 +16,9 @@ use crate::{
         sink,
         template::Values,
     },
+    link::Link,
     load,
+    report::Per,
 };
 use anyhow::{Context as _, Result, bail};
 use std::{
@@ -37,12 +40,25 @@ const READY_LOOK: Duration = Duration::from_millis(50);
 const LOAD: Duration = Duration::from_secs(320);
 /// For idle connections to be open.
 const GATHERED: Duration = Duration::from_secs(60);
+/// For a load beside the measured one to fill the path's queue: many round trips.
+const BESIDE: Duration = Duration::from_secs(4);
 /// For a contender to tell its metrics.
 const METRICS: Duration = Duration::from_secs(10);
 /// What a server must answer rightly before it is measured.
 const CHECKED: u64 = 1_000_000; // bytes
+/// The same over a path, which may be slow.
+const CHECKED_OVER_A_PATH: u64 = 100_000; // bytes
 /// Below this share of a core it is quiet.
 const QUIET: f64 = 0.08;
+
+/// What a client is run with.
+#[derive(Clone, Copy)]
+struct Setup<'a> {
+    task: &'a Task,
+    kind: Kind,
+    link: Option<&'a Link>,
+    folder: &'a Path,
+}
 
 impl Lab {
     /// Starts a contender, has it prove itself, loads it. An error: the run is void.
@@ -55,12 +71,19 @@ impl Lab {
         let upload = task.load.kind == load::Kind::Upload;
         self.start_origin(upload)?;
         let (path, crc32) = self.files.body(task.load.body)?;
-        let (checked_path, checked_crc32) = self.files.body(CHECKED)?;
+        let checked = if task.path.is_some() { CHECKED_OVER_A_PATH } else { CHECKED };
+        let (checked_path, checked_crc32) = self.files.body(checked)?;
         let crc32 = if upload { crc32fast::hash(sink::answer_to(task.load.body).as_bytes()) } else { crc32 };
+        let beside = task.beside.as_ref().map(|load| anyhow::Ok((load, self.files.body(load.body)?)));
+        let beside = beside.transpose()?;
         let upload_file = self.files.file(task.load.body);
         let present = self.present.get(contender).context("no such contender")?;
         let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
         let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
+        let link = task.path.as_ref().map(|path| Link::start(&self.network, path, folder.path())).transpose()?;
+        if let Some(name) = &present.contender.congestion_control {
+            self.network.control_congestion(name)?;
+        }
         let mut server = self.start(present, task, folder.path(), &values)?;
 
         let address = format!("{}:{PORT}", self.network.address);
@@ -69,12 +92,14 @@ impl Lab {
             kind: present.contender.kind,
             certificate: &self.files.certificate,
             path: &path,
+            over_a_path: link.is_some(),
+            mark: None,
             crc32: Some(crc32),
             upload: &upload_file,
         };
         let one = Load {
             kind: load::Kind::Download,
-            body: CHECKED,
+            body: checked,
             connections: 1,
             streams: 1,
             amount: Amount::Requests(1),
@@ -84,26 +109,54 @@ impl Lab {
         let proof = if upload {
             (
                 Load { kind: load::Kind::Upload, ..one },
-                Target { crc32: Some(crc32fast::hash(sink::answer_to(CHECKED).as_bytes())), ..target.clone() },
+                Target { crc32: Some(crc32fast::hash(sink::answer_to(checked).as_bytes())), ..target.clone() },
             )
         } else {
             (one, Target { path: &checked_path, crc32: Some(checked_crc32), ..target.clone() })
         };
         self.prove(&mut server, &proof.0, &proof.1)?;
 
-        let arguments = task.load.command(&target, &self.own, self.h2load.as_deref())?;
+        let mark = folder.path().join("mark");
+        let measured = Target { mark: Some(&mark), ..target.clone() };
+        let arguments = task.load.command(&measured, &self.own, self.h2load.as_deref().ok())?;
         *client = self.without_places(&arguments.join(" "));
         // A traced contender is another.
         let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
         let metrics = metrics.map(|metrics| metrics.expand(&values)).transpose()?;
         let mut crowd = self.gather(task.crowd, &proof, folder.path())?;
         self.wait_for_quiet()?;
-        let before = self.told(metrics.as_ref())?;
-        let measured = self.measure(task, &mut server, &arguments, present.contender.kind, folder.path())?;
+        let beside = beside.map(|(load, (path, crc32))| {
+            let target = Target { path: &path, crc32: Some(crc32), ..target.clone() };
+            self.start_beside(load, &target, folder.path())
+        });
+        let mut beside = beside.transpose()?;
+        let mut before = self.told(metrics.as_ref())?;
+        link.as_ref().map_or(Ok(()), Link::begin_anew)?;
+        let setup = Setup { task, kind: present.contender.kind, link: link.as_ref(), folder: folder.path() };
+        let begun = || {
+            // Not a load that is cut, or not yet; and once.
+            if fs::remove_file(&mark).is_err() {
+                return Ok(false);
+            }
+            before = self.told(metrics.as_ref())?;
+            link.as_ref().map_or(Ok(()), Link::count_anew)?;
+            Ok(true)
+        };
+        let measured = self.measure(&setup, &mut server, &arguments, begun)?;
         let after = self.told(metrics.as_ref())?;
         crowd.as_mut().map_or(Ok(()), Server::check)?;
+        beside.as_mut().map_or(Ok(()), Server::check)?;
+        drop(beside);
         let (noise, mut figures) = measured;
         let bytes = figures.get("bytes").copied().unwrap_or_default();
+        if let Some(link) = link {
+            let report = link.finish()?;
+            // How a quick run went is no matter, and the machine is busy with other things.
+            if let Some(void) = report.void.as_ref().filter(|_| !self.options.quick) {
+                bail!("{void}");
+            }
+            figures.extend(path::figures(&report, &figures));
+        }
         figures.extend(metrics.map(|metrics| metrics.figures(&before, &after, bytes)).unwrap_or_default());
         Ok((noise, figures))
     }
@@ -127,6 +180,16 @@ impl Lab {
         Ok(Some(crowd))
     }
 
+    /// Starts what others do meanwhile, and gives it time to fill the path.
+    fn start_beside(&self, load: &Load, target: &Target<'_>, folder: &Path) -> Result<Server> {
+        let arguments = load.command(target, &self.own, None)?;
+        let core = self.options.client_core.to_string();
+        let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
+        let mut beside = Server::start("the load beside it", command, folder.join("beside.log"))?;
+        interrupt::wait_for(BESIDE, || beside.check().map(|()| None::<()>))?;
+        Ok(beside)
+    }
+
     /// What a contender tells of itself; nothing where it does not.
     fn told(&self, metrics: Option<&Metrics>) -> Result<Counters> {
         let Some(Metrics { url, .. }) = metrics else { return Ok(Counters::new()) };
@@ -144,7 +207,7 @@ impl Lab {
     /// A command line without the places of this machine and this run, for the report.
     fn without_places(&self, line: &str) -> String {
         let places = [(self.own.as_path(), "litequic-lab"), (self.folder.path(), "@LAB@")];
-        let places = places.into_iter().chain(self.h2load.as_deref().map(|path| (path, "h2load")));
+        let places = places.into_iter().chain(self.h2load.as_deref().ok().map(|path| (path, "h2load")));
         places.fold(line.to_owned(), |line, (place, name)| line.replace(&place.display().to_string(), name))
     }
 
@@ -231,7 +294,8 @@ impl Lab {
         loop {
             let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
             let answer = process::finish(command, READY, || server.check()).and_then(|finished| {
-                load.outcome(target.kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))
+                load.outcome(target.kind, target.over_a_path, &finished.stdout)
+                    .map_err(|error| said(error, &finished.stderr))
             });
             interrupt::check()?;
             // Gone: its own word is the better reason.
@@ -260,14 +324,15 @@ impl Lab {
         Ok(())
     }
 
+    /// Runs the client; `begun` says once that the load's beginning is over, and what was counted until then is forgotten.
     fn measure(
         &self,
-        task: &Task,
+        setup: &Setup,
         server: &mut Server,
         client: &[String],
-        kind: Kind,
-        folder: &Path,
+        mut begun: impl FnMut() -> Result<bool>,
     ) -> Result<(Noise, BTreeMap<String, f64>)> {
+        let Setup { task, kind, link, folder } = *setup;
         let client_core = self.options.client_core.to_string();
         let origin = if task.load.kind == load::Kind::Upload { &self.sink } else { &self.file_origin };
         let origin_cpu = || origin.as_ref().map(Server::cpu).unwrap_or_default();
@@ -275,28 +340,34 @@ impl Lab {
         let snapshot = |server: &Server| -> Result<_> {
             let cores =
                 (process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?);
-            Ok((server.cpu(), origin_cpu(), process::own_cpu(), cores, self.network.drops()?, Instant::now()))
+            let own = process::own_cpu().total() + link.map_or(0.0, Link::cpu);
+            let kernel = (self.network.drops()?, server.wakes(), self.network.datagrams_sent()?);
+            Ok((server.cpu(), origin_cpu(), own, cores, kernel, Instant::now()))
         };
         let (place, core) = (&self.network.server, self.options.server_core);
         let mut rival = task.case.saturated.then(|| Rival::start(&self.own, place, core, folder)).transpose()?;
         let rival_cpu = |rival: &Option<Rival>| rival.as_ref().map_or(0.0, Rival::cpu);
-        let (before, rival_before) = (snapshot(server)?, rival_cpu(&rival));
+        let (mut before, mut rival_before) = (snapshot(server)?, rival_cpu(&rival));
         let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
         let finished = process::finish(command, LOAD, || {
             observer.look(server);
             rival.as_mut().map_or(Ok(()), Rival::check)?;
+            if begun()? {
+                (before, rival_before) = (snapshot(server)?, rival_cpu(&rival));
+            }
             server.check()
         })?;
         let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));
         drop(rival);
         server.check()?;
-        let outcome = task.load.outcome(kind, &finished.stdout).map_err(|error| said(error, &finished.stderr))?;
+        let outcome =
+            task.load.outcome(kind, link.is_some(), &finished.stdout).map_err(|error| said(error, &finished.stderr))?;
         let observed = observer.finish(outcome.bytes, task.load.connections)?;
 
         let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
         let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
         let rival = rival_after - rival_before;
-        let (on_server_core, on_client_core) = (cpu.total() + rival, origin.total() + own.total());
+        let (on_server_core, on_client_core) = (cpu.total() + rival, origin.total() + own);
         let noise = if task.workers == 1 {
             Noise::of(cores.0, on_server_core, cores.1, on_client_core)
         } else {
@@ -310,7 +381,7 @@ impl Lab {
         let busy = rival::busy(cpu.total(), wall, rival);
         let Outcome { done, bytes, seconds, mut figures } = outcome;
         let one = task.case.per.scale(done, bytes);
-        let rate = if task.case.per == crate::report::Per::Gigabyte { bytes / 1e6 } else { done } / seconds;
+        let rate = if task.case.per == Per::Gigabyte { bytes / 1e6 } else { done } / seconds;
         figures.extend(
             [
                 ("cpu", cpu.total() * one),
@@ -319,12 +390,21 @@ impl Lab {
                 ("origin_cpu", origin.total() * one),
                 ("rate", rate),
                 ("busy", busy * 100.0),
-                ("drops", after.4.saturating_sub(before.4) as f64),
+                ("drops", after.4.0.saturating_sub(before.4.0) as f64),
                 ("seconds", seconds),
                 ("bytes", bytes),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
+        if task.case.per == Per::Gigabyte {
+            let megabytes = bytes / 1e6;
+            figures.insert("wakes".to_owned(), after.4.1.saturating_sub(before.4.1) as f64 / megabytes);
+            // The client's count too where both are in one namespace.
+            if self.network.topology != Topology::Lo && kind != Kind::H1 {
+                let sends = after.4.2.saturating_sub(before.4.2) as f64;
+                figures.insert("sends".to_owned(), sends / megabytes);
+            }
+        }
         if task.case.saturated {
             figures.insert("rival".to_owned(), rival / wall * 100.0);
         }

@@ -15,7 +15,7 @@ fn load(generator: Generator) -> Load {
 
 #[test]
 fn h2loads_text_is_read() {
-    let outcome = load(Generator::H2load).outcome(contender::Kind::H3, H2LOAD).unwrap();
+    let outcome = load(Generator::H2load).outcome(contender::Kind::H3, false, H2LOAD).unwrap();
     assert_eq!((outcome.done, outcome.bytes, outcome.seconds), (4.0, 4e8, 1.25));
     assert_eq!(outcome.figures["packets_per_ack"], 60.0);
 }
@@ -23,14 +23,14 @@ fn h2loads_text_is_read() {
 #[test]
 fn a_truncated_answer_voids_the_run() {
     let text = H2LOAD.replace("400000000", "399999999");
-    let error = load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string();
+    let error = load(Generator::H2load).outcome(contender::Kind::H3, false, &text).unwrap_err().to_string();
     assert_eq!(error, "399999999 of 400000000 bytes came");
 }
 
 #[test]
 fn an_answer_that_is_an_error_page_voids_the_run() {
     let text = H2LOAD.replace("4 2xx, 0 3xx, 0 4xx", "3 2xx, 0 3xx, 1 4xx");
-    let error = load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string();
+    let error = load(Generator::H2load).outcome(contender::Kind::H3, false, &text).unwrap_err().to_string();
     assert_eq!(error, "3 of 4 answers had a status of success");
 }
 
@@ -38,16 +38,16 @@ fn an_answer_that_is_an_error_page_voids_the_run() {
 fn a_missing_answer_voids_the_run() {
     let text = H2LOAD.replace("4 succeeded", "3 succeeded").replace("4 2xx", "3 2xx");
     assert_eq!(
-        load(Generator::H2load).outcome(contender::Kind::H3, &text).unwrap_err().to_string(),
+        load(Generator::H2load).outcome(contender::Kind::H3, false, &text).unwrap_err().to_string(),
         "3 of 4 requests were answered"
     );
 }
 
 #[test]
 fn output_that_is_no_report_is_no_outcome() {
-    assert!(load(Generator::H2load).outcome(contender::Kind::H3, "connection refused").is_err());
-    assert!(load(Generator::own("2")).outcome(contender::Kind::H3, "").is_err());
-    assert!(load(Generator::own("2")).outcome(contender::Kind::H3, "{}").is_err());
+    assert!(load(Generator::H2load).outcome(contender::Kind::H3, false, "connection refused").is_err());
+    assert!(load(Generator::own("2")).outcome(contender::Kind::H3, false, "").is_err());
+    assert!(load(Generator::own("2")).outcome(contender::Kind::H3, false, "{}").is_err());
 }
 
 #[test]
@@ -90,6 +90,8 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
         kind: contender::Kind::H3,
         certificate: Path::new("/c"),
         path: "/b100000000",
+        over_a_path: false,
+        mark: None,
         crc32: Some(0xff),
         upload: Path::new("/u"),
     };
@@ -116,6 +118,8 @@ fn without_h2load_its_cases_say_so() {
         kind: contender::Kind::H3,
         certificate: Path::new(""),
         path: "/",
+        over_a_path: false,
+        mark: None,
         crc32: None,
         upload: Path::new(""),
     };

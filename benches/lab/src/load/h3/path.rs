@@ -1,6 +1,7 @@
 //! A path that loses datagrams and lets others overtake them, by a seed: what reaches a socket is lost or held back
 //! before quinn sees it. Knows no socket; generic over what a datagram is.
 
+use crate::random::Random;
 use std::time::{Duration, Instant};
 
 /// Datagrams spared at the beginning of each socket's: handshakes are not what is measured.
@@ -30,7 +31,7 @@ impl Faults {
 /// One socket's way in.
 pub(super) struct Path<T> {
     faults: Faults,
-    random: u64,
+    random: Random,
     came: u64,
     /// With the number after which it goes and when at the latest.
     held: Vec<(u64, Instant, T)>,
@@ -40,7 +41,7 @@ pub(super) struct Path<T> {
 
 impl<T> Path<T> {
     pub(super) fn new(faults: Faults, seed: u64) -> Self {
-        Self { faults, random: seed, came: 0, held: Vec::new(), lost: 0, reordered: 0 }
+        Self { faults, random: Random::new(seed), came: 0, held: Vec::new(), lost: 0, reordered: 0 }
     }
 
     /// Takes what has come; appends to `out` what arrives.
@@ -51,7 +52,7 @@ impl<T> Path<T> {
         }
         self.came += 1;
         // Both are drawn for each, so that one fault's rate changes nothing of the other's choice.
-        let (lost, held) = (self.draw() < self.faults.lose, self.draw() < self.faults.hold);
+        let (lost, held) = (self.random.millionth() < self.faults.lose, self.random.millionth() < self.faults.hold);
         if lost && self.came > SPARED {
             self.lost += 1;
         } else if held && self.came > SPARED {
@@ -72,15 +73,6 @@ impl<T> Path<T> {
     /// When something is held back no longer, if nothing comes.
     pub(super) fn next(&self) -> Option<Instant> {
         self.held.iter().map(|held| held.1).min()
-    }
-
-    /// Less than a million, as good as evenly (SplitMix64).
-    fn draw(&mut self) -> u32 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        u32::try_from((mixed ^ (mixed >> 31)) % 1_000_000).unwrap_or_default()
     }
 }
 

@@ -1,0 +1,53 @@
+//! What a link's report says of a run, as figures. Pure.
+
+use crate::link::Report;
+use std::collections::BTreeMap;
+
+/// Figures of the direction from server to client, and of how the emulator kept time; `known` are the run's others.
+pub(super) fn figures(report: &Report, known: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
+    put("late_us", report.lateness_us.p99_9 as f64);
+    let figure = |name: &str| known.get(name).copied().unwrap_or_default();
+    if figure("seconds") > 0.0 && !known.contains_key("goodput") {
+        put("goodput", figure("bytes") * 8e-6 / figure("seconds"));
+    }
+    let Some(down) = report.links.first().map(|link| &link.down).filter(|down| down.packets > 0) else {
+        return figures;
+    };
+    let packets = down.packets as f64;
+    put("queue_drops", down.dropped as f64 / packets * 1e6);
+    put("lost_on_the_way", down.lost as f64 / packets * 1e6);
+    put("queue_p50_us", down.wait_us.p50 as f64);
+    put("queue_p99_us", down.wait_us.p99 as f64);
+    put("burst_mean", down.bursts.mean);
+    put("burst_p99", down.bursts.p99 as f64);
+    if down.flows > 1 {
+        put("flows", down.flows as f64);
+        down.fairness.map(|fairness| put("fairness", fairness));
+    }
+    if figure("sends") > 0.0 && figure("bytes") > 0.0 {
+        put("packets_per_send", packets / (figure("sends") * figure("bytes") / 1e6));
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{DirectionReport, LinkReport};
+
+    #[test]
+    fn a_report_becomes_shares_of_a_million_packets_and_packets_a_send() {
+        let down = DirectionReport { packets: 1_000, dropped: 10, flows: 1, ..DirectionReport::default() };
+        let link = LinkReport { down, up: DirectionReport::default() };
+        let report = Report { links: vec![link], ..Report::default() };
+        let known = [("seconds", 2.0), ("bytes", 1e6), ("sends", 100.0)].map(|(name, value)| (name.to_owned(), value));
+        let figures = figures(&report, &BTreeMap::from(known));
+        assert_eq!((figures["goodput"], figures["queue_drops"], figures["packets_per_send"]), (4.0, 10_000.0, 10.0));
+        assert!(!figures.contains_key("fairness"), "one flow shares with nobody");
+        for name in figures.keys() {
+            assert!(crate::report::is_shown(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Long and fast paths: one download, from its start and after slow start.
+
+use super::{Amount, Experiment, Options, Task, download, few, more_than, no_variants, over};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "long",
+    about: "How fast is one download over a path with a large bandwidth-delay product? Mbit/s of the body in seconds 5 to 25, \
+            and from the start. The bottleneck buffers 1 bandwidth-delay product.",
+    reference: None,
+    tasks,
+    variants: no_variants,
+};
+
+fn tasks(options: &Options) -> Vec<Task> {
+    let (rates, rtts): (&[u64], &[u32]) = if options.quick { (&[100], &[50]) } else { (&[100, 500], &[50, 100, 200]) };
+    let (seconds, beginning) = if options.quick { (2.0, 1.0) } else { (25.0, 5.0) };
+    let mut tasks = Vec::new();
+    for rate in rates {
+        for rtt in rtts {
+            let load = download(more_than(*rate, seconds), Amount::Cut { seconds, beginning });
+            let path = format!("rate={rate}M,rtt={rtt}ms,buffer=1bdp");
+            let mut task = over(&path, &format!("{rate} Mbit/s"), &format!("{rtt} ms"), "steady", load);
+            task.case.drawn = ["goodput", "wakes"].map(str::to_owned).to_vec();
+            task.case.x = Some(f64::from(*rtt));
+            task.names = few();
+            tasks.push(task);
+        }
+    }
+    tasks
+}

@@ -1,0 +1,24 @@
+//! The link emulator: paths with a rate, a buffer, a delay and faults between two network namespaces, for any program
+//! that runs in them. `model` is pure and says what becomes of packets, `emulator` moves them between TUN devices in time;
+//! `command` is `litequic-lab link`, `check` holds it against known answers.
+
+mod check;
+mod command;
+mod emulator;
+mod handle;
+mod log;
+mod model;
+mod packet;
+mod path;
+mod segment;
+mod summary;
+mod tun;
+
+#[cfg(test)]
+pub(crate) use self::summary::{DirectionReport, LinkReport};
+pub(crate) use self::{
+    command::{Arguments, EmulateArguments, emulate, run},
+    handle::Link,
+    path::Path,
+    summary::Report,
+};

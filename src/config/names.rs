@@ -16,6 +16,9 @@ const IP: &str = "[0-9]+\\.[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*";
 const IPV6: &str = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[0-9]+)?\]";
 const PORT: &str = "0*[1-9][0-9]{0,4}";
 const NAME: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?";
+/// A name whose last label is no decimal number; whether it is a hexadecimal one, a pattern does not tell.
+const NO_NUMBER: &str = r"([0-9A-Za-z_-]{1,63}\.)*[0-9]{0,62}[A-Za-z_-][0-9A-Za-z_-]{0,62}\.?";
+const IPV4: &str = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}";
 /// PATH_MAX of Linux (limits.h).
 const MAX_PATH: usize = 4096;
 /// RFC 9110 §5.6.2.
@@ -105,7 +108,7 @@ pub(super) fn host_pattern() -> Kind<String> {
             None => parse_host(&text).and_then(one_spelling),
         }
     };
-    text(expected, parse, Clone::clone).matching(&format!(r"(\*\.)?{NAME}|{IPV6}"))
+    text(expected, parse, Clone::clone).matching(&format!(r"(\*\.)?{NO_NUMBER}|{IPV4}\.?|{IPV6}"))
 }
 
 /// A host by which litequic itself is reached: a name or an IP address.

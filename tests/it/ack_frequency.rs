@@ -155,9 +155,12 @@ async fn a_client_whose_acknowledgements_pile_up_is_asked_for_fewer_and_not_time
     // The link's queue overflows now and then.
     let heard = stats(&client).frame_rx.ack_frequency;
     assert!((1..=sent).contains(&heard), "{heard} of {sent} heard");
-    let high = litequic
-        .sum(|worker| worker.ack_threshold_8.get() + worker.ack_threshold_16.get() + worker.ack_threshold_32.get());
-    assert_eq!(high, 1);
+    // How many fewer depends on how the machine runs link, client and worker.
+    let fewer = |worker: &WorkerMetrics| {
+        let small = worker.ack_threshold_4.get() + worker.ack_threshold_8.get();
+        small + worker.ack_threshold_16.get() + worker.ack_threshold_32.get()
+    };
+    assert_eq!(litequic.sum(fewer), 1);
     // The connection's end takes it out of the gauges.
     drop(client);
     let open = |worker: &WorkerMetrics| {

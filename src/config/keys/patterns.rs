@@ -52,7 +52,7 @@ fn all() -> Vec<Texts> {
         texts("address", address(), &["not an address"]),
         texts("origin", origin_address(), &["not an IPv6 address", "not a port", "the name longer than 253"]),
         texts("network", network(), &["not a network", "the prefix is longer", "has bits beyond its prefix"]),
-        texts("host", host_pattern(), &["not an IPv6 address", "the name longer than 253"]),
+        texts("host", host_pattern(), &["not an IPv6 address", "the name longer than 253", "ends in a number"]),
         texts("authority", authority(), &["not an IPv6 address", "not a port", "the name longer than 253"]),
         texts("prefix", path_prefix(), &[]),
         texts("upgrade", upgrade(), &["changes what litequic itself speaks"]),

@@ -119,6 +119,22 @@ impl Setup {
         Quic::try_connect(self.udp, "localhost", &made.cert_pem, quinn::TransportConfig::default()).await
     }
 
+    /// Writes the configuration, has it reloaded, and returns the answer. litequic looks by itself, too: where it was
+    /// faster, and nothing is left to be reloaded, once more from what was there before.
+    pub(crate) async fn change(&self, origin: SocketAddr, more: &str) -> (u16, String) {
+        let before = fs::read(self.path("litequic.toml")).unwrap();
+        for _ in 0..20 {
+            self.write(origin, more);
+            let answer = self.reload().await;
+            if answer.1 != "nothing has changed\n" {
+                return answer;
+            }
+            fs::write(self.path("litequic.toml"), &before).unwrap();
+            self.reload().await;
+        }
+        panic!("litequic was always faster");
+    }
+
     pub(crate) async fn reload(&self) -> (u16, String) {
         ask(self.admin, "POST /reload").await
     }
@@ -288,8 +304,8 @@ async fn limits_hold_for_what_begins_after_the_reload() {
     let many = || (0..20).fold(before.request(Method::GET, "/"), |request, n| request.header(format!("x-{n}"), "y"));
     assert_eq!(before.fetch(many(), "").await.status, 200);
 
-    setup.write(origin.address, "limits.max_headers = 10\nlimits.max_streams = 1");
-    assert_eq!(setup.reload().await, (200, "limits.max_streams: 128 → 1\nlimits.max_headers: 100 → 10\n".into()));
+    let answer = setup.change(origin.address, "limits.max_headers = 10\nlimits.max_streams = 1").await;
+    assert_eq!(answer, (200, "limits.max_streams: 128 → 1\nlimits.max_headers: 100 → 10\n".into()));
     assert_eq!(before.fetch(many(), "").await.status, 431);
     assert_eq!(before.get("/").await.status, 200);
 
@@ -403,8 +419,7 @@ async fn the_access_log_goes_where_a_reload_has_it_go_and_loses_no_line() {
         ("one.log", "json", "access_log.format: logfmt → json\n", 4),
         ("two.log", "json", "two.log\n", 2),
     ] {
-        setup.write(origin.address, &log(file, format));
-        let (status, answer) = setup.reload().await;
+        let (status, answer) = setup.change(origin.address, &log(file, format)).await;
         assert!(status == 200 && answer.contains(expected) && !answer.contains("restart"), "{answer}");
         ask_once_more().await;
         ask_once_more().await;
@@ -433,10 +448,10 @@ async fn what_needs_a_restart_is_named_and_the_rest_is_taken_on() {
     let (setup, origin) = (Setup::new(), saying("").await);
     let process = setup.start(origin.address).await;
     assert_eq!(ask(setup.admin, "GET /reload").await.0, 405);
-    setup.write(origin.address, "listen.workers = 2\nlog.format = \"human\"\ntimeouts.send = \"7s\"");
     let pending = "listen.workers: 1 → 2 (needs a restart)\n";
     let format = "log.format: auto → human (needs a restart)\n";
-    let answer = setup.reload().await;
+    let more = "listen.workers = 2\nlog.format = \"human\"\ntimeouts.send = \"7s\"";
+    let answer = setup.change(origin.address, more).await;
     assert_eq!(answer, (200, format!("{pending}timeouts.send: 1m → 7s\n{format}")));
     process.await_stderr("needs a restart");
     // Said again, for it still waits.

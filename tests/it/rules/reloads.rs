@@ -4,10 +4,10 @@ use crate::{
     reload::{Setup, saying},
     support::{client::Client, origin},
 };
-use std::fs;
+use std::{fs, net::SocketAddr};
 
-async fn reloaded(setup: &Setup) -> String {
-    let (status, told) = setup.reload().await;
+async fn changed(setup: &Setup, origin: SocketAddr, more: &str) -> String {
+    let (status, told) = setup.change(origin, more).await;
     assert_eq!(status, 200, "{told}");
     told
 }
@@ -24,26 +24,25 @@ async fn every_rule_follows_a_reload() {
             "origins.gone.url = \"http://{gone}\"\nroutes = [{{ path_prefix = \"/a\", origin = \"gone\", {inner} }}]"
         )
     };
-    setup
-        .write(origin.address, &routes("error_pages = { 502 = \"502.html\" }, response_headers.set = { x-a = \"1\" }"));
-    assert!(reloaded(&setup).await.contains("routes: 1 → 2\n"));
+    let first = routes("error_pages = { 502 = \"502.html\" }, response_headers.set = { x-a = \"1\" }");
+    assert!(changed(&setup, origin.address, &first).await.contains("routes: 1 → 2\n"));
     let answer = client.get("/a").await;
     assert_eq!((answer.status.as_u16(), answer.text(), answer.field("x-a")), (502, "<p>first", Some("1")));
 
     // A value alone, which is not told: it may be a secret.
-    setup
-        .write(origin.address, &routes("error_pages = { 502 = \"502.html\" }, response_headers.set = { x-a = \"2\" }"));
-    assert_eq!(reloaded(&setup).await, "routes[0].response_headers: set x-a, with other values\n");
+    let second = first.replace("\"1\"", "\"2\"");
+    assert_eq!(
+        changed(&setup, origin.address, &second).await,
+        "routes[0].response_headers: set x-a, with other values\n"
+    );
     assert_eq!(client.get("/a").await.field("x-a"), Some("2"));
 
-    setup.write(origin.address, &routes("rewrite_prefix = \"/b\", rate_limit = { requests = 5 }"));
-    let told = reloaded(&setup).await;
+    let told = changed(&setup, origin.address, &routes("rewrite_prefix = \"/b\", rate_limit = { requests = 5 }")).await;
     assert!(told.contains("routes[0].rewrite_prefix: none → /b\n"), "{told}");
     assert!(told.contains("routes[0].rate_limit: none → 5 in 1s; 5 at once; by address\n"), "{told}");
     let moved =
         "routes = [{ path_prefix = \"/a\", redirect = { to = \"https://b.test{path}\" }, rewrite_prefix = \"/b\" }]";
-    setup.write(origin.address, moved);
-    let told = reloaded(&setup).await;
+    let told = changed(&setup, origin.address, moved).await;
     assert!(told.contains("routes[0].origin: gone → none\n"), "{told}");
     assert!(told.contains("routes[0].redirect: none → 307 https://b.test{path}\n"), "{told}");
     assert_eq!(client.get("/a/c").await.field("location"), Some("https://b.test/b/c"));
@@ -57,8 +56,7 @@ async fn a_page_that_changes_is_read_and_one_that_cannot_be_read_changes_nothing
     let process = setup.start(origin.address).await;
     let text = "routes = [{ host = \"a.test\", origin = \"origin\" }, { path_prefix = \"/r\", origin = \"gone\" }]\n\
                 origins.gone.url = \"unix:/gone\"\nerror_pages = { 502 = \"404.txt\" }";
-    setup.write(origin.address, text);
-    reloaded(&setup).await;
+    changed(&setup, origin.address, text).await;
     let client: Client = setup.client().await;
     assert_eq!(client.get("/r").await.text(), "first");
 
@@ -82,13 +80,13 @@ async fn what_a_limit_counted_outlives_a_reload_that_does_not_change_it() {
     let limited = |requests: u32| {
         format!("routes = [{{ origin = \"origin\", rate_limit = {{ requests = {requests}, per = \"1h\" }} }}]")
     };
-    setup.write(origin.address, &limited(1));
-    reloaded(&setup).await;
+    changed(&setup, origin.address, &limited(1)).await;
     assert_eq!(client.get("/").await.status, 200);
-    setup.write(origin.address, &format!("{}\nlimits.max_headers = 99", limited(1)));
-    assert_eq!(reloaded(&setup).await, "limits.max_headers: 100 → 99\n");
+    assert_eq!(
+        changed(&setup, origin.address, &format!("{}\nlimits.max_headers = 99", limited(1))).await,
+        "limits.max_headers: 100 → 99\n"
+    );
     assert_eq!(client.get("/").await.status, 429);
-    setup.write(origin.address, &limited(2));
-    reloaded(&setup).await;
+    changed(&setup, origin.address, &limited(2)).await;
     assert_eq!(client.get("/").await.status, 200);
 }

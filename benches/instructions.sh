@@ -2,13 +2,12 @@
 # How many instructions litequic takes for a request of 1 KB, or for a MB of a large body: those of its process by callgrind,
 # which differ by 0.1 % from run to run where CPU time differs by 20 %. nginx is the origin, the laboratory the client; the
 # difference of two loads, so that start and handshakes do not count.
-# usage: benches/instructions.sh PROGRAM LAB [small|h1|large]...
+# usage: benches/instructions.sh [PROGRAM LAB [small|h1|large]...]; without, those in target/release
 # Needs valgrind and nginx. 127.0.0.1 alone.
 set -euo pipefail
 
-readonly program=$1 lab=$2
-shift 2
-cases=("$@")
+readonly program=${1:-target/release/litequic} lab=${2:-target/release/litequic-lab}
+cases=("${@:3}")
 ((${#cases[@]})) || cases=(small h1 large)
 nginx=$(command -v nginx || echo /usr/sbin/nginx)
 work=$(mktemp -d)

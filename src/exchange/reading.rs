@@ -26,15 +26,15 @@ pub fn readings(path: &str) -> impl Iterator<Item = Vec<u8>> {
     let path = path.as_bytes();
     let whole = decoded(&decoded(path));
     let raw = if whole.contains(&b';') { vec![path.to_vec(), without_parameters(path.to_vec())] } else { Vec::new() };
-    let once = raw.into_iter().flat_map(|path| any_order(decoded(&path)));
-    let twice = once.map(|path| decoded(&path)).flat_map(|path| [path.clone(), with_slashes(path)]);
+    let once = raw.into_iter().flat_map(|path| decodings(&path)).flat_map(any_order);
+    let twice = once.flat_map(|path| decodings(&path)).flat_map(|path| [path.clone(), with_slashes(path)]);
     let without_parameters = twice.map(|path| merged(with_slashes(without_parameters(path))));
     (!whole.contains(&b';')).then(|| merged(with_slashes(whole))).into_iter().chain(without_parameters)
 }
 
-/// Parameters may be removed before decoding or not; then the five of `any_order`, where there is a choice; and those that
-/// are left end at a backslash or not.
-pub const MAX_READINGS: u8 = 2 * 5 * 2;
+/// Parameters may be removed before decoding or not; each of two decodings may know `%uXXXX` or not; between them the five of
+/// `any_order`, where there is a choice; and parameters that are left end at a backslash or not.
+pub const MAX_READINGS: u8 = 2 * 2 * 5 * 2 * 2;
 
 /// `path`, decoded once, after any of two steps before it is decoded again, in either order.
 fn any_order(path: Vec<u8>) -> Vec<Vec<u8>> {
@@ -50,13 +50,28 @@ fn any_order(path: Vec<u8>) -> Vec<Vec<u8>> {
     all
 }
 
+/// `text`, percent-decoded once: by one who knows `%uXXXX`, and where it matters by one who does not, for whom a slash that
+/// is written so ends no parameter.
+fn decodings(text: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![decoded(text)];
+    let plain = decoded_by(text, |rest| unescaped(rest, first, false));
+    if !all.contains(&plain) {
+        all.push(plain);
+    }
+    all
+}
+
 /// `text`, percent-decoded once.
 fn decoded(text: &[u8]) -> Vec<u8> {
+    decoded_by(text, next_decoded)
+}
+
+fn decoded_by(text: &[u8], next: impl Fn(&[u8]) -> Option<(u8, &[u8])>) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, tail)) = rest.split_first() {
         let plain = (*first, tail);
-        let (byte, tail) = if *first == b'%' { next_decoded(rest).unwrap_or(plain) } else { plain };
+        let (byte, tail) = if *first == b'%' { next(rest).unwrap_or(plain) } else { plain };
         out.push(byte);
         rest = tail;
     }
@@ -95,18 +110,26 @@ pub(super) const fn is_end(byte: u8) -> bool {
 
 /// The first byte of `text`, percent-decoded once, and what follows it.
 pub(super) fn next_decoded(text: &[u8]) -> Option<(u8, &[u8])> {
-    unescaped(text, |text| text.split_first().map(|(byte, tail)| (*byte, tail)))
+    unescaped(text, first, true)
 }
 
 /// The first byte of `text`, percent-decoded twice, and what follows it.
 pub(super) fn next_decoded_twice(text: &[u8]) -> Option<(u8, &[u8])> {
-    unescaped(text, next_decoded)
+    unescaped(text, next_decoded, true)
 }
 
-/// Decodes the first byte of a text whose bytes `next` takes apart: `%` with two hexadecimal digits, or with `u` and four,
-/// as http.sys of Windows takes it. Of those four only what is ASCII matters here: all others are 0xff, which no prefix has.
+fn first(text: &[u8]) -> Option<(u8, &[u8])> {
+    text.split_first().map(|(byte, tail)| (*byte, tail))
+}
+
+/// Decodes the first byte of a text whose bytes `next` takes apart: `%` with two hexadecimal digits, or with `unicode` with `u`
+/// and four, as http.sys of Windows takes it. Of those four only what is ASCII matters here: all others are 0xff, which no prefix has.
 /// What is no escape stands for itself.
-fn unescaped<'t>(text: &'t [u8], next: impl Fn(&'t [u8]) -> Option<(u8, &'t [u8])>) -> Option<(u8, &'t [u8])> {
+fn unescaped<'t>(
+    text: &'t [u8],
+    next: impl Fn(&'t [u8]) -> Option<(u8, &'t [u8])>,
+    unicode: bool,
+) -> Option<(u8, &'t [u8])> {
     let (first, rest) = next(text)?;
     if first != b'%' {
         return Some((first, rest));
@@ -117,8 +140,8 @@ fn unescaped<'t>(text: &'t [u8], next: impl Fn(&'t [u8]) -> Option<(u8, &'t [u8]
             Some((value << 4 | char::from(digit).to_digit(16)?, text))
         })
     };
-    let unicode = || number(next(rest).filter(|(byte, _)| byte.eq_ignore_ascii_case(&b'u'))?.1, 4);
-    let Some((value, tail)) = number(rest, 2).or_else(unicode) else { return Some((first, rest)) };
+    let long = || number(next(rest).filter(|_| unicode).filter(|(byte, _)| byte.eq_ignore_ascii_case(&b'u'))?.1, 4);
+    let Some((value, tail)) = number(rest, 2).or_else(long) else { return Some((first, rest)) };
     Some((u8::try_from(value).unwrap_or(u8::MAX), tail))
 }
 
@@ -174,6 +197,9 @@ mod tests {
             ("/a;b%252fc/d", &["/a/d", "/a/c/d"]),
             ("/a%3bb%252fc/d", &["/a/d", "/a/c/d"]),
             ("/a;b%5cc/d", &["/a/d", "/a/c/d"]),
+            // An origin may know %u escapes, or not.
+            ("/a;b%u002fc/d", &["/a/d", "/a/c/d"]),
+            ("/%3b%u002fc/d", &["/d", "/c/d"]),
             // Before decoding, and again after decoding twice, but not in between.
             ("/a;y%2fz/b%3bx%252fc", &["/a/b", "/a/b/c", "/a/z/b", "/a/z/b/c"]),
             // At a backslash that was decoded once, and not at one that was decoded twice.

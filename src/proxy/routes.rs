@@ -49,6 +49,8 @@ pub(super) struct Route {
     prefix: String,
     /// What an origin that goes furthest reads the prefix as, without the trailing slash either.
     read_prefix: Vec<u8>,
+    /// Whether a path without readings of its own may be read as below the prefix: one with capitals, or with escapes.
+    has_readings: bool,
     /// How its origin may read the paths that it takes.
     reading: PathReading,
     /// The origin's name; none of a route that redirects.
@@ -88,6 +90,7 @@ impl Routes {
                 number,
                 prefix: prefix.to_owned(),
                 read_prefix,
+                has_readings: exchange::has_readings(prefix, true),
                 reading: route.path_reading,
                 origin: route.origin().map(str::to_owned),
                 rules: None,
@@ -161,16 +164,18 @@ impl Routes {
     pub(super) fn choose(&self, authority: &str, path: &str) -> Result<Option<&Route>, &Route> {
         let host = normalized(host_of(authority));
         let routes = || self.matching(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
-        let mut passed_over = false;
+        let (mut passed_over, mut read_otherwise) = (false, false);
         let chosen = routes().find(|(_, route)| {
             let matches = route.matches(path);
             passed_over |= !matches;
+            read_otherwise |= !matches && route.has_readings;
             matches
         });
         let reading = chosen.map_or(PathReading::Any, |(_, route)| route.reading);
         let ignore_case = reading == PathReading::Any;
         // A route that matches by the path's bytes matches in each reading too: a reading leads to it, or to one before it.
-        if passed_over && reading != PathReading::Raw && exchange::has_readings(path, ignore_case) {
+        let checked = passed_over && reading != PathReading::Raw;
+        if checked && (read_otherwise || exchange::has_readings(path, ignore_case)) {
             let before = |host: &Host, route: &Route| match chosen {
                 None => true,
                 Some((of, _)) if !std::ptr::eq(host, of) => true,

@@ -148,6 +148,19 @@ fn a_path_that_could_be_read_as_another_routes_is_refused() {
 }
 
 #[test]
+fn a_plain_path_could_be_that_of_a_route_whose_prefix_has_capitals_or_escapes() {
+    use PathReading::{Any, CaseSensitive};
+    let table = [(None, "/", "default", Any), (None, "/Admin", "admin", Any), (None, "/%61pp", "app", Any)];
+    for (path, expected) in [("/admin/x", Err("admin")), ("/app", Err("app")), ("/other", Ok("default"))] {
+        assert_eq!(leads(&reading(&table), "a.test", path), expected, "{path}");
+    }
+    let sensitive = table.map(|(host, prefix, origin, _)| (host, prefix, origin, CaseSensitive));
+    for (path, expected) in [("/admin/x", Ok("default")), ("/app", Err("app"))] {
+        assert_eq!(leads(&reading(&sensitive), "a.test", path), expected, "{path}");
+    }
+}
+
+#[test]
 fn routes_that_are_read_alike_are_one_to_such_an_origin() {
     let any = PathReading::Any;
     let routes = reading(&[

@@ -54,9 +54,8 @@ fn any_order(path: Vec<u8>) -> Vec<Vec<u8>> {
 /// is written so ends no parameter.
 fn decodings(text: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![decoded(text)];
-    let plain = decoded_by(text, |rest| unescaped(rest, first, false));
-    if !all.contains(&plain) {
-        all.push(plain);
+    if text.windows(2).any(|two| two.eq_ignore_ascii_case(b"%u")) {
+        all.push(decoded_by(text, |rest| unescaped(rest, first, false)));
     }
     all
 }

@@ -187,7 +187,7 @@ async fn an_upload_byte_by_byte_ends_its_connection() {
 }
 
 /// Data of a chunked body that begins in `text`: how many chunks, how many bytes.
-fn chunks(mut text: &str) -> (usize, usize) {
+pub(crate) fn chunks(mut text: &str) -> (usize, usize) {
     let (mut count, mut bytes) = (0, 0);
     while let Some((size, rest)) = text.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).unwrap();

@@ -1,11 +1,14 @@
 //! Uploads in pieces with next to nothing in them, over HTTP/1.1 and HTTP/2: put together before the origin, and counted.
 
-use crate::support::{
-    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, fields, frame, status},
-    origin::{self, Always, Script},
-    proxy::Litequic,
-    tls::Tls,
-    within,
+use crate::{
+    floods::chunks,
+    support::{
+        http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, fields, frame, status},
+        origin::{self, Always, Script},
+        proxy::Litequic,
+        tls::Tls,
+        within,
+    },
 };
 use futures_util::future;
 use litequic::config::Config;
@@ -16,21 +19,6 @@ const SIZED: &str = "POST /sink HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1
 
 fn few(config: &mut Config) {
     config.limits.max_small_frames = 100;
-}
-
-/// Data of a chunked body that begins in `text`: how many chunks, how many bytes.
-fn chunks(mut text: &str) -> (usize, usize) {
-    let (mut count, mut bytes) = (0, 0);
-    while let Some((size, rest)) = text.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).unwrap();
-        if size == 0 {
-            break;
-        }
-        count += 1;
-        bytes += size;
-        text = &rest[size + 2..];
-    }
-    (count, bytes)
 }
 
 /// What an origin gets of a body that is sent by `upload`: in how many chunks, how many bytes.

@@ -9,7 +9,8 @@ const CLIENT_HELLO: usize = 1;
 /// Bytes before the session ID: version and random (RFC 8446 §4.1.2).
 const FIXED: usize = 2 + 32;
 
-/// Reads ClientHello messages. To be asked for what rustls has taken: what it finds in malformed ones means nothing.
+/// Reads ClientHello messages and judges each at its end, once rustls has taken it: what it finds in malformed ones means
+/// nothing.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     field: Field,
@@ -18,8 +19,9 @@ pub(super) struct Rules {
     gathered: usize,
     /// Bytes to be skipped before the field.
     skip: usize,
-    /// Bytes left of the extensions, from the field on.
+    /// Bytes left of the message behind its header.
     left: usize,
+    has_session_id: bool,
     has_parameters: bool,
 }
 
@@ -34,6 +36,8 @@ enum Field {
     Extensions,
     Extension,
     ExtensionLength,
+    /// Another message, none of which belongs here.
+    Other,
 }
 
 impl Field {
@@ -41,7 +45,7 @@ impl Field {
     const fn length(self) -> usize {
         match self {
             Self::Header => 4,
-            Self::SessionId | Self::Compression => 1,
+            Self::SessionId | Self::Compression | Self::Other => 1,
             Self::CipherSuites | Self::Extensions | Self::Extension | Self::ExtensionLength => 2,
         }
     }
@@ -52,60 +56,62 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// The connection's, once a rule is broken.
-    pub(super) fn read(&mut self, mut data: &[u8]) -> Result<(), Error> {
-        loop {
-            let skipped = self.skip.min(data.len());
-            self.skip -= skipped;
-            data = data.get(skipped..).unwrap_or_default();
-            if self.skip == 0 && self.is_over() && !std::mem::take(self).has_parameters {
-                // RFC 9001 §8.2
-                return Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters").into());
+    /// The connection's, at the end of a message that breaks a rule.
+    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), Error> {
+        for byte in data {
+            self.left = self.left.saturating_sub(1);
+            if self.skip > 0 {
+                self.skip -= 1;
+            } else {
+                self.value = self.value << 8 | usize::from(*byte);
+                self.gathered += 1;
+                if self.gathered == self.field.length() {
+                    self.gathered = 0;
+                    let value = std::mem::take(&mut self.value);
+                    self.end_field(value);
+                }
             }
-            let Some((byte, rest)) = data.split_first() else { return Ok(()) };
-            data = rest;
-            self.value = self.value << 8 | usize::from(*byte);
-            self.gathered += 1;
-            if self.gathered == self.field.length() {
-                self.gathered = 0;
-                let value = std::mem::take(&mut self.value);
-                self.end_field(value)?;
+            if self.left == 0 && self.field != Field::Header {
+                std::mem::take(self).verdict()?;
             }
         }
+        Ok(())
     }
 
-    /// All extensions were read, and skipped as far as they are known.
-    fn is_over(&self) -> bool {
-        self.field == Field::Extension && self.gathered == 0 && self.left == 0
-    }
-
-    fn end_field(&mut self, value: usize) -> Result<(), Error> {
+    fn end_field(&mut self, value: usize) {
         (self.field, self.skip) = match self.field {
-            Field::Header if value >> 24 == CLIENT_HELLO => (Field::SessionId, FIXED),
-            // Another message, none of which belongs here.
-            Field::Header => (Field::Header, value & 0x00ff_ffff),
-            // TLS 1.3 looks like 1.2 to those between, which QUIC hides it from (RFC 9001 §8.4).
-            Field::SessionId if value > 0 => {
-                return Err(Error::PROTOCOL_VIOLATION.with_reason("TLS compatibility mode"));
+            Field::Header => {
+                self.left = value & 0x00ff_ffff;
+                if value >> 24 == CLIENT_HELLO { (Field::SessionId, FIXED) } else { (Field::Other, self.left) }
             }
-            Field::SessionId => (Field::CipherSuites, 0),
+            Field::SessionId => {
+                self.has_session_id = value > 0;
+                (Field::CipherSuites, value)
+            }
             Field::CipherSuites => (Field::Compression, value),
             Field::Compression => (Field::Extensions, value),
-            Field::Extensions => {
-                self.left = value;
-                (Field::Extension, 0)
-            }
+            Field::Extensions => (Field::Extension, 0),
             Field::Extension => {
                 self.has_parameters |= value == PARAMETERS;
                 (Field::ExtensionLength, 0)
             }
-            Field::ExtensionLength => {
-                self.left =
-                    self.left.saturating_sub(Field::Extension.length() + Field::ExtensionLength.length() + value);
-                (Field::Extension, value)
-            }
+            Field::ExtensionLength => (Field::Extension, value),
+            Field::Other => (Field::Other, 0),
         };
-        Ok(())
+    }
+
+    fn verdict(self) -> Result<(), Error> {
+        if self.field == Field::Other {
+            Ok(())
+        } else if self.has_session_id {
+            // TLS 1.3 looks like 1.2 to those between, which QUIC hides it from (RFC 9001 §8.4).
+            Err(Error::PROTOCOL_VIOLATION.with_reason("TLS compatibility mode"))
+        } else if self.has_parameters {
+            Ok(())
+        } else {
+            // RFC 9001 §8.2
+            Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters").into())
+        }
     }
 }
 
@@ -156,10 +162,19 @@ mod tests {
 
     #[test]
     fn a_hello_without_extensions_and_one_with_a_session_id_break_the_rules() {
-        let message = [&[1, 0, 0, 44][..], &[3; FIXED], &[0, 0, 2, 0x13, 1, 1, 0, 0, 0]].concat();
-        assert_eq!(read(&mut Rules::default(), &message), MISSING_EXTENSION);
-        let message = [&[1, 0, 0, 44][..], &[3; FIXED], &[1, 9]].concat();
-        assert_eq!(read(&mut Rules::default(), &message), Err(0x0a));
+        for (tail, expected) in [
+            (&[0, 0, 2, 0x13, 1, 1, 0, 0, 0][..], MISSING_EXTENSION),
+            (&[0, 0, 2, 0x13, 1, 1, 0], MISSING_EXTENSION),
+            (&[1, 9, 0, 2, 0x13, 1, 1, 0, 0, 4, 0, 0x39, 0, 0], Err(0x0a)),
+            (&[0, 0, 2, 0x13, 1, 1, 0, 0, 4, 0, 0x39, 0, 0], Ok(())),
+        ] {
+            let length = u8::try_from(FIXED + tail.len()).unwrap();
+            let message = [&[1, 0, 0, length][..], &[3; FIXED], tail].concat();
+            let (last, most) = message.split_last().unwrap();
+            let mut rules = Rules::default();
+            assert_eq!(read(&mut rules, most), Ok(()), "not judged before its end: {tail:x?}");
+            assert_eq!(read(&mut rules, &[*last]), expected, "{tail:x?}");
+        }
     }
 
     proptest::proptest! {

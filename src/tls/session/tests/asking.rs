@@ -143,6 +143,9 @@ fn a_malformed_hello_gets_the_alert_that_it_gets_where_nobody_is_asked() {
         [&sound[..4], &[9; 2], &sound[6..]].concat(),
         longer(1),
         longer(200),
+        // Not whole, and what has come would break a rule: a session ID, or all the extensions but one.
+        [&[1, 0, 0xc0], &sound[3..38], &[1, 0], &sound[39..]].concat(),
+        [&[1, 0, 0xc0], &sound[3..47], &[0, 4, 0, 23, 0, 0]].concat(),
     ] {
         let [plain, looked_at] = codes(&bytes, usize::MAX);
         assert_eq!(plain, looked_at, "{bytes:x?}");

@@ -214,7 +214,7 @@ async fn an_upload_that_stops_is_a_408_and_one_that_is_too_large_a_413() {
             client.send(http::Request::post("https://localhost/").body(whole("hello hello")).unwrap()).await.unwrap();
         assert_eq!(large.status(), 413, "{protocol}");
     }
-    assert!(!origin.seen().contains("0\r\n\r\n"), "{}", origin.seen());
+    assert!(!origin.seen().contains("\r\n0\r\n\r\n"), "{}", origin.seen());
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }

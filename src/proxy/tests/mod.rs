@@ -37,7 +37,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::{LocalSet, spawn_local},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// Longer than anything here takes.
@@ -49,10 +49,21 @@ fn on_a_worker(test: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, async { timeout(DEADLINE, test).await.expect("the test hangs") });
 }
 
-/// The same with a clock that jumps to the next timer whenever nothing else can happen.
+/// The same with a clock that jumps towards the next timer whenever nothing else can happen: a tenth of a second at most, and
+/// not before the kernel had some milliseconds to deliver what is on its way.
 fn with_a_jumping_clock(test: impl Future<Output = ()>) {
+    const JUMP: Duration = Duration::from_millis(100);
+    const DELIVERY: Duration = Duration::from_millis(5);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    LocalSet::new().block_on(&runtime, test);
+    let tasks = LocalSet::new();
+    tasks.spawn_local(async {
+        loop {
+            // tokio's clock stands still meanwhile.
+            let _ = tokio::task::spawn_blocking(|| std::thread::sleep(DELIVERY)).await;
+            sleep(JUMP).await;
+        }
+    });
+    tasks.block_on(&runtime, test);
 }
 
 struct Setup {

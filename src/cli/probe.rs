@@ -2,7 +2,7 @@
 
 use super::exit::fail_config;
 use crate::{
-    config::{self, AckFrequency, Config, Io, LiteQuic},
+    config::{self, AckFrequency, Config, Congestion, Io, LiteQuic},
     net::{self, Family, Feature, Finding},
 };
 use clap::Args;
@@ -55,7 +55,7 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
 
 /// What is used: asked for, and there over some family.
 fn used(findings: &[Finding], litequic: LiteQuic) -> String {
-    let LiteQuic { io, receive_batch, gso, gro, ack_merge, ack_frequency } = litequic;
+    let LiteQuic { io, receive_batch, gso, gro, ack_merge, ack_frequency, congestion } = litequic;
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
     let merge = match (io, ack_merge) {
         (Io::S2nQuic, _) => "no ACK merge",
@@ -86,7 +86,11 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
     let gso = say(gso, Feature::Gso, format!("GSO of up to {segments}"), "no GSO");
     let gro = say(gro, Feature::Gro, "GRO".into(), "no GRO");
     let ecn = say(true, Feature::Ecn, "ECN".into(), "no ECN");
-    [&io, &gso, &gro, &ecn, merge, &frequency].join(", ")
+    let congestion = match congestion {
+        Congestion::Cubic => "CUBIC",
+        Congestion::Bbr => "BBR",
+    };
+    [&io, &gso, &gro, &ecn, merge, &frequency, congestion].join(", ")
 }
 
 #[cfg(test)]

@@ -1,0 +1,56 @@
+//! What s2n-quic's controllers tell of themselves, which is all that they show of their state.
+
+use num_rational::Ratio;
+use s2n_quic_core::{
+    event::builder::{BbrState, SlowStartExitCause},
+    recovery::{
+        bandwidth::{Bandwidth, RateSample},
+        congestion_controller::Publisher,
+    },
+};
+
+/// BBR's Startup has a pacing gain of 2.77, its other states 1.25 at most (draft-cardwell-iccrg-bbr-congestion-control-02
+/// §4.6.2).
+const STARTUP_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
+
+/// What was told last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heard {
+    /// Whether the controller is in slow start (RFC 9002 §7.3.1), or in BBR's Startup.
+    pub(super) slow_start: bool,
+    /// BBR's pacing rate, once there is one.
+    pub(super) rate: Option<Bandwidth>,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self { slow_start: true, rate: None }
+    }
+}
+
+/// Takes note for `heard` of what goes to `publisher`.
+pub(super) struct Listening<'a, P> {
+    pub(super) heard: &'a mut Heard,
+    pub(super) publisher: &'a mut P,
+}
+
+impl<P: Publisher> Publisher for Listening<'_, P> {
+    fn on_slow_start_exited(&mut self, cause: SlowStartExitCause, congestion_window: u32) {
+        self.heard.slow_start = false;
+        self.publisher.on_slow_start_exited(cause, congestion_window);
+    }
+
+    fn on_delivery_rate_sampled(&mut self, rate_sample: RateSample) {
+        self.publisher.on_delivery_rate_sampled(rate_sample);
+    }
+
+    /// Not handed on: the packets leave by [`super::pacer`]'s rate, which says so itself.
+    fn on_pacing_rate_updated(&mut self, rate: Bandwidth, _: u32, gain: Ratio<u64>) {
+        self.heard.rate = Some(rate);
+        self.heard.slow_start = gain >= STARTUP_GAIN;
+    }
+
+    fn on_bbr_state_changed(&mut self, state: BbrState) {
+        self.publisher.on_bbr_state_changed(state);
+    }
+}

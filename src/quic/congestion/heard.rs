@@ -54,3 +54,33 @@ impl<P: Publisher> Publisher for Listening<'_, P> {
         self.publisher.on_bbr_state_changed(state);
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Nobody listens.
+    pub(in super::super) struct Quiet;
+
+    impl Publisher for Quiet {
+        fn on_slow_start_exited(&mut self, _: SlowStartExitCause, _: u32) {}
+
+        fn on_delivery_rate_sampled(&mut self, _: RateSample) {}
+
+        fn on_pacing_rate_updated(&mut self, _: Bandwidth, _: u32, _: Ratio<u64>) {}
+
+        fn on_bbr_state_changed(&mut self, _: BbrState) {}
+    }
+
+    #[test]
+    fn bbrs_startup_is_told_by_its_gain() {
+        let mut heard = Heard::default();
+        let rate = Bandwidth::new(1_000_000, std::time::Duration::from_secs(1));
+        for (gain, slow_start) in
+            [(Ratio::new(277, 100), true), (Ratio::new(35, 100), false), (Ratio::new(5, 4), false)]
+        {
+            Listening { heard: &mut heard, publisher: &mut Quiet }.on_pacing_rate_updated(rate, 0, gain);
+            assert_eq!((heard.slow_start, heard.rate), (slow_start, Some(rate)));
+        }
+    }
+}

@@ -131,3 +131,108 @@ impl Pacer {
         self.unpaced && self.burst < max_datagram && in_flight >= BURST * max_datagram
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use s2n_quic_core::time::{Clock as _, NoopClock};
+
+    const DATAGRAM: u32 = 1_200;
+
+    fn rate(megabits: u64) -> Bandwidth {
+        Bandwidth::new(megabits * 125_000, Duration::from_secs(1))
+    }
+
+    fn start() -> Timestamp {
+        NoopClock.get_time() + Duration::from_secs(1)
+    }
+
+    /// Sends as many packets as may leave at `now`, `most` at most; says how many.
+    fn send(pacer: &mut Pacer, now: Timestamp, rtt: Duration, megabits: u64, in_flight: u32, most: u32) -> u32 {
+        let mut packets = 0;
+        while packets < most && pacer.departure().is_none_or(|departure| departure.has_elapsed(now)) {
+            let in_flight = in_flight + packets * DATAGRAM;
+            let sent = Sent { now, bytes: DATAGRAM, in_flight, smoothed_rtt: rtt, max_datagram: DATAGRAM };
+            pacer.on_packet_sent(sent, || rate(megabits), |_, _| ());
+            packets += 1;
+        }
+        packets
+    }
+
+    const RTT: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn a_train_is_a_millisecond_of_the_rate_within_bounds() {
+        for (megabits, packets) in [(1, 2), (20, 3), (100, 11), (500, 53), (2_000, 64 * 2)] {
+            let mut pacer = Pacer::default();
+            let now = start();
+            // One that is due within a millisecond leaves with the first.
+            let sent = send(&mut pacer, now, RTT, megabits, 1, 200);
+            assert!((packets..=2 * packets).contains(&sent), "{megabits} Mbit/s: {sent}");
+        }
+    }
+
+    #[test]
+    fn the_initial_window_leaves_at_once_after_a_silence() {
+        for in_flight in [0, 1] {
+            let sent = send(&mut Pacer::default(), start(), RTT, 2, in_flight, 200);
+            assert_eq!(sent, if in_flight == 0 { INITIAL } else { LEAST });
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_within_a_train_begins_another_when_it_is_time() {
+        for (hold, waits) in [(false, false), (true, true)] {
+            let mut pacer = Pacer::default();
+            let began = start();
+            assert_eq!(send(&mut pacer, began, RTT, 100, 1, 3), 3);
+            let now = began + Duration::from_micros(300);
+            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, hold);
+            assert_eq!(send(&mut pacer, now, RTT, 100, 1, 2) == 0, waits, "{hold}");
+            let now = began + TRAIN + Duration::from_micros(1);
+            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, hold);
+            if hold {
+                assert_eq!(send(&mut pacer, now, RTT, 100, 1, 4), 4, "{hold}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_round_trips_have_no_departures_but_bursts_that_end() {
+        let mut pacer = Pacer::default();
+        let (now, rtt) = (start(), Duration::from_micros(300));
+        assert_eq!(send(&mut pacer, now, rtt, 100, 0, 500), 500);
+        assert!(pacer.is_burst_over(500 * DATAGRAM, DATAGRAM));
+        assert!(!pacer.is_burst_over(10 * DATAGRAM, DATAGRAM), "who is never acknowledged is never let go");
+        pacer.on_ack(now, 100 * DATAGRAM, DATAGRAM, true);
+        pacer.on_ack(now, 100 * DATAGRAM, DATAGRAM, true);
+        let mut packets = 0;
+        while !pacer.is_burst_over(500 * DATAGRAM, DATAGRAM) {
+            packets += send(&mut pacer, now, rtt, 100, 500 * DATAGRAM, 1);
+        }
+        assert_eq!(packets, 200 + BURST);
+    }
+
+    proptest! {
+        /// Whatever wakes it, it keeps its rate: over a second as much as that brings, and two trains at most.
+        #[test]
+        fn it_never_exceeds_its_rate_and_keeps_up(
+            megabits in 1_u64..1_000,
+            wakes in prop::collection::vec(50_u64..3_000, 50..400),
+            hold in any::<bool>(),
+        ) {
+            let mut pacer = Pacer::default();
+            let (began, mut now, mut packets) = (start(), start(), 0);
+            for wake in wakes {
+                packets += u64::from(send(&mut pacer, now, RTT, megabits, 1, 1_000));
+                now += Duration::from_micros(wake);
+                pacer.on_ack(now, DATAGRAM, DATAGRAM, hold);
+            }
+            let due = rate(megabits) * (now - began);
+            let train = u64::from(DATAGRAM * MOST).min((rate(megabits) * TRAIN).max(u64::from(LEAST * DATAGRAM)));
+            let sent = packets * u64::from(DATAGRAM);
+            prop_assert!(sent <= due + 4 * train + 2 * u64::from(DATAGRAM), "{sent} of {due}");
+        }
+    }
+}

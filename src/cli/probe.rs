@@ -111,23 +111,27 @@ mod tests {
             (
                 &all[..],
                 defaults,
-                "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency",
+                "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency, CUBIC",
             ),
-            (&none[..], defaults, "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency"),
+            (
+                &none[..],
+                defaults,
+                "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
+            ),
             (
                 &none[..],
                 LiteQuic { io: Io::IoUring, ..defaults },
-                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency",
+                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
             ),
             (
                 &ring[..],
                 LiteQuic { io: Io::IoUring, ..defaults },
-                "io_uring, batches of 128, GSO of up to 64 segments, no GRO, no ECN, ACK merge, adaptive ACK frequency",
+                "io_uring, batches of 128, GSO of up to 64 segments, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
             ),
             (
                 &all[..],
                 LiteQuic { io: Io::S2nQuic, gso: true, gro: false, ..defaults },
-                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge, no ACK frequency",
+                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge, no ACK frequency, CUBIC",
             ),
             (
                 &all[..],
@@ -138,7 +142,7 @@ mod tests {
                     ack_frequency: AckFrequency::Fixed(10),
                     ..defaults
                 },
-                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off), an ACK every 10 packets",
+                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off), an ACK every 10 packets, CUBIC",
             ),
         ];
         for (findings, litequic, expected) in table {

@@ -2,7 +2,7 @@
 
 use super::exit::fail_config;
 use crate::{
-    config::{self, AckFrequency, Config, Io, LiteQuic},
+    config::{self, AckFrequency, Config, Congestion, Io, LiteQuic},
     net::{self, Family, Feature, Finding},
 };
 use clap::Args;
@@ -55,7 +55,7 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
 
 /// What is used: asked for, and there over some family.
 fn used(findings: &[Finding], litequic: LiteQuic) -> String {
-    let LiteQuic { io, receive_batch, gso, gro, ack_merge, ack_frequency } = litequic;
+    let LiteQuic { io, receive_batch, gso, gro, ack_merge, ack_frequency, congestion } = litequic;
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
     let merge = match (io, ack_merge) {
         (Io::S2nQuic, _) => "no ACK merge",
@@ -86,7 +86,11 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
     let gso = say(gso, Feature::Gso, format!("GSO of up to {segments}"), "no GSO");
     let gro = say(gro, Feature::Gro, "GRO".into(), "no GRO");
     let ecn = say(true, Feature::Ecn, "ECN".into(), "no ECN");
-    [&io, &gso, &gro, &ecn, merge, &frequency].join(", ")
+    let congestion = match congestion {
+        Congestion::Cubic => "CUBIC",
+        Congestion::Bbr => "BBR",
+    };
+    [&io, &gso, &gro, &ecn, merge, &frequency, congestion].join(", ")
 }
 
 #[cfg(test)]
@@ -107,23 +111,27 @@ mod tests {
             (
                 &all[..],
                 defaults,
-                "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency",
+                "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency, CUBIC",
             ),
-            (&none[..], defaults, "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency"),
+            (
+                &none[..],
+                defaults,
+                "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
+            ),
             (
                 &none[..],
                 LiteQuic { io: Io::IoUring, ..defaults },
-                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency",
+                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
             ),
             (
                 &ring[..],
                 LiteQuic { io: Io::IoUring, ..defaults },
-                "io_uring, batches of 128, GSO of up to 64 segments, no GRO, no ECN, ACK merge, adaptive ACK frequency",
+                "io_uring, batches of 128, GSO of up to 64 segments, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
             ),
             (
                 &all[..],
                 LiteQuic { io: Io::S2nQuic, gso: true, gro: false, ..defaults },
-                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge, no ACK frequency",
+                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge, no ACK frequency, CUBIC",
             ),
             (
                 &all[..],
@@ -134,7 +142,7 @@ mod tests {
                     ack_frequency: AckFrequency::Fixed(10),
                     ..defaults
                 },
-                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off), an ACK every 10 packets",
+                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off), an ACK every 10 packets, CUBIC",
             ),
         ];
         for (findings, litequic, expected) in table {

@@ -35,7 +35,7 @@ pub use rules::{
     media_type, request_field_fault, response_field_fault,
 };
 pub use timeouts::Timeouts;
-pub use transport::{AckFrequency, Io, LiteQuic};
+pub use transport::{AckFrequency, Congestion, Io, LiteQuic};
 
 use arc_swap::ArcSwap;
 use std::{
@@ -90,6 +90,12 @@ impl Config {
     /// The name under which `[origin]` is among [`Config::origins`].
     pub const ORIGIN: &str = "origin";
 
+    /// What decides the congestion windows of connections to a UDP address of `listen.udp`.
+    pub fn congestion(&self, listener: SocketAddr) -> Congestion {
+        let own = self.listen.congestion.iter().find(|(address, _)| *address == listener);
+        own.map_or(self.litequic.congestion, |(_, congestion)| *congestion)
+    }
+
     /// To be followed by workers.
     pub fn live(self) -> Live {
         Arc::new(ArcSwap::from_pointee(self))
@@ -132,6 +138,8 @@ pub struct Listen {
     pub workers: Workers,
     /// What tokens are made with, so that those of one process are good in another; without it they die with theirs.
     pub secret_file: Option<PathBuf>,
+    /// `litequic.congestion` of some of the UDP addresses.
+    pub congestion: Vec<(SocketAddr, Congestion)>,
 }
 
 impl Listen {
@@ -145,6 +153,7 @@ impl Listen {
             advertised_port: None,
             workers: Workers::Auto,
             secret_file: None,
+            congestion: Vec::new(),
         }
     }
 

@@ -18,6 +18,8 @@ pub struct LiteQuic {
     pub ack_merge: bool,
     /// What clients are asked for that let litequic say how often they acknowledge.
     pub ack_frequency: AckFrequency,
+    /// By what the congestion window of each connection that begins is decided, unless its listener says otherwise.
+    pub congestion: Congestion,
 }
 
 impl LiteQuic {
@@ -30,8 +32,15 @@ impl LiteQuic {
 impl Default for LiteQuic {
     /// All that saves CPU time.
     fn default() -> Self {
-        let ack_frequency = AckFrequency::Adaptive;
-        Self { io: Io::Auto, receive_batch: Self::RECEIVE_BATCH, gso: true, gro: true, ack_merge: true, ack_frequency }
+        Self {
+            io: Io::Auto,
+            receive_batch: Self::RECEIVE_BATCH,
+            gso: true,
+            gro: true,
+            ack_merge: true,
+            ack_frequency: AckFrequency::Adaptive,
+            congestion: Congestion::Cubic,
+        }
     }
 }
 
@@ -60,6 +69,28 @@ impl Io {
             Self::Epoll => "epoll",
             Self::IoUring => "io-uring",
             Self::S2nQuic => "s2n-quic",
+        }
+    }
+}
+
+/// `congestion`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Congestion {
+    /// CUBIC (RFC 9438).
+    Cubic,
+    /// BBR version 2 (draft-cardwell-iccrg-bbr-congestion-control-02).
+    Bbr,
+}
+
+impl Congestion {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("cubic", Self::Cubic), ("bbr", Self::Bbr)];
+
+    /// Its name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
         }
     }
 }

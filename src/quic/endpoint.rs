@@ -9,6 +9,7 @@ use super::{
     batches::Batches,
     client_address::Addresses,
     close::{Formatted, Raised},
+    congestion::Controllers,
     connection_id::{self, Layout},
     connections::Connections,
     handshake::{Handshakes, PacketAtHand},
@@ -155,6 +156,7 @@ pub fn start<T: tls::Provider + Clone>(
         .with_tls(Gated::new(handshakes, Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
+        .and_then(|builder| builder.with_congestion_controller(Controllers::new(Arc::clone(&parts.config), address)))
         .and_then(|builder| builder.with_connection_id(ids))
         .and_then(|builder| {
             builder.with_address_token(address_token::Format::new(Arc::clone(&parts.secrets), admission.clone()))
@@ -200,7 +202,7 @@ impl connection::Limiter for TransportLimits {
 }
 
 /// The transport parameters (RFC 9000 §18.2) and what s2n-quic bounds beside them, of a connection whose client may send
-/// `window` bytes ahead. No keep-alive: an idle connection may end. Clients may migrate. Congestion control is s2n-quic's default, CUBIC (RFC 9438).
+/// `window` bytes ahead. No keep-alive: an idle connection may end. Clients may migrate.
 fn transport_limits(limits: &Limits, timeouts: &Timeouts, window: u64) -> Result<connection::Limits, ValidationError> {
     connection::Limits::new()
         .with_max_idle_timeout(timeouts.idle)?

@@ -15,6 +15,7 @@ mod client;
 mod client_address;
 mod close;
 mod conduct;
+mod congestion;
 mod connection_id;
 mod connections;
 mod contents;

@@ -3,8 +3,8 @@
 use litequic::{
     cli::check,
     config::{
-        self, AckFrequency, Balance, ClientCertificates, Config, Io, Listen, LiteQuic, RateLimit, RateLimitBy, Route,
-        Target, Verify, Workers,
+        self, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Listen, LiteQuic, RateLimit,
+        RateLimitBy, Route, Target, Verify, Workers,
     },
 };
 use proptest::prelude::*;
@@ -174,8 +174,18 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     assert_eq!(config.limits.worker_send_buffer, 3 << 29);
     assert_eq!(config.timeouts.drain_grace.as_secs(), 90);
     let ack_frequency = AckFrequency::Fixed(10);
-    let litequic =
-        LiteQuic { io: Io::S2nQuic, receive_batch: 64, gso: false, gro: false, ack_merge: false, ack_frequency };
+    let congestion = Congestion::Bbr;
+    let litequic = LiteQuic {
+        io: Io::S2nQuic,
+        receive_batch: 64,
+        gso: false,
+        gro: false,
+        ack_merge: false,
+        ack_frequency,
+        congestion,
+    };
+    assert_eq!(config.congestion(config.listen.udp[0]), Congestion::Bbr);
+    assert_eq!(config.congestion(config.listen.udp[1]), Congestion::Cubic);
     assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
 }

@@ -216,7 +216,7 @@ fn probe_says_what_the_kernel_has_and_what_would_be_used() {
     let used = text.lines().last().unwrap();
     assert_eq!(
         used,
-        "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency"
+        "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency, CUBIC"
     );
 
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config/invalid/five-faults.toml");

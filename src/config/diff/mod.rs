@@ -3,8 +3,8 @@
 
 use super::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
-    Config, ErrorPages, HeaderRules, Health, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network, Origin,
-    RateLimit, RateLimitBy, Redirect, Route, RouteTimeouts, Share, Target, Timeouts, Verify, Workers,
+    Config, Congestion, ErrorPages, HeaderRules, Health, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network,
+    Origin, RateLimit, RateLimitBy, Redirect, Route, RouteTimeouts, Share, Target, Timeouts, Verify, Workers,
     values::show_size,
 };
 use aws_lc_rs::digest;
@@ -192,6 +192,7 @@ impl Changes {
                 Workers::Count(count) => count.to_string(),
             },
             secret_file: |path| option(path, "none", |path| path.display().to_string()),
+            congestion: |all| list(all, |(address, congestion)| format!("{address} {}", congestion.name())),
         });
     }
 
@@ -379,6 +380,7 @@ impl Changes {
             gro: bool::to_string,
             ack_merge: bool::to_string,
             ack_frequency: AckFrequency::to_string,
+            congestion: |congestion: &Congestion| congestion.name().into(),
         });
     }
 

@@ -175,6 +175,7 @@ fn every_change_is_said_with_its_key() {
                     gro: false,
                     ack_merge: false,
                     ack_frequency,
+                    congestion: Congestion::Bbr,
                 };
             },
             &[
@@ -184,6 +185,7 @@ fn every_change_is_said_with_its_key() {
                 "litequic.gro: true → false (needs a restart)",
                 "litequic.ack_merge: true → false (needs a restart)",
                 "litequic.ack_frequency: adaptive → 10 (needs a restart)",
+                "litequic.congestion: cubic → bbr",
             ],
         ),
         (

@@ -10,7 +10,7 @@ mod rules;
 
 use super::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
-    Config, Io, Level, Listen, LiteQuic, Log, LogFormat, Route, Verify, Workers,
+    Config, Congestion, Io, Level, Listen, LiteQuic, Log, LogFormat, Route, Verify, Workers,
     names::{address, host, network, path},
     section::Section,
     values::{Kind, ack_frequency, boolean, number, one_of, share, text, workers},
@@ -184,6 +184,14 @@ fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
         follow, octet for octet. Clients of a process that crashed learn so from the next one with the same file, and \
         Retry tokens stay good. Without it the keys are random and die with the process.",
     );
+    let about = "`litequic.congestion` of some addresses of `listen.udp`.";
+    let named = |name: &str| match name.parse::<SocketAddr>() {
+        Ok(address) if udp.iter().any(|(_, other)| *other == address) => Ok(address),
+        Ok(_) => Err("is no address of listen.udp".into()),
+        Err(_) => Err("is no address and port".into()),
+    };
+    let names = one_of(Congestion::NAMES);
+    let congestion = section.map("congestion", ".+", named, names, Listen::MAX_ADDRESSES, about);
     let addresses = |list: Vec<(usize, SocketAddr)>| list.into_iter().map(|(_, address)| address).collect();
     Listen {
         tcp: addresses(tcp.unwrap_or_else(|| udp.clone())),
@@ -193,6 +201,7 @@ fn listen(section: &mut Section<'_>, directory: &Path) -> Listen {
         advertised_port: advertised_port.and_then(NonZeroU16::new),
         workers,
         secret_file: secret_file.map(|path| directory.join(path)),
+        congestion,
     }
 }
 
@@ -303,6 +312,13 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             worker is busy. A number is asked for at the beginning of each connection, however little there is to do; \
             more than fits into a client's congestion window slows it down. With `s2n-quic` there is no `adaptive`, \
             and `\"off\"` is the default.",
+        ),
+        congestion: section.value(
+            "congestion",
+            one_of(Congestion::NAMES),
+            defaults.congestion,
+            "What decides how much may be in flight, of connections that begin: `cubic` (RFC 9438) shares a bottleneck with \
+            TCP as TCP does, `bbr` (version 2) goes by what the path delivers, and takes random loss for no congestion.",
         ),
     };
     if litequic.io == Io::S2nQuic && litequic.ack_frequency == AckFrequency::Adaptive {

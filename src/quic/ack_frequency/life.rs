@@ -1,16 +1,21 @@
-//! What s2n-quic's events tell of connections whose clients can be asked. Beside the beginning and the end these are two:
-//! a lost packet, which is rare, and what is known of the path, which comes with each ACK frame that s2n-quic reads
-//! and each of its timeouts, and is the one place where it says the round-trip time and the congestion window.
+//! What s2n-quic's events tell of connections whose clients can be asked. Beside the beginning and the end these are
+//! three: a lost packet, which is rare; the pacing rate, which comes with each train that leaves (`quic::congestion`) and
+//! tells slow start by its gain; and what is known of the path, which comes with each ACK frame that s2n-quic reads and each
+//! of its timeouts, and is the one place where it says the round-trip time and the congestion window.
 
 use super::{AckFrequencies, peer::Peer};
 use crate::quic::connections::Connections;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{
-        HandshakeStatus, HandshakeStatusUpdated, PacketHeader, PacketLost, RecoveryMetrics, TransportParametersReceived,
+        HandshakeStatus, HandshakeStatusUpdated, PacingRateUpdated, PacketHeader, PacketLost, RecoveryMetrics,
+        TransportParametersReceived,
     },
 };
 use std::sync::Arc;
+
+/// By which `quic::congestion` paces in slow start, and BBR in Startup.
+const SLOW_START_GAIN: f32 = 2.0;
 
 #[derive(Debug)]
 pub(in super::super) struct Life {
@@ -54,6 +59,12 @@ impl Subscriber for Life {
     fn on_packet_lost(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &PacketLost<'_>) {
         if let (Some(peer), PacketHeader::OneRtt { number, .. }) = (&entry.peer, &event.packet_header) {
             peer.lost(*number);
+        }
+    }
+
+    fn on_pacing_rate_updated(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &PacingRateUpdated) {
+        if let Some(peer) = &entry.peer {
+            peer.grows(event.pacing_gain >= SLOW_START_GAIN);
         }
     }
 

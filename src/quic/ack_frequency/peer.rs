@@ -41,6 +41,7 @@ pub(in crate::quic) struct Peer {
     smoothed_rtt: AtomicU64,
     /// Bytes.
     congestion_window: AtomicU32,
+    slow_start: AtomicBool,
     state: Mutex<State>,
     metrics: Arc<WorkerMetrics>,
 }
@@ -68,6 +69,7 @@ impl Peer {
             wanted: AtomicBool::new(false),
             smoothed_rtt: AtomicU64::new(0),
             congestion_window: AtomicU32::new(0),
+            slow_start: AtomicBool::new(false),
             state: Mutex::new(State { switch, delivery, rule, largest: 0, epochs, asked: rule::LEAST }),
             metrics,
         }
@@ -118,6 +120,11 @@ impl Peer {
         self.congestion_window.store(congestion_window, Relaxed);
     }
 
+    /// Whether the congestion window grows as fast as in slow start.
+    pub(super) fn grows(&self, slow_start: bool) {
+        self.slow_start.store(slow_start, Relaxed);
+    }
+
     /// A packet has come with ACK frames at `now`: `tally` counts them already, and they are the `first` of their batch or
     /// not; `ranges` are the numbers that the only one acknowledges. With several it is not looked what they do: they repeat
     /// themselves.
@@ -150,7 +157,7 @@ impl Peer {
         let totals = Totals { acks: tally.acks, batches: tally.ack_batches, largest: state.largest };
         let Some(epoch) = state.epochs.over(now, rtt, totals) else { return };
         let window = self.congestion_window.load(Relaxed) / FULL_PACKET;
-        if let Some(threshold) = state.rule.judge(&epoch, window) {
+        if let Some(threshold) = state.rule.judge(&epoch, window, self.slow_start.load(Relaxed)) {
             self.ask(&mut state, threshold);
         }
     }

@@ -16,6 +16,9 @@ pub(super) const MOST: u32 = 32;
 /// ACK frames a window at least: a window that is acknowledged as a whole is sent in gusts, with pauses of a round trip,
 /// or of the client's longest delay, between them.
 const ACKS_A_WINDOW: u32 = 4;
+/// And in slow start: hybrid slow start, which ends it before packets are lost, wants eight round-trip times a round
+/// (s2n-quic's `N_SAMPLING`), and a round's window is half as large as the next one's.
+const ACKS_A_GROWING_WINDOW: u32 = 16;
 /// Some clients acknowledge less often than every other packet by themselves: Chromium every tenth. So much of that is
 /// left to them once there is no need any more; what is beyond may be their own load.
 const MOST_AT_REST: u32 = 10;
@@ -64,13 +67,14 @@ impl Default for Rule {
 }
 
 impl Rule {
-    /// What to ask the client for after `epoch`, if that is anything new; `window` is the congestion window in packets.
-    /// Epochs that began before the last answer was in force must be left out.
-    pub(super) fn judge(&mut self, epoch: &Epoch, window: u32) -> Option<u32> {
+    /// What to ask the client for after `epoch`, if that is anything new; `window` is the congestion window in packets,
+    /// which may be in slow start. Epochs that began before the last answer was in force must be left out.
+    pub(super) fn judge(&mut self, epoch: &Epoch, window: u32, slow_start: bool) -> Option<u32> {
         let before = self.threshold;
         let least = self.rest.unwrap_or(LEAST);
         // What keeps packets back may be another bound than congestion: a stream's buffer, the client's window, the origin.
-        let most = (window.min(epoch.flight) / ACKS_A_WINDOW).clamp(least, MOST);
+        let acks = if slow_start { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
+        let most = (window.min(epoch.flight) / acks).clamp(least, MOST);
         if self.threshold > 2 * most {
             // At once: the window shrank, and by more than a loss takes from it.
             self.threshold = most;
@@ -147,7 +151,11 @@ mod tests {
             (4 * 500, 10, None),
             (u64::MAX / 2, u32::MAX, Some(MOST)),
         ] {
-            assert_eq!(Rule::default().judge(&epoch(acks), window), expected, "{acks} ACKs, a window of {window}");
+            assert_eq!(
+                Rule::default().judge(&epoch(acks), window, false),
+                expected,
+                "{acks} ACKs, a window of {window}"
+            );
         }
     }
 
@@ -157,15 +165,15 @@ mod tests {
             Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
             Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
         ] {
-            assert_eq!(Rule::default().judge(&epoch, 0), None);
+            assert_eq!(Rule::default().judge(&epoch, 0, false), None);
         }
     }
 
     #[test]
     fn a_calm_spell_lowers_the_threshold_by_halves_to_what_needs_no_asking() {
         let mut rule = Rule::default();
-        assert_eq!(rule.judge(&epoch(4 * 16), WINDOW), Some(32));
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&epoch(4), WINDOW)).collect();
+        assert_eq!(rule.judge(&epoch(4 * 16), WINDOW, false), Some(32));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&epoch(4), WINDOW, false)).collect();
         assert_eq!(said, [16, 8, 4, 2]);
     }
 
@@ -174,27 +182,29 @@ mod tests {
         let mut rule = Rule::default();
         // Chromium's every tenth packet.
         let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
-        assert_eq!(rule.judge(&tenth(8), WINDOW), Some(20));
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&tenth(4), WINDOW)).collect();
+        assert_eq!(rule.judge(&tenth(8), WINDOW, false), Some(20));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&tenth(4), WINDOW, false)).collect();
         assert_eq!(said, [10]);
     }
 
     #[test]
     fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
         let fortieth = Epoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
-        assert_eq!(Rule::default().judge(&fortieth, WINDOW), None);
+        assert_eq!(Rule::default().judge(&fortieth, WINDOW, false), None);
         let fifth = Epoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
-        assert_eq!(Rule::default().judge(&fifth, WINDOW), Some(15));
+        assert_eq!(Rule::default().judge(&fifth, WINDOW, false), Some(15));
     }
 
     #[test]
     fn a_window_that_collapses_lowers_the_threshold_at_once_and_one_that_sways_does_not() {
         let mut rule = Rule::default();
-        assert_eq!(rule.judge(&epoch(4 * 16), 128), Some(32));
-        assert_eq!(rule.judge(&epoch(4 * 2), 90), None);
-        assert_eq!(rule.judge(&epoch(4 * 2), 128), None);
-        assert_eq!(rule.judge(&epoch(4 * 2), 20), Some(5));
-        assert_eq!(rule.judge(&Epoch { flight: 8, ..epoch(4 * 2) }, WINDOW), Some(2), "little is sent");
+        assert_eq!(rule.judge(&epoch(4 * 16), 128, false), Some(32));
+        assert_eq!(rule.judge(&epoch(4 * 2), 90, false), None);
+        assert_eq!(rule.judge(&epoch(4 * 2), 128, false), None);
+        assert_eq!(rule.judge(&epoch(4 * 2), 20, false), Some(5));
+        assert_eq!(rule.judge(&Epoch { flight: 8, ..epoch(4 * 2) }, WINDOW, false), Some(2), "little is sent");
+        let mut rule = Rule::default();
+        assert_eq!(rule.judge(&epoch(4 * 16), 128, true), Some(8), "slow start wants eight samples a round");
     }
 
     #[test]
@@ -204,7 +214,7 @@ mod tests {
         let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
         let (mut threshold, mut trials) = (LEAST, Vec::new());
         for n in 0..5000 {
-            if let Some(next) = rule.judge(&batch(threshold), WINDOW) {
+            if let Some(next) = rule.judge(&batch(threshold), WINDOW, false) {
                 if next < threshold {
                     trials.push(n);
                 }
@@ -282,7 +292,7 @@ mod tests {
                         flight: u32::MAX,
                     };
                 }
-                if let Some(threshold) = rule.judge(&epoch, self.window) {
+                if let Some(threshold) = rule.judge(&epoch, self.window, false) {
                     assert_ne!(threshold, self.threshold, "asked for what is in force");
                     self.threshold = threshold;
                     // What was on its way at the old threshold is left out.
@@ -341,7 +351,7 @@ mod tests {
         ) {
             let mut rule = Rule::default();
             for (acks, batches, packets, window) in epochs {
-                if let Some(threshold) = rule.judge(&Epoch { acks, batches, packets, flight: u32::MAX }, window) {
+                if let Some(threshold) = rule.judge(&Epoch { acks, batches, packets, flight: u32::MAX }, window, false) {
                     prop_assert!((LEAST..=MOST).contains(&threshold));
                     prop_assert!(threshold <= (window / ACKS_A_WINDOW).max(MOST_AT_REST) || acks < 2 * batches);
                 }

@@ -55,6 +55,9 @@ pub(crate) struct Contender {
     pub(crate) bears: Option<Bears>,
     /// TCP's congestion control, for those that are measured over TCP and a path.
     pub(crate) congestion_control: Option<String>,
+    /// It was given by `--contender`: it takes part in each case of its kind.
+    #[serde(skip)]
+    pub(crate) is_given: bool,
     /// What it tells of itself.
     pub(crate) metrics: Option<Metrics>,
     /// What the program must be able to do.
@@ -128,8 +131,9 @@ impl Contender {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, |name| fs::read_to_string(folder.join(name)).ok())
-            .with_context(|| format!("{}", path.display()))
+        let contender = Self::parse(&text, |name| fs::read_to_string(folder.join(name)).ok());
+        let contender = contender.with_context(|| format!("{}", path.display()))?;
+        Ok(Self { is_given: true, ..contender })
     }
 
     /// From a description's text; `template` has the templates' texts.

@@ -69,7 +69,7 @@ impl Task {
             Kind::Floor => self.path.is_none(),
             Kind::H3 | Kind::Origin => true,
         };
-        let is_named = self.names.is_empty() || self.names.contains(&contender.name);
+        let is_named = self.names.is_empty() || contender.is_given || self.names.contains(&contender.name);
         is_meant && is_named && self.kinds.contains(&contender.kind)
     }
 }

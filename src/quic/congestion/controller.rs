@@ -1,0 +1,222 @@
+//! One path's congestion controller: s2n-quic's, with litequic's counting and pacing.
+
+use super::{
+    heard::{Heard, Listening},
+    pacer::{Pacer, Sent},
+};
+use crate::config::Congestion;
+use num_rational::Ratio;
+use s2n_quic::provider::congestion_controller::{
+    CongestionController, Publisher, RandomGenerator, RttEstimator, Timestamp,
+};
+use s2n_quic_core::recovery::{
+    CubicCongestionController,
+    bandwidth::{self, Bandwidth},
+    bbr::BbrCongestionController,
+};
+
+/// Pacing rates to a window in a round-trip time: s2n-quic's and Linux'. In slow start the window doubles within it.
+const SLOW_START_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
+/// RFC 9002 §7.7.
+const GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
+
+/// See the [module](super).
+#[derive(Debug, Clone)]
+pub(in crate::quic) struct Controller {
+    algorithm: Algorithm,
+    heard: Heard,
+    pacer: Pacer,
+    max_datagram: u16,
+}
+
+#[derive(Debug, Clone)]
+enum Algorithm {
+    Cubic(CubicCongestionController),
+    /// It is large, and rarely wanted.
+    Bbr(Box<BbrCongestionController>),
+}
+
+/// What is kept of each packet in flight.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::quic) enum PacketInfo {
+    Cubic,
+    Bbr(bandwidth::PacketInfo),
+}
+
+/// The same of either algorithm.
+macro_rules! either {
+    ($algorithm:expr, $inner:ident => $body:expr) => {
+        match $algorithm {
+            Algorithm::Cubic($inner) => $body,
+            Algorithm::Bbr($inner) => $body,
+        }
+    };
+}
+
+impl Controller {
+    pub(in crate::quic) fn new(congestion: Congestion, max_datagram: u16) -> Self {
+        let algorithm = match congestion {
+            Congestion::Cubic => Algorithm::Cubic(CubicCongestionController::new(max_datagram, <_>::default())),
+            Congestion::Bbr => Algorithm::Bbr(Box::new(BbrCongestionController::new(max_datagram, <_>::default()))),
+        };
+        Self { algorithm, heard: Heard::default(), pacer: Pacer::default(), max_datagram }
+    }
+}
+
+impl CongestionController for Controller {
+    type PacketInfo = PacketInfo;
+
+    fn congestion_window(&self) -> u32 {
+        either!(&self.algorithm, inner => inner.congestion_window())
+    }
+
+    fn bytes_in_flight(&self) -> u32 {
+        either!(&self.algorithm, inner => inner.bytes_in_flight())
+    }
+
+    fn is_congestion_limited(&self) -> bool {
+        either!(&self.algorithm, inner => inner.is_congestion_limited())
+            || self.pacer.is_burst_over(self.bytes_in_flight(), self.max_datagram.into())
+    }
+
+    fn requires_fast_retransmission(&self) -> bool {
+        either!(&self.algorithm, inner => inner.requires_fast_retransmission())
+    }
+
+    fn on_packet_sent<Pub: Publisher>(
+        &mut self,
+        time_sent: Timestamp,
+        sent_bytes: usize,
+        app_limited: Option<bool>,
+        rtt_estimator: &RttEstimator,
+        publisher: &mut Pub,
+    ) -> PacketInfo {
+        let in_flight = self.bytes_in_flight();
+        let Self { algorithm, heard, pacer, max_datagram } = self;
+        let listening = &mut Listening { heard, publisher };
+        let info = match algorithm {
+            Algorithm::Cubic(inner) => {
+                inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, listening);
+                PacketInfo::Cubic
+            }
+            Algorithm::Bbr(inner) => {
+                PacketInfo::Bbr(inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, listening))
+            }
+        };
+        if sent_bytes > 0 {
+            let sent = Sent {
+                now: time_sent,
+                bytes: u32::try_from(sent_bytes).unwrap_or(u32::MAX),
+                in_flight,
+                smoothed_rtt: rtt_estimator.smoothed_rtt(),
+                max_datagram: (*max_datagram).into(),
+            };
+            let gain = if heard.slow_start { SLOW_START_GAIN } else { GAIN };
+            let rate = || match algorithm {
+                Algorithm::Cubic(inner) => Bandwidth::new(inner.congestion_window().into(), sent.smoothed_rtt) * gain,
+                // Its rate includes its gain.
+                Algorithm::Bbr(inner) => heard.rate.unwrap_or_else(|| {
+                    Bandwidth::new(inner.congestion_window().into(), sent.smoothed_rtt) * SLOW_START_GAIN
+                }),
+            };
+            pacer.on_packet_sent(sent, rate, |rate, train| publisher.on_pacing_rate_updated(rate, train, gain));
+        }
+        info
+    }
+
+    fn on_rtt_update<Pub: Publisher>(
+        &mut self,
+        time_sent: Timestamp,
+        now: Timestamp,
+        rtt_estimator: &RttEstimator,
+        publisher: &mut Pub,
+    ) {
+        let listening = &mut Listening { heard: &mut self.heard, publisher };
+        either!(&mut self.algorithm, inner => inner.on_rtt_update(time_sent, now, rtt_estimator, listening));
+    }
+
+    /// s2n-quic tells all that an ACK frame acknowledges at once. Its CUBIC takes that for one acknowledgement, and in
+    /// congestion avoidance grows by one step for it: it gets a datagram's bytes at a time.
+    fn on_ack<Pub: Publisher>(
+        &mut self,
+        newest_acked_time_sent: Timestamp,
+        bytes_acknowledged: usize,
+        newest_acked_packet_info: PacketInfo,
+        rtt_estimator: &RttEstimator,
+        random_generator: &mut dyn RandomGenerator,
+        ack_receive_time: Timestamp,
+        publisher: &mut Pub,
+    ) {
+        let Self { algorithm, heard, pacer, max_datagram } = self;
+        let step = if heard.slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };
+        let listening = &mut Listening { heard, publisher };
+        match (algorithm, newest_acked_packet_info) {
+            (Algorithm::Cubic(inner), _) => {
+                let mut left = bytes_acknowledged;
+                while left > 0 {
+                    let bytes = left.min(step);
+                    left -= bytes;
+                    let (sent, now) = (newest_acked_time_sent, ack_receive_time);
+                    inner.on_ack(sent, bytes, (), rtt_estimator, random_generator, now, listening);
+                }
+            }
+            (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
+                let (sent, now) = (newest_acked_time_sent, ack_receive_time);
+                inner.on_ack(sent, bytes_acknowledged, info, rtt_estimator, random_generator, now, listening);
+            }
+            // A path keeps its controller.
+            (Algorithm::Bbr(_), PacketInfo::Cubic) => {}
+        }
+        let bytes = u32::try_from(bytes_acknowledged).unwrap_or(u32::MAX);
+        pacer.on_ack(ack_receive_time, bytes, (*max_datagram).into(), !heard.slow_start);
+    }
+
+    fn on_packet_lost<Pub: Publisher>(
+        &mut self,
+        lost_bytes: u32,
+        packet_info: PacketInfo,
+        persistent_congestion: bool,
+        new_loss_burst: bool,
+        random_generator: &mut dyn RandomGenerator,
+        timestamp: Timestamp,
+        publisher: &mut Pub,
+    ) {
+        let listening = &mut Listening { heard: &mut self.heard, publisher };
+        match (&mut self.algorithm, packet_info) {
+            (Algorithm::Cubic(inner), _) => {
+                let (persistent, burst) = (persistent_congestion, new_loss_burst);
+                inner.on_packet_lost(lost_bytes, (), persistent, burst, random_generator, timestamp, listening);
+                // RFC 9002 §7.6.2; s2n-quic does not tell.
+                self.heard.slow_start |= persistent;
+            }
+            (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
+                let (persistent, burst) = (persistent_congestion, new_loss_burst);
+                inner.on_packet_lost(lost_bytes, info, persistent, burst, random_generator, timestamp, listening);
+            }
+            (Algorithm::Bbr(_), PacketInfo::Cubic) => {}
+        }
+    }
+
+    fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {
+        let listening = &mut Listening { heard: &mut self.heard, publisher };
+        either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, listening));
+    }
+
+    fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, publisher: &mut Pub) {
+        self.max_datagram = max_data_size;
+        let listening = &mut Listening { heard: &mut self.heard, publisher };
+        either!(&mut self.algorithm, inner => inner.on_mtu_update(max_data_size, listening));
+    }
+
+    fn on_packet_discarded<Pub: Publisher>(&mut self, bytes_sent: usize, publisher: &mut Pub) {
+        let listening = &mut Listening { heard: &mut self.heard, publisher };
+        either!(&mut self.algorithm, inner => inner.on_packet_discarded(bytes_sent, listening));
+    }
+
+    fn earliest_departure_time(&self) -> Option<Timestamp> {
+        self.pacer.departure()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+use super::*;
+use crate::quic::congestion::heard::tests::Quiet;
+use s2n_quic_core::{
+    packet::number::PacketNumberSpace,
+    time::{Clock as _, NoopClock},
+};
+use std::time::Duration;
+
+const DATAGRAM: u32 = 1_200;
+
+/// Says what is never asked for here.
+struct Zeros;
+
+impl RandomGenerator for Zeros {
+    fn public_random_fill(&mut self, dest: &mut [u8]) {
+        dest.fill(0);
+    }
+
+    fn private_random_fill(&mut self, dest: &mut [u8]) {
+        dest.fill(0);
+    }
+}
+
+/// A path of constant delay, and a sender that never lacks data.
+struct Path {
+    controller: Controller,
+    rtt: RttEstimator,
+    delay: Duration,
+    now: Timestamp,
+}
+
+impl Path {
+    fn new(congestion: Congestion, delay: Duration) -> Self {
+        let mut rtt = RttEstimator::new(delay);
+        let now = NoopClock.get_time() + Duration::from_secs(1);
+        rtt.update_rtt(Duration::ZERO, delay, now, true, PacketNumberSpace::ApplicationData);
+        Self { controller: Controller::new(congestion, 1_200), rtt, delay, now }
+    }
+
+    /// Sends a window's packets at once, and has them acknowledged `group` at a time.
+    fn round(&mut self, group: usize) {
+        let sent = self.now;
+        let mut infos = Vec::new();
+        while !self.controller.is_congestion_limited() {
+            infos.push(self.controller.on_packet_sent(sent, 1_200, Some(false), &self.rtt, &mut Quiet));
+        }
+        self.now += self.delay;
+        for group in infos.chunks(group) {
+            self.rtt.update_rtt(Duration::ZERO, self.delay, self.now, true, PacketNumberSpace::ApplicationData);
+            self.controller.on_rtt_update(sent, self.now, &self.rtt, &mut Quiet);
+            let (bytes, newest) = (group.len() * 1_200, *group.last().unwrap());
+            self.controller.on_ack(sent, bytes, newest, &self.rtt, &mut Zeros, self.now, &mut Quiet);
+        }
+    }
+
+    /// A packet is lost, as the first of a round.
+    fn lose(&mut self, persistent: bool) {
+        let info = self.controller.on_packet_sent(self.now, 1_200, Some(false), &self.rtt, &mut Quiet);
+        self.now += self.delay;
+        self.controller.on_packet_lost(DATAGRAM, info, persistent, true, &mut Zeros, self.now, &mut Quiet);
+        self.now += Duration::from_millis(1);
+    }
+
+    fn window(&self) -> u32 {
+        self.controller.congestion_window()
+    }
+}
+
+/// RFC 9438 §4.2: the window grows with what is acknowledged.
+#[test]
+fn cubics_window_after_fifty_round_trips_is_the_same_however_often_a_client_acknowledges() {
+    for delay in [20, 50, 100].map(Duration::from_millis) {
+        let after = |group: usize| {
+            let mut path = Path::new(Congestion::Cubic, delay);
+            while path.window() < 300 * DATAGRAM {
+                path.round(1);
+            }
+            path.lose(false);
+            let least = path.window();
+            (0..50).for_each(|_| path.round(group));
+            assert!(path.window() > least + 20 * DATAGRAM);
+            f64::from(path.window())
+        };
+        let each = after(1);
+        for group in [2, 10, 32, usize::MAX] {
+            let window = after(group);
+            assert!((window / each - 1.0).abs() < 0.05, "{delay:?}, {group} packets an ACK: {window}, not {each}");
+        }
+    }
+}
+
+#[test]
+fn slow_start_doubles_the_window_however_often_a_client_acknowledges() {
+    for group in [1, 2, 10, 32, usize::MAX] {
+        let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+        let before = path.window();
+        (0..4).for_each(|_| path.round(group));
+        assert!(path.window() >= 15 * before, "{group}: {}", path.window());
+    }
+}
+
+#[test]
+fn slow_start_is_known_to_end_and_to_begin_again() {
+    let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+    path.round(1);
+    assert!(path.controller.heard.slow_start);
+    path.lose(false);
+    assert!(!path.controller.heard.slow_start);
+    path.lose(true);
+    assert!(path.controller.heard.slow_start, "persistent congestion");
+}
+
+#[test]
+fn bytes_in_flight_come_to_nothing_with_either_algorithm() {
+    for congestion in [Congestion::Cubic, Congestion::Bbr] {
+        for group in [1, 2, 10, 32, usize::MAX] {
+            let mut path = Path::new(congestion, Duration::from_millis(50));
+            for _ in 0..7 {
+                path.round(group);
+                assert_eq!(path.controller.bytes_in_flight(), 0, "{congestion:?}, {group}");
+            }
+            path.lose(false);
+            path.round(group);
+            assert_eq!(path.controller.bytes_in_flight(), 0);
+        }
+    }
+}
+
+/// A train of a millisecond, and the next when it is due.
+#[test]
+fn packets_of_a_window_leave_in_trains() {
+    for (congestion, delay) in [(Congestion::Cubic, 40), (Congestion::Cubic, 200), (Congestion::Bbr, 40)] {
+        let mut path = Path::new(congestion, Duration::from_millis(delay));
+        (0..6).for_each(|_| path.round(2));
+        let (began, window) = (path.now, path.window());
+        let mut trains = Vec::new();
+        while !path.controller.is_congestion_limited() {
+            let departs =
+                |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
+            let mut packets = 0;
+            while departs(&path) && !path.controller.is_congestion_limited() {
+                path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+                packets += 1;
+            }
+            trains.extend((packets > 0).then_some(packets));
+            path.now += Duration::from_millis(1);
+            assert!(path.now < began + Duration::from_millis(delay), "{trains:?} of {window}");
+        }
+        assert!(trains.iter().all(|&packets| packets <= 64), "{trains:?}");
+        assert!(trains.len() > 3, "{trains:?}");
+    }
+}

@@ -1,0 +1,86 @@
+//! What s2n-quic's controllers tell of themselves, which is all that they show of their state.
+
+use num_rational::Ratio;
+use s2n_quic_core::{
+    event::builder::{BbrState, SlowStartExitCause},
+    recovery::{
+        bandwidth::{Bandwidth, RateSample},
+        congestion_controller::Publisher,
+    },
+};
+
+/// BBR's Startup has a pacing gain of 2.77, its other states 1.25 at most (draft-cardwell-iccrg-bbr-congestion-control-02
+/// §4.6.2).
+const STARTUP_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
+
+/// What was told last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heard {
+    /// Whether the controller is in slow start (RFC 9002 §7.3.1), or in BBR's Startup.
+    pub(super) slow_start: bool,
+    /// BBR's pacing rate, once there is one.
+    pub(super) rate: Option<Bandwidth>,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self { slow_start: true, rate: None }
+    }
+}
+
+/// Takes note for `heard` of what goes to `publisher`.
+pub(super) struct Listening<'a, P> {
+    pub(super) heard: &'a mut Heard,
+    pub(super) publisher: &'a mut P,
+}
+
+impl<P: Publisher> Publisher for Listening<'_, P> {
+    fn on_slow_start_exited(&mut self, cause: SlowStartExitCause, congestion_window: u32) {
+        self.heard.slow_start = false;
+        self.publisher.on_slow_start_exited(cause, congestion_window);
+    }
+
+    fn on_delivery_rate_sampled(&mut self, rate_sample: RateSample) {
+        self.publisher.on_delivery_rate_sampled(rate_sample);
+    }
+
+    /// Not handed on: the packets leave by [`super::pacer`]'s rate, which says so itself.
+    fn on_pacing_rate_updated(&mut self, rate: Bandwidth, _: u32, gain: Ratio<u64>) {
+        self.heard.rate = Some(rate);
+        self.heard.slow_start = gain >= STARTUP_GAIN;
+    }
+
+    fn on_bbr_state_changed(&mut self, state: BbrState) {
+        self.publisher.on_bbr_state_changed(state);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Nobody listens.
+    pub(in super::super) struct Quiet;
+
+    impl Publisher for Quiet {
+        fn on_slow_start_exited(&mut self, _: SlowStartExitCause, _: u32) {}
+
+        fn on_delivery_rate_sampled(&mut self, _: RateSample) {}
+
+        fn on_pacing_rate_updated(&mut self, _: Bandwidth, _: u32, _: Ratio<u64>) {}
+
+        fn on_bbr_state_changed(&mut self, _: BbrState) {}
+    }
+
+    #[test]
+    fn bbrs_startup_is_told_by_its_gain() {
+        let mut heard = Heard::default();
+        let rate = Bandwidth::new(1_000_000, std::time::Duration::from_secs(1));
+        for (gain, slow_start) in
+            [(Ratio::new(277, 100), true), (Ratio::new(35, 100), false), (Ratio::new(5, 4), false)]
+        {
+            Listening { heard: &mut heard, publisher: &mut Quiet }.on_pacing_rate_updated(rate, 0, gain);
+            assert_eq!((heard.slow_start, heard.rate), (slow_start, Some(rate)));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Congestion control and pacing (docs/adr/0023-congestion-control.md). s2n-quic's CUBIC and BBR decide how much may be in
+//! flight; what they take for granted and litequic breaks is decided here:
+//!
+//! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are merged,
+//!   do not slow the growth of CUBIC's window.
+//! - [`pacer`] decides when packets leave, and how many at once.
+//! - [`heard`] listens to what s2n-quic's controllers tell of themselves.
+
+mod controller;
+mod heard;
+mod pacer;
+
+pub(super) use controller::Controller;
+
+use crate::config::{Congestion, Live};
+use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
+use std::{fmt, net::SocketAddr};
+
+/// Makes the controller of each path of one endpoint, by what is configured then.
+pub(super) struct Controllers {
+    config: Live,
+    /// The endpoint's address, as configured.
+    address: SocketAddr,
+}
+
+impl Controllers {
+    pub(super) fn new(config: Live, address: SocketAddr) -> Self {
+        Self { config, address }
+    }
+}
+
+impl Endpoint for Controllers {
+    type CongestionController = Controller;
+
+    fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> Controller {
+        let congestion: Congestion = self.config.load().congestion(self.address);
+        Controller::new(congestion, path.max_datagram_size)
+    }
+}
+
+impl fmt::Debug for Controllers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Controllers").field(&self.address).finish()
+    }
+}

@@ -1,0 +1,238 @@
+//! When packets leave, and how many at once (RFC 9002 §7.7). Pure.
+//!
+//! Packets leave in trains of a millisecond at the current rate, for which the kernel and the network card are asked once.
+//! s2n-quic takes a departure for due that is less than a millisecond ahead (`Timestamp::has_elapsed`), and timers fire in
+//! steps of one: trains leave up to so much too early, and never fall behind.
+
+use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
+use std::time::Duration;
+
+/// A train's length. Shorter ones would leave together, as timers go.
+const TRAIN: Duration = Duration::from_millis(1);
+/// Packets a train at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
+const LEAST: u32 = 2;
+/// Packets a train at most: what one message of UDP GSO takes (`UDP_MAX_SEGMENTS`).
+const MOST: u32 = 64;
+/// Packets that may leave at once where nothing is in flight: the initial window (RFC 9002 §7.2, §7.7).
+const INITIAL: u32 = 10;
+/// Round-trip times below which nothing is paced: waking up by a timer takes longer than delivery. s2n-quic's limit
+/// (`MINIMUM_PACING_RTT`).
+const UNPACED: Duration = Duration::from_millis(2);
+/// Packets that may leave between two acknowledgements there, beside as many as these acknowledge: so many overflow no
+/// receiver's socket.
+const BURST: u32 = 64;
+/// How far ahead a departure may be to be taken for due.
+const GRANULARITY: Duration = Duration::from_millis(1);
+/// The share of a round trip that a train may be waited for.
+const PATIENCE: u32 = 8;
+
+/// What is known when a packet was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) now: Timestamp,
+    /// The packet's bytes.
+    pub(super) bytes: u32,
+    /// Bytes that were in flight before it.
+    pub(super) in_flight: u32,
+    pub(super) smoothed_rtt: Duration,
+    pub(super) max_datagram: u32,
+}
+
+/// One path's.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pacer {
+    /// When the next train may leave.
+    departure: Option<Timestamp>,
+    train: Option<Train>,
+    /// Round trips are too short for timers.
+    unpaced: bool,
+    /// Bytes that may leave before the next acknowledgement, if they are.
+    burst: u32,
+    acknowledged: Option<Timestamp>,
+}
+
+/// Packets that leave at once, and may still become more.
+#[derive(Debug, Clone, Copy)]
+struct Train {
+    /// When its first packet left,
+    began: Timestamp,
+    /// and when it should have.
+    due: Timestamp,
+    rate: Bandwidth,
+    sent: u32,
+    left: u32,
+    smoothed_rtt: Duration,
+}
+
+impl Train {
+    /// When the next may leave.
+    fn end(&self) -> Timestamp {
+        self.due + u64::from(self.sent) / self.rate
+    }
+}
+
+impl Pacer {
+    /// A packet has left. `rate` is asked for once a train, which `begun` is then told of.
+    pub(super) fn on_packet_sent(
+        &mut self,
+        sent: Sent,
+        rate: impl FnOnce() -> Bandwidth,
+        begun: impl FnOnce(Bandwidth, u32),
+    ) {
+        self.unpaced = sent.smoothed_rtt < UNPACED;
+        if self.unpaced {
+            (self.departure, self.train) = (None, None);
+            self.burst = self.burst.saturating_sub(sent.bytes);
+            return;
+        }
+        let mut train = self.train.unwrap_or_else(|| {
+            let rate = rate();
+            let most = u32::try_from(rate * TRAIN).unwrap_or(u32::MAX);
+            let least = if sent.in_flight == 0 { INITIAL } else { LEAST };
+            let left = most.clamp(least * sent.max_datagram, MOST * sent.max_datagram);
+            begun(rate, left);
+            let due = self.departure.map_or(sent.now, |departure| departure.max(sent.now));
+            Train { began: sent.now, due, rate, sent: 0, left, smoothed_rtt: sent.smoothed_rtt }
+        });
+        train.sent = train.sent.saturating_add(sent.bytes);
+        train.left = train.left.saturating_sub(sent.bytes);
+        self.train = if train.left == 0 {
+            self.departure = Some(train.end());
+            None
+        } else {
+            Some(train)
+        };
+    }
+
+    /// An acknowledgement came. What it lets go begins another train; with `hold`, not within a train's length of the last,
+    /// so that the packets of several acknowledgements leave together.
+    pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32, hold: bool) {
+        if self.unpaced {
+            self.burst = if self.acknowledged == Some(now) { self.burst } else { BURST * max_datagram };
+            self.burst = self.burst.saturating_add(bytes);
+            self.acknowledged = Some(now);
+            return;
+        }
+        let Some(train) = self.train.take_if(|train| train.began < now) else { return };
+        let mut departure = train.end();
+        if hold {
+            let wait = TRAIN.min(train.smoothed_rtt / PATIENCE);
+            departure = departure.max(train.began + wait + GRANULARITY);
+        }
+        self.departure = Some(departure);
+    }
+
+    pub(super) fn departure(&self) -> Option<Timestamp> {
+        self.departure
+    }
+
+    /// Whether an acknowledgement has to come first, with so many bytes in flight.
+    pub(super) fn is_burst_over(&self, in_flight: u32, max_datagram: u32) -> bool {
+        self.unpaced && self.burst < max_datagram && in_flight >= BURST * max_datagram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use s2n_quic_core::time::{Clock as _, NoopClock};
+
+    const DATAGRAM: u32 = 1_200;
+
+    fn rate(megabits: u64) -> Bandwidth {
+        Bandwidth::new(megabits * 125_000, Duration::from_secs(1))
+    }
+
+    fn start() -> Timestamp {
+        NoopClock.get_time() + Duration::from_secs(1)
+    }
+
+    /// Sends as many packets as may leave at `now`, `most` at most; says how many.
+    fn send(pacer: &mut Pacer, now: Timestamp, rtt: Duration, megabits: u64, in_flight: u32, most: u32) -> u32 {
+        let mut packets = 0;
+        while packets < most && pacer.departure().is_none_or(|departure| departure.has_elapsed(now)) {
+            let in_flight = in_flight + packets * DATAGRAM;
+            let sent = Sent { now, bytes: DATAGRAM, in_flight, smoothed_rtt: rtt, max_datagram: DATAGRAM };
+            pacer.on_packet_sent(sent, || rate(megabits), |_, _| ());
+            packets += 1;
+        }
+        packets
+    }
+
+    const RTT: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn a_train_is_a_millisecond_of_the_rate_within_bounds() {
+        for (megabits, packets) in [(1, 2), (20, 3), (100, 11), (500, 53), (2_000, 64 * 2)] {
+            let mut pacer = Pacer::default();
+            let now = start();
+            // One that is due within a millisecond leaves with the first.
+            let sent = send(&mut pacer, now, RTT, megabits, 1, 200);
+            assert!((packets..=2 * packets).contains(&sent), "{megabits} Mbit/s: {sent}");
+        }
+    }
+
+    #[test]
+    fn the_initial_window_leaves_at_once_after_a_silence() {
+        for in_flight in [0, 1] {
+            let sent = send(&mut Pacer::default(), start(), RTT, 2, in_flight, 200);
+            assert_eq!(sent, if in_flight == 0 { INITIAL } else { LEAST });
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_within_a_train_begins_another_when_it_is_time() {
+        for (hold, waits) in [(false, false), (true, true)] {
+            let mut pacer = Pacer::default();
+            let began = start();
+            assert_eq!(send(&mut pacer, began, RTT, 100, 1, 3), 3);
+            let now = began + Duration::from_micros(300);
+            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, hold);
+            assert_eq!(send(&mut pacer, now, RTT, 100, 1, 2) == 0, waits, "{hold}");
+            let now = began + TRAIN + Duration::from_micros(1);
+            pacer.on_ack(now, 2 * DATAGRAM, DATAGRAM, hold);
+            if hold {
+                assert_eq!(send(&mut pacer, now, RTT, 100, 1, 4), 4, "{hold}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_round_trips_have_no_departures_but_bursts_that_end() {
+        let mut pacer = Pacer::default();
+        let (now, rtt) = (start(), Duration::from_micros(300));
+        assert_eq!(send(&mut pacer, now, rtt, 100, 0, 500), 500);
+        assert!(pacer.is_burst_over(500 * DATAGRAM, DATAGRAM));
+        assert!(!pacer.is_burst_over(10 * DATAGRAM, DATAGRAM), "who is never acknowledged is never let go");
+        pacer.on_ack(now, 100 * DATAGRAM, DATAGRAM, true);
+        pacer.on_ack(now, 100 * DATAGRAM, DATAGRAM, true);
+        let mut packets = 0;
+        while !pacer.is_burst_over(500 * DATAGRAM, DATAGRAM) {
+            packets += send(&mut pacer, now, rtt, 100, 500 * DATAGRAM, 1);
+        }
+        assert_eq!(packets, 200 + BURST);
+    }
+
+    proptest! {
+        /// Whatever wakes it, it keeps its rate: over a second as much as that brings, and two trains at most.
+        #[test]
+        fn it_never_exceeds_its_rate_and_keeps_up(
+            megabits in 1_u64..1_000,
+            wakes in prop::collection::vec(50_u64..3_000, 50..400),
+            hold in any::<bool>(),
+        ) {
+            let mut pacer = Pacer::default();
+            let (began, mut now, mut packets) = (start(), start(), 0);
+            for wake in wakes {
+                packets += u64::from(send(&mut pacer, now, RTT, megabits, 1, 1_000));
+                now += Duration::from_micros(wake);
+                pacer.on_ack(now, DATAGRAM, DATAGRAM, hold);
+            }
+            let due = rate(megabits) * (now - began);
+            let train = u64::from(DATAGRAM * MOST).min((rate(megabits) * TRAIN).max(u64::from(LEAST * DATAGRAM)));
+            let sent = packets * u64::from(DATAGRAM);
+            prop_assert!(sent <= due + 4 * train + 2 * u64::from(DATAGRAM), "{sent} of {due}");
+        }
+    }
+}

@@ -25,6 +25,9 @@ const BURST: u32 = 64;
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// The share of a round trip that a train may be waited for.
 const PATIENCE: u32 = 8;
+/// Packets a train from which on it is waited for: of fewer, an acknowledgement alone lets go as many, and a timer would
+/// only wake the worker once more.
+const WORTH_WAITING: u32 = 4;
 
 /// What is known when a packet was sent.
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +118,7 @@ impl Pacer {
         }
         let Some(train) = self.train.take_if(|train| train.began < now) else { return };
         let mut departure = train.end();
-        if hold {
+        if hold && train.rate * TRAIN >= u64::from(WORTH_WAITING * max_datagram) {
             let wait = TRAIN.min(train.smoothed_rtt / PATIENCE);
             departure = departure.max(train.began + wait + GRANULARITY);
         }

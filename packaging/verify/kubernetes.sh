@@ -39,8 +39,8 @@ write_origin
 secret() { k create secret tls "$1" --cert="$work/$2.crt" --key="$work/$2.key" --dry-run=client -o yaml | k apply -f - >/dev/null; }
 secret litequic-tls first
 secret application-tls application
-# kubectl itself rejects a pair of type tls that does not match.
-k create secret generic mismatched --type=kubernetes.io/tls --from-file=tls.crt="$work/first.crt" --from-file=tls.key="$work/second.key" >/dev/null
+# kubectl create secret tls rejects a pair that does not match; of this one the API server warns.
+k create secret generic mismatched --type=kubernetes.io/tls --from-file=tls.crt="$work/first.crt" --from-file=tls.key="$work/second.key" >/dev/null 2>&1
 k create configmap origin --from-file="$work/origin.conf" --from-file="$work/blob" >/dev/null
 page() { k create configmap pages --from-literal=502.txt="$1" --dry-run=client -o yaml | k apply -f - >/dev/null; }
 page "the first page"
@@ -110,7 +110,7 @@ refuses() {
     local n prefix=$1
     shift
     for ((n = 0; n < ${#faults[@]}; n += 2)); do
-        check "$1 $2 refuses $prefix${faults[n]}" says "${faults[n + 1]}" "$@" --set "$prefix${faults[n]}"
+        check "helm $2 refuses $prefix${faults[n]}" says "${faults[n + 1]}" "$@" --set "$prefix${faults[n]}"
     done
 }
 released() { [[ -n $(h list --all --short --filter "^$1\$") ]]; }
@@ -213,13 +213,17 @@ more=(--set "config.litequic.receive_batch=64")
 check "the check accepts what is right" checked h upgrade --wait
 check "and leaves nothing" says 'No resources found|NotFound' k get job,configmap edge-litequic-check
 before=$(installed)
-check "the check before a rollback refuses what it refused before" says 'pre-rollback hooks failed' h rollback edge "$wrong" --wait --timeout 180s
+right=$(revision)
+check "the check before a rollback refuses what it refused before" says 'edge-litequic-check failed' h rollback edge "$wrong" --wait --timeout 180s
 check "no pod and no configuration was touched" untouched
+# Helm takes the rollback to be under way until another one succeeds.
+check "a rollback to what was accepted" h rollback edge "$right" --wait --timeout 180s
+check "no pod was touched" test "$before" = "$(installed)"
 
 echo "# a new certificate and a new error page, while the configuration is refused"
 dead() { says "$1" get www.example.com "$port" /dead "$2"; }
 check "the error page is served" dead '^the first page$' second
-k get configmap edge-litequic -o yaml | sed 's/max_connections = 10000/max_connections = 0/' | k apply -f - >/dev/null
+k get configmap edge-litequic -o yaml | sed 's/max_connections = 10000/max_connections = 0/' | k replace -f - >/dev/null
 refused() { says '"refused_since": *[1-9]' k exec "$(pods app.kubernetes.io/instance=edge | tail -n 1)" -- /usr/local/bin/litequic ctl status; }
 check "the configuration is refused" wait_for 180 refused
 secret litequic-tls first
@@ -301,7 +305,7 @@ origin="http://origin.$ns.svc:8080"
 ns=${namespaces[1]}
 secret litequic-tls first
 daemon=(daemon helm/litequic --values helm/examples/daemonset.yaml --set "image.repository=${image%:*},image.tag=${image##*:}"
-    --set "hostPort=$host_port,nodeSelector.edge=null,config.origin.url=$origin" --set resources.requests.cpu=50m)
+    --set "hostPort=$host_port,nodeSelector=null,config.origin.url=$origin" --set resources.requests.cpu=50m)
 check "a second pod on a node is refused" says 'maxSurge: with a hostPort' h install "${daemon[@]}" --set updateStrategy.rollingUpdate.maxSurge=1
 check "helm install --wait" h upgrade --install --wait --timeout 180s "${daemon[@]}" --set config.listen.workers=2
 check "HTTP/3 at the node's port" says '^origin$' get www.example.com "$host_port" / first

@@ -57,7 +57,7 @@ certificate() {
 
 # An origin for nginx at port 8080 without root: /blob has 900,000 bytes, /slow sends them in some 9 seconds.
 write_origin() {
-    # Text: a container's log, where a download ends up, takes no other octets.
+    # Text: a container's log, where a download ends up, takes no other bytes.
     head -c 675000 /dev/urandom | base64 -w 0 >"$work/blob"
     cat >"$work/origin.conf" <<'CONF'
 server {

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # kubernetes.sh [IMAGE]: installs both charts into the cluster that kubectl points at, under Pod Security `restricted`, and
-# looks whether they do what docs/kubernetes.md says. Needs kubectl, helm, openssl, and a litequic program for NodePorts
+# checks that they do what docs/kubernetes.md says. Needs kubectl, helm, openssl, and a litequic program for NodePorts
 # (LITEQUIC, default target/release/litequic). The cluster's nodes must have the image, and ORIGIN_IMAGE or a way to it.
-#   NODE=ADDRESS         where NodePorts are reached; the first node's InternalIP
+#   NODE=ADDRESS         where NodePorts and HOST_PORT are reached; the first node's InternalIP
+#   HOST_PORT=PORT       that the DaemonSet binds on each node; 443
 #   KILL='COMMAND ID'    kills a container by its runtime's ID; without it the sidecar is told to end
-# Works in the namespace litequic-verify, which is made anew and removed.
+# Works in the namespaces litequic-verify and litequic-verify-node, which are made anew and removed.
 cd "$(dirname "$0")/../.."
 # shellcheck source=packaging/verify/checks.sh
 . packaging/verify/checks.sh
@@ -12,30 +13,37 @@ cd "$(dirname "$0")/../.."
 image=${1:-litequic:0.1.0}
 origin_image=${ORIGIN_IMAGE:-nginxinc/nginx-unprivileged:1.28}
 litequic=${LITEQUIC:-target/release/litequic}
-ns="litequic-verify"
+namespaces=(litequic-verify litequic-verify-node)
+ns=${namespaces[0]}
+host_port=${HOST_PORT:-443}
 node=${NODE:-$(kubectl get nodes -o jsonpath='{.items[0].status.addresses[?(@.type=="InternalIP")].address}')}
 loads=()
 end() {
     local pid
     for pid in "${loads[@]+"${loads[@]}"}"; do kill "$pid" 2>/dev/null || true; done
-    [[ -n ${KEEP:-} ]] || kubectl delete namespace "$ns" --wait=false >/dev/null 2>&1 || true
+    [[ -n ${KEEP:-} ]] || kubectl delete namespace "${namespaces[@]}" --wait=false >/dev/null 2>&1 || true
     rm -rf "$work"
 }
 trap end EXIT
 k() { kubectl --namespace "$ns" "$@"; }
 h() { helm --namespace "$ns" "$@"; }
 
-kubectl delete namespace "$ns" --ignore-not-found --timeout=120s >/dev/null
-kubectl create namespace "$ns" >/dev/null
+kubectl delete namespace "${namespaces[@]}" --ignore-not-found --timeout=120s >/dev/null
+for each in "${namespaces[@]}"; do kubectl create namespace "$each" >/dev/null; done
 kubectl label namespace "$ns" pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
 certificate first www.example.com
 certificate second www.example.com
 certificate application app.example.com
+certificate successor app.example.com
 write_origin
 secret() { k create secret tls "$1" --cert="$work/$2.crt" --key="$work/$2.key" --dry-run=client -o yaml | k apply -f - >/dev/null; }
 secret litequic-tls first
 secret application-tls application
+# kubectl create secret tls rejects a pair that does not match; of this one the API server warns.
+k create secret generic mismatched --type=kubernetes.io/tls --from-file=tls.crt="$work/first.crt" --from-file=tls.key="$work/second.key" >/dev/null 2>&1
 k create configmap origin --from-file="$work/origin.conf" --from-file="$work/blob" >/dev/null
+page() { k create configmap pages --from-literal=502.txt="$1" --dry-run=client -o yaml | k apply -f - >/dev/null; }
+page "the first page"
 helm dependency update helm/examples/application >/dev/null
 
 # An origin without litequic: the example's nginx.
@@ -89,7 +97,36 @@ echo "# edge"
 port=30443
 edge=(edge helm/litequic --set "image.repository=${image%:*},image.tag=${image##*:}" --set "config.origin.url=http://origin:8080"
     --set "service.type=NodePort,service.nodePort=$port,service.externalTrafficPolicy=Cluster"
-    --set "test.host=www.example.com,test.ca=tls.crt" --set resources.requests.cpu=50m --set config.listen.workers=1)
+    --set "test.host=www.example.com,test.ca=tls.crt" --set resources.requests.cpu=50m --set config.listen.workers=1
+    --set "extraVolumes[0].name=pages,extraVolumes[0].configMap.name=pages"
+    --set "extraVolumeMounts[0].name=pages,extraVolumeMounts[0].mountPath=/etc/litequic/pages"
+    --set "config.error_pages.502=/etc/litequic/pages/502.txt,config.origins.dead.url=http://127.0.0.1:1"
+    --set "config.routes[0].path_prefix=/dead,config.routes[0].origin=dead")
+# A key with a value that litequic refuses, and what helm then says.
+faults=("timeouts.idle=30x" "/config/timeouts/idle'" "origin.url=web:80" "/config/origin/url'"
+    "routes[0].origin=nope" 'routes\[0\].origin = "nope": no origin has this name')
+# refuses PREFIX COMMAND...: each of the faults.
+refuses() {
+    local n prefix=$1
+    shift
+    for ((n = 0; n < ${#faults[@]}; n += 2)); do
+        check "helm $2 refuses $prefix${faults[n]}" says "${faults[n + 1]}" "$@" --set "$prefix${faults[n]}"
+    done
+}
+released() { [[ -n $(h list --all --short --filter "^$1\$") ]]; }
+no_pod() { says 'No resources found' k get deployments,daemonsets,pods -l app.kubernetes.io/instance=edge,app.kubernetes.io/name=litequic; }
+# checked COMMAND...: with the Job that runs `litequic check`.
+checked() { "$@" --timeout 180s "${edge[@]}" --set check.enabled=true "${more[@]}"; }
+unsized=(--set "config.limits.worker_send_buffer=64 KiB")
+refuses config. h install "${edge[@]}"
+check "and no release is made" not released edge
+more=("${unsized[@]}")
+check "the check before an install refuses the rest" says 'failed pre-install' checked h install
+check "with its fault in the Job's log" says 'limits.worker_send_buffer' k logs job/edge-litequic-check
+more=(--set "certificates[0].secretName=litequic-tls,certificates[1].secretName=mismatched")
+check "also a key that is not the certificate's" says 'pre-(install|upgrade) hooks? failed' checked h upgrade --install
+check "with its file in the Job's log" says '/etc/litequic/tls/mismatched.key' k logs job/edge-litequic-check
+check "and nothing is installed" no_pod
 check "helm install --wait under restricted" h upgrade --install --wait --timeout 180s "${edge[@]}"
 check "both pods are ready" says '^2$' k get deployment edge-litequic -o jsonpath='{.status.readyReplicas}'
 check "helm test: HTTP/3 through the Service, from a pod" h test edge --timeout 90s
@@ -152,26 +189,67 @@ h upgrade "${edge[@]}" --set config.litequic.receive_batch=64,config.limits.max_
 taken() { says '"limits.max_headers": "77"' k exec "$(pods app.kubernetes.io/instance=edge | tail -n 1)" -- /usr/local/bin/litequic ctl config; }
 check "it is taken on while serving" wait_for 180 taken
 check "by the same pods" test "$before" = "$(pods app.kubernetes.io/instance=edge)"
-check "a wrong value is refused" says "'/config/limits/max_headers'" h upgrade "${edge[@]}" --set config.limits.max_headers=none
-check "a route to no origin is refused" says 'no origin has this name' h upgrade "${edge[@]}" --set 'config.routes[0].origin=nope'
-check "a check before the upgrade refuses the rest" not h upgrade --wait --timeout 180s "${edge[@]}" --set check.enabled=true,config.limits.worker_send_buffer="64 KiB"
-check "with its fault in the Job's log" says 'worker_send_buffer' k logs job/edge-litequic-check
-check "and accepts what is right" h upgrade --wait --timeout 180s "${edge[@]}" --set check.enabled=true,config.litequic.receive_batch=64
 
-echo "# a new certificate, while the configuration is refused"
-k get configmap edge-litequic -o yaml | sed 's/max_connections = 10000/max_connections = 0/' | k apply -f - >/dev/null
+echo "# upgrades that are refused"
+# What a rollout would change.
+installed() {
+    pods app.kubernetes.io/instance=edge
+    k get deployment edge-litequic -o jsonpath='{.metadata.generation}'
+    k get configmap edge-litequic -o jsonpath='{.metadata.resourceVersion}'
+}
+before=$(installed)
+untouched() { [[ $(installed) == "$before" ]]; }
+revision() { h history edge --max 1 -o json | grep -Eo '"revision": *[0-9]+' | grep -Eo '[0-9]+'; }
+refuses config. h upgrade "${edge[@]}"
+more=("${unsized[@]}" --set config.litequic.receive_batch=32)
+check "a check before the upgrade refuses the rest" says 'pre-upgrade hooks failed' checked h upgrade --wait
+wrong=$(revision)
+check "with its fault in the Job's log" says 'worker_send_buffer' k logs job/edge-litequic-check
+more=(--set "certificates[0].secretName=litequic-tls,certificates[1].secretName=mismatched")
+check "also a key that is not the certificate's" says 'pre-upgrade hooks failed' checked h upgrade --wait
+check "no pod and no configuration was touched" untouched
+check "both pods serve" renewed
+more=(--set "config.litequic.receive_batch=64")
+check "the check accepts what is right" checked h upgrade --wait
+check "and leaves nothing" says 'No resources found|NotFound' k get job,configmap edge-litequic-check
+before=$(installed)
+right=$(revision)
+check "the check before a rollback refuses what it refused before" says 'edge-litequic-check failed' h rollback edge "$wrong" --wait --timeout 180s
+check "no pod and no configuration was touched" untouched
+# Helm takes the rollback to be under way until another one succeeds.
+check "a rollback to what was accepted" h rollback edge "$right" --wait --timeout 180s
+check "no pod was touched" test "$before" = "$(installed)"
+
+echo "# a new certificate and a new error page, while the configuration is refused"
+dead() { says "$1" get www.example.com "$port" /dead "$2"; }
+check "the error page is served" dead '^the first page$' second
+k get configmap edge-litequic -o yaml | sed 's/max_connections = 10000/max_connections = 0/' | k replace -f - >/dev/null
 refused() { says '"refused_since": *[1-9]' k exec "$(pods app.kubernetes.io/instance=edge | tail -n 1)" -- /usr/local/bin/litequic ctl status; }
 check "the configuration is refused" wait_for 180 refused
 secret litequic-tls first
+page "the second page"
 renewed() { local _; for _ in {1..12}; do get www.example.com "$port" / first || return 1; done; }
 check "the new certificate is served by both pods" wait_for 180 renewed
+turned() { local _; for _ in {1..12}; do dead '^the second page$' first || return 1; done; }
+check "the new error page, too" wait_for 180 turned
+check "the configuration is refused still" refused
+check "an upgrade mends it" h upgrade "${edge[@]}" --set config.litequic.receive_batch=64
+check "it is taken on" wait_for 180 not refused
+check "by the same pods" says '^0 0$' k get pods -l app.kubernetes.io/instance=edge -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'
 check "helm uninstall" h uninstall edge --wait --timeout 120s
 
 echo "# an application with the sidecar"
 port=30444
 application=(app helm/examples/application --set "image=$origin_image,replicas=1"
     --set "litequic-sidecar.image.repository=${image%:*},litequic-sidecar.image.tag=${image##*:},litequic-sidecar.advertisedPort=$port")
-check "helm install --wait under restricted" h upgrade --install --wait --timeout 180s "${application[@]}"
+refuses litequic-sidecar.config. h install "${application[@]}"
+check "and no release is made" not released app
+checked() { "$@" --timeout 180s "${application[@]}" --set litequic-sidecar.check.enabled=true "${more[@]}"; }
+more=(--set "litequic-sidecar.config.limits.worker_send_buffer=64 KiB")
+check "the check before an install refuses the rest" says 'failed pre-install' checked h install
+check "with its fault in the Job's log" says 'limits.worker_send_buffer' k logs job/app-litequic-check
+more=()
+check "helm install --wait under restricted, checked" checked h upgrade --install --wait
 # The same application with an answer that takes time, and a port of the node.
 k patch service app --type=json -p "[{\"op\":\"replace\",\"path\":\"/spec/type\",\"value\":\"NodePort\"},
     {\"op\":\"add\",\"path\":\"/spec/ports/0/nodePort\",\"value\":$port},{\"op\":\"add\",\"path\":\"/spec/ports/1/nodePort\",\"value\":$port}]" >/dev/null
@@ -199,6 +277,9 @@ spec:
 YAML
 k apply -f "$work/client.yaml" >/dev/null
 check "HTTP/3 through the Service, from a pod" wait_for 60 says '^Succeeded$' k get pod client -o jsonpath='{.status.phase}'
+secret application-tls successor
+check "a new certificate is served" wait_for 180 get app.example.com "$port" / successor
+check "the old one no more" not get app.example.com "$port" / application
 restarts() { k get "$pod" -o jsonpath='{.status.initContainerStatuses[0].restartCount} {.status.containerStatuses[0].restartCount} {.status.initContainerStatuses[0].ready}'; }
 if [[ -n ${KILL:-} ]]; then
     id=$(k get "$pod" -o jsonpath='{.status.initContainerStatuses[0].containerID}')
@@ -208,8 +289,8 @@ else
     check "the sidecar is told to end" k exec "$pod" -c litequic -- /usr/local/bin/litequic ctl drain
 fi
 check "it comes back alone" wait_for 90 says '^1 0 true$' restarts
-check "and serves" wait_for 30 get app.example.com "$port" / application
-whole app.example.com "$port" /slow application >"$work/during" 2>&1 &
+check "and serves" wait_for 30 get app.example.com "$port" / successor
+whole app.example.com "$port" /slow successor >"$work/during" 2>&1 &
 download=$!
 open() { says '"requests_open": 1' k exec "$pod" -c litequic -- /usr/local/bin/litequic ctl status; }
 check "a download begins" wait_for 8 open
@@ -218,4 +299,28 @@ check "the pod is deleted" k delete "$pod" --timeout=90s
 echo "      it took $((SECONDS - began)) s"
 check "the pod's end drained: the download is whole" wait "$download"
 check "helm uninstall" h uninstall app --wait --timeout 120s
+
+echo "# a DaemonSet with a port of each node"
+origin="http://origin.$ns.svc:8080"
+ns=${namespaces[1]}
+secret litequic-tls first
+daemon=(daemon helm/litequic --values helm/examples/daemonset.yaml --set "image.repository=${image%:*},image.tag=${image##*:}"
+    --set "hostPort=$host_port,nodeSelector=null,config.origin.url=$origin" --set resources.requests.cpu=50m)
+check "a second pod on a node is refused" says 'maxSurge: with a hostPort' h install "${daemon[@]}" --set updateStrategy.rollingUpdate.maxSurge=1
+check "helm install --wait" h upgrade --install --wait --timeout 180s "${daemon[@]}" --set config.listen.workers=2
+check "HTTP/3 at the node's port" says '^origin$' get www.example.com "$host_port" / first
+check "HTTP/2 at the same port, which announces it" says "^alt-svc: h3=\":$host_port\"" \
+    curl --noproxy '*' -sSi --cacert "$work/first.crt" --resolve "www.example.com:$host_port:$node" "https://www.example.com:$host_port/"
+before=$(pods app.kubernetes.io/instance=daemon)
+whole www.example.com "$host_port" /slow first >"$work/during" 2>&1 &
+download=$!
+open() { local pod; for pod in $before; do ! says '"requests_open": 1' k exec "$pod" -- /usr/local/bin/litequic ctl status || return 0; done; return 1; }
+check "a download begins" wait_for 8 open
+check "helm upgrade --wait rolls it" h upgrade --wait --timeout 300s "${daemon[@]}" --set config.listen.workers=1
+check "the download is whole" wait "$download"
+check "the old pods end" wait_for 120 gone
+taken() { says '"listen.workers": "1"' k exec "$(pods app.kubernetes.io/instance=daemon | tail -n 1)" -- /usr/local/bin/litequic ctl config; }
+check "the new ones have the new configuration" taken
+check "HTTP/3 at the node's port" says '^origin$' get www.example.com "$host_port" / first
+check "helm uninstall" h uninstall daemon --wait --timeout 120s
 finish

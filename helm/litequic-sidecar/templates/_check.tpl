@@ -101,13 +101,13 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- end -}}
 
 {{- /*
-A Job that runs `litequic check` before an install or an upgrade, which it refuses by failing. A Secret that cert-manager has
-yet to write is not there before the first install.
+A Job that runs `litequic check` before an install, an upgrade or a rollback, which it refuses by failing: `helm rollback` also
+goes back to a revision that was refused. A Secret that cert-manager has yet to write is not there before the first install.
 */ -}}
 {{- define "litequic.check" -}}
 {{- $values := .values -}}
-{{- $hooks := "pre-install,pre-upgrade" -}}
-{{- range $values.certificates -}}{{- if .certManager -}}{{- $hooks = "pre-upgrade" -}}{{- end -}}{{- end -}}
+{{- $hooks := "pre-install,pre-upgrade,pre-rollback" -}}
+{{- range $values.certificates -}}{{- if .certManager -}}{{- $hooks = "pre-upgrade,pre-rollback" -}}{{- end -}}{{- end -}}
 {{- $name := printf "%s-check" .name -}}
 {{- if not $values.configMap }}
 ---

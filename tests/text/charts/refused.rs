@@ -177,7 +177,7 @@ fn a_variable_of_the_pod_is_judged_where_it_is_known() {
 }
 
 #[test]
-fn a_job_checks_before_an_install_with_all_that_the_pod_has() {
+fn a_job_checks_before_an_install_an_upgrade_and_a_rollback_with_all_that_the_pod_has() {
     let Some(helm) = Helm::find() else { return };
     let off = helm.rendered("litequic", &["--set", "config.origin.url=http://web"]);
     assert!(!off.contains("kind: Job"), "{off}");
@@ -187,7 +187,7 @@ fn a_job_checks_before_an_install_with_all_that_the_pod_has() {
     let rendered = helm.rendered("litequic", &["--set", set]);
     let job = manifest(&rendered, "Job", "it-litequic-check").unwrap();
     for text in [
-        "helm.sh/hook: pre-install,pre-upgrade",
+        "helm.sh/hook: pre-install,pre-upgrade,pre-rollback\n",
         "args: [check, --config, /etc/litequic/config/litequic.toml]",
         "configMap: {name: it-litequic-check}",
         "{key: tls.key, path: tls.key}",
@@ -211,7 +211,9 @@ fn a_job_checks_before_an_install_with_all_that_the_pod_has() {
     let set =
         format!("{set},certificates[0].certManager.issuerRef.name=i,certificates[0].certManager.dnsNames[0]=a.test");
     let rendered = helm.rendered("litequic", &["--set", &set]);
-    assert!(manifest(&rendered, "Job", "it-litequic-check").unwrap().contains("helm.sh/hook: pre-upgrade\n"));
+    assert!(
+        manifest(&rendered, "Job", "it-litequic-check").unwrap().contains("helm.sh/hook: pre-upgrade,pre-rollback\n")
+    );
     let own = helm.rendered("litequic", &["--set", "configMap=mine,check.enabled=true"]);
     assert!(manifest(&own, "Job", "it-litequic-check").unwrap().contains("configMap: {name: mine}"), "{own}");
 

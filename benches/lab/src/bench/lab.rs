@@ -58,6 +58,8 @@ pub(crate) struct Task {
     pub(crate) path: Option<link::Path>,
     /// What others do to the server meanwhile; it is not measured.
     pub(crate) beside: Option<Load>,
+    /// Rounds, where the command line does not say.
+    pub(crate) rounds: usize,
 }
 
 impl Task {
@@ -226,11 +228,15 @@ impl Lab {
             say(&format!("{experiment}: SKIPPED {}: {}", skipped.name, skipped.reason));
         }
         results.cases = tasks.iter().map(|task| task.case.clone()).collect();
-        let (all, began) = (turns.len() * self.options.rounds(), Instant::now());
-        let mut done = 0;
-        for round in 1..=self.options.rounds() {
+        let rounds = |task: usize| tasks.get(task).map_or(0, |task| self.options.rounds(task.rounds));
+        let last = turns.iter().map(|(task, _)| rounds(*task)).max().unwrap_or_default();
+        let all: usize = turns.iter().map(|(task, _)| rounds(*task)).sum();
+        let (began, mut done) = (Instant::now(), 0);
+        for round in 1..=last {
             for (task, contender) in &turns {
-                let Some(task) = tasks.get(*task) else { continue };
+                let Some(task) = tasks.get(*task).filter(|task| round <= self.options.rounds(task.rounds)) else {
+                    continue;
+                };
                 self.turn(task, *contender, round, &mut results)?;
                 done += 1;
                 let left = began.elapsed().mul_f64((all - done) as f64 / done as f64);

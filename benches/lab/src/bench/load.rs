@@ -122,6 +122,14 @@ impl Load {
         (wanted > bears.packets_per_ack).then_some(bears.otherwise.as_str())
     }
 
+    /// How long it takes, where that is said.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        match self.amount {
+            Amount::Seconds(seconds) | Amount::Cut { seconds, .. } => Some(seconds),
+            Amount::Requests(_) | Amount::InTurn(_) => None,
+        }
+    }
+
     /// In words, for reports.
     pub(crate) fn describe(&self) -> String {
         let body = size(self.body);
@@ -310,6 +318,11 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
     }
     if report.first_byte.count > 0 {
         put("first_byte_us", report.first_byte.p50_us as f64);
+    }
+    for (name, latency) in [("first_us", &report.first), ("later_us", &report.later)] {
+        if let Some(latency) = latency.as_ref().filter(|latency| latency.count > 0) {
+            put(name, latency.p50_us as f64);
+        }
     }
     put("client_cpu", report.client_cpu_seconds);
     if report.kind == Kind::Handshakes {

@@ -21,6 +21,7 @@ fn tasks(options: &Options) -> Vec<Task> {
             let path = format!("rate={rate}M,rtt={rtt}ms,buffer=1bdp");
             let mut task = over(&path, &format!("{rate} Mbit/s"), &format!("{rtt} ms"), "steady", load);
             task.case.drawn = ["goodput", "wakes"].map(str::to_owned).to_vec();
+            task.case.judged = vec!["goodput".to_owned()];
             task.case.x = Some(f64::from(*rtt));
             task.names = few();
             tasks.push(task);

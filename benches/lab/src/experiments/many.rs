@@ -26,6 +26,7 @@ fn tasks(options: &Options) -> Vec<Task> {
         let path = format!("rate={rate}M,rtt={rtt}ms,buffer=1bdp");
         let mut task = over(&path, &group, &format!("{flows} flows"), "cpu", load);
         task.case.drawn = ["wakes", "fairness", "goodput"].map(str::to_owned).to_vec();
+        task.case.judged.clone_from(&task.case.drawn);
         (task.case.x, task.names) = (Some(f64::from(flows)), few());
         // TCP has ACKs of its own.
         task.kinds = if threshold == "auto" { vec![Kind::H3, Kind::H1] } else { vec![Kind::H3] };

@@ -236,6 +236,13 @@ fn io_uring() -> Result<Vec<Variant>> {
     Ok(vec![Variant { name: IO_URING.to_owned(), extra: "[litequic]\nio = \"io-uring\"\n".to_owned() }])
 }
 
+/// Rounds where the command line does not say: as few as anything is concluded from,
+const ROUNDS: usize = report::ROUNDS;
+/// more over paths,
+const ROUNDS_OVER_A_PATH: usize = 5;
+/// but not of what takes longer than this.
+const LONG: f64 = 20.0; // seconds
+
 /// A task that measures CPU of H3 proxies and the H1 ceiling, one worker each; experiments change what they want else.
 fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task {
     let case = Case {
@@ -243,6 +250,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         load: load.describe(),
         per,
         primary: "cpu".to_owned(),
+        judged: Vec::new(),
         saturated,
         group: group.to_owned(),
         drawn: Vec::new(),
@@ -259,6 +267,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         observe: Observe::Cpu,
         path: None,
         beside: None,
+        rounds: ROUNDS,
     }
 }
 
@@ -269,6 +278,7 @@ fn over(path: &str, group: &str, name: &str, primary: &str, load: Load) -> Task 
     task.case.primary = primary.to_owned();
     #[expect(clippy::expect_used, reason = "written in this folder; a test reads all of them")]
     let path = path.parse().expect("a path of an experiment");
+    task.rounds = if task.load.seconds().is_some_and(|seconds| seconds >= LONG) { ROUNDS } else { ROUNDS_OVER_A_PATH };
     task.path = Some(path);
     task
 }

@@ -26,6 +26,7 @@ fn tasks(options: &Options) -> Vec<Task> {
                 let mut task =
                     over(&path, &format!("{rate} Mbit/s, {rtt} ms"), &format!("{buffer} BDP"), "goodput", load);
                 task.case.drawn = ["queue_drops", "burst_mean"].map(str::to_owned).to_vec();
+                task.case.judged.clone_from(&task.case.drawn);
                 task.case.x = Some(*buffer);
                 tasks.push(task);
             }

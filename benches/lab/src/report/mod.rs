@@ -4,7 +4,10 @@
 mod compare;
 mod figures;
 mod markdown;
+mod overview;
 mod plot;
+mod strip;
+mod verdict;
 mod write;
 
 pub(crate) use self::{
@@ -15,8 +18,8 @@ use crate::bench::{
     contender::Kind,
     machine::Machine,
     namespace::Topology,
-    noise::{Noise, Verdict},
-    stats::Summary,
+    noise::Noise,
+    stats::{Interval, Summary},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -79,6 +82,9 @@ pub(crate) struct Case {
     pub(crate) per: Per,
     /// The figure that contenders are compared by.
     pub(crate) primary: String,
+    /// Further ones.
+    #[serde(default)]
+    pub(crate) judged: Vec<String>,
     /// A rival took half of the servers' core.
     pub(crate) saturated: bool,
     /// Cases of one group are drawn into one plot.
@@ -92,6 +98,16 @@ pub(crate) struct Case {
     #[serde(default)]
     pub(crate) path: Option<String>,
 }
+
+impl Case {
+    /// The figures that contenders are compared by.
+    pub(crate) fn figures(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.primary).chain(&self.judged).map(String::as_str)
+    }
+}
+
+/// Fewer rounds conclude nothing.
+pub(crate) const ROUNDS: usize = 3;
 
 /// One try of one contender in one case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -113,6 +129,13 @@ pub(crate) struct Run {
     pub(crate) client: String,
 }
 
+impl Run {
+    /// Whether nothing else went on beside it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.noise.disturbance().is_none()
+    }
+}
+
 impl Results {
     /// The runs that stand for a contender in a case.
     pub(crate) fn counting<'a>(&'a self, case: &'a str, contender: &'a str) -> impl Iterator<Item = &'a Run> {
@@ -128,12 +151,6 @@ impl Results {
         Summary::of(&figures)
     }
 
-    /// Whether a contender's runs in a case support a comparison. `None`: there are none.
-    pub(crate) fn verdict(&self, case: &Case, contender: &str) -> Option<Verdict> {
-        let disturbed = self.counting(&case.name, contender).filter(|run| run.noise.disturbance().is_some()).count();
-        Some(Verdict::of(&self.summary(&case.name, contender, &case.primary)?, disturbed))
-    }
-
     /// With whom a case's contenders are compared: the reference, then the ceiling and the floor where they took part.
     pub(crate) fn references(&self, case: &Case) -> Vec<&str> {
         let bounds = self.contenders.iter().filter(|one| matches!(one.kind, Kind::H1 | Kind::Floor));
@@ -142,18 +159,27 @@ impl Results {
         [self.reference.as_str()].into_iter().chain(bounds.filter(took_part)).collect()
     }
 
-    /// How a contender compares with another in a case; an error says why nothing is concluded.
-    pub(crate) fn ratio(&self, case: &Case, contender: &str, reference: &str) -> Result<f64, String> {
-        let of = |name: &str| {
-            self.summary(&case.name, name, &case.primary).ok_or_else(|| format!("{name} has no valid run"))
+    /// A contender's figure as a multiple of another's, paired within rounds: what drifts from round to round is in both.
+    /// Rounds in which either run was disturbed say nothing. An error says why nothing is concluded.
+    pub(crate) fn ratio(&self, case: &str, contender: &str, reference: &str, figure: &str) -> Result<Interval, String> {
+        let of = |name| {
+            let runs: BTreeMap<usize, &Run> = self.counting(case, name).map(|run| (run.round, run)).collect();
+            if runs.is_empty() { Err(format!("{name} has no valid run")) } else { Ok(runs) }
         };
         let (own, other) = (of(contender)?, of(reference)?);
-        for name in [contender, reference] {
-            if let Some(Verdict::Unsound(reason)) = self.verdict(case, name) {
-                return Err(if name == contender { reason } else { format!("{name}: {reason}") });
-            }
+        let rounds: Vec<(&Run, &Run)> =
+            own.iter().filter_map(|(round, run)| Some((*run, *other.get(round)?))).collect();
+        let quiet = rounds.iter().filter(|(own, other)| own.is_quiet() && other.is_quiet());
+        let ratios: Vec<f64> = quiet
+            .filter_map(|(own, other)| Some(own.figures.get(figure)? / other.figures.get(figure)?))
+            .filter(|ratio| ratio.is_finite())
+            .collect();
+        if ratios.len() < ROUNDS {
+            let disturbed = rounds.iter().filter(|(own, other)| !own.is_quiet() || !other.is_quiet()).count();
+            let disturbed = if disturbed > 0 { format!(", {disturbed} disturbed") } else { String::new() };
+            return Err(format!("{} of at least {ROUNDS} rounds{disturbed}", ratios.len()));
         }
-        own.ratio(&other).ok_or_else(|| format!("{reference} is 0"))
+        Interval::of(&ratios).ok_or_else(|| "no figures".to_owned())
     }
 
     /// Runs that mean nothing: who, in which case and round, why.
@@ -178,6 +204,7 @@ pub(crate) mod tests {
             load: "GET 1 GB".to_owned(),
             per: Per::Gigabyte,
             primary: "cpu".to_owned(),
+            judged: vec![],
             saturated: false,
             group: "large bodies".to_owned(),
             drawn: vec![],
@@ -220,11 +247,16 @@ pub(crate) mod tests {
         }
     }
 
+    fn ratio(results: &Results, contender: &str, reference: &str) -> Result<f64, String> {
+        results.ratio("large", contender, reference, "cpu").map(|ratio| ratio.median)
+    }
+
     #[test]
-    fn medians_of_sound_runs_are_compared() {
-        let results = results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 1.0])]);
-        assert_eq!(results.ratio(&results.cases[0], "b", "a"), Ok(0.5));
-        assert_eq!(results.ratio(&results.cases[0], "a", "a"), Ok(1.0));
+    fn ratios_are_of_runs_of_the_same_round() {
+        // Every round is slower than the one before: medians of all would say 0.4.
+        let results = results(&[("a", &[2.0, 4.0, 10.0]), ("b", &[1.0, 2.0, 4.0])]);
+        assert_eq!(ratio(&results, "b", "a"), Ok(0.5));
+        assert_eq!(ratio(&results, "a", "a"), Ok(1.0));
     }
 
     #[test]
@@ -238,9 +270,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_is_concluded_beside_a_noisy_reference() {
-        let results = results(&[("a", &[2.0, 2.0, 3.0]), ("b", &[1.0, 1.0, 1.0])]);
-        assert_eq!(results.ratio(&results.cases[0], "b", "a"), Err("a: runs lie 50 % apart".to_owned()));
+    fn too_few_quiet_rounds_conclude_nothing() {
+        let mut results = results(&[("a", &[2.0, 2.0, 2.0]), ("b", &[1.0, 1.0, 1.0, 1.0])]);
+        assert_eq!(ratio(&results, "b", "a"), Ok(0.5));
+        results.runs[0].noise.server_core = 50.0;
+        assert_eq!(ratio(&results, "b", "a"), Err("2 of at least 3 rounds, 1 disturbed".to_owned()));
+        assert_eq!(ratio(&results, "b", "c"), Err("c has no valid run".to_owned()));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Results into a folder, and a folder's results into one page.
 
-use super::{Results, compare, markdown, plot};
+use super::{Results, compare, markdown, overview, plot, strip};
 use anyhow::{Context as _, Result, bail};
 use std::{
     fs,
@@ -12,57 +12,27 @@ pub(crate) fn save(results: &Results, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     write(folder, &format!("{}.json", results.experiment), &(serde_json::to_string_pretty(results)? + "\n"))?;
     let plots = draw(results, folder)?;
-    write(folder, &format!("{}.md", results.experiment), markdown::page(results, &plots, 1).trim_end())
+    write(folder, &format!("{}.md", results.experiment), &markdown::page(results, &plots))
 }
 
-/// What a page of all results begins with, for whoever has seen nothing else.
-const INTRODUCTION: &str = "\
-# What litequic costs
-
-litequic is a proxy that speaks HTTP/3 to clients and plain HTTP/1.1 to the server behind it, the origin. Here is what it
-costs beside others that do the same, in the same run: one worker on one core; the client, the origin and the tool that
-measures on another. Made by `litequic-lab report`; each section names the command that measured it, and lists programs,
-configuration and machine at its end.
-
-- **CPU s/GB**: seconds of CPU time, user and system, that all of a server's processes used for 10⁹ bytes of bodies (or, of
-  small objects, microseconds for a request). Less is better. Median of all rounds, then least and greatest.
-- **to nginx**: that figure by nginx's, so that 0.80 is a fifth less. **to nginx-h1**: by the same nginx over HTTP/1.1 and
-  TLS on TCP, what serving the same bodies costs without HTTP/3. **to floor**: by a program that only reads from the
-  origin, seals pieces with AES-128-GCM and sends them by UDP, with no protocol at all: no HTTP/3 server gets below it. A
-  **?** means that nothing is concluded; the line below the table says why.
-- **ACK 2**, **10**, **100**: the client acknowledges every so many packets, exactly; browsers do it at 2 to 10. **auto**: at
-  2 until the server asks for another number. **h2load**: as that client likes, at 60 to 105, where acknowledgements cost
-  nothing.
-- **unsaturated**: client and origin, on one core, are slower than the server on the other, which waits in between.
-  **saturated**: a rival takes half of the server's core, so that the server is the bottleneck and work piles up for it,
-  as on a busy machine: costs are comparable, rates are not. **busy** is the server's share of the time left to it.
-- **void**: the run means nothing: an answer was wrong or missing, the number of packets an ACK was not held, a server
-  died. Void runs are listed and never averaged in.
-
-";
-
-/// Makes one page, `README.md`, of all results in a folder; its path.
+/// Makes one page, `README.md`, of all results in a folder, and their own pages anew; its path.
 pub(crate) fn join(folder: &Path) -> Result<PathBuf> {
-    let all = read(folder)?;
-    let mut page = INTRODUCTION.to_owned();
-    page += "| experiment | measured | machine | runs that count | void |\n|---|---|---|---:|---:|\n";
-    for results in &all {
-        let counting = results.runs.iter().filter(|run| run.counts).count();
-        let quick = if results.quick { ", quick" } else { "" };
-        page += &format!(
-            "| [{0}](#{0}) | {1}{quick} | {2} | {counting} | {3} |\n",
-            results.experiment,
-            results.started,
-            results.machine.cpu,
-            results.voids().count()
-        );
+    let mut all = Vec::new();
+    for results in read(folder)? {
+        let plots = draw(&results, folder)?;
+        write(folder, &format!("{}.md", results.experiment), &markdown::page(&results, &plots))?;
+        let chart = match strip::strip(&overview::first_screen(&results)) {
+            Some(svg) if !results.quick => {
+                let name = format!("{}.svg", results.experiment);
+                write(folder, &name, &svg)?;
+                Some(name)
+            }
+            // Nothing is better or worse: what it describes.
+            _ => plots.into_iter().next().map(|(file, _)| file),
+        };
+        all.push((results, chart));
     }
-    page.push('\n');
-    for results in &all {
-        let plots = draw(results, folder)?;
-        page += &markdown::page(results, &plots, 2);
-    }
-    write(folder, "README.md", page.trim_end())
+    write(folder, "README.md", &overview::page(&all))
 }
 
 /// A page on what two folders' results have in common.
@@ -118,7 +88,7 @@ mod tests {
         one.experiment = "floor".to_owned();
         save(&one, folder.path()).unwrap();
         let page = fs::read_to_string(join(folder.path()).unwrap()).unwrap();
-        for wanted in ["| [floor](#floor) |", "\n## peers\n", "](peers-1.svg)"] {
+        for wanted in ["**[floor](#floor)**", "\n### peers\n", "](peers-1.svg)"] {
             assert!(page.contains(wanted), "{wanted} in {page}");
         }
         assert!(folder.path().join("peers-1.svg").exists());

@@ -19,6 +19,7 @@ use super::{
     template::Values,
 };
 use crate::{
+    fetch::Client,
     link,
     report::{Case, Participant, Results, Run, Skipped},
 };
@@ -58,6 +59,8 @@ pub(crate) struct Task {
     pub(crate) path: Option<link::Path>,
     /// What others do to the server meanwhile; it is not measured.
     pub(crate) beside: Option<Load>,
+    /// Contenders are tuned for such paths, those that can be.
+    pub(crate) tuned: bool,
     /// Rounds, where the command line does not say.
     pub(crate) rounds: usize,
 }
@@ -71,8 +74,13 @@ impl Task {
             Kind::Floor => self.path.is_none(),
             Kind::H3 | Kind::Origin => true,
         };
+        let speaks = match self.load.generator {
+            Generator::Client(client) => contender.kind == Kind::H3 || client.speaks_h1(),
+            Generator::Own { .. } | Generator::H2load => true,
+        };
         let is_named = self.names.is_empty() || self.names.contains(&contender.name);
-        is_meant && is_named && self.kinds.contains(&contender.kind)
+        let is_meant = is_meant && (!self.tuned || contender.tuned.is_some());
+        is_meant && speaks && is_named && self.kinds.contains(&contender.kind)
     }
 }
 
@@ -101,6 +109,8 @@ pub(crate) struct Lab {
     own: PathBuf,
     /// Its path, or why it is of no use.
     h2load: Result<PathBuf, String>,
+    /// The same of other clients.
+    clients: BTreeMap<Client, Result<PathBuf, String>>,
     /// All that can take part, and those that do, variants included.
     found: Vec<Present>,
     present: Vec<Present>,
@@ -154,12 +164,14 @@ impl Lab {
             }
         }
         let h2load = h2load(&options);
+        let clients = Client::ALL.into_iter().map(|client| (client, find_client(client, &options))).collect();
         let origin = origin.context("there is no origin")?;
         Ok(Self {
             options,
             machine,
             own,
             h2load,
+            clients,
             found: present.clone(),
             present,
             origin,
@@ -273,6 +285,7 @@ impl Lab {
             name: present.contender.name.clone(),
             kind: present.contender.kind,
             version: present.version.clone(),
+            tuned: present.contender.tuned.clone(),
             command: present.contender.command.join(" ").replace("@BIN@", &file_name(&present.program)),
         };
         let command: Vec<String> = env::args().skip(1).collect();
@@ -294,7 +307,7 @@ impl Lab {
 
     /// What a task needs and is not there.
     fn lacks(&self, task: &Task) -> Option<String> {
-        if let (Generator::H2load, Err(reason)) = (&task.load.generator, &self.h2load) {
+        if let Some(Err(reason)) = self.client(&task.load.generator) {
             return Some(reason.clone());
         }
         let tools = task.observe.program().into_iter().chain(task.case.saturated.then_some(rival::PROGRAM));
@@ -303,6 +316,15 @@ impl Lab {
         }
         let is_for_a_path = task.path.is_some();
         (is_for_a_path != (self.network.topology == Topology::Path)).then(|| "needs another topology".to_owned())
+    }
+
+    /// The program of a client that is not the lab's own, or why it is of no use.
+    fn client(&self, generator: &Generator) -> Option<&Result<PathBuf, String>> {
+        match generator {
+            Generator::Own { .. } => None,
+            Generator::H2load => Some(&self.h2load),
+            Generator::Client(client) => self.clients.get(client),
+        }
     }
 
     /// A contender's turn at a task: tries until one was quiet.
@@ -385,6 +407,25 @@ fn h2load(options: &Options) -> Result<PathBuf, String> {
         Ok(false) => Err(format!("{} was built without HTTP/3", program.display())),
         Err(error) => Err(format!("{}: {error:#}", program.display())),
     }
+}
+
+/// A client's program. curl says whether it has HTTP/3; litequic lies beside the lab, as the contender does.
+fn find_client(client: Client, options: &Options) -> Result<PathBuf, String> {
+    let beside = || Some(env::current_exe().ok()?.with_file_name(client.program())).filter(|path| path.is_file());
+    let found = program(client.program(), options);
+    let found =
+        if client == Client::Get && options.given(client.program()).is_none() { beside().or(found) } else { found };
+    let found = found.ok_or_else(|| format!("{} is not installed", client.program()))?;
+    if client == Client::Curl {
+        let mut command = Command::new(&found);
+        command.arg("--version");
+        let said =
+            process::finish(process::group(command), VERSION, || Ok(())).map_err(|error| format!("{error:#}"))?;
+        if !said.stdout.contains("HTTP3") {
+            return Err(format!("{} was built without HTTP/3", found.display()));
+        }
+    }
+    Ok(found)
 }
 
 /// Whether an h2load that is told to speak HTTP/3 sends a datagram. Its help says the same with and without.

@@ -1,11 +1,12 @@
 //! Long and fast paths: one download, from its start and after slow start.
 
-use super::{Amount, Experiment, Options, Task, download, few, more_than, no_variants, over};
+use super::{Amount, Experiment, Options, Task, download, few, more_than, no_variants, over, with_everyone};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "long",
     about: "How fast is one download over a path with a large bandwidth-delay product? Mbit/s of the body in seconds 5 to 25, \
-            and from the start. The bottleneck buffers 1 bandwidth-delay product.",
+            and from the start. The bottleneck buffers 1 bandwidth-delay product. In two cells contenders also *tuned*, and with \
+            other clients than the lab's own.",
     reference: None,
     tasks,
     variants: no_variants,
@@ -23,8 +24,12 @@ fn tasks(options: &Options) -> Vec<Task> {
             task.case.drawn = ["goodput", "wakes"].map(str::to_owned).to_vec();
             task.case.judged = vec!["goodput".to_owned()];
             task.case.x = Some(f64::from(*rtt));
-            task.names = few();
-            tasks.push(task);
+            if *rate == 100 && *rtt != 100 && !options.quick {
+                tasks.extend(with_everyone(task, options));
+            } else {
+                task.names = few();
+                tasks.push(task);
+            }
         }
     }
     tasks

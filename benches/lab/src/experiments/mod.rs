@@ -28,6 +28,7 @@ use crate::{
         options::Options,
         say,
     },
+    fetch::Client,
     load,
     report::{self, Case, Per, Results},
 };
@@ -267,6 +268,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         observe: Observe::Cpu,
         path: None,
         beside: None,
+        tuned: false,
         rounds: ROUNDS,
     }
 }
@@ -301,6 +303,37 @@ fn few() -> Vec<String> {
     ["litequic", "nginx", "haproxy", "caddy", "h1-cubic"].map(str::to_owned).to_vec()
 }
 
+/// Whom a cell compares where all are: the only ones whose configuration over paths is their own.
+fn every() -> Vec<String> {
+    ["litequic", "nginx", "haproxy", "caddy", "envoy", "h1-cubic", "h1-bbr"].map(str::to_owned).to_vec()
+}
+
+/// A cell with everyone in it: as it is, with contenders tuned, and with other clients. The latter and the cell itself
+/// have contenders as they come.
+fn with_everyone(mut cell: Task, options: &Options) -> Vec<Task> {
+    cell.names = every();
+    let variant = |name: &str| {
+        let mut task = cell.clone();
+        task.case.name = format!("{}, {name}", cell.case.name);
+        task.case.group = format!("{}, all clients", cell.case.group);
+        task.case.x = None;
+        if options.quick {
+            // That it works shows on one of each kind.
+            task.names = ["litequic", "h1-cubic"].map(str::to_owned).to_vec();
+        }
+        task
+    };
+    let mut tasks = vec![Task { tuned: true, ..variant("tuned") }];
+    for client in Client::ALL {
+        let mut task = variant(client.name());
+        task.load.generator = Generator::Client(client);
+        task.case.load = task.load.describe();
+        tasks.push(task);
+    }
+    tasks.insert(0, cell);
+    tasks
+}
+
 /// Large bodies: four connections, with a download each at least.
 fn large(options: &Options, requests: u64, generator: Generator) -> Load {
     let (body, requests) = if options.quick { (8_000_000, 4) } else { (256_000_000, options.many(requests, 1).max(4)) };
@@ -320,6 +353,7 @@ fn acks(generator: &Generator) -> String {
     match generator {
         Generator::Own { ack_threshold, .. } => format!("ACK {ack_threshold}"),
         Generator::H2load => "h2load".to_owned(),
+        Generator::Client(client) => client.name().to_owned(),
     }
 }
 

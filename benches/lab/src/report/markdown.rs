@@ -177,7 +177,9 @@ pub(super) fn conditions(results: &Results) -> String {
         worst.2
     );
     for contender in &results.contenders {
-        let _ = writeln!(text, "- {}: {}, `{}`", contender.name, contender.version, contender.command);
+        let _ = write!(text, "- {}: {}, `{}`", contender.name, contender.version, contender.command);
+        text += &contender.tuned.as_ref().map(|tuned| format!("; tuned: {tuned}")).unwrap_or_default();
+        text.push('\n');
     }
     for skipped in &results.skipped {
         let _ = writeln!(text, "- left out: {} ({})", skipped.name, skipped.reason);

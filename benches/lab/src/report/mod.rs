@@ -62,6 +62,9 @@ pub(crate) struct Participant {
     pub(crate) version: String,
     /// Its command line, as it was in the first run.
     pub(crate) command: String,
+    /// What is tuned where it is tuned.
+    #[serde(default)]
+    pub(crate) tuned: Option<String>,
 }
 
 /// A contender, or a part of an experiment, that was left out.
@@ -227,6 +230,7 @@ pub(crate) mod tests {
             kind: Kind::H3,
             version: format!("{name} 1.0"),
             command: format!("{name} run"),
+            tuned: None,
         };
         Results {
             experiment: "peers".to_owned(),

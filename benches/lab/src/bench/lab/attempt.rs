@@ -3,7 +3,7 @@
 use super::{Lab, Present, Task, path};
 use crate::{
     bench::{
-        contender::Kind,
+        contender::{Configuration, Kind},
         interrupt,
         load::{Amount, Generator, Load, Outcome, Target},
         metrics::{self, Counters, Metrics},
@@ -91,6 +91,7 @@ impl Lab {
             address: &address,
             kind: present.contender.kind,
             certificate: &self.files.certificate,
+            spki: &self.files.spki,
             path: &path,
             over_a_path: link.is_some(),
             mark: None,
@@ -118,7 +119,11 @@ impl Lab {
 
         let mark = folder.path().join("mark");
         let measured = Target { mark: Some(&mark), ..target.clone() };
-        let arguments = task.load.command(&measured, &self.own, self.h2load.as_deref().ok())?;
+        let arguments = task.load.command(
+            &measured,
+            &self.own,
+            self.client(&task.load.generator).and_then(|found| found.as_deref().ok()),
+        )?;
         *client = self.without_places(&arguments.join(" "));
         // A traced contender is another.
         let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
@@ -207,7 +212,9 @@ impl Lab {
     /// A command line without the places of this machine and this run, for the report.
     fn without_places(&self, line: &str) -> String {
         let places = [(self.own.as_path(), "litequic-lab"), (self.folder.path(), "@LAB@")];
-        let places = places.into_iter().chain(self.h2load.as_deref().ok().map(|path| (path, "h2load")));
+        let clients =
+            self.clients.iter().filter_map(|(client, found)| Some((found.as_deref().ok()?, client.program())));
+        let places = places.into_iter().chain(self.h2load.as_deref().ok().map(|path| (path, "h2load"))).chain(clients);
         places.fold(line.to_owned(), |line, (place, name)| line.replace(&place.display().to_string(), name))
     }
 
@@ -227,6 +234,14 @@ impl Lab {
         values.set("WWW", self.files.www.display());
         values.set("WORKERS", task.workers);
         values.set("H3", if contender.kind == Kind::H3 { "" } else { "#" });
+        let configuration = match &task.path {
+            None => Configuration::Near,
+            Some(_) if task.tuned => Configuration::Tuned,
+            Some(_) => Configuration::AsItComes,
+        };
+        for (name, holds) in configuration.holds() {
+            values.set(name, if holds { "" } else { "#" });
+        }
         values.set("EXTRA", &contender.extra);
         values
     }

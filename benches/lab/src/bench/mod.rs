@@ -20,11 +20,13 @@ mod profile;
 pub(crate) mod rival;
 pub(crate) mod sink;
 pub(crate) mod stats;
+mod task;
 mod template;
 
 pub(crate) use self::{
-    lab::{Lab, Task, Variant, say},
+    lab::{Lab, say},
     observe::Observe,
+    task::{Task, Variant},
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.

@@ -3,7 +3,7 @@
 use super::namespace::Topology;
 use crate::link;
 use clap::Args;
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// What a veth pair does for its receivers.
 #[derive(Debug, Clone, Default, Args)]
@@ -22,6 +22,15 @@ pub(crate) struct Options {
     /// One short round that shows that the experiment works; its figures mean nothing.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Tell how long it takes with every contender and client there is, on a machine at rest, and run nothing.
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Go on where an earlier run into the same folder was interrupted or stopped: what is finished there is kept.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Begin nothing more after so long; --resume goes on.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) stop_after: Option<Duration>,
     /// Rounds; in each all contenders are run in turn. Fewer than 3 support no comparison. Default: 3, over paths 5 where a
     /// run takes less than 20 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]

@@ -136,6 +136,18 @@ fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(value.trim())
 }
 
+/// Whether /proc/net/udp or /proc/net/tcp has a socket at a local port; of TCP one that listens.
+pub(crate) fn has_socket(text: &str, port: u16, tcp: bool) -> bool {
+    /// TCP_LISTEN (include/net/tcp_states.h); an unconnected socket of UDP is in another state.
+    const LISTEN: &str = "0A";
+    let port = format!("{port:04X}");
+    text.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let is_there = words.next().and_then(|local| local.rsplit_once(':')).is_some_and(|(_, there)| there == port);
+        is_there && (!tcp || words.nth(1) == Some(LISTEN))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,5 +210,14 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: A CPU @ 3 GHz\nflags\t\t: fpu aes avx2 foo\n";
         assert_eq!(cpu_model(text), Some("A CPU @ 3 GHz"));
         assert_eq!(cpu_flags(text), ["aes", "avx2"]);
+    }
+
+    #[test]
+    fn a_socket_is_found_by_its_port() {
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue\n\
+                    \x20  7: 010200C0:20FB 00000000:0000 07 00000000:00000000\n\
+                    \x20  8: 010200C0:20FC 00000000:0000 0A 00000000:00000000\n";
+        assert!(has_socket(text, 8443, false) && !has_socket(text, 8443, true));
+        assert!(has_socket(text, 8444, true) && !has_socket(text, 8445, false));
     }
 }

@@ -11,6 +11,7 @@ mod long;
 mod lossy;
 mod many;
 mod peers;
+mod plan;
 mod profile;
 mod recovery;
 mod scale;
@@ -22,7 +23,7 @@ mod ttlb;
 use crate::{
     bench::{
         Lab, Observe, Task, Variant,
-        contender::Kind,
+        contender::{Contender, Kind},
         interrupt,
         load::{Amount, Generator, Load},
         options::Options,
@@ -159,13 +160,23 @@ pub(crate) fn run(command: Command) -> Result<()> {
         }
         Command::Report { folder, against: Some(then) } => return print(&report::against(&folder, &then)?),
     };
+    if options.plan {
+        return print(&plans(experiments, &options)?);
+    }
     let mut lab = Lab::new(options)?;
     let mut failed = Vec::new();
     for experiment in experiments {
-        if let Err(error) = conduct(&mut lab, experiment) {
-            interrupt::check()?;
-            say(&format!("{}: FAILED: {error:#}", experiment.name));
-            failed.push(experiment.name);
+        match conduct(&mut lab, experiment) {
+            Ok(true) => {}
+            Ok(false) => {
+                say(&format!("{}: stopped as it was told to; --resume goes on", experiment.name));
+                return Ok(());
+            }
+            Err(error) => {
+                interrupt::check()?;
+                say(&format!("{}: FAILED: {error:#}", experiment.name));
+                failed.push(experiment.name);
+            }
         }
     }
     if experiments.len() > 1 {
@@ -177,20 +188,33 @@ pub(crate) fn run(command: Command) -> Result<()> {
     Ok(())
 }
 
+/// How long experiments take with everything there is.
+fn plans(experiments: &[&Experiment], options: &Options) -> Result<String> {
+    let contenders = Contender::built_in()?;
+    let plan =
+        |experiment: &&Experiment| (experiment.name, plan::plan(&(experiment.tasks)(options), &contenders, options));
+    Ok(plan::table(&experiments.iter().map(plan).collect::<Vec<_>>()))
+}
+
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 fn print(page: &str) -> Result<()> {
     println!("{}", page.trim_end());
     Ok(())
 }
 
-fn conduct(lab: &mut Lab, experiment: &Experiment) -> Result<()> {
+/// Runs an experiment; `false`: it was stopped.
+fn conduct(lab: &mut Lab, experiment: &Experiment) -> Result<bool> {
     let (options, variants) = (lab.options().clone(), (experiment.variants)()?);
     lab.vary(&variants);
     let reference = experiment.reference.unwrap_or(&options.reference);
     let results = lab.run(experiment.name, experiment.about, reference, (experiment.tasks)(&options))?;
+    let Some(results) = results else { return Ok(false) };
     let page = report::save(&results, &options.out)?;
     say(&format!("{}: {}", experiment.name, page.display()));
-    if options.quick { worked(&results) } else { Ok(()) }
+    if options.quick {
+        worked(&results)?;
+    }
+    Ok(true)
 }
 
 /// What a quick run asserts: somebody took part, and nothing is void or lacks the figure it was run for. Bytes and
@@ -243,6 +267,9 @@ const ROUNDS: usize = report::ROUNDS;
 const ROUNDS_OVER_A_PATH: usize = 5;
 /// but not of what takes longer than this.
 const LONG: f64 = 20.0; // seconds
+
+/// A quick load that is cut: seconds, and those of its beginning.
+const QUICK_CUT: (f64, f64) = (1.2, 0.6);
 
 /// A task that measures CPU of H3 proxies and the H1 ceiling, one worker each; experiments change what they want else.
 fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task {
@@ -308,9 +335,9 @@ fn every() -> Vec<String> {
     ["litequic", "nginx", "haproxy", "caddy", "envoy", "h1-cubic", "h1-bbr"].map(str::to_owned).to_vec()
 }
 
-/// A cell with everyone in it: as it is, with contenders tuned, and with other clients. The latter and the cell itself
-/// have contenders as they come.
-fn with_everyone(mut cell: Task, options: &Options) -> Vec<Task> {
+/// A cell with everyone in it: as it is, with contenders tuned, and some of them with other clients. The latter and the
+/// cell itself have contenders as they come.
+fn with_everyone(mut cell: Task, with_clients: &[&str], options: &Options) -> Vec<Task> {
     cell.names = every();
     let variant = |name: &str| {
         let mut task = cell.clone();
@@ -326,6 +353,9 @@ fn with_everyone(mut cell: Task, options: &Options) -> Vec<Task> {
     let mut tasks = vec![Task { tuned: true, ..variant("tuned") }];
     for client in Client::ALL {
         let mut task = variant(client.name());
+        if !options.quick {
+            task.names = with_clients.iter().map(|name| (*name).to_owned()).collect();
+        }
         task.load.generator = Generator::Client(client);
         task.case.load = task.load.describe();
         tasks.push(task);
@@ -381,6 +411,15 @@ mod tests {
                 (experiment.variants)().unwrap();
             }
         }
+    }
+
+    #[test]
+    fn those_over_paths_take_a_night_and_no_more() {
+        let options = Line::parse_from(["lab"]).options;
+        let contenders = Contender::built_in().unwrap();
+        let plans = OVER_PATHS.map(|experiment| plan::plan(&(experiment.tasks)(&options), &contenders, &options));
+        let hours = plans.iter().map(|plan| plan.seconds).sum::<f64>() / 3600.0;
+        assert!(hours <= 3.0, "{hours:.2} hours");
     }
 
     #[test]

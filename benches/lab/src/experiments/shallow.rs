@@ -13,6 +13,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     variants: no_variants,
 };
 
+/// Of the rate: what is downloaded.
+const SECONDS: u64 = 2;
+
 fn tasks(options: &Options) -> Vec<Task> {
     let (rates, rtts, buffers): (&[u64], &[u32], &[f64]) =
         if options.quick { (&[20], &[10], &[0.5]) } else { (&[20, 100], &[10, 50], &[0.25, 0.5, 1.0]) };
@@ -20,8 +23,7 @@ fn tasks(options: &Options) -> Vec<Task> {
     for rate in rates {
         for rtt in rtts {
             for buffer in buffers {
-                // Four seconds of the rate.
-                let body = if options.quick { 1_000_000 } else { options.many(rate * 500_000, 1) };
+                let body = if options.quick { 1_000_000 } else { options.many(rate * SECONDS * 125_000, 1) };
                 let load = download(body, Amount::Requests(1));
                 let path = format!("rate={rate}M,rtt={rtt}ms,buffer={buffer}bdp");
                 let mut task =
@@ -31,7 +33,7 @@ fn tasks(options: &Options) -> Vec<Task> {
                 task.case.x = Some(*buffer);
                 // The one in which litequic was worst, and one with a larger window.
                 if *buffer == 0.5 && (*rate, *rtt) != (20, 50) && (*rate, *rtt) != (100, 10) {
-                    tasks.extend(with_everyone(task, options));
+                    tasks.extend(with_everyone(task, &["litequic", "haproxy", "h1-cubic"], options));
                 } else {
                     task.names = few();
                     tasks.push(task);

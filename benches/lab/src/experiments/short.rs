@@ -5,24 +5,24 @@ use crate::bench::load::size;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "short",
-    about: "How long until the last byte of a small body? One request at a time: the *first* of each of five connections, \
+    about: "How long until the last byte of a small body? One request at a time: the *first* of each of three connections, \
             after its handshake, and the *later* one of each. Medians of a run, µs.",
     reference: None,
     tasks,
     variants: no_variants,
 };
 
-const CONNECTIONS: u32 = 5;
+const CONNECTIONS: u32 = 3;
 /// Later ones are as many as first ones.
-const REQUESTS: u64 = 10;
+const REQUESTS: u64 = 6;
 /// At 5 Mbit/s a larger body is a matter of the rate.
-const LARGEST_AT_5: u64 = 300_000; // bytes
+const LARGEST_AT_5: u64 = 100_000; // bytes
 
 fn tasks(options: &Options) -> Vec<Task> {
     let (rates, rtts, sizes): (&[u64], &[u32], &[u64]) = if options.quick {
         (&[50], &[20], &[100_000])
     } else {
-        (&[5, 50, 100], &[20, 100], &[10_000, 100_000, 300_000, 1_000_000])
+        (&[5, 50, 100], &[20, 100], &[10_000, 100_000, 1_000_000])
     };
     let mut tasks = Vec::new();
     for rate in rates {

@@ -12,7 +12,7 @@ mod write;
 
 pub(crate) use self::{
     figures::{Per, is_shown},
-    write::{against, join, save},
+    write::{against, earlier, join, keep, save},
 };
 use crate::bench::{
     contender::Kind,
@@ -54,12 +54,15 @@ pub(crate) struct Results {
 }
 
 /// A contender that took part.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Participant {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// The first line of what it says of its version.
     pub(crate) version: String,
+    /// The CRC-32 of its program's file: builds of one version differ.
+    #[serde(default)]
+    pub(crate) crc32: Option<String>,
     /// Its command line, as it was in the first run.
     pub(crate) command: String,
     /// What is tuned where it is tuned.
@@ -75,7 +78,7 @@ pub(crate) struct Skipped {
 }
 
 /// Something that contenders were made to do.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Unique in its experiment.
     pub(crate) name: String,
@@ -185,6 +188,30 @@ impl Results {
         Interval::of(&ratios).ok_or_else(|| "no figures".to_owned())
     }
 
+    /// Takes over the runs of an earlier part of the same experiment. An error says why it is another one.
+    pub(crate) fn go_on(&mut self, earlier: Self) -> Result<(), String> {
+        if self.quick != earlier.quick || self.machine != earlier.machine || self.topology != earlier.topology {
+            return Err("it is of another machine, topology or kind of run".to_owned());
+        }
+        if self.cases != earlier.cases {
+            return Err("its cases are others".to_owned());
+        }
+        for then in &earlier.contenders {
+            match self.contenders.iter().find(|now| now.name == then.name) {
+                None => return Err(format!("{} took part, and is not there", then.name)),
+                Some(now) if now != then => return Err(format!("{} is another program", then.name)),
+                Some(_) => {}
+            }
+        }
+        (self.command, self.started, self.runs) = (earlier.command, earlier.started, earlier.runs);
+        Ok(())
+    }
+
+    /// Whether a contender had its turn.
+    pub(crate) fn has(&self, case: &str, contender: &str, round: usize) -> bool {
+        self.runs.iter().any(|run| run.case == case && run.contender == contender && run.round == round)
+    }
+
     /// Runs that mean nothing: who, in which case and round, why.
     pub(crate) fn voids(&self) -> impl Iterator<Item = (&Run, &str)> {
         self.runs.iter().filter_map(|run| Some((run, run.void.as_deref()?)))
@@ -230,6 +257,7 @@ pub(crate) mod tests {
             kind: Kind::H3,
             version: format!("{name} 1.0"),
             command: format!("{name} run"),
+            crc32: None,
             tuned: None,
         };
         Results {
@@ -299,6 +327,24 @@ pub(crate) mod tests {
         let mut results = results(&[("a", &[2.0, 2.0, 2.0, 9.0])]);
         results.runs.last_mut().unwrap().counts = false;
         assert_eq!(results.summary("large", "a", "cpu").unwrap().max, 2.0);
+    }
+
+    #[test]
+    fn an_earlier_part_is_gone_on_with_if_nothing_else_changed() {
+        let earlier = results(&[("a", &[2.0])]);
+        let mut now = results(&[("a", &[]), ("b", &[])]);
+        now.started = "later".to_owned();
+        assert_eq!(now.go_on(earlier.clone()), Ok(()));
+        assert!(now.has("large", "a", 1) && !now.has("large", "a", 2) && !now.has("large", "b", 1));
+        assert_eq!(now.started, earlier.started);
+        let mut other = earlier.clone();
+        other.contenders[0].crc32 = Some("1".to_owned());
+        assert_eq!(now.go_on(other).unwrap_err(), "a is another program");
+        let mut other = earlier.clone();
+        other.cases[0].load.clear();
+        assert_eq!(now.go_on(other).unwrap_err(), "its cases are others");
+        let gone = results(&[("c", &[2.0])]);
+        assert_eq!(now.go_on(gone).unwrap_err(), "c took part, and is not there");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{Results, compare, markdown, overview, plot, strip};
 use anyhow::{Context as _, Result, bail};
 use std::{
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -11,8 +12,43 @@ use std::{
 pub(crate) fn save(results: &Results, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     write(folder, &format!("{}.json", results.experiment), &(serde_json::to_string_pretty(results)? + "\n"))?;
+    let unfinished = unfinished(&results.experiment, folder);
+    if unfinished.exists() {
+        fs::remove_file(&unfinished).with_context(|| format!("cannot remove {}", unfinished.display()))?;
+    }
     let plots = draw(results, folder)?;
     write(folder, &format!("{}.md", results.experiment), &markdown::page(results, &plots))
+}
+
+/// Writes down what is finished of an experiment that is not; [`save`] removes it.
+pub(crate) fn keep(results: &Results, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = unfinished(&results.experiment, folder);
+    // Whatever ends the lab, one of the two is whole.
+    let new = path.with_extension("new");
+    let text = serde_json::to_string(results)?;
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, &path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What an earlier run of an experiment left in a folder: what it had finished, or all of it.
+pub(crate) fn earlier(experiment: &str, folder: &Path) -> Result<Option<Results>> {
+    for path in [unfinished(experiment, folder), folder.join(format!("{experiment}.json"))] {
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let results = serde_json::from_str(&text);
+                return results.map(Some).with_context(|| format!("{}: no results of the lab", path.display()));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+    Ok(None)
+}
+
+fn unfinished(experiment: &str, folder: &Path) -> PathBuf {
+    folder.join(format!("{experiment}.unfinished"))
 }
 
 /// Makes one page, `README.md`, of all results in a folder, and their own pages anew; its path.
@@ -92,6 +128,19 @@ mod tests {
             assert!(page.contains(wanted), "{wanted} in {page}");
         }
         assert!(folder.path().join("peers-1.svg").exists());
+    }
+
+    #[test]
+    fn what_is_finished_is_kept_until_all_of_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(earlier("peers", folder.path()).unwrap().is_none());
+        save(&results(&[("a", &[2.0])]), folder.path()).unwrap();
+        keep(&results(&[("a", &[2.0, 3.0])]), folder.path()).unwrap();
+        let runs = || earlier("peers", folder.path()).unwrap().unwrap().runs.len();
+        assert_eq!(runs(), 2, "the unfinished one is the newer one");
+        save(&results(&[("a", &[2.0, 3.0, 4.0])]), folder.path()).unwrap();
+        assert_eq!(runs(), 3);
+        assert!(!folder.path().join("peers.unfinished").exists());
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! One try of one contender at a task: it is started beside its origin, proves itself, is loaded and measured.
 
-use super::{Lab, Present, Task, path};
+use super::{Lab, Present, path};
 use crate::{
     bench::{
+        Task,
         contender::{Configuration, Kind},
         interrupt,
         load::{Amount, Generator, Load, Outcome, Target},
@@ -40,16 +41,18 @@ const READY_LOOK: Duration = Duration::from_millis(50);
 const LOAD: Duration = Duration::from_secs(320);
 /// For idle connections to be open.
 const GATHERED: Duration = Duration::from_secs(60);
-/// For a load beside the measured one to fill the path's queue: many round trips.
+/// For a load beside the measured one to fill the path's queue: many round trips. In a quick run it need not be full.
 const BESIDE: Duration = Duration::from_secs(4);
+const BESIDE_QUICK: Duration = Duration::from_millis(500);
 /// For a contender to tell its metrics.
 const METRICS: Duration = Duration::from_secs(10);
 /// What a server must answer rightly before it is measured.
 const CHECKED: u64 = 1_000_000; // bytes
 /// The same over a path, which may be slow.
 const CHECKED_OVER_A_PATH: u64 = 100_000; // bytes
-/// Below this share of a core it is quiet.
+/// Below this share of a core it is quiet, for so long: some ticks of the kernel's clock.
 const QUIET: f64 = 0.08;
+const QUIET_LOOK: Duration = Duration::from_millis(300);
 
 /// What a client is run with.
 #[derive(Clone, Copy)]
@@ -191,7 +194,9 @@ impl Lab {
         let core = self.options.client_core.to_string();
         let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
         let mut beside = Server::start("the load beside it", command, folder.join("beside.log"))?;
-        interrupt::wait_for(BESIDE, || beside.check().map(|()| None::<()>))?;
+        interrupt::wait_for(if self.options.quick { BESIDE_QUICK } else { BESIDE }, || {
+            beside.check().map(|()| None::<()>)
+        })?;
         Ok(beside)
     }
 
@@ -306,6 +311,10 @@ impl Lab {
         let arguments = load.command(target, &self.own, None)?;
         let core = self.options.client_core.to_string();
         let end = Instant::now() + READY;
+        // A client that is too early is answered nothing, and asks again after a second. A server that listens elsewhere
+        // than it should shows below.
+        let is_listening = || Ok(self.network.is_listening(PORT, target.kind == Kind::H1)?.then_some(()));
+        interrupt::wait_for(READY / 2, || server.check().and_then(|()| is_listening()))?;
         loop {
             let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
             let answer = process::finish(command, READY, || server.check()).and_then(|finished| {
@@ -328,11 +337,10 @@ impl Lab {
         let cores = [self.options.server_core, self.options.client_core];
         let busy = || cores.map(|core| process::core_times(core).map_or(0.0, |times| times.busy));
         let end = Instant::now() + Duration::from_secs(self.options.patience());
-        let look = Duration::from_millis(500);
         while Instant::now() < end {
             let before = busy();
-            interrupt::sleep(look)?;
-            if busy().iter().zip(before).all(|(after, before)| after - before < QUIET * look.as_secs_f64()) {
+            interrupt::sleep(QUIET_LOOK)?;
+            if busy().iter().zip(before).all(|(after, before)| after - before < QUIET * QUIET_LOOK.as_secs_f64()) {
                 break;
             }
         }

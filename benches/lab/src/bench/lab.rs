@@ -5,6 +5,7 @@ mod attempt;
 mod path;
 mod programs;
 
+use self::attempt::Measured;
 use super::{
     contender::{Contender, Kind},
     files::Files,
@@ -12,7 +13,6 @@ use super::{
     load::Generator,
     machine::Machine,
     namespace::{Network, Topology},
-    noise::Noise,
     options::Options,
     process::Server,
     rival,
@@ -303,14 +303,14 @@ impl Lab {
         let Some(name) = self.present.get(contender).map(|present| present.contender.name.clone()) else {
             return Ok(());
         };
-        let first = results.runs.len();
+        let (first, mut traces) = (results.runs.len(), Vec::new());
         for attempt in 1..=self.options.tries() {
             let mut client = String::new();
-            let (noise, figures, void) = match self.attempt(task, contender, &mut client) {
-                Ok((noise, figures)) => (noise, figures, None),
+            let (Measured { noise, figures, trace }, void) = match self.attempt(task, contender, &mut client) {
+                Ok(measured) => (measured, None),
                 Err(error) => {
                     interrupt::check()?;
-                    (Noise::default(), BTreeMap::new(), Some(format!("{error:#}")))
+                    (Measured::default(), Some(format!("{error:#}")))
                 }
             };
             let quiet = void.is_none() && noise.disturbance().is_none();
@@ -324,14 +324,19 @@ impl Lab {
                 noise,
                 figures,
                 client,
+                trace: None,
             });
+            traces.push(trace);
             if quiet {
                 break;
             }
         }
-        let tries = results.runs.get_mut(first..).unwrap_or_default().iter_mut().filter(|run| run.void.is_none());
-        if let Some(best) = tries.min_by(|a, b| a.noise.weight().total_cmp(&b.noise.weight())) {
+        let tries = results.runs.get_mut(first..).unwrap_or_default().iter_mut().zip(traces);
+        let tries = tries.filter(|(run, _)| run.void.is_none());
+        if let Some((best, trace)) = tries.min_by(|(a, _), (b, _)| a.noise.weight().total_cmp(&b.noise.weight())) {
             best.counts = true;
+            let saved = trace.map(|trace| report::save_trace(&trace, &results.experiment, best, &self.options.out));
+            best.trace = saved.transpose()?;
         }
         Ok(())
     }
@@ -390,6 +395,7 @@ pub(crate) fn say(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::noise::Noise;
 
     #[test]
     fn a_void_run_says_why_in_its_line() {
@@ -403,6 +409,7 @@ mod tests {
             noise: Noise::default(),
             figures: BTreeMap::new(),
             client: String::new(),
+            trace: None,
         };
         assert_eq!(progress(&run), "round 2, large, a: VOID, it died after 3 tries");
         assert_eq!(clock(Duration::from_secs(125)), "2:05");

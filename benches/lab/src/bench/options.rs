@@ -31,6 +31,10 @@ pub(crate) struct Options {
     /// Begin nothing more after so long; --resume goes on.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) stop_after: Option<Duration>,
+    /// Save time series of each run over a path, and plots of them: what was delivered, queued, in flight and dropped, how
+    /// often acknowledgements came and how late.
+    #[arg(long)]
+    pub(crate) trace: bool,
     /// Rounds; in each all contenders are run in turn. Fewer than 3 support no comparison. Default: 3, over paths 5 where a
     /// run takes less than 20 s.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]

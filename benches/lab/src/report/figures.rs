@@ -48,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 49] = [
+pub(super) const SHOWN: [&str; 53] = [
     "goodput",
     "steady",
     "cpu",
@@ -64,6 +64,10 @@ pub(super) const SHOWN: [&str; 49] = [
     "queue_p99_us",
     "burst_mean",
     "burst_p99",
+    "link_packets_per_ack",
+    "link_ack_delay_p50_us",
+    "link_ack_delay_p99_us",
+    "link_in_flight",
     "flows",
     "fairness",
     "memory_each",
@@ -142,6 +146,10 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "queue_p99_us" => "p99 µs".to_owned(),
         "burst_mean" => "packets a burst".to_owned(),
         "burst_p99" => "p99".to_owned(),
+        "link_packets_per_ack" => "packets an ACK at the link".to_owned(),
+        "link_ack_delay_p50_us" => "ACK delay at the link, median µs".to_owned(),
+        "link_ack_delay_p99_us" => "p99 µs".to_owned(),
+        "link_in_flight" => "KB in flight, median".to_owned(),
         "fairness" => "Jain's index".to_owned(),
         "late_us" => "link late by µs, p99.9".to_owned(),
         "busy" => "busy %".to_owned(),

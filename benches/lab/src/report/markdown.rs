@@ -21,6 +21,13 @@ pub(super) fn page(results: &Results, plots: &[(String, String)]) -> String {
         text += &parts(results, case, "share/", "part", "% of samples");
         text += &parts(results, case, "calls/", "system call", "a MB");
     }
+    let traces = results.runs.iter().filter(|run| run.counts).filter_map(|run| Some((run, run.trace.as_ref()?)));
+    for (at, (run, plot)) in traces.enumerate() {
+        if at == 0 {
+            text += "## Traces\n\n";
+        }
+        let _ = writeln!(text, "![{}, {}, round {}]({plot})\n", run.case, run.contender, run.round);
+    }
     text += &asides(results);
     text
 }

@@ -7,12 +7,13 @@ mod markdown;
 mod overview;
 mod plot;
 mod strip;
+mod trace;
 mod verdict;
 mod write;
 
 pub(crate) use self::{
     figures::{Per, is_shown},
-    write::{against, earlier, join, keep, save},
+    write::{against, earlier, join, keep, save, save_trace},
 };
 use crate::bench::{
     contender::Kind,
@@ -133,6 +134,9 @@ pub(crate) struct Run {
     pub(crate) figures: BTreeMap<String, f64>,
     /// The client's command line.
     pub(crate) client: String,
+    /// Its trace's plot, beside the results; the series have the same name.
+    #[serde(default)]
+    pub(crate) trace: Option<String>,
 }
 
 impl Run {
@@ -251,6 +255,7 @@ pub(crate) mod tests {
             noise: Noise::default(),
             figures: BTreeMap::from([("cpu".to_owned(), cpu), ("rate".to_owned(), 100.0)]),
             client: "litequic-lab load download".to_owned(),
+            trace: None,
         };
         let participant = |name: &str| Participant {
             name: name.to_owned(),

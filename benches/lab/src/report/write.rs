@@ -1,6 +1,7 @@
 //! Results into a folder, and a folder's results into one page.
 
-use super::{Results, compare, markdown, overview, plot, strip};
+use super::{Results, Run, compare, markdown, overview, plot, strip, trace};
+use crate::link::Trace;
 use anyhow::{Context as _, Result, bail};
 use std::{
     fs,
@@ -30,6 +31,24 @@ pub(crate) fn keep(results: &Results, folder: &Path) -> Result<()> {
     fs::write(&new, text)
         .and_then(|()| fs::rename(&new, &path))
         .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a run's trace and its plot; the plot's name.
+pub(crate) fn save_trace(trace: &Trace, experiment: &str, run: &Run, folder: &Path) -> Result<String> {
+    let Run { contender, case, round, .. } = run;
+    let caption = format!("{experiment}: {case}, {contender}");
+    let name = slug(&format!("{caption} {round}"));
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    write(folder, &format!("trace-{name}.csv"), &trace.csv())?;
+    let plot = format!("trace-{name}.svg");
+    write(folder, &plot, &trace::plot(trace, &caption)?)?;
+    Ok(plot)
+}
+
+/// Letters and digits, and hyphens between them.
+fn slug(text: &str) -> String {
+    let kept = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').filter(|word| !word.is_empty());
+    kept.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
 /// What an earlier run of an experiment left in a folder: what it had finished, or all of it.
@@ -141,6 +160,16 @@ mod tests {
         save(&results(&[("a", &[2.0, 3.0, 4.0])]), folder.path()).unwrap();
         assert_eq!(runs(), 3);
         assert!(!folder.path().join("peers.unfinished").exists());
+    }
+
+    #[test]
+    fn a_trace_lies_beside_the_results_under_a_name_for_every_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = results(&[("a", &[2.0])]).runs.remove(0);
+        run.case = "20 Mbit/s, 0.5 BDP".to_owned();
+        let plot = save_trace(&Trace::default(), "shallow", &run, folder.path()).unwrap();
+        assert_eq!(plot, "trace-shallow-20-mbit-s-0.5-bdp-a-1.svg");
+        assert!(folder.path().join(plot.replace(".svg", ".csv")).exists());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
         sink,
         template::Values,
     },
-    link::Link,
+    link::{Link, Trace},
     load,
     report::Per,
 };
@@ -54,6 +54,14 @@ const CHECKED_OVER_A_PATH: u64 = 100_000; // bytes
 const QUIET: f64 = 0.08;
 const QUIET_LOOK: Duration = Duration::from_millis(300);
 
+/// What a try came to.
+#[derive(Default)]
+pub(super) struct Measured {
+    pub(super) noise: Noise,
+    pub(super) figures: BTreeMap<String, f64>,
+    pub(super) trace: Option<Trace>,
+}
+
 /// What a client is run with.
 #[derive(Clone, Copy)]
 struct Setup<'a> {
@@ -65,12 +73,7 @@ struct Setup<'a> {
 
 impl Lab {
     /// Starts a contender, has it prove itself, loads it. An error: the run is void.
-    pub(super) fn attempt(
-        &mut self,
-        task: &Task,
-        contender: usize,
-        client: &mut String,
-    ) -> Result<(Noise, BTreeMap<String, f64>)> {
+    pub(super) fn attempt(&mut self, task: &Task, contender: usize, client: &mut String) -> Result<Measured> {
         let upload = task.load.kind == load::Kind::Upload;
         self.start_origin(upload)?;
         let (path, crc32) = self.files.body(task.load.body)?;
@@ -83,7 +86,9 @@ impl Lab {
         let present = self.present.get(contender).context("no such contender")?;
         let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
         let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
-        let link = task.path.as_ref().map(|path| Link::start(&self.network, path, folder.path())).transpose()?;
+        let log = self.options.trace.then(|| folder.path().join("packets.csv"));
+        let link = task.path.as_ref().map(|path| Link::start(&self.network, path, log.as_deref(), folder.path()));
+        let link = link.transpose()?;
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
@@ -157,6 +162,7 @@ impl Lab {
         drop(beside);
         let (noise, mut figures) = measured;
         let bytes = figures.get("bytes").copied().unwrap_or_default();
+        let mut trace = None;
         if let Some(link) = link {
             let report = link.finish()?;
             // How a quick run went is no matter, and the machine is busy with other things.
@@ -164,9 +170,11 @@ impl Lab {
                 bail!("{void}");
             }
             figures.extend(path::figures(&report, &figures));
+            trace = log.map(|log| Trace::read(&log)).transpose()?;
+            figures.extend(trace.as_ref().map(Trace::figures).unwrap_or_default());
         }
         figures.extend(metrics.map(|metrics| metrics.figures(&before, &after, bytes)).unwrap_or_default());
-        Ok((noise, figures))
+        Ok(Measured { noise, figures, trace })
     }
 
     /// Opens connections, each of which waits until it is not wanted any more; `proof` is what it could ask for.

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn core(busy: f64, idle: f64, stolen: f64) -> CoreTimes {
-        CoreTimes { busy, idle, stolen }
+        CoreTimes { busy, interrupts: 0.0, idle, stolen }
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub(crate) fn process_stat(text: &str, ticks: f64) -> Option<ProcessStat> {
 pub(crate) struct CoreTimes {
     /// Anything at all, interrupts included.
     pub(crate) busy: f64,
+    /// Of it in interrupts: over a path those that deliver packets, which on an idle core are no process's.
+    pub(crate) interrupts: f64,
     /// Nothing, or waiting for a disk.
     pub(crate) idle: f64,
     /// Taken away by the hypervisor.
@@ -82,7 +84,12 @@ impl CoreTimes {
 impl Sub for CoreTimes {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
-        Self { busy: self.busy - other.busy, idle: self.idle - other.idle, stolen: self.stolen - other.stolen }
+        Self {
+            busy: self.busy - other.busy,
+            interrupts: self.interrupts - other.interrupts,
+            idle: self.idle - other.idle,
+            stolen: self.stolen - other.stolen,
+        }
     }
 }
 
@@ -97,7 +104,8 @@ pub(crate) fn core_times(text: &str, core: usize, ticks: f64) -> Option<CoreTime
         .map(|time: f64| time / ticks)
         .collect();
     let [user, nice, system, idle, waiting, irq, soft_irq, stolen, ..] = *fields.as_slice() else { return None };
-    Some(CoreTimes { busy: user + nice + system + irq + soft_irq, idle: idle + waiting, stolen })
+    let interrupts = irq + soft_irq;
+    Some(CoreTimes { busy: user + nice + system + interrupts, interrupts, idle: idle + waiting, stolen })
 }
 
 /// A `Key:  N kB` line of /proc/PID/status or smaps_rollup, in bytes.
@@ -179,7 +187,7 @@ mod tests {
     fn a_cores_line_is_its_own_and_soft_interrupts_are_work() {
         let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 100 0 100 300 100 0 50 50 0 0\ncpu10 1 1 1 1 1 1 1 1 1 1\n";
         let times = core_times(text, 1, 100.0).unwrap();
-        assert_eq!((times.busy, times.idle, times.stolen), (2.5, 4.0, 0.5));
+        assert_eq!((times.busy, times.interrupts, times.idle, times.stolen), (2.5, 0.5, 4.0, 0.5));
         assert_eq!(times.total(), 7.0);
         assert_eq!(core_times(text, 2, 100.0), None);
     }

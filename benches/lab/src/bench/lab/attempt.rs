@@ -13,6 +13,7 @@ use crate::{
         observe::Observer,
         options::Options,
         process::{self, Server},
+        procfs::CoreTimes,
         rival::{self, Rival},
         sink,
         template::Values,
@@ -398,7 +399,10 @@ impl Lab {
         let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
         let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
         let rival = rival_after - rival_before;
-        let (on_server_core, on_client_core) = (cpu.total() + rival, origin.total() + own);
+        // Each side of a link has its interrupts on its own core, where nobody else sends or receives.
+        let delivering = |core: CoreTimes| if link.is_some() { core.interrupts } else { 0.0 };
+        let on_server_core = cpu.total() + rival + delivering(cores.0);
+        let on_client_core = origin.total() + own + delivering(cores.1);
         let noise = if task.workers == 1 {
             Noise::of(cores.0, on_server_core, cores.1, on_client_core)
         } else {

@@ -117,14 +117,12 @@ pub(super) enum Better {
 }
 
 impl Better {
-    /// `None`: it describes, and says nothing about good or bad.
+    /// `None`: it describes, and says nothing about good or bad. Drops and bursts are means, goodput is the end.
     pub(super) fn of(figure: &str) -> Option<Self> {
         match figure {
-            "cpu" | "user" | "system" | "wakes" | "sends" | "queue_drops" | "queue_p50_us" | "queue_p99_us"
-            | "burst_mean" | "burst_p99" | "memory_each" | "memory_most" | "syscalls" | "io_calls" | "p50_us"
-            | "p99_us" | "first_byte_us" | "first_us" | "later_us" | "rtt_mean_us" | "declared_lost" | "spurious" => {
-                Some(Self::Less)
-            }
+            "cpu" | "user" | "system" | "wakes" | "sends" | "memory_each" | "memory_most" | "syscalls" | "io_calls"
+            | "p50_us" | "p99_us" | "first_byte_us" | "first_us" | "later_us" | "rtt_mean_us" | "declared_lost"
+            | "spurious" => Some(Self::Less),
             "goodput" | "steady" | "rate" | "fairness" => Some(Self::More),
             _ => None,
         }

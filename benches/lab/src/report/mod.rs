@@ -180,10 +180,11 @@ impl Results {
         let rounds: Vec<(&Run, &Run)> =
             own.iter().filter_map(|(round, run)| Some((*run, *other.get(round)?))).collect();
         let quiet = rounds.iter().filter(|(own, other)| own.is_quiet() && other.is_quiet());
-        let ratios: Vec<f64> = quiet
-            .filter_map(|(own, other)| Some(own.figures.get(figure)? / other.figures.get(figure)?))
-            .filter(|ratio| ratio.is_finite())
-            .collect();
+        let ratios: Vec<f64> =
+            quiet.filter_map(|(own, other)| Some(own.figures.get(figure)? / other.figures.get(figure)?)).collect();
+        if !ratios.iter().all(|ratio| ratio.is_finite()) {
+            return Err(format!("{reference} is 0"));
+        }
         if ratios.len() < ROUNDS {
             let disturbed = rounds.iter().filter(|(own, other)| !own.is_quiet() || !other.is_quiet()).count();
             let disturbed = if disturbed > 0 { format!(", {disturbed} disturbed") } else { String::new() };
@@ -313,6 +314,8 @@ pub(crate) mod tests {
         results.runs[0].noise.server_core = 50.0;
         assert_eq!(ratio(&results, "b", "a"), Err("2 of at least 3 rounds, 1 disturbed".to_owned()));
         assert_eq!(ratio(&results, "b", "c"), Err("c has no valid run".to_owned()));
+        results.runs[1].figures.insert("cpu".to_owned(), 0.0);
+        assert_eq!(ratio(&results, "b", "a"), Err("a is 0".to_owned()));
     }
 
     #[test]

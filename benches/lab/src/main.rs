@@ -1,8 +1,9 @@
 //! litequic's measuring laboratory: one binary with a load generator (`load`), the bench that runs contenders and loads them
-//! with it, and an emulator of links between them (`link`). benches/lab/README.md tells how figures come about.
+//! with it or with other clients (`fetch`), and an emulator of links between them (`link`). benches/lab/README.md tells how figures come about.
 
 mod bench;
 mod experiments;
+mod fetch;
 mod link;
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 mod load;
@@ -30,6 +31,9 @@ enum Command {
     /// A part of the lab: moves the packets of links.
     #[command(hide = true)]
     Emulate(link::EmulateArguments),
+    /// A part of the lab: a download by a client that others wrote.
+    #[command(hide = true)]
+    Fetch(fetch::Arguments),
     /// A part of the lab: the contender that has no protocol.
     #[command(hide = true)]
     FloorServer(bench::floor::ServerArguments),
@@ -52,6 +56,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Load(arguments) => return load::main(&arguments),
         Command::Link(arguments) => link::run(&arguments),
         Command::Emulate(arguments) => link::emulate(&arguments),
+        Command::Fetch(arguments) => fetch::fetch(&arguments),
         Command::Experiment(command) => experiments::run(command),
         Command::FloorServer(arguments) => bench::floor::serve(&arguments),
         Command::FloorClient(arguments) => bench::floor::print(&arguments),

@@ -53,6 +53,8 @@ pub(crate) struct Contender {
     pub(crate) extra: String,
     /// The most packets an ACK that it bears on a path without delay, where that is known.
     pub(crate) bears: Option<Bears>,
+    /// What is tuned in its configuration for paths, and by what the vendor says of it. `None`: it is measured as it comes.
+    pub(crate) tuned: Option<String>,
     /// TCP's congestion control, for those that are measured over TCP and a path.
     pub(crate) congestion_control: Option<String>,
     /// It was given by `--contender`: it takes part in each case of its kind.
@@ -65,6 +67,25 @@ pub(crate) struct Contender {
     /// The templates' texts, by name.
     #[serde(skip)]
     pub(crate) templates: BTreeMap<String, String>,
+}
+
+/// How a contender is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Configuration {
+    /// Without a path: buffers that keep a large body moving, and GSO.
+    Near,
+    /// Over a path, as it comes: defaults, but for what all have alike, such as connections that stay open.
+    AsItComes,
+    /// Over a path, with what its vendor's manual offers for such paths.
+    Tuned,
+}
+
+impl Configuration {
+    /// Of the placeholders that begin lines of templates those whose lines hold.
+    pub(crate) fn holds(self) -> [(&'static str, bool); 4] {
+        let (near, tuned) = (self == Self::Near, self == Self::Tuned);
+        [("NEAR", near), ("TUNED", tuned), ("UNTUNED", !tuned), ("AMPLE", near || tuned)]
+    }
 }
 
 /// Beyond so many packets an ACK a contender is left out.
@@ -220,6 +241,29 @@ mod tests {
                 let left = expanded.split('@').skip(1).find(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
                 assert_eq!(left, None, "{} has a placeholder that is none", contender.name);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_tuned_is_said_and_is_something() {
+        for contender in Contender::built_in().unwrap() {
+            let expanded = |configuration: Configuration| {
+                let mut values = Values::default();
+                for name in super::super::PLACEHOLDERS {
+                    values.set(name, "x");
+                }
+                for (name, holds) in configuration.holds() {
+                    values.set(name, if holds { "" } else { "#" });
+                }
+                let all = contender.templates.values().map(|text| values.expand(text, "x").unwrap());
+                let lines: Vec<String> =
+                    all.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+                lines.into_iter().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>()
+            };
+            let differs = expanded(Configuration::Tuned) != expanded(Configuration::AsItComes);
+            let is_measured_over_paths = contender.templates.len() == 1 && contender.kind != Kind::Origin;
+            assert_eq!(differs, is_measured_over_paths, "{}", contender.name);
+            assert_eq!(contender.tuned.is_some(), differs && contender.name != "nginx-h1", "{}", contender.name);
         }
     }
 

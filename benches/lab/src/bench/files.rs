@@ -2,6 +2,8 @@
 //! same in every run, and a certificate for `localhost`.
 
 use anyhow::{Context as _, Result};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use rcgen::PublicKeyData as _;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -21,6 +23,8 @@ pub(crate) struct Files {
     pub(crate) certificate: PathBuf,
     /// Its key, PEM.
     pub(crate) key: PathBuf,
+    /// The SHA-256 of its public key in base64, by which Chromium accepts it.
+    pub(crate) spki: String,
     /// Both in one file, as HAProxy wants it.
     pub(crate) both: PathBuf,
     /// CRC-32 by size.
@@ -35,6 +39,7 @@ impl Files {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "192.0.2.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &made.signing_key.subject_public_key_info());
         let write = |name: &str, text: &str| -> Result<PathBuf> {
             let path = folder.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -43,6 +48,7 @@ impl Files {
         Ok(Self {
             www,
             certificate: write("cert.pem", &certificate)?,
+            spki: BASE64_STANDARD.encode(digest),
             key: write("key.pem", &key)?,
             both: write("both.pem", &format!("{certificate}{key}"))?,
             bodies: BTreeMap::new(),

@@ -3,86 +3,36 @@
 
 mod attempt;
 mod path;
+mod programs;
 
+use self::attempt::Measured;
 use super::{
     contender::{Contender, Kind},
     files::Files,
     interrupt,
-    load::{Generator, Load},
+    load::Generator,
     machine::Machine,
     namespace::{Network, Topology},
-    noise::Noise,
-    observe::Observe,
     options::Options,
-    process::{self, Server},
+    process::Server,
     rival,
-    template::Values,
+    task::{Task, Variant},
 };
 use crate::{
-    link,
-    report::{Case, Participant, Results, Run, Skipped},
+    fetch::Client,
+    report::{self, Participant, Results, Run, Skipped},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use nix::unistd::geteuid;
 use std::{
     collections::BTreeMap,
     env, fs,
-    net::{Ipv4Addr, UdpSocket},
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant, SystemTime},
 };
 
-/// For a program to say its version.
-const VERSION: Duration = Duration::from_secs(10);
 /// How the lab's folders are called; the process ID follows.
 const FOLDER: &str = "litequic-lab-";
-
-/// Something that contenders are made to do, and who takes part.
-#[derive(Debug, Clone)]
-pub(crate) struct Task {
-    /// How reports call it.
-    pub(crate) case: Case,
-    /// The load.
-    pub(crate) load: Load,
-    /// Worker threads or processes of each contender.
-    pub(crate) workers: u16,
-    /// Connections that others hold open, and that are idle, while the load is measured.
-    pub(crate) crowd: u32,
-    /// Who takes part: kinds, and, unless empty, names.
-    pub(crate) kinds: Vec<Kind>,
-    pub(crate) names: Vec<String>,
-    /// What is watched.
-    pub(crate) observe: Observe,
-    /// The emulated path between client and server.
-    pub(crate) path: Option<link::Path>,
-    /// What others do to the server meanwhile; it is not measured.
-    pub(crate) beside: Option<Load>,
-}
-
-impl Task {
-    fn takes(&self, contender: &Contender) -> bool {
-        // Over a path TCP's congestion control decides, so whoever is measured over TCP names it; elsewhere it does not.
-        // The floor has no congestion control at all.
-        let is_meant = match contender.kind {
-            Kind::H1 => contender.congestion_control.is_some() == self.path.is_some(),
-            Kind::Floor => self.path.is_none(),
-            Kind::H3 | Kind::Origin => true,
-        };
-        let is_named = self.names.is_empty() || contender.is_given || self.names.contains(&contender.name);
-        is_meant && is_named && self.kinds.contains(&contender.kind)
-    }
-}
-
-/// litequic with something added to its configuration.
-#[derive(Debug, Clone, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Variant {
-    /// How reports call it.
-    pub(crate) name: String,
-    /// TOML.
-    pub(crate) extra: String,
-}
 
 /// A contender whose program was found and can do what it must.
 #[derive(Debug, Clone)]
@@ -90,15 +40,19 @@ struct Present {
     contender: Contender,
     program: PathBuf,
     version: String,
+    crc32: String,
 }
 
 /// A laboratory.
 pub(crate) struct Lab {
     options: Options,
+    began: Instant,
     machine: Machine,
     own: PathBuf,
     /// Its path, or why it is of no use.
     h2load: Result<PathBuf, String>,
+    /// The same of other clients.
+    clients: BTreeMap<Client, Result<PathBuf, String>>,
     /// All that can take part, and those that do, variants included.
     found: Vec<Present>,
     present: Vec<Present>,
@@ -141,23 +95,31 @@ impl Lab {
         }
         let (mut present, mut skipped, mut origin) = (Vec::new(), Vec::new(), None);
         for contender in all {
-            match find(&contender, &options) {
-                Ok((program, version)) if contender.kind == Kind::Origin => {
-                    origin = Some(Present { contender, program, version });
+            let is_origin = contender.kind == Kind::Origin;
+            if !is_origin && !options.wants(&contender.name) {
+                continue;
+            }
+            let found = programs::find(&contender, &options)
+                .and_then(|(program, version)| Ok((programs::crc32(&program)?, program, version)));
+            match found {
+                Ok((crc32, program, version)) => {
+                    let found = Present { contender, program, version, crc32 };
+                    if is_origin { origin = Some(found) } else { present.push(found) }
                 }
-                Err(error) if contender.kind == Kind::Origin => return Err(error.context("the origin")),
-                _ if !options.wants(&contender.name) => {}
-                Ok((program, version)) => present.push(Present { contender, program, version }),
+                Err(error) if is_origin => return Err(error.context("the origin")),
                 Err(error) => skipped.push(Skipped { name: contender.name, reason: format!("{error:#}") }),
             }
         }
-        let h2load = h2load(&options);
+        let h2load = programs::h2load(&options);
+        let clients = Client::ALL.into_iter().map(|client| (client, programs::find_client(client, &options))).collect();
         let origin = origin.context("there is no origin")?;
         Ok(Self {
             options,
+            began: Instant::now(),
             machine,
             own,
             h2load,
+            clients,
             found: present.clone(),
             present,
             origin,
@@ -189,14 +151,15 @@ impl Lab {
         &self.options
     }
 
-    /// Runs tasks in rounds. Voids are in the results; an error means that there are none.
+    /// Runs tasks in rounds. Voids are in the results; an error means that there are none, and `None` that it was stopped:
+    /// what is finished is kept for another run.
     pub(crate) fn run(
         &mut self,
         experiment: &str,
         about: &str,
         reference: &str,
         mut tasks: Vec<Task>,
-    ) -> Result<Results> {
+    ) -> Result<Option<Results>> {
         for task in &mut tasks {
             task.path = task.path.take().or_else(|| self.options.path.clone());
             task.case.path = task.path.as_ref().map(ToString::to_string);
@@ -226,14 +189,34 @@ impl Lab {
             say(&format!("{experiment}: SKIPPED {}: {}", skipped.name, skipped.reason));
         }
         results.cases = tasks.iter().map(|task| task.case.clone()).collect();
-        let (all, began) = (turns.len() * self.options.rounds(), Instant::now());
-        let mut done = 0;
-        for round in 1..=self.options.rounds() {
+        if self.options.resume
+            && let Some(earlier) = report::earlier(experiment, &self.options.out)?
+        {
+            results
+                .go_on(earlier)
+                .map_err(|why| anyhow!("cannot go on with what is in {}: {why}", self.options.out.display()))?;
+        }
+        let rounds = |task: usize| tasks.get(task).map_or(0, |task| self.options.rounds(task.rounds));
+        let last = turns.iter().map(|(task, _)| rounds(*task)).max().unwrap_or_default();
+        let all: usize = turns.iter().map(|(task, _)| rounds(*task)).sum();
+        let (began, mut done, mut tried) = (Instant::now(), 0, 0);
+        for round in 1..=last {
             for (task, contender) in &turns {
-                let Some(task) = tasks.get(*task) else { continue };
-                self.turn(task, *contender, round, &mut results)?;
+                let Some(task) = tasks.get(*task).filter(|task| round <= self.options.rounds(task.rounds)) else {
+                    continue;
+                };
                 done += 1;
-                let left = began.elapsed().mul_f64((all - done) as f64 / done as f64);
+                let name = self.present.get(*contender).map(|present| present.contender.name.as_str());
+                if name.is_some_and(|name| results.has(&task.case.name, name, round)) {
+                    continue;
+                }
+                if self.is_over() {
+                    return Ok(None);
+                }
+                self.turn(task, *contender, round, &mut results)?;
+                report::keep(&results, &self.options.out)?;
+                tried += 1;
+                let left = began.elapsed().mul_f64((all - done) as f64 / f64::from(tried));
                 let last = results.runs.iter().rfind(|run| run.counts || run.void.is_some());
                 say(&format!(
                     "{experiment} {done}/{all}, {} left: {}",
@@ -250,7 +233,12 @@ impl Lab {
         {
             results.reference.clone_from(&first.name);
         }
-        Ok(results)
+        Ok(Some(results))
+    }
+
+    /// Whether nothing more is begun.
+    fn is_over(&self) -> bool {
+        self.options.stop_after.is_some_and(|time| self.began.elapsed() >= time)
     }
 
     /// Has the namespaces as an experiment wants them; origins begin anew in new ones.
@@ -267,6 +255,8 @@ impl Lab {
             name: present.contender.name.clone(),
             kind: present.contender.kind,
             version: present.version.clone(),
+            crc32: Some(present.crc32.clone()),
+            tuned: present.contender.tuned.clone(),
             command: present.contender.command.join(" ").replace("@BIN@", &file_name(&present.program)),
         };
         let command: Vec<String> = env::args().skip(1).collect();
@@ -288,15 +278,24 @@ impl Lab {
 
     /// What a task needs and is not there.
     fn lacks(&self, task: &Task) -> Option<String> {
-        if let (Generator::H2load, Err(reason)) = (&task.load.generator, &self.h2load) {
+        if let Some(Err(reason)) = self.client(&task.load.generator) {
             return Some(reason.clone());
         }
         let tools = task.observe.program().into_iter().chain(task.case.saturated.then_some(rival::PROGRAM));
-        if let Some(missing) = tools.into_iter().find(|tool| program(tool, &self.options).is_none()) {
+        if let Some(missing) = tools.into_iter().find(|tool| programs::program(tool, &self.options).is_none()) {
             return Some(format!("{missing} is not installed"));
         }
         let is_for_a_path = task.path.is_some();
         (is_for_a_path != (self.network.topology == Topology::Path)).then(|| "needs another topology".to_owned())
+    }
+
+    /// The program of a client that is not the lab's own, or why it is of no use.
+    fn client(&self, generator: &Generator) -> Option<&Result<PathBuf, String>> {
+        match generator {
+            Generator::Own { .. } => None,
+            Generator::H2load => Some(&self.h2load),
+            Generator::Client(client) => self.clients.get(client),
+        }
     }
 
     /// A contender's turn at a task: tries until one was quiet.
@@ -304,14 +303,14 @@ impl Lab {
         let Some(name) = self.present.get(contender).map(|present| present.contender.name.clone()) else {
             return Ok(());
         };
-        let first = results.runs.len();
+        let (first, mut traces) = (results.runs.len(), Vec::new());
         for attempt in 1..=self.options.tries() {
             let mut client = String::new();
-            let (noise, figures, void) = match self.attempt(task, contender, &mut client) {
-                Ok((noise, figures)) => (noise, figures, None),
+            let (Measured { noise, figures, trace }, void) = match self.attempt(task, contender, &mut client) {
+                Ok(measured) => (measured, None),
                 Err(error) => {
                     interrupt::check()?;
-                    (Noise::default(), BTreeMap::new(), Some(format!("{error:#}")))
+                    (Measured::default(), Some(format!("{error:#}")))
                 }
             };
             let quiet = void.is_none() && noise.disturbance().is_none();
@@ -325,86 +324,22 @@ impl Lab {
                 noise,
                 figures,
                 client,
+                trace: None,
             });
+            traces.push(trace);
             if quiet {
                 break;
             }
         }
-        let tries = results.runs.get_mut(first..).unwrap_or_default().iter_mut().filter(|run| run.void.is_none());
-        if let Some(best) = tries.min_by(|a, b| a.noise.weight().total_cmp(&b.noise.weight())) {
+        let tries = results.runs.get_mut(first..).unwrap_or_default().iter_mut().zip(traces);
+        let tries = tries.filter(|(run, _)| run.void.is_none());
+        if let Some((best, trace)) = tries.min_by(|(a, _), (b, _)| a.noise.weight().total_cmp(&b.noise.weight())) {
             best.counts = true;
+            let saved = trace.map(|trace| report::save_trace(&trace, &results.experiment, best, &self.options.out));
+            best.trace = saved.transpose()?;
         }
         Ok(())
     }
-}
-
-/// A contender's program and version, or why it is left out.
-fn find(contender: &Contender, options: &Options) -> Result<(PathBuf, String)> {
-    let given = options.given(&contender.name).or_else(|| options.given(&contender.binary));
-    let Some(program) = contender.find(given.map(PathBuf::as_path)) else {
-        bail!("{} is not installed", given.map_or(contender.binary.clone(), |given| given.display().to_string()));
-    };
-    if let Some(name) = &contender.congestion_control
-        && !Network::has_congestion_control(name)
-    {
-        bail!("this kernel has no {name} for TCP");
-    }
-    let mut values = Values::default();
-    values.set("BIN", program.display());
-    let ask = |command: &[String]| -> Result<String> {
-        let arguments = contender.expand(command, &values)?;
-        let (name, rest) = arguments.split_first().context("an empty command")?;
-        let mut command = Command::new(name);
-        command.args(rest);
-        let finished = process::finish(process::group(command), VERSION, || Ok(()))?;
-        Ok(format!("{}\n{}", finished.stdout.trim(), finished.whole_stderr))
-    };
-    if let Some(probe) = &contender.probe
-        && !ask(&probe.command)?.contains(&probe.says)
-    {
-        bail!("{} {}", program.display(), probe.otherwise);
-    }
-    // Some begin with the place from which they were started, which is this machine's business.
-    let version = ask(&contender.version)?.replace(&program.display().to_string(), &contender.binary);
-    let version = version.trim().lines().next().unwrap_or("unknown").trim().to_owned();
-    let control = contender.congestion_control.iter().map(|name| format!(", TCP with {name}"));
-    Ok((program, control.fold(version, |version, control| version + &control)))
-}
-
-/// h2load with HTTP/3; Debian's has none.
-fn h2load(options: &Options) -> Result<PathBuf, String> {
-    let program = program("h2load", options).ok_or("h2load is not installed")?;
-    match sends_quic(&program) {
-        Ok(true) => Ok(program),
-        Ok(false) => Err(format!("{} was built without HTTP/3", program.display())),
-        Err(error) => Err(format!("{}: {error:#}", program.display())),
-    }
-}
-
-/// Whether an h2load that is told to speak HTTP/3 sends a datagram. Its help says the same with and without.
-fn sends_quic(h2load: &Path) -> Result<bool> {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-    socket.set_nonblocking(true)?;
-    let mut command = Command::new(h2load);
-    command.args(["--alpn-list=h3", "-n1", &format!("https://{}/", socket.local_addr()?)]);
-    let mut sent = false;
-    let finished = process::finish(process::group(command), VERSION, || {
-        sent = sent || socket.recv(&mut [0; 1]).is_ok();
-        if sent { Err(anyhow!("it does")) } else { Ok(()) }
-    });
-    sent = sent || socket.recv(&mut [0; 1]).is_ok();
-    // Ended because it did what was asked.
-    if sent { Ok(true) } else { finished.map(|_| false) }
-}
-
-/// A program that is no contender.
-fn program(name: &str, options: &Options) -> Option<PathBuf> {
-    if let Some(given) = options.given(name) {
-        return given.is_file().then(|| given.clone());
-    }
-    env::split_paths(&env::var_os("PATH").unwrap_or_default())
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
 }
 
 /// This process, and what it starts without saying where, on the client's core.
@@ -460,23 +395,7 @@ pub(crate) fn say(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_h2load_without_http_3_is_told_from_one_with_it() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let folder = tempfile::tempdir().unwrap();
-        let program = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            fs::write(&path, format!("#!/bin/bash\n{text}\n")).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-            path
-        };
-        let with = program("with", "port=${3##*:}; echo QUIC >/dev/udp/127.0.0.1/${port%/}; sleep 1000");
-        assert!(sends_quic(&with).unwrap());
-        let without = program("without", "echo \"unrecognized option '$1'\" >&2; exit 1");
-        assert!(!sends_quic(&without).unwrap());
-        assert!(sends_quic(&folder.path().join("none")).is_err());
-    }
+    use crate::bench::noise::Noise;
 
     #[test]
     fn a_void_run_says_why_in_its_line() {
@@ -490,6 +409,7 @@ mod tests {
             noise: Noise::default(),
             figures: BTreeMap::new(),
             client: String::new(),
+            trace: None,
         };
         assert_eq!(progress(&run), "round 2, large, a: VOID, it died after 3 tries");
         assert_eq!(clock(Duration::from_secs(125)), "2:05");

@@ -5,7 +5,10 @@ use super::{
     contender::{self, Contender},
     floor, sink,
 };
-use crate::load::{Faults, Kind, LoadReport, Steady, TOLERANCE};
+use crate::{
+    fetch::{Client, Fetched, Order},
+    load::{Faults, Kind, LoadReport, Steady, TOLERANCE},
+};
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeMap, path::Path};
 
@@ -29,6 +32,8 @@ pub(crate) enum Generator {
     },
     /// nghttp2's, with ACKs as it likes: every 60th to 105th packet.
     H2load,
+    /// Another client, for one download.
+    Client(Client),
 }
 
 impl Generator {
@@ -95,6 +100,8 @@ pub(crate) struct Target<'a> {
     pub(crate) over_a_path: bool,
     /// What the client creates when the beginning of a load that is cut is over.
     pub(crate) mark: Option<&'a Path>,
+    /// The SHA-256 of its public key in base64.
+    pub(crate) spki: &'a str,
     /// CRC-32 of the response, where it is known.
     pub(crate) crc32: Option<u32>,
     /// For h2load: the file that is uploaded.
@@ -120,6 +127,14 @@ impl Load {
         let Generator::Own { ack_threshold, .. } = &self.generator else { return None };
         let (wanted, bears) = (ack_threshold.parse::<u32>().ok()?, contender.bears.as_ref()?);
         (wanted > bears.packets_per_ack).then_some(bears.otherwise.as_str())
+    }
+
+    /// How long it takes, where that is said.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        match self.amount {
+            Amount::Seconds(seconds) | Amount::Cut { seconds, .. } => Some(seconds),
+            Amount::Requests(_) | Amount::InTurn(_) => None,
+        }
     }
 
     /// In words, for reports.
@@ -153,18 +168,49 @@ impl Load {
                 text
             }
             Generator::H2load => format!("{what}; h2load"),
+            Generator::Client(client) => format!("{what}; {}", client.name()),
         }
     }
 
-    /// The command line; `own` is this program, `h2load` the other.
-    pub(crate) fn command(&self, target: &Target, own: &Path, h2load: Option<&Path>) -> Result<Vec<String>> {
+    /// The command line; `own` is this program, `other` that of another client.
+    pub(crate) fn command(&self, target: &Target, own: &Path, other: Option<&Path>) -> Result<Vec<String>> {
         match &self.generator {
             _ if target.kind == contender::Kind::Floor => self.floor_command(target, own),
             Generator::Own { ack_threshold, gro, faults } => {
                 Ok(self.own_command(target, own, ack_threshold, *gro, *faults))
             }
-            Generator::H2load => self.h2load_command(target, h2load.context("h2load is not installed")?),
+            Generator::H2load => self.h2load_command(target, other.context("h2load is not installed")?),
+            Generator::Client(client) => self.client_command(target, own, *client, other),
         }
+    }
+
+    fn client_command(
+        &self,
+        target: &Target,
+        own: &Path,
+        client: Client,
+        program: Option<&Path>,
+    ) -> Result<Vec<String>> {
+        let program = program.with_context(|| format!("{} is not installed", client.name()))?;
+        let cut = match self.amount {
+            Amount::Requests(1) if self.connections == 1 => None,
+            Amount::Cut { seconds, beginning } if self.connections == 1 => Some((seconds, beginning)),
+            _ => bail!("{} has one download only", client.name()),
+        };
+        let order = Order {
+            client,
+            program,
+            h1: target.kind == contender::Kind::H1,
+            address: target.address,
+            ca: target.certificate,
+            spki: target.spki,
+            path: target.path,
+            bytes: self.body,
+            crc32: target.crc32.context("a body without a checksum")?,
+            cut,
+            mark: target.mark,
+        };
+        Ok(order.command(own))
     }
 
     fn floor_command(&self, target: &Target, own: &Path) -> Result<Vec<String>> {
@@ -270,6 +316,7 @@ impl Load {
             _ if kind == contender::Kind::Floor => floor_outcome(stdout)?,
             Generator::Own { .. } => own_outcome(stdout)?,
             Generator::H2load => h2load_outcome(self, stdout)?,
+            Generator::Client(_) => client_outcome(stdout)?,
         };
         if let Amount::Requests(requests) | Amount::InTurn(requests) = self.amount
             && self.kind != Kind::Idle
@@ -311,6 +358,11 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
     if report.first_byte.count > 0 {
         put("first_byte_us", report.first_byte.p50_us as f64);
     }
+    for (name, latency) in [("first_us", &report.first), ("later_us", &report.later)] {
+        if let Some(latency) = latency.as_ref().filter(|latency| latency.count > 0) {
+            put(name, latency.p50_us as f64);
+        }
+    }
     put("client_cpu", report.client_cpu_seconds);
     if report.kind == Kind::Handshakes {
         put("resumed", report.resumed as f64);
@@ -336,6 +388,17 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
     figures.insert("steady".to_owned(), mbit(after, seconds));
     figures.insert("goodput".to_owned(), mbit(bytes, report.wall_seconds));
     Ok(Outcome { done, bytes: after, seconds, figures })
+}
+
+fn client_outcome(stdout: &str) -> Result<Outcome> {
+    let Fetched { bytes, seconds, steady, whole } =
+        serde_json::from_str(stdout.trim()).context("the client's report")?;
+    let (done, bytes) = (if whole { 1.0 } else { 0.0 }, bytes as f64);
+    let mbit = |bytes: f64, seconds: f64| bytes * 8e-6 / seconds;
+    let mut figures = BTreeMap::from([("goodput".to_owned(), mbit(bytes, seconds))]);
+    let Some((after, time)) = steady else { return Ok(Outcome { done, bytes, seconds, figures }) };
+    figures.insert("steady".to_owned(), mbit(after as f64, time));
+    Ok(Outcome { done, bytes: after as f64, seconds: time, figures })
 }
 
 impl Load {

@@ -20,15 +20,17 @@ mod profile;
 pub(crate) mod rival;
 pub(crate) mod sink;
 pub(crate) mod stats;
+mod task;
 mod template;
 
 pub(crate) use self::{
-    lab::{Lab, Task, Variant, say},
+    lab::{Lab, say},
     observe::Observe,
+    task::{Task, Variant},
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.
-pub(crate) const PLACEHOLDERS: [&str; 13] = [
+pub(crate) const PLACEHOLDERS: [&str; 17] = [
     "BIN",         // the program's path
     "RUN",         // a folder of the run's own, where the expanded templates lie
     "ADDRESS",     // where to listen
@@ -41,5 +43,10 @@ pub(crate) const PLACEHOLDERS: [&str; 13] = [
     "WWW",         // what the origin serves
     "WORKERS",     // threads or processes that serve
     "H3",          // nothing for those that speak HTTP/3; for others `#`, which makes a line a comment
-    "EXTRA",       // what an experiment adds to litequic's configuration
+    // Likewise of lines that hold in one configuration and not in another (`contender::Configuration`).
+    "NEAR",    // without a path
+    "TUNED",   // over a path, tuned
+    "UNTUNED", // whatever is not tuned
+    "AMPLE",   // without a path, or tuned
+    "EXTRA",   // what an experiment adds to litequic's configuration
 ];

@@ -6,7 +6,7 @@
 //! whose receive packet steering gives each side's soft interrupts to that side's core. `path`: as `veth`, but what joins
 //! them is made for each run: a link emulator (`link`) with a rate, a buffer and a delay.
 
-use super::options::Veth;
+use super::{options::Veth, procfs};
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use nix::{
@@ -189,6 +189,17 @@ impl Network {
         self.namespaces().into_iter().map(|namespace| udp(namespace, "RcvbufErrors")).sum()
     }
 
+    /// Whether something on the servers' side has a socket at a port: UDP, or TCP that listens.
+    pub(crate) fn is_listening(&self, port: u16, tcp: bool) -> Result<bool> {
+        let file = if tcp { "tcp" } else { "udp" };
+        let sockets = inside(&self.server.namespace, || {
+            let read = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+            // Without IPv6 there is only the first.
+            Ok(read(file)? + &read(&format!("{file}6")).unwrap_or_default())
+        })?;
+        Ok(procfs::has_socket(&sockets, port, tcp))
+    }
+
     /// Messages that the servers' side gave to UDP so far: with GSO one is many datagrams.
     pub(crate) fn datagrams_sent(&self) -> Result<u64> {
         udp(&self.server.namespace, "OutDatagrams")
@@ -199,7 +210,7 @@ impl Network {
 fn udp(namespace: &str, counter: &str) -> Result<u64> {
     // Which namespace /proc/net shows is the thread's business.
     let text = inside(namespace, || Ok(fs::read_to_string("/proc/thread-self/net/snmp")?))?;
-    super::procfs::snmp(&text, "Udp", counter).with_context(|| format!("/proc/net/snmp has no {counter}"))
+    procfs::snmp(&text, "Udp", counter).with_context(|| format!("/proc/net/snmp has no {counter}"))
 }
 
 impl Drop for Network {

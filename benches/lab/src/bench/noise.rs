@@ -1,6 +1,6 @@
 //! How much else went on while something was measured, and whether the figures may be compared all the same. Pure.
 
-use super::{procfs::CoreTimes, stats::Summary};
+use super::procfs::CoreTimes;
 use serde::{Deserialize, Serialize};
 
 /// A run in which more of the server's core than this went elsewhere is repeated: caches and the clock frequency are
@@ -10,10 +10,6 @@ const SERVER_CORE_ELSEWHERE: f64 = 8.0; // percent
 const CLIENT_CORE_ELSEWHERE: f64 = 25.0; // percent
 /// Time that the hypervisor gave to others.
 const STOLEN: f64 = 3.0; // percent
-/// Runs that lie further apart than this, as a part of their median, support no comparison.
-pub(crate) const SPREAD: f64 = 0.15;
-/// With fewer runs there is no spread to speak of.
-pub(crate) const RUNS: usize = 3;
 
 /// What else the two cores did during a run, in percent of the time it took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -69,37 +65,12 @@ fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
 }
 
-/// Whether the runs of one contender in one case may be compared with another's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Quiet, enough of them, close together.
-    Sound,
-    /// Why not.
-    Unsound(String),
-}
-
-impl Verdict {
-    /// Of the runs' summary, and how many of them were disturbed even when repeated.
-    pub(crate) fn of(summary: &Summary, disturbed: usize) -> Self {
-        if summary.runs < RUNS {
-            return Self::Unsound(format!("{} of at least {RUNS} runs", summary.runs));
-        }
-        if disturbed > 0 {
-            return Self::Unsound(format!("{disturbed} of {} runs disturbed", summary.runs));
-        }
-        if summary.spread() > SPREAD {
-            return Self::Unsound(format!("runs lie {:.0} % apart", summary.spread() * 100.0));
-        }
-        Self::Sound
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn core(busy: f64, idle: f64, stolen: f64) -> CoreTimes {
-        CoreTimes { busy, idle, stolen }
+        CoreTimes { busy, interrupts: 0.0, idle, stolen }
     }
 
     #[test]
@@ -132,14 +103,5 @@ mod tests {
     #[test]
     fn accounting_that_runs_ahead_of_the_core_is_no_negative_noise() {
         assert_eq!(Noise::of(core(1.0, 1.0, 0.0), 1.5, core(0.0, 0.0, 0.0), 0.0).server_core, 0.0);
-    }
-
-    #[test]
-    fn few_disturbed_or_scattered_runs_conclude_nothing() {
-        let summary = |figures: &[f64]| Summary::of(figures).unwrap();
-        assert_eq!(Verdict::of(&summary(&[1.0, 1.05, 1.1]), 0), Verdict::Sound);
-        assert_eq!(Verdict::of(&summary(&[1.0, 1.0]), 0), Verdict::Unsound("2 of at least 3 runs".to_owned()));
-        assert_eq!(Verdict::of(&summary(&[1.0, 1.0, 1.0]), 1), Verdict::Unsound("1 of 3 runs disturbed".to_owned()));
-        assert_eq!(Verdict::of(&summary(&[1.0, 1.0, 1.2]), 0), Verdict::Unsound("runs lie 20 % apart".to_owned()));
     }
 }

@@ -3,7 +3,7 @@
 use super::namespace::Topology;
 use crate::link;
 use clap::Args;
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// What a veth pair does for its receivers.
 #[derive(Debug, Clone, Default, Args)]
@@ -22,9 +22,23 @@ pub(crate) struct Options {
     /// One short round that shows that the experiment works; its figures mean nothing.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Rounds; in each all contenders are run in turn. Fewer than 3 support no comparison.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
+    /// Tell how long it takes with every contender and client there is, on a machine at rest, and run nothing.
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Go on where an earlier run into the same folder was interrupted or stopped: what is finished there is kept.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Begin nothing more after so long; --resume goes on.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) stop_after: Option<Duration>,
+    /// Save time series of each run over a path, and plots of them: what was delivered, queued, in flight and dropped, how
+    /// often acknowledgements came and how late.
+    #[arg(long)]
+    pub(crate) trace: bool,
+    /// Rounds; in each all contenders are run in turn. Fewer than 3 support no comparison. Default: 3, over paths 5 where a
+    /// run takes less than 20 s.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
     /// How often a run is tried that something else on the machine disturbs.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=100))]
     tries: u16,
@@ -74,9 +88,9 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Rounds to run.
-    pub(crate) fn rounds(&self) -> usize {
-        if self.quick { 1 } else { self.rounds.into() }
+    /// Rounds to run of what has so many where the command line does not say.
+    pub(crate) fn rounds(&self, otherwise: usize) -> usize {
+        if self.quick { 1 } else { self.rounds.map_or(otherwise, usize::from) }
     }
 
     /// Tries of a disturbed run.

@@ -66,6 +66,8 @@ pub(crate) fn process_stat(text: &str, ticks: f64) -> Option<ProcessStat> {
 pub(crate) struct CoreTimes {
     /// Anything at all, interrupts included.
     pub(crate) busy: f64,
+    /// Of it in interrupts: over a path those that deliver packets, which on an idle core are no process's.
+    pub(crate) interrupts: f64,
     /// Nothing, or waiting for a disk.
     pub(crate) idle: f64,
     /// Taken away by the hypervisor.
@@ -82,7 +84,12 @@ impl CoreTimes {
 impl Sub for CoreTimes {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
-        Self { busy: self.busy - other.busy, idle: self.idle - other.idle, stolen: self.stolen - other.stolen }
+        Self {
+            busy: self.busy - other.busy,
+            interrupts: self.interrupts - other.interrupts,
+            idle: self.idle - other.idle,
+            stolen: self.stolen - other.stolen,
+        }
     }
 }
 
@@ -97,7 +104,8 @@ pub(crate) fn core_times(text: &str, core: usize, ticks: f64) -> Option<CoreTime
         .map(|time: f64| time / ticks)
         .collect();
     let [user, nice, system, idle, waiting, irq, soft_irq, stolen, ..] = *fields.as_slice() else { return None };
-    Some(CoreTimes { busy: user + nice + system + irq + soft_irq, idle: idle + waiting, stolen })
+    let interrupts = irq + soft_irq;
+    Some(CoreTimes { busy: user + nice + system + interrupts, interrupts, idle: idle + waiting, stolen })
 }
 
 /// A `Key:  N kB` line of /proc/PID/status or smaps_rollup, in bytes.
@@ -136,6 +144,18 @@ fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(value.trim())
 }
 
+/// Whether /proc/net/udp or /proc/net/tcp has a socket at a local port; of TCP one that listens.
+pub(crate) fn has_socket(text: &str, port: u16, tcp: bool) -> bool {
+    /// TCP_LISTEN (include/net/tcp_states.h); an unconnected socket of UDP is in another state.
+    const LISTEN: &str = "0A";
+    let port = format!("{port:04X}");
+    text.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let is_there = words.next().and_then(|local| local.rsplit_once(':')).is_some_and(|(_, there)| there == port);
+        is_there && (!tcp || words.nth(1) == Some(LISTEN))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +187,7 @@ mod tests {
     fn a_cores_line_is_its_own_and_soft_interrupts_are_work() {
         let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 100 0 100 300 100 0 50 50 0 0\ncpu10 1 1 1 1 1 1 1 1 1 1\n";
         let times = core_times(text, 1, 100.0).unwrap();
-        assert_eq!((times.busy, times.idle, times.stolen), (2.5, 4.0, 0.5));
+        assert_eq!((times.busy, times.interrupts, times.idle, times.stolen), (2.5, 0.5, 4.0, 0.5));
         assert_eq!(times.total(), 7.0);
         assert_eq!(core_times(text, 2, 100.0), None);
     }
@@ -198,5 +218,14 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: A CPU @ 3 GHz\nflags\t\t: fpu aes avx2 foo\n";
         assert_eq!(cpu_model(text), Some("A CPU @ 3 GHz"));
         assert_eq!(cpu_flags(text), ["aes", "avx2"]);
+    }
+
+    #[test]
+    fn a_socket_is_found_by_its_port() {
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue\n\
+                    \x20  7: 010200C0:20FB 00000000:0000 07 00000000:00000000\n\
+                    \x20  8: 010200C0:20FC 00000000:0000 0A 00000000:00000000\n";
+        assert!(has_socket(text, 8443, false) && !has_socket(text, 8443, true));
+        assert!(has_socket(text, 8444, true) && !has_socket(text, 8445, false));
     }
 }

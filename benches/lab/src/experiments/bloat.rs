@@ -14,11 +14,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn tasks(options: &Options) -> Vec<Task> {
     [false, true]
         .map(|beside| {
-            let amount = Amount::InTurn(options.many(50, 5));
+            let amount = Amount::InTurn(options.many(12, 5));
             let load = Load { kind: load::Kind::Small, ..download(10_000, amount) };
             let name = if beside { "beside a bulk download" } else { "alone" };
             let mut task = over("rate=20M,rtt=50ms,buffer=5bdp", "10 KB", name, "p50_us", load);
             task.case.drawn = vec!["p99_us".to_owned()];
+            task.case.judged.clone_from(&task.case.drawn);
             // Far longer than the requests take; it is ended with them.
             let seconds = if options.quick { 60.0 } else { 200.0 };
             let bulk = download(more_than(20, seconds), Amount::Cut { seconds, beginning: 1.0 });

@@ -1,39 +1,40 @@
 //! Paths that do not keep still: loss, blackouts, changes of rate, lost ACKs, reordering, asymmetry.
 
-use super::{Amount, Experiment, Options, Task, download, few, more_than, no_variants, over};
+use super::{Amount, Experiment, Options, QUICK_CUT, Task, download, few, more_than, no_variants, over};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "lossy",
     about: "What is left of one download when the path loses packets at random or in bursts of five, is cut for a while, \
-            becomes 25 times slower, loses ACKs, reorders, or has a hundredth of the rate for ACKs? Mbit/s of the body over \
-            20 seconds at 50 ms. A blackout begins after 5 seconds; a step after 10.",
+            becomes 25 times slower, loses ACKs, reorders, or has a hundredth of the rate for ACKs? Mbit/s of the body at \
+            50 ms, over 5 seconds where nothing changes. A blackout begins after 2 seconds of 5 (1 s) or 10 (5 s); the step \
+            comes after 3 of 8.",
     reference: None,
     tasks,
     variants: no_variants,
 };
 
-/// Group, name, path beside `rtt=50ms`.
-const CELLS: [(&str, &str, &str); 12] = [
-    ("random loss", "0.1 %", "rate=50M,buffer=1bdp,loss=0.1%"),
-    ("random loss", "0.5 %", "rate=50M,buffer=1bdp,loss=0.5%"),
-    ("random loss", "2 %", "rate=50M,buffer=1bdp,loss=2%"),
-    ("bursty loss", "0.1 %", "rate=50M,buffer=1bdp,loss=0.1%,burst=5"),
-    ("bursty loss", "0.5 %", "rate=50M,buffer=1bdp,loss=0.5%,burst=5"),
-    ("bursty loss", "2 %", "rate=50M,buffer=1bdp,loss=2%,burst=5"),
-    ("blackout", "1 s", "rate=50M:5s+0:1s+50M,buffer=1bdp,up.rate=50M"),
-    ("blackout", "5 s", "rate=50M:5s+0:5s+50M,buffer=1bdp,up.rate=50M"),
-    ("changes", "50 to 2 Mbit/s", "rate=50M:10s+2M,buffer=1bdp,up.rate=50M"),
-    ("changes", "5 % of ACKs lost", "rate=50M,buffer=1bdp,up.loss=5%"),
-    ("changes", "1 % overtaken by 5 ms", "rate=50M,buffer=1bdp,reorder=1%,hold=5ms"),
-    ("changes", "100 down, 1 up", "rate=100M,buffer=1bdp,up.rate=1M,up.buffer=20kB"),
+/// Group, name, path beside `rtt=50ms`, seconds.
+const CELLS: [(&str, &str, &str, f64); 12] = [
+    ("random loss", "0.1 %", "rate=50M,buffer=1bdp,loss=0.1%", 5.0),
+    ("random loss", "0.5 %", "rate=50M,buffer=1bdp,loss=0.5%", 5.0),
+    ("random loss", "2 %", "rate=50M,buffer=1bdp,loss=2%", 5.0),
+    ("bursty loss", "0.1 %", "rate=50M,buffer=1bdp,loss=0.1%,burst=5", 5.0),
+    ("bursty loss", "0.5 %", "rate=50M,buffer=1bdp,loss=0.5%,burst=5", 5.0),
+    ("bursty loss", "2 %", "rate=50M,buffer=1bdp,loss=2%,burst=5", 5.0),
+    ("blackout", "1 s", "rate=50M:2s+0:1s+50M,buffer=1bdp,up.rate=50M", 5.0),
+    ("blackout", "5 s", "rate=50M:2s+0:5s+50M,buffer=1bdp,up.rate=50M", 10.0),
+    ("changes", "50 to 2 Mbit/s", "rate=50M:3s+2M,buffer=1bdp,up.rate=50M", 8.0),
+    ("changes", "5 % of ACKs lost", "rate=50M,buffer=1bdp,up.loss=5%", 5.0),
+    ("changes", "1 % overtaken by 5 ms", "rate=50M,buffer=1bdp,reorder=1%,hold=5ms", 5.0),
+    ("changes", "100 down, 1 up", "rate=100M,buffer=1bdp,up.rate=1M,up.buffer=20kB", 5.0),
 ];
 
 fn tasks(options: &Options) -> Vec<Task> {
-    let (seconds, beginning) = if options.quick { (2.0, 1.0) } else { (20.0, 2.0) };
     CELLS
         .iter()
         .step_by(if options.quick { 4 } else { 1 })
-        .map(|(group, name, path)| {
+        .map(|(group, name, path, seconds)| {
+            let (seconds, beginning) = if options.quick { QUICK_CUT } else { (*seconds, 1.0) };
             let load = download(more_than(100, seconds), Amount::Cut { seconds, beginning });
             let mut task = over(&format!("{path},rtt=50ms"), group, name, "goodput", load);
             task.names = few();

@@ -11,6 +11,7 @@ mod long;
 mod lossy;
 mod many;
 mod peers;
+mod plan;
 mod profile;
 mod recovery;
 mod scale;
@@ -22,12 +23,13 @@ mod ttlb;
 use crate::{
     bench::{
         Lab, Observe, Task, Variant,
-        contender::Kind,
+        contender::{Contender, Kind},
         interrupt,
         load::{Amount, Generator, Load},
         options::Options,
         say,
     },
+    fetch::Client,
     load,
     report::{self, Case, Per, Results},
 };
@@ -158,13 +160,23 @@ pub(crate) fn run(command: Command) -> Result<()> {
         }
         Command::Report { folder, against: Some(then) } => return print(&report::against(&folder, &then)?),
     };
+    if options.plan {
+        return print(&plans(experiments, &options)?);
+    }
     let mut lab = Lab::new(options)?;
     let mut failed = Vec::new();
     for experiment in experiments {
-        if let Err(error) = conduct(&mut lab, experiment) {
-            interrupt::check()?;
-            say(&format!("{}: FAILED: {error:#}", experiment.name));
-            failed.push(experiment.name);
+        match conduct(&mut lab, experiment) {
+            Ok(true) => {}
+            Ok(false) => {
+                say(&format!("{}: stopped as it was told to; --resume goes on", experiment.name));
+                return Ok(());
+            }
+            Err(error) => {
+                interrupt::check()?;
+                say(&format!("{}: FAILED: {error:#}", experiment.name));
+                failed.push(experiment.name);
+            }
         }
     }
     if experiments.len() > 1 {
@@ -176,20 +188,33 @@ pub(crate) fn run(command: Command) -> Result<()> {
     Ok(())
 }
 
+/// How long experiments take with everything there is.
+fn plans(experiments: &[&Experiment], options: &Options) -> Result<String> {
+    let contenders = Contender::built_in()?;
+    let plan =
+        |experiment: &&Experiment| (experiment.name, plan::plan(&(experiment.tasks)(options), &contenders, options));
+    Ok(plan::table(&experiments.iter().map(plan).collect::<Vec<_>>()))
+}
+
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 fn print(page: &str) -> Result<()> {
     println!("{}", page.trim_end());
     Ok(())
 }
 
-fn conduct(lab: &mut Lab, experiment: &Experiment) -> Result<()> {
+/// Runs an experiment; `false`: it was stopped.
+fn conduct(lab: &mut Lab, experiment: &Experiment) -> Result<bool> {
     let (options, variants) = (lab.options().clone(), (experiment.variants)()?);
     lab.vary(&variants);
     let reference = experiment.reference.unwrap_or(&options.reference);
     let results = lab.run(experiment.name, experiment.about, reference, (experiment.tasks)(&options))?;
+    let Some(results) = results else { return Ok(false) };
     let page = report::save(&results, &options.out)?;
     say(&format!("{}: {}", experiment.name, page.display()));
-    if options.quick { worked(&results) } else { Ok(()) }
+    if options.quick {
+        worked(&results)?;
+    }
+    Ok(true)
 }
 
 /// What a quick run asserts: somebody took part, and nothing is void or lacks the figure it was run for. Bytes and
@@ -236,6 +261,16 @@ fn io_uring() -> Result<Vec<Variant>> {
     Ok(vec![Variant { name: IO_URING.to_owned(), extra: "[litequic]\nio = \"io-uring\"\n".to_owned() }])
 }
 
+/// Rounds where the command line does not say: as few as anything is concluded from,
+const ROUNDS: usize = report::ROUNDS;
+/// more over paths,
+const ROUNDS_OVER_A_PATH: usize = 5;
+/// but not of what takes longer than this.
+const LONG: f64 = 20.0; // seconds
+
+/// A quick load that is cut: seconds, and those of its beginning.
+const QUICK_CUT: (f64, f64) = (1.2, 0.6);
+
 /// A task that measures CPU of H3 proxies and the H1 ceiling, one worker each; experiments change what they want else.
 fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task {
     let case = Case {
@@ -243,6 +278,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         load: load.describe(),
         per,
         primary: "cpu".to_owned(),
+        judged: Vec::new(),
         saturated,
         group: group.to_owned(),
         drawn: Vec::new(),
@@ -259,6 +295,8 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         observe: Observe::Cpu,
         path: None,
         beside: None,
+        tuned: false,
+        rounds: ROUNDS,
     }
 }
 
@@ -269,6 +307,7 @@ fn over(path: &str, group: &str, name: &str, primary: &str, load: Load) -> Task 
     task.case.primary = primary.to_owned();
     #[expect(clippy::expect_used, reason = "written in this folder; a test reads all of them")]
     let path = path.parse().expect("a path of an experiment");
+    task.rounds = if task.load.seconds().is_some_and(|seconds| seconds >= LONG) { ROUNDS } else { ROUNDS_OVER_A_PATH };
     task.path = Some(path);
     task
 }
@@ -291,6 +330,40 @@ fn few() -> Vec<String> {
     ["litequic", "nginx", "haproxy", "caddy", "h1-cubic"].map(str::to_owned).to_vec()
 }
 
+/// Whom a cell compares where all are: the only ones whose configuration over paths is their own.
+fn every() -> Vec<String> {
+    ["litequic", "nginx", "haproxy", "caddy", "envoy", "h1-cubic", "h1-bbr"].map(str::to_owned).to_vec()
+}
+
+/// A cell with everyone in it: as it is, with contenders tuned, and some of them with other clients. The latter and the
+/// cell itself have contenders as they come.
+fn with_everyone(mut cell: Task, with_clients: &[&str], options: &Options) -> Vec<Task> {
+    cell.names = every();
+    let variant = |name: &str| {
+        let mut task = cell.clone();
+        task.case.name = format!("{}, {name}", cell.case.name);
+        task.case.group = format!("{}, all clients", cell.case.group);
+        task.case.x = None;
+        if options.quick {
+            // That it works shows on one of each kind.
+            task.names = ["litequic", "h1-cubic"].map(str::to_owned).to_vec();
+        }
+        task
+    };
+    let mut tasks = vec![Task { tuned: true, ..variant("tuned") }];
+    for client in Client::ALL {
+        let mut task = variant(client.name());
+        if !options.quick {
+            task.names = with_clients.iter().map(|name| (*name).to_owned()).collect();
+        }
+        task.load.generator = Generator::Client(client);
+        task.case.load = task.load.describe();
+        tasks.push(task);
+    }
+    tasks.insert(0, cell);
+    tasks
+}
+
 /// Large bodies: four connections, with a download each at least.
 fn large(options: &Options, requests: u64, generator: Generator) -> Load {
     let (body, requests) = if options.quick { (8_000_000, 4) } else { (256_000_000, options.many(requests, 1).max(4)) };
@@ -310,6 +383,7 @@ fn acks(generator: &Generator) -> String {
     match generator {
         Generator::Own { ack_threshold, .. } => format!("ACK {ack_threshold}"),
         Generator::H2load => "h2load".to_owned(),
+        Generator::Client(client) => client.name().to_owned(),
     }
 }
 
@@ -337,6 +411,15 @@ mod tests {
                 (experiment.variants)().unwrap();
             }
         }
+    }
+
+    #[test]
+    fn those_over_paths_take_a_night_and_no_more() {
+        let options = Line::parse_from(["lab"]).options;
+        let contenders = Contender::built_in().unwrap();
+        let plans = OVER_PATHS.map(|experiment| plan::plan(&(experiment.tasks)(&options), &contenders, &options));
+        let hours = plans.iter().map(|plan| plan.seconds).sum::<f64>() / 3600.0;
+        assert!(hours <= 3.0, "{hours:.2} hours");
     }
 
     #[test]

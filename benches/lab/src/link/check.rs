@@ -57,7 +57,7 @@ pub(super) fn check(network: &Network, folder: &FilePath) -> Result<()> {
         let (mut last, mut said) = (String::new(), "WRONG");
         for _ in 0..TRIES {
             interrupt::check()?;
-            let link = Link::start(network, &path, folder)?;
+            let link = Link::start(network, &path, None, folder)?;
             let answered = answer(network);
             let report = link.finish()?;
             let (answer, is_right) = answered?;

@@ -38,6 +38,7 @@ struct UnderWay {
     due: Duration,
     number: u64,
     came: Duration,
+    queued: u64,
     flow: Flow,
     fate: &'static str,
     frame: Vec<u8>,
@@ -146,6 +147,7 @@ impl Emulator {
                     for Direction { model, parameters, seed, .. } in &mut self.directions {
                         model.begin_anew(now, parameters, *seed);
                     }
+                    self.log.as_mut().map_or(Ok(()), |log| log.begun(now))?;
                     self.count_anew()?;
                 }
                 Some(Asked::CountAnew) => self.count_anew()?,
@@ -216,7 +218,7 @@ impl Emulator {
             Fate::Delivered(delivery) => delivery,
             Fate::Lost | Fate::Dropped => {
                 let fate = if fate == Fate::Lost { "lost" } else { "dropped" };
-                return self.log(Entry { direction: at, came: now, went: None, length, flow, fate });
+                return self.log(Entry { direction: at, came: now, went: None, length, queued, flow, fate });
             }
         };
         let mut fate = if delivery.held { "held" } else { "delivered" };
@@ -233,11 +235,19 @@ impl Emulator {
         if delivery.twice {
             self.number += 1;
             let (number, frame) = (self.number, frame.clone());
-            direction.under_way.push(Reverse(UnderWay { due, number, came: now, flow, fate: "duplicate", frame }));
+            direction.under_way.push(Reverse(UnderWay {
+                due,
+                number,
+                came: now,
+                queued,
+                flow,
+                fate: "duplicate",
+                frame,
+            }));
         }
         self.number += 1;
         let number = self.number;
-        direction.under_way.push(Reverse(UnderWay { due, number, came: now, flow, fate, frame }));
+        direction.under_way.push(Reverse(UnderWay { due, number, came: now, queued, flow, fate, frame }));
         Ok(())
     }
 
@@ -256,9 +266,9 @@ impl Emulator {
                 }
                 let Some(Reverse(packet)) = direction.under_way.pop() else { break };
                 self.timing.late(now - packet.due);
-                let UnderWay { came, flow, fate, frame, .. } = packet;
+                let UnderWay { came, queued, flow, fate, frame, .. } = packet;
                 let length = u32::try_from(frame.len().saturating_sub(HEADER))?;
-                let entry = Entry { direction: at, came, went: Some(now), length, flow, fate };
+                let entry = Entry { direction: at, came, went: Some(now), length, queued, flow, fate };
                 if let Some((before, entries)) = &mut joined
                     && segment::join(before, &frame)
                 {

@@ -61,9 +61,9 @@ impl Link {
         *REAL_TIME
     }
 
-    /// One link between the network's namespaces; `folder` takes its files.
-    pub(crate) fn start(network: &Network, path: &Path, folder: &FilePath) -> Result<Self> {
-        Self::start_all(network, &Links { path, count: 1, seed: 1, log: None }, folder)
+    /// One link between the network's namespaces; `folder` takes its files, `log` every packet.
+    pub(crate) fn start(network: &Network, path: &Path, log: Option<&FilePath>, folder: &FilePath) -> Result<Self> {
+        Self::start_all(network, &Links { path, count: 1, seed: 1, log }, folder)
     }
 
     /// Any number of links.

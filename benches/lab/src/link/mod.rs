@@ -12,6 +12,7 @@ mod packet;
 mod path;
 mod segment;
 mod summary;
+mod trace;
 mod tun;
 
 #[cfg(test)]
@@ -21,4 +22,5 @@ pub(crate) use self::{
     handle::Link,
     path::Path,
     summary::Report,
+    trace::{Moment, Trace},
 };

@@ -47,7 +47,7 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         again: VecDeque::new(),
         happened: Vec::new(),
         expected,
-        tally: Tally::new(),
+        tally: Tally::new(arguments.connections),
         reconnects: 0,
         deadline: now + arguments.deadline + arguments.seconds.unwrap_or_default(),
         cut: None,
@@ -134,7 +134,7 @@ impl<W: Wire> Engine<'_, W> {
         if self.tally.failed > 0 {
             return Err("the warm-up failed".to_owned().into());
         }
-        self.tally = Tally::new();
+        self.tally = Tally::new(arguments.connections);
         self.reconnects = 0;
         let before = self.wire.counts();
         let cpu = cpu_time();

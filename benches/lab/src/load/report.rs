@@ -58,6 +58,11 @@ pub(crate) struct LoadReport {
     /// From a request's start to its last byte; of handshakes, from the first packet to confirmation (h3: HANDSHAKE_DONE;
     /// h1: the TLS handshake's end); of idle connections the same. Right answers only.
     pub(crate) latency: Latency,
+    /// With --in-turn: `latency` of the first request of each connection, and of those after it.
+    #[serde(default)]
+    pub(crate) first: Option<Latency>,
+    #[serde(default)]
+    pub(crate) later: Option<Latency>,
     /// From a request's start to the first byte of its response's body or end.
     pub(crate) first_byte: Latency,
     /// Time to last byte of the whole load: from the first intended start to the last byte of the last response.

@@ -94,6 +94,8 @@ pub(super) fn report(
         body_mbit_per_second: per_second((body_received + body_sent) as f64 * 8e-6),
         steady: measured.steady,
         latency: tally.latency(arguments.rate.is_some()),
+        first: arguments.in_turn.then(|| tally.first(arguments.rate.is_some())),
+        later: arguments.in_turn.then(|| tally.later(arguments.rate.is_some())),
         first_byte: tally.first_byte(arguments.rate.is_some()),
         ttlb_seconds: wall,
         handshakes,

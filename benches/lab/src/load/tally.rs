@@ -23,10 +23,15 @@ pub(super) struct Tally {
     pub(super) last: Option<Instant>,
     latency: Histogram<u64>,
     first_byte: Histogram<u64>,
+    /// Of the first request of each connection, where they have turns, and of those after it.
+    first: Histogram<u64>,
+    later: Histogram<u64>,
+    connections: u64,
 }
 
 impl Tally {
-    pub(super) fn new() -> Self {
+    /// Of a load over so many connections.
+    pub(super) fn new(connections: u32) -> Self {
         #[expect(clippy::expect_used, reason = "the bounds are constants that hdrhistogram takes")]
         let histogram = || Histogram::new_with_max(LONGEST, DIGITS).expect("bounds");
         Self {
@@ -37,11 +42,17 @@ impl Tally {
             last: None,
             latency: histogram(),
             first_byte: histogram(),
+            first: histogram(),
+            later: histogram(),
+            connections: connections.into(),
         }
     }
 
     /// A right answer to a request that was meant to start at `intended`.
     pub(super) fn right(&mut self, intended: Instant, answer: &Answer) {
+        // One at a time, each on the connection that has waited longest: in the order of connections.
+        let turn = if self.ok < self.connections { &mut self.first } else { &mut self.later };
+        record(turn, answer.finished.saturating_duration_since(intended));
         self.done(intended, answer.finished);
         record(&mut self.first_byte, answer.first_byte.saturating_duration_since(intended));
         self.bytes_verified += answer.body.length();
@@ -64,6 +75,14 @@ impl Tally {
 
     pub(super) fn latency(&self, open_loop: bool) -> Latency {
         summary(&self.latency, open_loop)
+    }
+
+    pub(super) fn first(&self, open_loop: bool) -> Latency {
+        summary(&self.first, open_loop)
+    }
+
+    pub(super) fn later(&self, open_loop: bool) -> Latency {
+        summary(&self.later, open_loop)
     }
 
     pub(super) fn first_byte(&self, open_loop: bool) -> Latency {

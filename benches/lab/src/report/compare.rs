@@ -52,16 +52,17 @@ pub(super) fn page(now: &[Results], then: &[Results]) -> Option<String> {
 fn pair(now: &Results, then: &Results) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for case in &now.cases {
-        let Some(case_then) = then.cases.iter().find(|then| then.name == case.name && then.primary == case.primary)
-        else {
+        if !then.cases.iter().any(|then| then.name == case.name && then.primary == case.primary) {
             continue;
-        };
+        }
         for name in now.names() {
             let median = |results: &Results| Some(results.summary(&case.name, name, &case.primary)?.median);
             let (Some(figure), Some(figure_then)) = (median(now), median(then)) else { continue };
-            let ratio = now.ratio(case, name, &now.reference).ok();
             // To the same reference, whatever that run compared with.
-            let ratio_then = then.ratio(case_then, name, &now.reference).ok();
+            let ratio = |results: &Results| {
+                results.ratio(&case.name, name, &now.reference, &case.primary).ok().map(|ratio| ratio.median)
+            };
+            let (ratio, ratio_then) = (ratio(now), ratio(then));
             let both = ratio.zip(ratio_then).filter(|(_, then)| *then != 0.0);
             let show = |figure: Option<f64>| figure.map_or("?".to_owned(), number);
             let row = format!(

@@ -1,5 +1,6 @@
 //! The names of figures, and how pages show them.
 
+use crate::bench::stats::Interval;
 use serde::{Deserialize, Serialize};
 
 /// What costs are counted by.
@@ -47,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 47] = [
+pub(super) const SHOWN: [&str; 53] = [
     "goodput",
     "steady",
     "cpu",
@@ -63,6 +64,10 @@ pub(super) const SHOWN: [&str; 47] = [
     "queue_p99_us",
     "burst_mean",
     "burst_p99",
+    "link_packets_per_ack",
+    "link_ack_delay_p50_us",
+    "link_ack_delay_p99_us",
+    "link_in_flight",
     "flows",
     "fairness",
     "memory_each",
@@ -71,6 +76,8 @@ pub(super) const SHOWN: [&str; 47] = [
     "syscalls",
     "p50_us",
     "p99_us",
+    "first_us",
+    "later_us",
     "first_byte_us",
     "packets_per_ack",
     "own_packets_per_ack",
@@ -102,6 +109,26 @@ pub(crate) fn is_shown(figure: &str) -> bool {
     SHOWN.contains(&figure)
 }
 
+/// Which way a figure is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Better {
+    Less,
+    More,
+}
+
+impl Better {
+    /// `None`: it describes, and says nothing about good or bad. Drops and bursts are means, goodput is the end.
+    pub(super) fn of(figure: &str) -> Option<Self> {
+        match figure {
+            "cpu" | "user" | "system" | "wakes" | "sends" | "memory_each" | "memory_most" | "syscalls" | "io_calls"
+            | "p50_us" | "p99_us" | "first_byte_us" | "first_us" | "later_us" | "rtt_mean_us" | "declared_lost"
+            | "spurious" => Some(Self::Less),
+            "goodput" | "steady" | "rate" | "fairness" => Some(Self::More),
+            _ => None,
+        }
+    }
+}
+
 /// A figure's name for people, with its unit.
 pub(super) fn title(figure: &str, per: Per) -> String {
     match figure {
@@ -117,6 +144,10 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "queue_p99_us" => "p99 µs".to_owned(),
         "burst_mean" => "packets a burst".to_owned(),
         "burst_p99" => "p99".to_owned(),
+        "link_packets_per_ack" => "packets an ACK at the link".to_owned(),
+        "link_ack_delay_p50_us" => "ACK delay at the link, median µs".to_owned(),
+        "link_ack_delay_p99_us" => "p99 µs".to_owned(),
+        "link_in_flight" => "KB in flight, median".to_owned(),
         "fairness" => "Jain's index".to_owned(),
         "late_us" => "link late by µs, p99.9".to_owned(),
         "busy" => "busy %".to_owned(),
@@ -126,6 +157,8 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "syscalls" => "system calls a MB".to_owned(),
         "p50_us" => "median µs".to_owned(),
         "p99_us" => "p99 µs".to_owned(),
+        "first_us" => "first of a connection, median µs".to_owned(),
+        "later_us" => "later ones, median µs".to_owned(),
         "first_byte_us" => "first byte µs".to_owned(),
         "packets_per_ack" => "packets an ACK".to_owned(),
         "own_packets_per_ack" => "the same, by the server's count".to_owned(),
@@ -163,6 +196,12 @@ pub(super) fn number(value: f64) -> String {
         _ => 3,
     };
     format!("{value:.digits$}")
+}
+
+/// A median and its interval.
+pub(super) fn interval(interval: &Interval) -> String {
+    let Interval { low, median, high } = interval;
+    format!("{} ({}–{})", number(*median), number(*low), number(*high))
 }
 
 #[cfg(test)]

@@ -2,28 +2,33 @@
 
 use super::{
     Case, Results,
-    figures::{SHOWN, number, title},
+    figures::{SHOWN, interval, number, title},
 };
 use crate::bench::{contender::Kind, rival::SATURATED};
 use std::{collections::BTreeSet, fmt::Write as _};
 
 /// The page; `plots` are the names of its pictures with their captions.
-pub(super) fn page(results: &Results, plots: &[(String, String)], level: usize) -> String {
-    let heading = "#".repeat(level);
-    let mut text = format!("{heading} {}\n\n{}\n\n", results.experiment, results.about);
+pub(super) fn page(results: &Results, plots: &[(String, String)]) -> String {
+    let mut text = format!("# {}\n\n{}\n\n", results.experiment, results.about);
     if results.quick {
         text += "**Quick: this run shows that the experiment works. Its figures mean nothing.**\n\n";
     }
-    let _ = writeln!(text, "`{}`, {}, topology {}.\n", results.command, results.started, topology(results));
     for (file, caption) in plots {
         let _ = writeln!(text, "![{caption}]({file})\n");
     }
     for case in &results.cases {
-        text += &table(results, case, &heading);
+        text += &table(results, case);
         text += &parts(results, case, "share/", "part", "% of samples");
         text += &parts(results, case, "calls/", "system call", "a MB");
     }
-    text += &asides(results, &heading);
+    let traces = results.runs.iter().filter(|run| run.counts).filter_map(|run| Some((run, run.trace.as_ref()?)));
+    for (at, (run, plot)) in traces.enumerate() {
+        if at == 0 {
+            text += "## Traces\n\n";
+        }
+        let _ = writeln!(text, "![{}, {}, round {}]({plot})\n", run.case, run.contender, run.round);
+    }
+    text += &asides(results);
     text
 }
 
@@ -36,8 +41,8 @@ fn topology(results: &Results) -> &'static str {
 }
 
 /// A case: a row for each contender.
-fn table(results: &Results, case: &Case, heading: &str) -> String {
-    let mut text = format!("{heading}# {}\n\n{}.", case.name, case.load);
+fn table(results: &Results, case: &Case) -> String {
+    let mut text = format!("## {}\n\n{}.", case.name, case.load);
     text += &case.path.as_ref().map(|path| format!(" Path: `{path}`.")).unwrap_or_default();
     text += if case.saturated {
         " Saturated: a rival takes half of the server's core; *busy* is of the other half.\n\n"
@@ -70,13 +75,17 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
         let _ =
             write!(text, "| {name} | {} | {}–{} |", number(primary.median), number(primary.min), number(primary.max));
         for reference in &references {
-            let ratio = results.ratio(case, name, reference).map(number).unwrap_or_else(|why| {
-                let doubt = format!("{name} ({why})");
-                if !doubts.contains(&doubt) {
-                    doubts.push(doubt);
+            let ratio = match results.ratio(&case.name, name, reference, &case.primary) {
+                _ if name == reference => "1".to_owned(),
+                Ok(ratio) => interval(&ratio),
+                Err(why) => {
+                    let doubt = format!("{name} beside {reference} ({why})");
+                    if !doubts.contains(&doubt) {
+                        doubts.push(doubt);
+                    }
+                    "?".to_owned()
                 }
-                "?".to_owned()
-            });
+            };
             let _ = write!(text, " {ratio} |");
         }
         for figure in &others {
@@ -100,7 +109,7 @@ fn table(results: &Results, case: &Case, heading: &str) -> String {
 }
 
 /// Figures that share a prefix: a row for each, a column for each contender.
-fn parts(results: &Results, case: &Case, prefix: &str, what: &str, unit: &str) -> String {
+pub(super) fn parts(results: &Results, case: &Case, prefix: &str, what: &str, unit: &str) -> String {
     let names: Vec<&str> = results.names().filter(|name| results.counting(&case.name, name).next().is_some()).collect();
     let mut rows: Vec<(f64, String)> = Vec::new();
     let all: BTreeSet<&str> = results
@@ -126,42 +135,9 @@ fn parts(results: &Results, case: &Case, prefix: &str, what: &str, unit: &str) -
     format!("| {what}, {unit} | {} |\n|---|{}\n{rows}\n", names.join(" | "), "---:|".repeat(names.len()))
 }
 
-/// Voids, noise, who took part, what was left out.
-fn asides(results: &Results, heading: &str) -> String {
-    let mut text = format!("{heading}# About this run\n\n");
-    let machine = &results.machine;
-    let _ = writeln!(
-        text,
-        "{} ({}), {} cores{}, {:.0} GB, {}{}.\n",
-        machine.cpu,
-        machine.flags.join(" "),
-        machine.cores,
-        if machine.virtual_machine { " of a virtual machine" } else { "" },
-        machine.memory as f64 / 1e9,
-        machine.kernel,
-        machine.governor.as_ref().map(|governor| format!(", governor {governor}")).unwrap_or_default()
-    );
-    let worst = results.runs.iter().filter(|run| run.counts).map(|run| run.noise);
-    let worst = worst.fold((0.0_f64, 0.0_f64, 0.0_f64), |worst, noise| {
-        (worst.0.max(noise.server_core), worst.1.max(noise.client_core), worst.2.max(noise.stolen))
-    });
-    let disturbed = results.runs.iter().filter(|run| run.counts && run.noise.disturbance().is_some()).count();
-    let counting = results.runs.iter().filter(|run| run.counts).count();
-    let _ = writeln!(
-        text,
-        "Noise: {counting} runs count, {disturbed} of them disturbed; {} tries in all. At worst {:.0} % of the server's core \
-         and {:.0} % of the client's went elsewhere, {:.0} % was stolen.\n",
-        results.runs.len(),
-        worst.0,
-        worst.1,
-        worst.2
-    );
-    for contender in &results.contenders {
-        let _ = writeln!(text, "- {}: {}, `{}`", contender.name, contender.version, contender.command);
-    }
-    for skipped in &results.skipped {
-        let _ = writeln!(text, "- left out: {} ({})", skipped.name, skipped.reason);
-    }
+/// Voids, noise, who took part, what was left out, how clients were called.
+fn asides(results: &Results) -> String {
+    let mut text = format!("## About this run\n\n{}", conditions(results));
     for (run, why) in results.voids() {
         let _ = writeln!(text, "- void: {}, {}, round {}: {why}", run.contender, run.case, run.round);
     }
@@ -175,6 +151,50 @@ fn asides(results: &Results, heading: &str) -> String {
     text
 }
 
+/// On what it ran, by which command, how quiet it was, who took part and what was left out.
+pub(super) fn conditions(results: &Results) -> String {
+    let machine = &results.machine;
+    let mut text = format!(
+        "**{}**: `{}`, {}, topology {}, on {} ({}), {} cores{}, {:.0} GB, {}{}.",
+        results.experiment,
+        results.command,
+        results.started,
+        topology(results),
+        machine.cpu,
+        machine.flags.join(" "),
+        machine.cores,
+        if machine.virtual_machine { " of a virtual machine" } else { "" },
+        machine.memory as f64 / 1e9,
+        machine.kernel,
+        machine.governor.as_ref().map(|governor| format!(", governor {governor}")).unwrap_or_default()
+    );
+    let worst = results.runs.iter().filter(|run| run.counts).map(|run| run.noise);
+    let worst = worst.fold((0.0_f64, 0.0_f64, 0.0_f64), |worst, noise| {
+        (worst.0.max(noise.server_core), worst.1.max(noise.client_core), worst.2.max(noise.stolen))
+    });
+    let disturbed = results.runs.iter().filter(|run| run.counts && !run.is_quiet()).count();
+    let counting = results.runs.iter().filter(|run| run.counts).count();
+    let _ = writeln!(
+        text,
+        " {counting} runs count, {disturbed} of them disturbed; {} tries in all. At worst {:.0} % of the server's core and \
+         {:.0} % of the client's went elsewhere, {:.0} % was stolen.\n",
+        results.runs.len(),
+        worst.0,
+        worst.1,
+        worst.2
+    );
+    for contender in &results.contenders {
+        let _ = write!(text, "- {}: {}, `{}`", contender.name, contender.version, contender.command);
+        text += &contender.tuned.as_ref().map(|tuned| format!("; tuned: {tuned}")).unwrap_or_default();
+        text.push('\n');
+    }
+    for skipped in &results.skipped {
+        let _ = writeln!(text, "- left out: {} ({})", skipped.name, skipped.reason);
+    }
+    text.push('\n');
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::results;
@@ -182,24 +202,26 @@ mod tests {
 
     #[test]
     fn a_row_has_median_range_and_ratio() {
-        let page = page(&results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 1.1])]), &[], 1);
+        let page = page(&results(&[("a", &[2.0, 2.0, 2.2]), ("b", &[1.0, 1.0, 1.1])]), &[]);
         assert!(page.contains("| contender | CPU s/GB | min–max | to a | MB/s |\n"), "{page}");
-        assert!(page.contains("| b | 1.00 | 1.00–1.10 | 0.50 | 100 |\n"), "{page}");
+        assert!(page.contains("| b | 1.00 | 1.00–1.10 | 0.50 (0.50–0.50) | 100 |\n"), "{page}");
         assert!(!page.contains("No conclusion"), "{page}");
     }
 
     #[test]
-    fn a_noisy_contender_has_no_ratio_and_is_named_with_the_reason() {
-        let page = page(&results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 2.0])]), &[], 1);
+    fn a_disturbed_contender_has_no_ratio_and_is_named_with_the_reason() {
+        let mut results = results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 2.0])]);
+        results.runs[3].noise.stolen = 20.0;
+        let page = page(&results, &[]);
         assert!(page.contains("| b | 1.00 | 1.00–2.00 | ? | 100 |\n"), "{page}");
-        assert!(page.contains("No conclusion: b (runs lie 100 % apart)."), "{page}");
+        assert!(page.contains("No conclusion: b beside a (2 of at least 3 rounds, 1 disturbed)."), "{page}");
     }
 
     #[test]
     fn a_void_run_is_told_with_its_reason() {
         let mut results = results(&[("a", &[2.0]), ("b", &[1.0])]);
         results.runs[1].void = Some("3 of 4 requests were answered".to_owned());
-        let page = page(&results, &[], 1);
+        let page = page(&results, &[]);
         assert!(page.contains("| b | void |"), "{page}");
         assert!(page.contains("- void: b, large, round 1: 3 of 4 requests were answered\n"), "{page}");
     }
@@ -211,18 +233,18 @@ mod tests {
         for run in &mut results.runs {
             run.figures.insert("busy".to_owned(), 40.0);
         }
-        assert!(page(&results, &[], 1).contains("a (not saturated, in spite of"));
+        assert!(page(&results, &[]).contains("a (not saturated, in spite of"));
         for run in &mut results.runs {
             run.figures.insert("busy".to_owned(), 95.0);
         }
-        assert!(!page(&results, &[], 1).contains("in spite of"));
+        assert!(!page(&results, &[]).contains("in spite of"));
     }
 
     #[test]
     fn a_profile_is_a_table_with_the_greatest_part_first() {
         let mut results = results(&[("a", &[2.0])]);
         results.runs[0].figures.extend([("share/crypto".to_owned(), 30.0), ("share/sending".to_owned(), 50.0)]);
-        let page = page(&results, &[], 1);
+        let page = page(&results, &[]);
         assert!(
             page.contains("| part, % of samples | a |\n|---|---:|\n| sending | 50.0 |\n| crypto | 30.0 |\n"),
             "{page}"
@@ -233,6 +255,6 @@ mod tests {
     fn a_quick_run_does_not_pass_for_a_measurement() {
         let mut results = results(&[("a", &[2.0])]);
         results.quick = true;
-        assert!(page(&results, &[], 1).contains("figures mean nothing"));
+        assert!(page(&results, &[]).contains("figures mean nothing"));
     }
 }

@@ -4,19 +4,23 @@
 mod compare;
 mod figures;
 mod markdown;
+mod overview;
 mod plot;
+mod strip;
+mod trace;
+mod verdict;
 mod write;
 
 pub(crate) use self::{
     figures::{Per, is_shown},
-    write::{against, join, save},
+    write::{against, earlier, join, keep, save, save_trace},
 };
 use crate::bench::{
     contender::Kind,
     machine::Machine,
     namespace::Topology,
-    noise::{Noise, Verdict},
-    stats::Summary,
+    noise::Noise,
+    stats::{Interval, Summary},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,14 +55,20 @@ pub(crate) struct Results {
 }
 
 /// A contender that took part.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Participant {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// The first line of what it says of its version.
     pub(crate) version: String,
+    /// The CRC-32 of its program's file: builds of one version differ.
+    #[serde(default)]
+    pub(crate) crc32: Option<String>,
     /// Its command line, as it was in the first run.
     pub(crate) command: String,
+    /// What is tuned where it is tuned.
+    #[serde(default)]
+    pub(crate) tuned: Option<String>,
 }
 
 /// A contender, or a part of an experiment, that was left out.
@@ -69,7 +79,7 @@ pub(crate) struct Skipped {
 }
 
 /// Something that contenders were made to do.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Unique in its experiment.
     pub(crate) name: String,
@@ -79,6 +89,9 @@ pub(crate) struct Case {
     pub(crate) per: Per,
     /// The figure that contenders are compared by.
     pub(crate) primary: String,
+    /// Further ones.
+    #[serde(default)]
+    pub(crate) judged: Vec<String>,
     /// A rival took half of the servers' core.
     pub(crate) saturated: bool,
     /// Cases of one group are drawn into one plot.
@@ -92,6 +105,16 @@ pub(crate) struct Case {
     #[serde(default)]
     pub(crate) path: Option<String>,
 }
+
+impl Case {
+    /// The figures that contenders are compared by.
+    pub(crate) fn figures(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.primary).chain(&self.judged).map(String::as_str)
+    }
+}
+
+/// Fewer rounds conclude nothing.
+pub(crate) const ROUNDS: usize = 3;
 
 /// One try of one contender in one case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -111,6 +134,16 @@ pub(crate) struct Run {
     pub(crate) figures: BTreeMap<String, f64>,
     /// The client's command line.
     pub(crate) client: String,
+    /// Its trace's plot, beside the results; the series have the same name.
+    #[serde(default)]
+    pub(crate) trace: Option<String>,
+}
+
+impl Run {
+    /// Whether nothing else went on beside it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.noise.disturbance().is_none()
+    }
 }
 
 impl Results {
@@ -128,12 +161,6 @@ impl Results {
         Summary::of(&figures)
     }
 
-    /// Whether a contender's runs in a case support a comparison. `None`: there are none.
-    pub(crate) fn verdict(&self, case: &Case, contender: &str) -> Option<Verdict> {
-        let disturbed = self.counting(&case.name, contender).filter(|run| run.noise.disturbance().is_some()).count();
-        Some(Verdict::of(&self.summary(&case.name, contender, &case.primary)?, disturbed))
-    }
-
     /// With whom a case's contenders are compared: the reference, then the ceiling and the floor where they took part.
     pub(crate) fn references(&self, case: &Case) -> Vec<&str> {
         let bounds = self.contenders.iter().filter(|one| matches!(one.kind, Kind::H1 | Kind::Floor));
@@ -142,18 +169,52 @@ impl Results {
         [self.reference.as_str()].into_iter().chain(bounds.filter(took_part)).collect()
     }
 
-    /// How a contender compares with another in a case; an error says why nothing is concluded.
-    pub(crate) fn ratio(&self, case: &Case, contender: &str, reference: &str) -> Result<f64, String> {
-        let of = |name: &str| {
-            self.summary(&case.name, name, &case.primary).ok_or_else(|| format!("{name} has no valid run"))
+    /// A contender's figure as a multiple of another's, paired within rounds: what drifts from round to round is in both.
+    /// Rounds in which either run was disturbed say nothing. An error says why nothing is concluded.
+    pub(crate) fn ratio(&self, case: &str, contender: &str, reference: &str, figure: &str) -> Result<Interval, String> {
+        let of = |name| {
+            let runs: BTreeMap<usize, &Run> = self.counting(case, name).map(|run| (run.round, run)).collect();
+            if runs.is_empty() { Err(format!("{name} has no valid run")) } else { Ok(runs) }
         };
         let (own, other) = (of(contender)?, of(reference)?);
-        for name in [contender, reference] {
-            if let Some(Verdict::Unsound(reason)) = self.verdict(case, name) {
-                return Err(if name == contender { reason } else { format!("{name}: {reason}") });
+        let rounds: Vec<(&Run, &Run)> =
+            own.iter().filter_map(|(round, run)| Some((*run, *other.get(round)?))).collect();
+        let quiet = rounds.iter().filter(|(own, other)| own.is_quiet() && other.is_quiet());
+        let ratios: Vec<f64> =
+            quiet.filter_map(|(own, other)| Some(own.figures.get(figure)? / other.figures.get(figure)?)).collect();
+        if !ratios.iter().all(|ratio| ratio.is_finite()) {
+            return Err(format!("{reference} is 0"));
+        }
+        if ratios.len() < ROUNDS {
+            let disturbed = rounds.iter().filter(|(own, other)| !own.is_quiet() || !other.is_quiet()).count();
+            let disturbed = if disturbed > 0 { format!(", {disturbed} disturbed") } else { String::new() };
+            return Err(format!("{} of at least {ROUNDS} rounds{disturbed}", ratios.len()));
+        }
+        Interval::of(&ratios).ok_or_else(|| "no figures".to_owned())
+    }
+
+    /// Takes over the runs of an earlier part of the same experiment. An error says why it is another one.
+    pub(crate) fn go_on(&mut self, earlier: Self) -> Result<(), String> {
+        if self.quick != earlier.quick || self.machine != earlier.machine || self.topology != earlier.topology {
+            return Err("it is of another machine, topology or kind of run".to_owned());
+        }
+        if self.cases != earlier.cases {
+            return Err("its cases are others".to_owned());
+        }
+        for then in &earlier.contenders {
+            match self.contenders.iter().find(|now| now.name == then.name) {
+                None => return Err(format!("{} took part, and is not there", then.name)),
+                Some(now) if now != then => return Err(format!("{} is another program", then.name)),
+                Some(_) => {}
             }
         }
-        own.ratio(&other).ok_or_else(|| format!("{reference} is 0"))
+        (self.command, self.started, self.runs) = (earlier.command, earlier.started, earlier.runs);
+        Ok(())
+    }
+
+    /// Whether a contender had its turn.
+    pub(crate) fn has(&self, case: &str, contender: &str, round: usize) -> bool {
+        self.runs.iter().any(|run| run.case == case && run.contender == contender && run.round == round)
     }
 
     /// Runs that mean nothing: who, in which case and round, why.
@@ -178,6 +239,7 @@ pub(crate) mod tests {
             load: "GET 1 GB".to_owned(),
             per: Per::Gigabyte,
             primary: "cpu".to_owned(),
+            judged: vec![],
             saturated: false,
             group: "large bodies".to_owned(),
             drawn: vec![],
@@ -194,12 +256,15 @@ pub(crate) mod tests {
             noise: Noise::default(),
             figures: BTreeMap::from([("cpu".to_owned(), cpu), ("rate".to_owned(), 100.0)]),
             client: "litequic-lab load download".to_owned(),
+            trace: None,
         };
         let participant = |name: &str| Participant {
             name: name.to_owned(),
             kind: Kind::H3,
             version: format!("{name} 1.0"),
             command: format!("{name} run"),
+            crc32: None,
+            tuned: None,
         };
         Results {
             experiment: "peers".to_owned(),
@@ -220,11 +285,16 @@ pub(crate) mod tests {
         }
     }
 
+    fn ratio(results: &Results, contender: &str, reference: &str) -> Result<f64, String> {
+        results.ratio("large", contender, reference, "cpu").map(|ratio| ratio.median)
+    }
+
     #[test]
-    fn medians_of_sound_runs_are_compared() {
-        let results = results(&[("a", &[2.0, 2.0, 2.1]), ("b", &[1.0, 1.0, 1.0])]);
-        assert_eq!(results.ratio(&results.cases[0], "b", "a"), Ok(0.5));
-        assert_eq!(results.ratio(&results.cases[0], "a", "a"), Ok(1.0));
+    fn ratios_are_of_runs_of_the_same_round() {
+        // Every round is slower than the one before: medians of all would say 0.4.
+        let results = results(&[("a", &[2.0, 4.0, 10.0]), ("b", &[1.0, 2.0, 4.0])]);
+        assert_eq!(ratio(&results, "b", "a"), Ok(0.5));
+        assert_eq!(ratio(&results, "a", "a"), Ok(1.0));
     }
 
     #[test]
@@ -238,9 +308,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_is_concluded_beside_a_noisy_reference() {
-        let results = results(&[("a", &[2.0, 2.0, 3.0]), ("b", &[1.0, 1.0, 1.0])]);
-        assert_eq!(results.ratio(&results.cases[0], "b", "a"), Err("a: runs lie 50 % apart".to_owned()));
+    fn too_few_quiet_rounds_conclude_nothing() {
+        let mut results = results(&[("a", &[2.0, 2.0, 2.0]), ("b", &[1.0, 1.0, 1.0, 1.0])]);
+        assert_eq!(ratio(&results, "b", "a"), Ok(0.5));
+        results.runs[0].noise.server_core = 50.0;
+        assert_eq!(ratio(&results, "b", "a"), Err("2 of at least 3 rounds, 1 disturbed".to_owned()));
+        assert_eq!(ratio(&results, "b", "c"), Err("c has no valid run".to_owned()));
+        results.runs[1].figures.insert("cpu".to_owned(), 0.0);
+        assert_eq!(ratio(&results, "b", "a"), Err("a is 0".to_owned()));
     }
 
     #[test]
@@ -260,6 +335,24 @@ pub(crate) mod tests {
         let mut results = results(&[("a", &[2.0, 2.0, 2.0, 9.0])]);
         results.runs.last_mut().unwrap().counts = false;
         assert_eq!(results.summary("large", "a", "cpu").unwrap().max, 2.0);
+    }
+
+    #[test]
+    fn an_earlier_part_is_gone_on_with_if_nothing_else_changed() {
+        let earlier = results(&[("a", &[2.0])]);
+        let mut now = results(&[("a", &[]), ("b", &[])]);
+        now.started = "later".to_owned();
+        assert_eq!(now.go_on(earlier.clone()), Ok(()));
+        assert!(now.has("large", "a", 1) && !now.has("large", "a", 2) && !now.has("large", "b", 1));
+        assert_eq!(now.started, earlier.started);
+        let mut other = earlier.clone();
+        other.contenders[0].crc32 = Some("1".to_owned());
+        assert_eq!(now.go_on(other).unwrap_err(), "a is another program");
+        let mut other = earlier.clone();
+        other.cases[0].load.clear();
+        assert_eq!(now.go_on(other).unwrap_err(), "its cases are others");
+        let gone = results(&[("c", &[2.0])]);
+        assert_eq!(now.go_on(gone).unwrap_err(), "c took part, and is not there");
     }
 
     #[test]

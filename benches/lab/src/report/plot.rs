@@ -177,7 +177,7 @@ where
         .map_err(failed)
 }
 
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+pub(super) fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw a plot: {error}")
 }
 

@@ -1,9 +1,11 @@
 //! Results into a folder, and a folder's results into one page.
 
-use super::{Results, compare, markdown, plot};
+use super::{Results, Run, compare, markdown, overview, plot, strip, trace};
+use crate::link::Trace;
 use anyhow::{Context as _, Result, bail};
 use std::{
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -11,58 +13,81 @@ use std::{
 pub(crate) fn save(results: &Results, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     write(folder, &format!("{}.json", results.experiment), &(serde_json::to_string_pretty(results)? + "\n"))?;
+    let unfinished = unfinished(&results.experiment, folder);
+    if unfinished.exists() {
+        fs::remove_file(&unfinished).with_context(|| format!("cannot remove {}", unfinished.display()))?;
+    }
     let plots = draw(results, folder)?;
-    write(folder, &format!("{}.md", results.experiment), markdown::page(results, &plots, 1).trim_end())
+    write(folder, &format!("{}.md", results.experiment), &markdown::page(results, &plots))
 }
 
-/// What a page of all results begins with, for whoever has seen nothing else.
-const INTRODUCTION: &str = "\
-# What litequic costs
+/// Writes down what is finished of an experiment that is not; [`save`] removes it.
+pub(crate) fn keep(results: &Results, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = unfinished(&results.experiment, folder);
+    // Whatever ends the lab, one of the two is whole.
+    let new = path.with_extension("new");
+    let text = serde_json::to_string(results)?;
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, &path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
 
-litequic is a proxy that speaks HTTP/3 to clients and plain HTTP/1.1 to the server behind it, the origin. Here is what it
-costs beside others that do the same, in the same run: one worker on one core; the client, the origin and the tool that
-measures on another. Made by `litequic-lab report`; each section names the command that measured it, and lists programs,
-configuration and machine at its end.
+/// Writes a run's trace and its plot; the plot's name.
+pub(crate) fn save_trace(trace: &Trace, experiment: &str, run: &Run, folder: &Path) -> Result<String> {
+    let Run { contender, case, round, .. } = run;
+    let caption = format!("{experiment}: {case}, {contender}");
+    let name = slug(&format!("{caption} {round}"));
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    write(folder, &format!("trace-{name}.csv"), &trace.csv())?;
+    let plot = format!("trace-{name}.svg");
+    write(folder, &plot, &trace::plot(trace, &caption)?)?;
+    Ok(plot)
+}
 
-- **CPU s/GB**: seconds of CPU time, user and system, that all of a server's processes used for 10⁹ bytes of bodies (or, of
-  small objects, microseconds for a request). Less is better. Median of all rounds, then least and greatest.
-- **to nginx**: that figure by nginx's, so that 0.80 is a fifth less. **to nginx-h1**: by the same nginx over HTTP/1.1 and
-  TLS on TCP, what serving the same bodies costs without HTTP/3. **to floor**: by a program that only reads from the
-  origin, seals pieces with AES-128-GCM and sends them by UDP, with no protocol at all: no HTTP/3 server gets below it. A
-  **?** means that nothing is concluded; the line below the table says why.
-- **ACK 2**, **10**, **100**: the client acknowledges every so many packets, exactly; browsers do it at 2 to 10. **auto**: at
-  2 until the server asks for another number. **h2load**: as that client likes, at 60 to 105, where acknowledgements cost
-  nothing.
-- **unsaturated**: client and origin, on one core, are slower than the server on the other, which waits in between.
-  **saturated**: a rival takes half of the server's core, so that the server is the bottleneck and work piles up for it,
-  as on a busy machine: costs are comparable, rates are not. **busy** is the server's share of the time left to it.
-- **void**: the run means nothing: an answer was wrong or missing, the number of packets an ACK was not held, a server
-  died. Void runs are listed and never averaged in.
+/// Letters and digits, and hyphens between them.
+fn slug(text: &str) -> String {
+    let kept = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').filter(|word| !word.is_empty());
+    kept.collect::<Vec<_>>().join("-").to_lowercase()
+}
 
-";
+/// What an earlier run of an experiment left in a folder: what it had finished, or all of it.
+pub(crate) fn earlier(experiment: &str, folder: &Path) -> Result<Option<Results>> {
+    for path in [unfinished(experiment, folder), folder.join(format!("{experiment}.json"))] {
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let results = serde_json::from_str(&text);
+                return results.map(Some).with_context(|| format!("{}: no results of the lab", path.display()));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+    Ok(None)
+}
 
-/// Makes one page, `README.md`, of all results in a folder; its path.
+fn unfinished(experiment: &str, folder: &Path) -> PathBuf {
+    folder.join(format!("{experiment}.unfinished"))
+}
+
+/// Makes one page, `README.md`, of all results in a folder, and their own pages anew; its path.
 pub(crate) fn join(folder: &Path) -> Result<PathBuf> {
-    let all = read(folder)?;
-    let mut page = INTRODUCTION.to_owned();
-    page += "| experiment | measured | machine | runs that count | void |\n|---|---|---|---:|---:|\n";
-    for results in &all {
-        let counting = results.runs.iter().filter(|run| run.counts).count();
-        let quick = if results.quick { ", quick" } else { "" };
-        page += &format!(
-            "| [{0}](#{0}) | {1}{quick} | {2} | {counting} | {3} |\n",
-            results.experiment,
-            results.started,
-            results.machine.cpu,
-            results.voids().count()
-        );
+    let mut all = Vec::new();
+    for results in read(folder)? {
+        let plots = draw(&results, folder)?;
+        write(folder, &format!("{}.md", results.experiment), &markdown::page(&results, &plots))?;
+        let chart = match strip::strip(&overview::first_screen(&results)) {
+            Some(svg) if !results.quick => {
+                let name = format!("{}.svg", results.experiment);
+                write(folder, &name, &svg)?;
+                Some(name)
+            }
+            // Nothing is better or worse: what it describes.
+            _ => plots.into_iter().next().map(|(file, _)| file),
+        };
+        all.push((results, chart));
     }
-    page.push('\n');
-    for results in &all {
-        let plots = draw(results, folder)?;
-        page += &markdown::page(results, &plots, 2);
-    }
-    write(folder, "README.md", page.trim_end())
+    write(folder, "README.md", &overview::page(&all))
 }
 
 /// A page on what two folders' results have in common.
@@ -118,10 +143,33 @@ mod tests {
         one.experiment = "floor".to_owned();
         save(&one, folder.path()).unwrap();
         let page = fs::read_to_string(join(folder.path()).unwrap()).unwrap();
-        for wanted in ["| [floor](#floor) |", "\n## peers\n", "](peers-1.svg)"] {
+        for wanted in ["**[floor](#floor)**", "\n### peers\n", "](peers-1.svg)"] {
             assert!(page.contains(wanted), "{wanted} in {page}");
         }
         assert!(folder.path().join("peers-1.svg").exists());
+    }
+
+    #[test]
+    fn what_is_finished_is_kept_until_all_of_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(earlier("peers", folder.path()).unwrap().is_none());
+        save(&results(&[("a", &[2.0])]), folder.path()).unwrap();
+        keep(&results(&[("a", &[2.0, 3.0])]), folder.path()).unwrap();
+        let runs = || earlier("peers", folder.path()).unwrap().unwrap().runs.len();
+        assert_eq!(runs(), 2, "the unfinished one is the newer one");
+        save(&results(&[("a", &[2.0, 3.0, 4.0])]), folder.path()).unwrap();
+        assert_eq!(runs(), 3);
+        assert!(!folder.path().join("peers.unfinished").exists());
+    }
+
+    #[test]
+    fn a_trace_lies_beside_the_results_under_a_name_for_every_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = results(&[("a", &[2.0])]).runs.remove(0);
+        run.case = "20 Mbit/s, 0.5 BDP".to_owned();
+        let plot = save_trace(&Trace::default(), "shallow", &run, folder.path()).unwrap();
+        assert_eq!(plot, "trace-shallow-20-mbit-s-0.5-bdp-a-1.svg");
+        assert!(folder.path().join(plot.replace(".svg", ".csv")).exists());
     }
 
     #[test]

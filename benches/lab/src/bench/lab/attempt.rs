@@ -1,9 +1,10 @@
 //! One try of one contender at a task: it is started beside its origin, proves itself, is loaded and measured.
 
-use super::{Lab, Present, Task, path};
+use super::{Lab, Present, path};
 use crate::{
     bench::{
-        contender::Kind,
+        Task,
+        contender::{Configuration, Kind},
         interrupt,
         load::{Amount, Generator, Load, Outcome, Target},
         metrics::{self, Counters, Metrics},
@@ -12,11 +13,12 @@ use crate::{
         observe::Observer,
         options::Options,
         process::{self, Server},
+        procfs::CoreTimes,
         rival::{self, Rival},
         sink,
         template::Values,
     },
-    link::Link,
+    link::{Link, Trace},
     load,
     report::Per,
 };
@@ -40,16 +42,26 @@ const READY_LOOK: Duration = Duration::from_millis(50);
 const LOAD: Duration = Duration::from_secs(320);
 /// For idle connections to be open.
 const GATHERED: Duration = Duration::from_secs(60);
-/// For a load beside the measured one to fill the path's queue: many round trips.
+/// For a load beside the measured one to fill the path's queue: many round trips. In a quick run it need not be full.
 const BESIDE: Duration = Duration::from_secs(4);
+const BESIDE_QUICK: Duration = Duration::from_millis(500);
 /// For a contender to tell its metrics.
 const METRICS: Duration = Duration::from_secs(10);
 /// What a server must answer rightly before it is measured.
 const CHECKED: u64 = 1_000_000; // bytes
 /// The same over a path, which may be slow.
 const CHECKED_OVER_A_PATH: u64 = 100_000; // bytes
-/// Below this share of a core it is quiet.
+/// Below this share of a core it is quiet, for so long: some ticks of the kernel's clock.
 const QUIET: f64 = 0.08;
+const QUIET_LOOK: Duration = Duration::from_millis(300);
+
+/// What a try came to.
+#[derive(Default)]
+pub(super) struct Measured {
+    pub(super) noise: Noise,
+    pub(super) figures: BTreeMap<String, f64>,
+    pub(super) trace: Option<Trace>,
+}
 
 /// What a client is run with.
 #[derive(Clone, Copy)]
@@ -62,12 +74,7 @@ struct Setup<'a> {
 
 impl Lab {
     /// Starts a contender, has it prove itself, loads it. An error: the run is void.
-    pub(super) fn attempt(
-        &mut self,
-        task: &Task,
-        contender: usize,
-        client: &mut String,
-    ) -> Result<(Noise, BTreeMap<String, f64>)> {
+    pub(super) fn attempt(&mut self, task: &Task, contender: usize, client: &mut String) -> Result<Measured> {
         let upload = task.load.kind == load::Kind::Upload;
         self.start_origin(upload)?;
         let (path, crc32) = self.files.body(task.load.body)?;
@@ -80,7 +87,9 @@ impl Lab {
         let present = self.present.get(contender).context("no such contender")?;
         let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
         let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
-        let link = task.path.as_ref().map(|path| Link::start(&self.network, path, folder.path())).transpose()?;
+        let log = self.options.trace.then(|| folder.path().join("packets.csv"));
+        let link = task.path.as_ref().map(|path| Link::start(&self.network, path, log.as_deref(), folder.path()));
+        let link = link.transpose()?;
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
@@ -91,6 +100,7 @@ impl Lab {
             address: &address,
             kind: present.contender.kind,
             certificate: &self.files.certificate,
+            spki: &self.files.spki,
             path: &path,
             over_a_path: link.is_some(),
             mark: None,
@@ -118,7 +128,11 @@ impl Lab {
 
         let mark = folder.path().join("mark");
         let measured = Target { mark: Some(&mark), ..target.clone() };
-        let arguments = task.load.command(&measured, &self.own, self.h2load.as_deref().ok())?;
+        let arguments = task.load.command(
+            &measured,
+            &self.own,
+            self.client(&task.load.generator).and_then(|found| found.as_deref().ok()),
+        )?;
         *client = self.without_places(&arguments.join(" "));
         // A traced contender is another.
         let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
@@ -149,6 +163,7 @@ impl Lab {
         drop(beside);
         let (noise, mut figures) = measured;
         let bytes = figures.get("bytes").copied().unwrap_or_default();
+        let mut trace = None;
         if let Some(link) = link {
             let report = link.finish()?;
             // How a quick run went is no matter, and the machine is busy with other things.
@@ -156,9 +171,11 @@ impl Lab {
                 bail!("{void}");
             }
             figures.extend(path::figures(&report, &figures));
+            trace = log.map(|log| Trace::read(&log)).transpose()?;
+            figures.extend(trace.as_ref().map(Trace::figures).unwrap_or_default());
         }
         figures.extend(metrics.map(|metrics| metrics.figures(&before, &after, bytes)).unwrap_or_default());
-        Ok((noise, figures))
+        Ok(Measured { noise, figures, trace })
     }
 
     /// Opens connections, each of which waits until it is not wanted any more; `proof` is what it could ask for.
@@ -186,7 +203,9 @@ impl Lab {
         let core = self.options.client_core.to_string();
         let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
         let mut beside = Server::start("the load beside it", command, folder.join("beside.log"))?;
-        interrupt::wait_for(BESIDE, || beside.check().map(|()| None::<()>))?;
+        interrupt::wait_for(if self.options.quick { BESIDE_QUICK } else { BESIDE }, || {
+            beside.check().map(|()| None::<()>)
+        })?;
         Ok(beside)
     }
 
@@ -207,7 +226,9 @@ impl Lab {
     /// A command line without the places of this machine and this run, for the report.
     fn without_places(&self, line: &str) -> String {
         let places = [(self.own.as_path(), "litequic-lab"), (self.folder.path(), "@LAB@")];
-        let places = places.into_iter().chain(self.h2load.as_deref().ok().map(|path| (path, "h2load")));
+        let clients =
+            self.clients.iter().filter_map(|(client, found)| Some((found.as_deref().ok()?, client.program())));
+        let places = places.into_iter().chain(self.h2load.as_deref().ok().map(|path| (path, "h2load"))).chain(clients);
         places.fold(line.to_owned(), |line, (place, name)| line.replace(&place.display().to_string(), name))
     }
 
@@ -227,6 +248,14 @@ impl Lab {
         values.set("WWW", self.files.www.display());
         values.set("WORKERS", task.workers);
         values.set("H3", if contender.kind == Kind::H3 { "" } else { "#" });
+        let configuration = match &task.path {
+            None => Configuration::Near,
+            Some(_) if task.tuned => Configuration::Tuned,
+            Some(_) => Configuration::AsItComes,
+        };
+        for (name, holds) in configuration.holds() {
+            values.set(name, if holds { "" } else { "#" });
+        }
         values.set("EXTRA", &contender.extra);
         values
     }
@@ -291,6 +320,10 @@ impl Lab {
         let arguments = load.command(target, &self.own, None)?;
         let core = self.options.client_core.to_string();
         let end = Instant::now() + READY;
+        // A client that is too early is answered nothing, and asks again after a second. A server that listens elsewhere
+        // than it should shows below.
+        let is_listening = || Ok(self.network.is_listening(PORT, target.kind == Kind::H1)?.then_some(()));
+        interrupt::wait_for(READY / 2, || server.check().and_then(|()| is_listening()))?;
         loop {
             let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
             let answer = process::finish(command, READY, || server.check()).and_then(|finished| {
@@ -313,11 +346,10 @@ impl Lab {
         let cores = [self.options.server_core, self.options.client_core];
         let busy = || cores.map(|core| process::core_times(core).map_or(0.0, |times| times.busy));
         let end = Instant::now() + Duration::from_secs(self.options.patience());
-        let look = Duration::from_millis(500);
         while Instant::now() < end {
             let before = busy();
-            interrupt::sleep(look)?;
-            if busy().iter().zip(before).all(|(after, before)| after - before < QUIET * look.as_secs_f64()) {
+            interrupt::sleep(QUIET_LOOK)?;
+            if busy().iter().zip(before).all(|(after, before)| after - before < QUIET * QUIET_LOOK.as_secs_f64()) {
                 break;
             }
         }
@@ -367,7 +399,10 @@ impl Lab {
         let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
         let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
         let rival = rival_after - rival_before;
-        let (on_server_core, on_client_core) = (cpu.total() + rival, origin.total() + own);
+        // Each side of a link has its interrupts on its own core, where nobody else sends or receives.
+        let delivering = |core: CoreTimes| if link.is_some() { core.interrupts } else { 0.0 };
+        let on_server_core = cpu.total() + rival + delivering(cores.0);
+        let on_client_core = origin.total() + own + delivering(cores.1);
         let noise = if task.workers == 1 {
             Noise::of(cores.0, on_server_core, cores.1, on_client_core)
         } else {

@@ -88,6 +88,7 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
     let target = Target {
         address: "127.0.0.1:443",
         kind: contender::Kind::H3,
+        spki: "",
         certificate: Path::new("/c"),
         path: "/b100000000",
         over_a_path: false,
@@ -116,6 +117,7 @@ fn without_h2load_its_cases_say_so() {
     let target = Target {
         address: "",
         kind: contender::Kind::H3,
+        spki: "",
         certificate: Path::new(""),
         path: "/",
         over_a_path: false,

@@ -1,0 +1,64 @@
+//! What contenders are made to do, and who takes part.
+
+use super::{
+    contender::{Contender, Kind},
+    load::{Generator, Load},
+    observe::Observe,
+};
+use crate::{link, report::Case};
+
+/// Something that contenders are made to do, and who takes part.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    /// How reports call it.
+    pub(crate) case: Case,
+    /// The load.
+    pub(crate) load: Load,
+    /// Worker threads or processes of each contender.
+    pub(crate) workers: u16,
+    /// Connections that others hold open, and that are idle, while the load is measured.
+    pub(crate) crowd: u32,
+    /// Who takes part: kinds, and, unless empty, names.
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) names: Vec<String>,
+    /// What is watched.
+    pub(crate) observe: Observe,
+    /// The emulated path between client and server.
+    pub(crate) path: Option<link::Path>,
+    /// What others do to the server meanwhile; it is not measured.
+    pub(crate) beside: Option<Load>,
+    /// Contenders are tuned for such paths, those that can be.
+    pub(crate) tuned: bool,
+    /// Rounds, where the command line does not say.
+    pub(crate) rounds: usize,
+}
+
+impl Task {
+    /// Whether a contender takes part.
+    pub(crate) fn takes(&self, contender: &Contender) -> bool {
+        // Over a path TCP's congestion control decides, so whoever is measured over TCP names it; elsewhere it does not.
+        // The floor has no congestion control at all.
+        let is_meant = match contender.kind {
+            Kind::H1 => contender.congestion_control.is_some() == self.path.is_some(),
+            Kind::Floor => self.path.is_none(),
+            Kind::H3 | Kind::Origin => true,
+        };
+        let speaks = match self.load.generator {
+            Generator::Client(client) => contender.kind == Kind::H3 || client.speaks_h1(),
+            Generator::Own { .. } | Generator::H2load => true,
+        };
+        let is_named = self.names.is_empty() || contender.is_given || self.names.contains(&contender.name);
+        let is_meant = is_meant && (!self.tuned || contender.tuned.is_some());
+        is_meant && speaks && is_named && self.kinds.contains(&contender.kind)
+    }
+}
+
+/// litequic with something added to its configuration.
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variant {
+    /// How reports call it.
+    pub(crate) name: String,
+    /// TOML.
+    pub(crate) extra: String,
+}

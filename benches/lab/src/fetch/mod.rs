@@ -1,0 +1,218 @@
+//! One download by a client that others wrote: curl, `litequic get`, Chromium. A process of its own, as the load generator
+//! is, with the same checks: status, length, CRC-32. Time counts from the body's first byte: how long a program takes to
+//! start is not the path's doing.
+
+mod chromium;
+mod program;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// A client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Client {
+    /// With HTTP/3, which few builds have.
+    Curl,
+    /// `litequic get`.
+    Get,
+    Chromium,
+}
+
+impl Client {
+    pub(crate) const ALL: [Self; 3] = [Self::Curl, Self::Get, Self::Chromium];
+
+    /// How reports call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Curl => "curl",
+            Self::Get => "litequic get",
+            Self::Chromium => "Chromium",
+        }
+    }
+
+    /// Its program.
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            Self::Curl => "curl",
+            Self::Get => "litequic",
+            Self::Chromium => "chromium",
+        }
+    }
+
+    /// Whether it speaks HTTP/1.1 over TLS, too.
+    pub(crate) fn speaks_h1(self) -> bool {
+        self != Self::Get
+    }
+
+    fn option(self) -> &'static str {
+        match self {
+            Self::Curl => "curl",
+            Self::Get => "get",
+            Self::Chromium => "chromium",
+        }
+    }
+}
+
+/// A download, as the lab asks for it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Arguments {
+    #[arg(value_enum)]
+    client: Client,
+    /// The client's program.
+    #[arg(long, value_name = "PATH")]
+    program: PathBuf,
+    /// HTTP/1.1 over TLS instead of HTTP/3.
+    #[arg(long)]
+    h1: bool,
+    /// The server's address and port. Its name is localhost.
+    #[arg(long, value_name = "IP:PORT")]
+    address: std::net::SocketAddr,
+    /// The certificate that is trusted, PEM, and the SHA-256 of its public key in base64.
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+    #[arg(long, value_name = "BASE64")]
+    spki: String,
+    #[arg(long)]
+    path: String,
+    /// Of the body.
+    #[arg(long)]
+    bytes: u64,
+    /// The body's CRC-32.
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| u32::from_str_radix(text, 16))]
+    expect_hash: u32,
+    /// Abandon it so many seconds after its first byte.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Tell what comes after so many seconds as well,
+    #[arg(long, requires = "seconds")]
+    beginning: Option<f64>,
+    /// and create this file then.
+    #[arg(long, value_name = "FILE", requires = "beginning")]
+    mark: Option<PathBuf>,
+}
+
+/// Where a download leads to, for its command line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Order<'a> {
+    pub(crate) client: Client,
+    pub(crate) program: &'a Path,
+    pub(crate) h1: bool,
+    pub(crate) address: &'a str,
+    pub(crate) ca: &'a Path,
+    pub(crate) spki: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) bytes: u64,
+    pub(crate) crc32: u32,
+    /// Seconds, and those of its beginning.
+    pub(crate) cut: Option<(f64, f64)>,
+    pub(crate) mark: Option<&'a Path>,
+}
+
+impl Order<'_> {
+    /// The command line of this program, `own`.
+    pub(crate) fn command(&self, own: &Path) -> Vec<String> {
+        let mut command = vec![own.display().to_string(), "fetch".to_owned(), self.client.option().to_owned()];
+        let mut put = |name: &str, value: String| command.extend([name.to_owned(), value]);
+        put("--program", self.program.display().to_string());
+        put("--address", self.address.to_owned());
+        put("--ca", self.ca.display().to_string());
+        put("--spki", self.spki.to_owned());
+        put("--path", self.path.to_owned());
+        put("--bytes", self.bytes.to_string());
+        put("--expect-hash", format!("{:08x}", self.crc32));
+        if let Some((seconds, beginning)) = self.cut {
+            put("--seconds", seconds.to_string());
+            put("--beginning", beginning.to_string());
+            if let Some(mark) = self.mark {
+                put("--mark", mark.display().to_string());
+            }
+        }
+        if self.h1 {
+            command.push("--h1".to_owned());
+        }
+        command
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Fetched {
+    /// Of the body.
+    pub(crate) bytes: u64,
+    /// From its first byte to its last one, or to the cut.
+    pub(crate) seconds: f64,
+    /// The same of what came after the beginning.
+    pub(crate) steady: Option<(u64, f64)>,
+    /// Whether all of it came, and was what it should be.
+    pub(crate) whole: bool,
+}
+
+/// Downloads, and prints what came of it as JSON.
+#[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
+pub(crate) fn fetch(arguments: &Arguments) -> Result<()> {
+    let fetched = match arguments.client {
+        Client::Curl | Client::Get => program::fetch(arguments)?,
+        Client::Chromium => chromium::fetch(arguments)?,
+    };
+    if !fetched.whole && arguments.seconds.is_none() {
+        bail!("{} of {} bytes came, or others than those", fetched.bytes, arguments.bytes);
+    }
+    println!("{}", serde_json::to_string(&fetched)?);
+    Ok(())
+}
+
+impl Arguments {
+    fn url(&self) -> String {
+        format!("https://localhost:{}{}", self.address.port(), self.path)
+    }
+
+    fn cut(&self) -> Option<Duration> {
+        self.seconds.map(Duration::from_secs_f64)
+    }
+
+    /// Says that the beginning is over.
+    fn begun(&self) -> Result<()> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        File::create(mark).map(drop).with_context(|| format!("cannot write {}", mark.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn an_order_is_a_command_line_that_says_the_same() {
+        let order = Order {
+            client: Client::Get,
+            program: Path::new("/bin/litequic"),
+            h1: false,
+            address: "192.0.2.1:8443",
+            ca: Path::new("/ca"),
+            spki: "abc=",
+            path: "/b1",
+            bytes: 1,
+            crc32: 0xab,
+            cut: Some((2.0, 1.0)),
+            mark: Some(Path::new("/mark")),
+        };
+        let command = order.command(Path::new("/lab"));
+        let arguments = Line::parse_from(command.iter().skip(1)).arguments;
+        assert_eq!((arguments.client, arguments.bytes, arguments.expect_hash), (Client::Get, 1, 0xab));
+        assert_eq!((arguments.seconds, arguments.beginning, arguments.h1), (Some(2.0), Some(1.0), false));
+        assert_eq!(arguments.url(), "https://localhost:8443/b1");
+    }
+}

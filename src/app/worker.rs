@@ -122,7 +122,10 @@ impl Worker {
 
 /// Runs a worker to its end. Returns whether that was in order.
 fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Sender<Result<(), String>>) -> bool {
-    let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+    let [waits, wakes] = [(), ()].map(|()| Arc::clone(&plan.endpoint.metrics));
+    let mut runtime = Builder::new_current_thread();
+    runtime.enable_all().on_thread_park(move || waits.count_wait()).on_thread_unpark(move || wakes.wake.begin());
+    let runtime = match runtime.build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = started.send(Err(error.to_string()));
@@ -165,7 +168,6 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             endpoints.spawn_local(accept(endpoint, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
         }
         let beat = async {
-            let mut waits = 0;
             let mut idle = Idle::default();
             loop {
                 plan.heartbeat.tick();
@@ -173,7 +175,6 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 counters.send_buffered.set(budget.used());
                 budget.resize(config.load().limits.worker_send_buffer);
                 lines.flush();
-                waits = count_waits(waits, &counters);
                 if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
                     idle::release();
                 }
@@ -261,13 +262,6 @@ fn open(
     let OpenSocket { receiver, sender, may_probe_mtu, .. } =
         OpenSocket::new(socket, options, Arc::clone(&parts.metrics))?;
     quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, local, worker, parts)
-}
-
-/// Counts the runtime's waits in epoll_wait(2) since there were `before`; returns how many there are now.
-fn count_waits(before: u64, metrics: &WorkerMetrics) -> u64 {
-    let now = Handle::current().metrics().worker_park_count(0);
-    metrics.syscalls_epoll_wait.add(now.saturating_sub(before));
-    now
 }
 
 /// Accepts the connections of one endpoint until the drain is over.

@@ -31,6 +31,9 @@ pub trait Receive: Send + 'static {
     /// The socket receives no more.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
+    /// Whether the last batch emptied the socket: until the runtime has polled for events, no further batch is ready.
+    fn is_drained(&self) -> bool;
+
     /// The datagram `index` of the batch, counted from 0 in the order of arrival. They may be asked for in any order,
     /// and more than once.
     fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])>;

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     budget::{Lease, TRAIN},
     exchange::{End, Recording},
-    telemetry::WorkerMetrics,
+    telemetry::{Cause, WorkerMetrics},
 };
 use bytes::Bytes;
 use s2n_quic::{application, connection, stream};
@@ -155,6 +155,7 @@ impl Sender {
             }
             let pause = pause(waited);
             tokio::time::sleep(pause).await;
+            self.metrics.wake.note(Cause::Other);
             waited += pause;
         }
     }

@@ -134,6 +134,13 @@ impl Receive for Receiver {
         }
     }
 
+    fn is_drained(&self) -> bool {
+        match self {
+            Self::Epoll(receiver) => receiver.is_drained(),
+            Self::IoUring(receiver) => receiver.is_drained(),
+        }
+    }
+
     fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
         match self {
             Self::Epoll(receiver) => receiver.datagram(index),

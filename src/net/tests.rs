@@ -141,6 +141,7 @@ async fn a_short_batch_is_not_followed_by_a_call_that_finds_nothing() {
         for round in 1..=3 {
             one.send(other.address, 1, 100);
             assert_eq!(other.batch().await.len(), 1);
+            assert_eq!(other.open.receiver.is_drained(), options.backend == Backend::Epoll);
             assert!(poll!(pin!(poll_fn(|cx| other.open.receiver.poll_batch(cx)))).is_pending());
             assert_eq!(other.calls(), round);
         }

@@ -20,6 +20,7 @@ use super::{
     receive_budget::Grants,
     recovery::Recovery,
     stateless_reset,
+    wakes::Turns,
 };
 use crate::{
     config::{Limits, Live, Timeouts},
@@ -147,7 +148,8 @@ pub fn start<T: tls::Provider + Clone>(
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (connections.subscriber(), grants));
-    let subscriber = (subscriber, (frequencies.subscriber(connections.clone()), recovery));
+    let subscriber =
+        ((Turns::new(Arc::clone(&parts.metrics)), subscriber), (frequencies.subscriber(connections.clone()), recovery));
     let own_id = OwnId::default();
     let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);

@@ -32,6 +32,7 @@ mod recovery;
 mod secrets;
 mod stateless_reset;
 mod violation;
+mod wakes;
 
 pub use ack_frequency::Offer;
 #[cfg(not(fuzzing))]

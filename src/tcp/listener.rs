@@ -10,9 +10,18 @@ use super::{
 use crate::{
     exchange::{CertificateRequest, Client, Handler, Identity, Protocol},
     lifecycle::{Phase, pass_panic_on},
+    telemetry::{Cause, WorkerMetrics},
 };
 use http::HeaderValue;
-use std::{future::Future, io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    io,
+    net::SocketAddr,
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     select,
@@ -101,12 +110,13 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
             biased;
             () = watch.reached(Phase::Draining) => break,
             Some(ended) = connections.join_next() => pass_panic_on(ended),
-            accepted = listener.accept() => match accepted {
+            accepted = noted(listener.accept(), &front.metrics) => match accepted {
                 // One that has no place is closed at once: a client that is left waiting learns nothing.
                 Ok((stream, address)) => if let Some(place) = front.place() {
                     let connection = begin(stream, address);
+                    let metrics = Arc::clone(&front.metrics);
                     connections.spawn_local(async move {
-                        connection.await;
+                        noted(connection, &metrics).await;
                         drop(place);
                     });
                 },
@@ -122,4 +132,14 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
         pass_panic_on(ended);
     }
     Ok(())
+}
+
+/// Notes at each poll of `future` that TCP may be what woke the worker.
+async fn noted<F: Future>(future: F, metrics: &WorkerMetrics) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        metrics.wake.note(Cause::Origin);
+        future.as_mut().poll(cx)
+    })
+    .await
 }

@@ -12,6 +12,7 @@ mod reference;
 mod routes;
 mod servers;
 mod table;
+mod wakes;
 
 pub use control::{ControlMetrics, Validity};
 pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
@@ -21,3 +22,4 @@ pub use metrics::{Metrics, WorkerMetrics};
 pub use reference::{is_counted, reference};
 pub use routes::{RouteMetrics, RouteTable, Spoken};
 pub use servers::{CheckMetrics, ServerMetrics, ServerName, ServerTable};
+pub use wakes::{Cause, Wake};

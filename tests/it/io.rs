@@ -36,7 +36,7 @@ fn own() -> LiteQuic {
 }
 
 /// Each that there is here.
-fn every_io() -> Vec<Io> {
+pub(crate) fn every_io() -> Vec<Io> {
     let io_uring = has_io_uring().then_some(Io::IoUring);
     [Io::Epoll, Io::S2nQuic].into_iter().chain(io_uring).collect()
 }

@@ -48,5 +48,6 @@ mod tls;
 mod tunnels;
 mod upgrade;
 mod validity;
+mod wakes;
 mod wildcard;
 mod workers;

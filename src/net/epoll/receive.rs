@@ -24,6 +24,7 @@ pub struct Receiver {
     batch: ReceiveBatch,
     cut: Cut,
     errors: u32,
+    drained: bool,
     metrics: Arc<WorkerMetrics>,
 }
 
@@ -42,6 +43,7 @@ impl Receiver {
             batch: ReceiveBatch::new(messages, if gro { GRO_MESSAGE } else { PLAIN_MESSAGE }),
             cut: Cut::new(local, messages, Arc::clone(&metrics)),
             errors: 0,
+            drained: false,
             metrics,
         })
     }
@@ -57,7 +59,8 @@ impl Receive for Receiver {
                     self.errors = 0;
                     // A short batch has emptied the socket: to remember that saves the call that would only say so. What
                     // arrives from now on is an event of its own (edge-triggered, epoll(7)).
-                    if count < self.batch.room() {
+                    self.drained = count < self.batch.room();
+                    if self.drained {
                         ready.clear_ready();
                     }
                     let datagrams = self.cut.cut(count, |message| self.batch.arrived(message));
@@ -74,6 +77,10 @@ impl Receive for Receiver {
                 }
             }
         }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
     }
 
     fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {

@@ -98,6 +98,11 @@ impl Receive for Receiver {
         }
     }
 
+    /// The kernel goes on receiving.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
     fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
         let Datagram { header, message, range } = self.cut.get(index)?;
         Some((header, self.batch.bytes_mut(message, range)?))

@@ -4,7 +4,13 @@
 //! must not destroy a response that is still being read.
 
 use super::{proxied::Proxied, resolve::Resolver};
-use crate::{budget::TRAIN_BYTES, config::OriginAddress, exchange::Room, proxy::error::Error};
+use crate::{
+    budget::TRAIN_BYTES,
+    config::OriginAddress,
+    exchange::Room,
+    proxy::error::Error,
+    telemetry::{Cause, WorkerMetrics},
+};
 use bytes::BufMut;
 use socket2::SockRef;
 use std::{
@@ -15,6 +21,7 @@ use std::{
     path::PathBuf,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -76,9 +83,14 @@ impl Connector {
     /// # Errors
     ///
     /// One of the connection errors of [`Error`]; of several addresses, the last one's.
-    pub(super) async fn connect(&self, limit: Duration, proxied: Option<Proxied>) -> Result<Stream, Error> {
+    pub(super) async fn connect(
+        &self,
+        limit: Duration,
+        proxied: Option<Proxied>,
+        metrics: &Arc<WorkerMetrics>,
+    ) -> Result<Stream, Error> {
         let deadline = Instant::now() + limit;
-        let mut stream = self.open(deadline).await?;
+        let mut stream = self.open(deadline, metrics).await?;
         if let Some(proxied) = proxied {
             let said = timeout_at(deadline, stream.write_all(&proxied.header())).await;
             // A write to such a stream never fails: it waits, and what became of it shows when an answer is read.
@@ -89,12 +101,12 @@ impl Connector {
 
     /// Each address gets its share of what is left of the time, so that one that never answers does not keep the others
     /// from being tried.
-    async fn open(&self, deadline: Instant) -> Result<Stream, Error> {
+    async fn open(&self, deadline: Instant, metrics: &Arc<WorkerMetrics>) -> Result<Stream, Error> {
         let resolver = match self {
             Self::Unix(path) => {
                 let connected = timeout_at(deadline, UnixStream::connect(path)).await;
                 let stream = connected.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
-                return Ok(Stream::new(Socket::Unix(stream), None));
+                return Ok(Stream::new(Socket::Unix(stream), None, metrics));
             }
             Self::Tcp(resolver) => resolver,
         };
@@ -109,7 +121,7 @@ impl Connector {
                 Ok(Ok(stream)) => {
                     // A request's head and its body's last piece leave at once.
                     stream.set_nodelay(true).map_err(|error| classify(&error))?;
-                    return Ok(Stream::new(Socket::Tcp(stream), Some(address)));
+                    return Ok(Stream::new(Socket::Tcp(stream), Some(address), metrics));
                 }
                 Ok(Err(error)) => classify(&error),
                 Err(_) => Error::ConnectTimeout,
@@ -159,6 +171,7 @@ pub(super) struct StreamState {
     write_failed: Cell<bool>,
     /// Who writes is no longer hyper.
     fails_at_once: Cell<bool>,
+    metrics: Arc<WorkerMetrics>,
 }
 
 #[derive(Debug)]
@@ -197,7 +210,9 @@ impl Socket {
 }
 
 impl Stream {
-    fn new(socket: Socket, address: Option<SocketAddr>) -> Self {
+    /// That has just been connected.
+    fn new(socket: Socket, address: Option<SocketAddr>, metrics: &Arc<WorkerMetrics>) -> Self {
+        metrics.wake.note(Cause::Origin);
         let state = StreamState {
             socket: RefCell::new(socket),
             address,
@@ -205,6 +220,7 @@ impl Stream {
             received: Cell::new(0),
             write_failed: Cell::new(false),
             fails_at_once: Cell::new(false),
+            metrics: Arc::clone(metrics),
         };
         Self { state: Rc::new(state) }
     }
@@ -230,6 +246,7 @@ impl Stream {
     /// An origin may answer and close without reading the whole request. hyper gives up on the response when a
     /// write fails; so a write never fails, it waits, and reading tells what became of the connection.
     fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.state.note(&result);
         match result {
             Poll::Ready(Err(error))
                 if error.kind() != io::ErrorKind::Interrupted && !self.state.fails_at_once.get() =>
@@ -244,6 +261,13 @@ impl Stream {
 }
 
 impl StreamState {
+    /// A read or write that succeeds may be what the worker waited for.
+    fn note<T>(&self, result: &Poll<T>) {
+        if result.is_ready() {
+            self.metrics.wake.note(Cause::Origin);
+        }
+    }
+
     /// Whether nothing waits to be read, neither bytes nor the connection's end, as of this moment: the runtime hears of
     /// them only between two turns of a worker, and a request sent meanwhile would be lost, or get what is no answer
     /// to it. One system call.
@@ -263,6 +287,7 @@ impl AsyncRead for Stream {
         let before = buf.filled().len();
         let room = buf.remaining();
         let result = self.state.socket.borrow_mut().poll_read(cx, buf, self.state.room.get());
+        self.state.note(&result);
         if let Poll::Ready(Ok(())) = result {
             let read = buf.filled().len().saturating_sub(before);
             if read == 0 && room > 0 && self.state.write_failed.get() {
@@ -332,16 +357,16 @@ mod tests {
         let addresses = vec![closed, open.local_addr().unwrap()];
         let connector = Connector::Tcp(Resolver::with(addresses));
         for _ in 0..2 {
-            connector.connect(Duration::from_secs(5), None).await.unwrap();
+            connector.connect(Duration::from_secs(5), None, &Arc::default()).await.unwrap();
         }
         let nowhere = Connector::Tcp(Resolver::with(vec![closed, closed]));
-        assert_eq!(nowhere.connect(Duration::from_secs(5), None).await.unwrap_err(), Error::Refused);
+        assert_eq!(nowhere.connect(Duration::from_secs(5), None, &Arc::default()).await.unwrap_err(), Error::Refused);
     }
 
     #[tokio::test]
     async fn a_name_without_an_address_is_a_failed_lookup() {
         let connector = Connector::Tcp(Resolver::with(Vec::new()));
-        assert_eq!(connector.connect(Duration::from_secs(5), None).await.unwrap_err(), Error::Resolve);
+        assert_eq!(connector.connect(Duration::from_secs(5), None, &Arc::default()).await.unwrap_err(), Error::Resolve);
     }
 
     #[tokio::test]
@@ -353,7 +378,7 @@ mod tests {
         SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
         drop(peer);
 
-        let mut stream = Stream::new(Socket::Tcp(socket), None);
+        let mut stream = Stream::new(Socket::Tcp(socket), None, &Arc::default());
         while !stream.state.write_failed.get() {
             // Once the reset is here a write never ends, and says nothing of the failure either.
             if let Ok(written) = timeout(Duration::from_millis(1), stream.write_all(b"more")).await {

@@ -249,7 +249,7 @@ impl Pool {
     ) -> Result<Lease, Error> {
         let began = Instant::now();
         let limit = deadline.map_or(timeouts.connect, |deadline| deadline.shorten(timeouts.connect, began));
-        let connected = self.connector.connect(limit, proxied).await.map_err(|error| {
+        let connected = self.connector.connect(limit, proxied, &self.metrics).await.map_err(|error| {
             self.metrics.origin_connect_errors.increment();
             tracing::warn!(origin = %self.address, %error, "no connection to the origin");
             if error != Error::ConnectTimeout {

@@ -23,7 +23,7 @@ use std::{
 /// The receiving half of a socket, as s2n-quic asks for it.
 pub(super) struct Incoming<R> {
     batch: Batch<R>,
-    /// A batch was handed over, and nobody else has had a turn since.
+    /// A batch was handed over, the next one may be ready, and no other task has had a turn since.
     owes_turn: bool,
 }
 
@@ -55,7 +55,9 @@ impl<R: Receive> Rx for Incoming<R> {
             return give_way(cx);
         }
         self.batch.len = ready!(self.batch.receive.poll_batch(cx))?;
-        self.owes_turn = true;
+        // A drained socket waits for an event, and the other tasks run before the runtime does: to give way first would cost
+        // an epoll_wait(2) of its own.
+        self.owes_turn = !self.batch.receive.is_drained();
         Poll::Ready(Ok(()))
     }
 

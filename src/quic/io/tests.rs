@@ -38,6 +38,8 @@ struct Endless {
     batches: Arc<AtomicUsize>,
     /// Where each comes from, by its index.
     port: fn(usize) -> u16,
+    /// Whether it claims to be empty after each batch.
+    drained: bool,
 }
 
 fn ports(index: usize) -> u16 {
@@ -50,16 +52,20 @@ impl Receive for Endless {
         Poll::Ready(Ok(self.buffers.len()))
     }
 
+    fn is_drained(&self) -> bool {
+        self.drained
+    }
+
     fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
         let header = Received { path: path((self.port)(index)), ecn: Ecn::Ce };
         self.buffers.get_mut(index).map(|buffer| (header, buffer.as_mut_slice()))
     }
 }
 
-fn endless() -> (Incoming<Endless>, Arc<AtomicUsize>) {
+fn endless(drained: bool) -> (Incoming<Endless>, Arc<AtomicUsize>) {
     let batches = Arc::default();
     let buffers = [1, 2, 3].map(|octet| vec![octet; 4]).to_vec();
-    (incoming(Endless { buffers, batches: Arc::clone(&batches), port: ports }, true), batches)
+    (incoming(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, true), batches)
 }
 
 fn incoming(endless: Endless, newest_first: bool) -> Incoming<Endless> {
@@ -68,7 +74,7 @@ fn incoming(endless: Endless, newest_first: bool) -> Incoming<Endless> {
 
 /// What a socket with these datagrams hands over, by the last octet of each.
 async fn handed_over(buffers: &[Vec<u8>], newest_first: bool) -> Vec<u8> {
-    let endless = Endless { buffers: buffers.to_vec(), batches: Arc::default(), port: |_| 1 };
+    let endless = Endless { buffers: buffers.to_vec(), batches: Arc::default(), port: |_| 1, drained: false };
     let mut incoming = incoming(endless, newest_first);
     poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
     let mut seen = Vec::new();
@@ -88,7 +94,7 @@ async fn a_connections_newest_small_datagrams_are_handed_over_first_unless_that_
 async fn each_batch_has_a_number_of_its_own() {
     let batches = Batches::default();
     let wiring = Wiring { batches: batches.clone(), layout: Layout::default(), newest_first: true };
-    let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports };
+    let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
     let mut incoming = Incoming::new(endless, wiring);
     for number in 1..4 {
         // Every other time it gives way.
@@ -101,7 +107,7 @@ async fn each_batch_has_a_number_of_its_own() {
 
 #[tokio::test]
 async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_order_of_arrival() {
-    let (mut incoming, _) = endless();
+    let (mut incoming, _) = endless(false);
     poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
     let mut seen = Vec::new();
     incoming.queue(|batch| {
@@ -117,7 +123,7 @@ async fn a_batch_is_handed_over_once_and_what_belongs_to_no_connection_in_the_or
 /// One task takes batch after batch from a socket that never runs dry; another counts how often it gets a turn.
 #[tokio::test]
 async fn other_tasks_have_a_turn_after_each_batch() {
-    let (mut incoming, batches) = endless();
+    let (mut incoming, batches) = endless(false);
     let mut endpoint = tokio::spawn(async move {
         for _ in 0..50 {
             poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
@@ -133,6 +139,16 @@ async fn other_tasks_have_a_turn_after_each_batch() {
         tokio::task::yield_now().await;
     }
     assert!(turns >= 49, "{turns}");
+}
+
+#[tokio::test]
+async fn a_socket_that_was_drained_is_waited_for_at_once() {
+    for (drained, asked) in [(false, 1), (true, 2)] {
+        let (mut incoming, batches) = endless(drained);
+        poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+        let _ = poll!(pin!(incoming.ready()));
+        assert_eq!(batches.load(Relaxed), asked, "drained: {drained}");
+    }
 }
 
 /// A socket that takes messages into a list, until it is told not to.

@@ -48,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 53] = [
+pub(super) const SHOWN: [&str; 56] = [
     "goodput",
     "steady",
     "cpu",
@@ -86,7 +86,10 @@ pub(super) const SHOWN: [&str; 53] = [
     "datagrams_per_batch",
     "datagrams_per_send",
     "io_calls",
-    "waits",
+    "wakes_by_timer",
+    "wakes_by_datagrams",
+    "wakes_by_origin",
+    "wakes_otherwise",
     "receive_batches",
     "ack_frequency",
     "missing",
@@ -167,7 +170,10 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "datagrams_per_batch" => "datagrams a batch".to_owned(),
         "datagrams_per_send" => "datagrams a send".to_owned(),
         "io_calls" => "I/O calls a MB".to_owned(),
-        "waits" => "waits of its workers a MB".to_owned(),
+        "wakes_by_timer" => "wakes of its workers a MB by a timer".to_owned(),
+        "wakes_by_datagrams" => "by datagrams".to_owned(),
+        "wakes_by_origin" => "by the origin".to_owned(),
+        "wakes_otherwise" => "otherwise".to_owned(),
         "receive_batches" => "batches received a MB".to_owned(),
         "ack_frequency" => "ACK_FREQUENCY frames".to_owned(),
         "missing" => "packets missing".to_owned(),

@@ -7,6 +7,7 @@ use super::{
     amplification::{OwnId, SmallDatagrams},
     answers::Gated,
     batches::Batches,
+    challenges::Challenges,
     client_address::Addresses,
     close::{Formatted, Raised},
     congestion::Controllers,
@@ -129,6 +130,7 @@ pub fn start<T: tls::Provider + Clone>(
     let merges = config.litequic.ack_merge;
     let batches = Batches::default();
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
+    let challenges = Challenges::new(Arc::clone(&parts.metrics));
     let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
     let at_hand = PacketAtHand::default();
@@ -138,7 +140,7 @@ pub fn start<T: tls::Provider + Clone>(
         connections.clone(),
         batches.clone(),
         merges,
-        frequencies.clone(),
+        (frequencies.clone(), challenges.clone()),
         at_hand,
         raised.clone(),
         metrics,
@@ -148,8 +150,8 @@ pub fn start<T: tls::Provider + Clone>(
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (connections.subscriber(), grants));
-    let subscriber =
-        ((Turns::new(Arc::clone(&parts.metrics)), subscriber), (frequencies.subscriber(connections.clone()), recovery));
+    let subscriber = (Turns::new(Arc::clone(&parts.metrics)), subscriber);
+    let subscriber = (subscriber, (frequencies.subscriber(connections.clone()), (recovery, challenges.subscriber())));
     let own_id = OwnId::default();
     let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);
@@ -166,7 +168,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_stateless_reset_token(resets))
         .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
         .and_then(|builder| builder.with_event(subscriber))
-        .and_then(|builder| builder.with_datagram(frequencies.datagrams()))
+        .and_then(|builder| builder.with_datagram(frequencies.datagrams(challenges)))
         .and_then(|builder| builder.with_packet_interceptor((packets, small_datagrams)))
         .and_then(|builder| builder.with_connection_close_formatter(Formatted::new(raised)))
         .map_err(configuration)?;

@@ -42,6 +42,8 @@ pub mod kind {
     pub const STREAMS_BLOCKED_UNI: u64 = 0x17;
     /// NEW_CONNECTION_ID
     pub const NEW_CONNECTION_ID: u64 = 0x18;
+    /// PATH_CHALLENGE
+    pub const PATH_CHALLENGE: u64 = 0x1a;
     /// HANDSHAKE_DONE
     pub const HANDSHAKE_DONE: u64 = 0x1e;
     /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency).

@@ -10,6 +10,7 @@ mod amplification;
 mod answers;
 mod batches;
 mod by_id;
+mod challenges;
 #[cfg(not(fuzzing))] // as `app` in lib.rs
 mod client;
 mod client_address;

@@ -1,10 +1,11 @@
 //! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` what is
 //! in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has s2n-quic
-//! close the connection where a rule is broken that s2n-quic does not enforce. Sees each packet that leaves before it is encrypted, for `ack_frequency` to put its frames in.
+//! close the connection where a rule is broken that s2n-quic does not enforce. Sees each packet that leaves before it is encrypted, for `ack_frequency` and `challenges` to put their frames in.
 
 use super::{
     ack_frequency::AckFrequencies,
     batches::Batches,
+    challenges::Challenges,
     close::Raised,
     connections::{Connections, Received, Verdict},
     contents::{Blocked, Contents},
@@ -40,6 +41,7 @@ pub(super) struct Packets {
     /// Whether ACK frames without news are merged into the one that brought it.
     merges: bool,
     frequencies: AckFrequencies,
+    challenges: Challenges,
     at_hand: PacketAtHand,
     raised: Raised,
     metrics: Arc<WorkerMetrics>,
@@ -50,12 +52,13 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Of connections that `connections` knows, received in `batches`.
+    /// Of connections that `connections` knows, received in `batches`. `frequencies` and `challenges` put frames into those
+    /// that leave.
     pub(super) fn new(
         connections: Connections,
         batches: Batches,
         merges: bool,
-        frequencies: AckFrequencies,
+        (frequencies, challenges): (AckFrequencies, Challenges),
         at_hand: PacketAtHand,
         raised: Raised,
         metrics: Arc<WorkerMetrics>,
@@ -63,7 +66,7 @@ impl Packets {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
         let contents = Contents::default();
-        Self { connections, batches, merges, frequencies, at_hand, raised, metrics, path, contents }
+        Self { connections, batches, merges, frequencies, challenges, at_hand, raised, metrics, path, contents }
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
@@ -135,12 +138,16 @@ impl Interceptor for Packets {
         DecoderBufferMut::new(payload)
     }
 
-    fn intercept_tx_payload(&mut self, _: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
+    fn intercept_tx_payload(&mut self, subject: &Subject, packet: &Packet, payload: &mut scatter::Buffer<'_>) {
         if packet.number.space() == PacketNumberSpace::ApplicationData {
             self.metrics.packets_sent.increment();
             // Without the end of a stream's data, which may be elsewhere yet.
             let (payload, _) = payload.inner_mut();
-            self.frequencies.transmit(packet.number.as_u64(), payload.as_mut_slice());
+            let (number, payload) = (packet.number.as_u64(), payload.as_mut_slice());
+            if let Subject::Connection { id, .. } = subject {
+                self.challenges.transmit(*id, number, payload, Instant::now);
+            }
+            self.frequencies.transmit(number, payload);
         }
     }
 }

@@ -211,6 +211,7 @@ metrics! {
     Counter packets_lost = "packets_lost" "1-RTT packets declared lost, probes of the path's MTU apart.";
     Counter spurious_losses = "spurious_losses" "Packets declared lost that their client acknowledged later." "A path that reorders, or whose delay jumps. Each cost a sending, and rate.";
     Counter mtu_probes_lost = "mtu_probes_lost" "Probes of the path's MTU that were lost: the path is no wider, which is no fault.";
+    Counter path_challenges_repeated = "path_challenges_repeated" "PATH_CHALLENGE frames sent again because a client that has moved did not answer." "An answer was lost, or a client's address is forged.";
     Counter ack_frames_received = "ack_frames_received" "ACK frames received in 1-RTT packets.";
     Counter ack_frames_merged = "ack_frames_merged" "ACK frames that brought no news and that QUIC did not have to process." "See [`litequic.ack_merge`](../configuration.md#litequic).";
     Counter ack_batches = "ack_batches" "Batches of a connection's datagrams that held ACK frames." "ACK frames a batch: how far a worker is behind its clients. 0 with `io = \"s2n-quic\"`, as the line above.";

@@ -7,9 +7,11 @@ use crate::support::{
     proxy::Litequic,
     within,
 };
+use bytes::Buf;
 use http::Method;
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 use tokio::{net::UdpSocket, select, time::timeout};
@@ -22,6 +24,10 @@ const FIRST_WINDOW: usize = 14 * DATAGRAM;
 const FORGED: usize = 40;
 /// After a time as long without a datagram none is on its way.
 const QUIET: Duration = Duration::from_millis(20);
+
+/// Small datagrams of a client that pass once an answer of its was lost, before one may pass: more than s2n-quic's two
+/// challenges bring, which leave together.
+const UNANSWERED: u64 = 10;
 
 /// What stands between a client and litequic, and can keep what it is given.
 struct Relay {
@@ -49,6 +55,52 @@ impl Relay {
                     Ok((length, _)) = self.back.recv_from(&mut down) => if let Some(client) = client {
                         self.front.send_to(&down[..length], client).await.unwrap();
                     },
+                }
+            }
+        };
+        select! {
+            done = work => done,
+            () = pass => unreachable!("it passes on for ever"),
+        }
+    }
+
+    /// Passes datagrams on while `work` goes on; from another port once the client has `moved`, as a NAT does that forgot.
+    /// The large ones that the client then sends, of which it has none but its answers to PATH_CHALLENGE, are lost until it
+    /// has sent a few others, and counted in `lost`. From then on the old port must get no data.
+    async fn beneath_a_move<T>(&self, moved: &AtomicBool, lost: &AtomicU64, work: impl Future<Output = T>) -> T {
+        let next = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let pass = async {
+            let (mut client, mut up, mut down, mut late) = (None, [0; 2_048], [0; 2_048], [0; 2_048]);
+            let (mut reached, mut small) = (false, 0);
+            loop {
+                let datagram = select! {
+                    Ok((length, from)) = self.front.recv_from(&mut up) => {
+                        client = Some(from);
+                        let moved = moved.load(Relaxed);
+                        if moved && length >= DATAGRAM && small < UNANSWERED {
+                            lost.fetch_add(1, Relaxed);
+                            continue;
+                        }
+                        small += u64::from(lost.load(Relaxed) > 0);
+                        let back = if moved { &next } else { &self.back };
+                        back.send_to(&up[..length], self.server).await.unwrap();
+                        continue;
+                    }
+                    // What was on its way arrives, so that the client has something to say at its new port.
+                    Ok((length, _)) = self.back.recv_from(&mut late) => {
+                        assert!(small < UNANSWERED || length < DATAGRAM, "the download went to the old port again");
+                        if reached {
+                            continue;
+                        }
+                        &late[..length]
+                    }
+                    Ok((length, _)) = next.recv_from(&mut down) => {
+                        reached = true;
+                        &down[..length]
+                    }
+                };
+                if let Some(client) = client {
+                    self.front.send_to(datagram, client).await.unwrap();
                 }
             }
         };
@@ -117,5 +169,35 @@ async fn a_forged_address_gets_a_datagram_at_most_for_each_that_comes_from_it_an
     assert!(octets <= FIRST_WINDOW, "{octets} octets for {FORGED} datagrams of {}", forged.len());
     within("more of it", relay.back.recv(&mut [0; 2_048])).await.unwrap();
     assert_eq!(received(&victim).await, 0);
+    litequic.stop().await;
+}
+
+/// The client has nothing to say but its answer, which is sent once.
+#[tokio::test]
+async fn a_download_to_a_client_that_moves_goes_on_when_its_first_answer_is_lost() {
+    const OCTETS: usize = 5_000_000;
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let relay = Relay::before(&litequic).await;
+    let mut transport = quinn::TransportConfig::default();
+    // Probes of the MTU are large too.
+    transport.mtu_discovery_config(None);
+    let (moved, lost) = (AtomicBool::new(false), AtomicU64::new(0));
+    let work = async {
+        let address = relay.front.local_addr().unwrap();
+        let quic = Quic::connect(address, "localhost", &litequic.cert_pem, transport).await;
+        let client = Client::over(quic, "localhost").await;
+        let mut download = client.open(client.request(Method::GET, "/bytes/5M")).await;
+        download.finish().await.unwrap();
+        client::header(&mut download).await;
+        let mut octets = 0;
+        while let Some(chunk) = within("the body", download.recv_data()).await.unwrap() {
+            octets += chunk.remaining();
+            moved.store(true, Relaxed);
+        }
+        octets
+    };
+    assert_eq!(relay.beneath_a_move(&moved, &lost, work).await, OCTETS);
+    assert!(lost.load(Relaxed) > 0, "the client was asked whether it has moved");
+    assert!(litequic.sum(|worker| worker.path_challenges_repeated.get()) > 0);
     litequic.stop().await;
 }

@@ -1,25 +1,32 @@
-//! Room in packets for ACK_FREQUENCY frames, by way of s2n-quic's datagrams: the one provider that writes whole frames
+//! Room in packets for ACK_FREQUENCY frames, and for a PATH_CHALLENGE that is sent again, by way of s2n-quic's datagrams: the one provider that writes whole frames
 //! of its own. litequic neither sends nor takes a datagram.
 
 use super::{AckFrequencies, peer::Peer, placeholder};
+use crate::quic::challenges::Challenges;
 use s2n_quic::provider::datagram::{
     ConnectionInfo, Endpoint, Packet, PreConnectionInfo, ReceiveContext, Receiver, Sender,
 };
 use s2n_quic_core::connection::Error;
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 /// Octets that stay free behind a placeholder: without them its last DATAGRAM frame might be the packet's last, which
 /// s2n-quic writes without a length.
 const ROOM: usize = 8;
 
-pub(in super::super) struct Datagrams(pub(super) AckFrequencies);
+pub(in super::super) struct Datagrams {
+    pub(super) frequencies: AckFrequencies,
+    pub(super) challenges: Challenges,
+}
 
 impl Endpoint for Datagrams {
     type Sender = Places;
     type Receiver = Nothing;
 
     fn create_connection(&mut self, _: &ConnectionInfo) -> (Places, Nothing) {
-        (Places { peer: self.0.newcomer(), frequencies: self.0.clone() }, Nothing)
+        let Self { frequencies, challenges } = self;
+        let (peer, connection) = (frequencies.newcomer(), challenges.newcomer());
+        let (frequencies, challenges) = (frequencies.clone(), challenges.clone());
+        (Places { peer, frequencies, connection, challenges }, Nothing)
     }
 
     /// None is taken: the transport parameter is not sent (RFC 9221 §3).
@@ -30,20 +37,29 @@ impl Endpoint for Datagrams {
 
 /// One connection's.
 pub(in super::super) struct Places {
-    /// `None` if its client has not offered: then it never writes anything.
+    /// `None` if its client has not offered: then nothing is asked for.
     peer: Option<Arc<Peer>>,
     frequencies: AckFrequencies,
+    /// By s2n-quic's ID.
+    connection: Option<u64>,
+    challenges: Challenges,
 }
 
 impl Sender for Places {
     /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: `quic::packets` replaces them
     /// before this very packet is encrypted.
     fn on_transmit<P: Packet>(&mut self, packet: &mut P) {
-        let Some(peer) = self.peer.as_ref().filter(|peer| peer.is_wanted()) else { return };
-        if packet.remaining_capacity() < placeholder::LEN + ROOM {
-            return; // the next has more
+        let peer = self.peer.as_ref().filter(|peer| peer.is_wanted());
+        let challenged = self.connection.filter(|&connection| self.challenges.is_due(connection, Instant::now));
+        // In a full datagram alone (RFC 9000 §8.2.1).
+        let challenged = challenged.filter(|_| packet.has_pending_streams());
+        let has_room = packet.remaining_capacity() >= placeholder::LEN + ROOM;
+        // One a packet.
+        match (challenged, peer) {
+            (Some(connection), _) if has_room => self.challenges.mark(connection),
+            (None, Some(peer)) if has_room => self.frequencies.mark(peer),
+            _ => return, // the next has more room
         }
-        self.frequencies.mark(peer);
         // Should one fail, which there is room for, what is there of a placeholder is found and taken out.
         let _ = (0..placeholder::DATAGRAMS).try_for_each(|_| packet.write_datagram(&[]));
     }

@@ -16,13 +16,13 @@ mod epoch;
 mod life;
 mod parameters;
 mod peer;
-mod placeholder;
+pub(super) mod placeholder;
 mod rule;
 
 pub use parameters::Offer;
 pub(super) use peer::Peer;
 
-use super::connections::Connections;
+use super::{challenges::Challenges, connections::Connections};
 use crate::{config::AckFrequency, telemetry::WorkerMetrics};
 use datagrams::Datagrams;
 use life::Life;
@@ -65,9 +65,9 @@ impl AckFrequencies {
         Self(Arc::new(Shared { switch, metrics, marked, newcomers }))
     }
 
-    /// What makes room for frames.
-    pub(super) fn datagrams(&self) -> Datagrams {
-        Datagrams(self.clone())
+    /// What makes room for frames, for those of `challenges` too.
+    pub(super) fn datagrams(&self, challenges: Challenges) -> Datagrams {
+        Datagrams { frequencies: self.clone(), challenges }
     }
 
     /// What is told of `connections`.
@@ -179,7 +179,7 @@ mod tests {
             peer.begin();
         }
         let info = ConnectionInfo::new(0, Waker::noop().clone());
-        let (sender, _) = frequencies.datagrams().create_connection(&info);
+        let (sender, _) = frequencies.datagrams(Challenges::new(Arc::default())).create_connection(&info);
         frequencies.offered(None);
         sender
     }

@@ -24,7 +24,7 @@ const REORDERING_THRESHOLD: u64 = 3;
 pub(super) const DATAGRAMS: usize = 8;
 /// Octets of a placeholder: 2 for the type, 1 for the reordering threshold, and 13 for three numbers of which none
 /// needs more than 4 here.
-pub(super) const LEN: usize = DATAGRAMS * DATAGRAM_LEN;
+pub(in super::super) const LEN: usize = DATAGRAMS * DATAGRAM_LEN;
 
 /// What a client is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Request {
 
 /// Puts `frame` where a placeholder stands in an unencrypted payload. False if there is no whole one, or nothing to put
 /// there. No DATAGRAM frame is left in either case: PADDING stands in its place.
-pub(super) fn replace(payload: &mut [u8], frame: Option<[u8; LEN]>) -> bool {
+pub(in super::super) fn replace(payload: &mut [u8], frame: Option<[u8; LEN]>) -> bool {
     let datagrams: Vec<Range<usize>> =
         Frames::new(payload).filter(|frame| DATAGRAM.contains(&frame.kind)).map(|frame| frame.range).collect();
     for range in &datagrams {

@@ -1,7 +1,7 @@
 //! What s2n-quic's events tell of connections whose clients can be asked. Beside the beginning and the end these are
-//! three: a lost packet, which is rare; the pacing rate, which comes with each train that leaves (`quic::congestion`) and
-//! tells slow start by its gain; and what is known of the path, which comes with each ACK frame that s2n-quic reads and each
-//! of its timeouts, and is the one place where it says the round-trip time and the congestion window.
+//! three: a lost packet, which is rare; the pacing gain, which comes when it changes (`quic::congestion`) and tells slow
+//! start; and what is known of the path, which comes with each ACK frame that s2n-quic reads and each of its timeouts, and
+//! is the one place where it says the round-trip time and the congestion window.
 
 use super::{AckFrequencies, peer::Peer};
 use crate::quic::connections::Connections;

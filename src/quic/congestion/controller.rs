@@ -26,6 +26,8 @@ pub(in crate::quic) struct Controller {
     algorithm: Algorithm,
     heard: Heard,
     pacer: Pacer,
+    /// The pacing gain that was published last.
+    told: Option<Ratio<u64>>,
     max_datagram: u16,
 }
 
@@ -59,7 +61,7 @@ impl Controller {
             Congestion::Cubic => Algorithm::Cubic(CubicCongestionController::new(max_datagram, <_>::default())),
             Congestion::Bbr => Algorithm::Bbr(Box::new(BbrCongestionController::new(max_datagram, <_>::default()))),
         };
-        Self { algorithm, heard: Heard::default(), pacer: Pacer::default(), max_datagram }
+        Self { algorithm, heard: Heard::default(), pacer: Pacer::default(), told: None, max_datagram }
     }
 }
 
@@ -92,7 +94,7 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) -> PacketInfo {
         let in_flight = self.bytes_in_flight();
-        let Self { algorithm, heard, pacer, max_datagram } = self;
+        let Self { algorithm, heard, pacer, told, max_datagram } = self;
         let listening = &mut Listening { heard, publisher };
         let info = match algorithm {
             Algorithm::Cubic(inner) => {
@@ -119,7 +121,12 @@ impl CongestionController for Controller {
                     Bandwidth::new(inner.congestion_window().into(), sent.smoothed_rtt) * SLOW_START_GAIN
                 }),
             };
-            pacer.on_packet_sent(sent, rate, |rate, train| publisher.on_pacing_rate_updated(rate, train, gain));
+            pacer.on_packet_sent(sent, rate, |rate, train| {
+                // What listens wants to know the gain alone, and a train may be two packets.
+                if told.replace(gain) != Some(gain) {
+                    publisher.on_pacing_rate_updated(rate, train, gain);
+                }
+            });
         }
         info
     }
@@ -147,7 +154,7 @@ impl CongestionController for Controller {
         ack_receive_time: Timestamp,
         publisher: &mut Pub,
     ) {
-        let Self { algorithm, heard, pacer, max_datagram } = self;
+        let Self { algorithm, heard, pacer, max_datagram, .. } = self;
         let step = if heard.slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };
         let listening = &mut Listening { heard, publisher };
         match (algorithm, newest_acked_packet_info) {

@@ -155,16 +155,20 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) {
         let Self { algorithm, heard, pacer, max_datagram, .. } = self;
-        let step = if heard.slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };
+        let mut step = if heard.slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };
         let listening = &mut Listening { heard, publisher };
         match (algorithm, newest_acked_packet_info) {
             (Algorithm::Cubic(inner), _) => {
                 let mut left = bytes_acknowledged;
                 while left > 0 {
-                    let bytes = left.min(step);
+                    let (bytes, window) = (left.min(step), inner.congestion_window());
                     left -= bytes;
                     let (sent, now) = (newest_acked_time_sent, ack_receive_time);
                     inner.on_ack(sent, bytes, (), rtt_estimator, random_generator, now, listening);
+                    // It is used too little to grow, or recovers, or has reached what it grows to: so has it with the rest.
+                    if inner.congestion_window() == window {
+                        step = usize::MAX;
+                    }
                 }
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {

@@ -28,6 +28,9 @@ const PATIENCE: u32 = 8;
 /// Packets a train from which on it is waited for: of fewer, an acknowledgement alone lets go as many, and a timer would
 /// only wake the worker once more.
 const WORTH_WAITING: u32 = 4;
+/// How long a train keeps the next one waiting at most, whatever the rate: one that was estimated too low is found out by
+/// packets alone.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// What is known when a packet was sent.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +73,7 @@ struct Train {
 impl Train {
     /// When the next may leave.
     fn end(&self) -> Timestamp {
-        self.due + u64::from(self.sent) / self.rate
+        self.due + (u64::from(self.sent) / self.rate).min(LONGEST)
     }
 }
 
@@ -215,6 +218,20 @@ mod tests {
             packets += send(&mut pacer, now, rtt, 100, 500 * DATAGRAM, 1);
         }
         assert_eq!(packets, 200 + BURST);
+    }
+
+    #[test]
+    fn no_rate_keeps_a_train_waiting_for_more_than_a_second() {
+        for rate in [Bandwidth::ZERO, rate(1), Bandwidth::INFINITY] {
+            let (mut pacer, now) = (Pacer::default(), start());
+            let sent = Sent { now, bytes: LEAST * DATAGRAM, in_flight: 1, smoothed_rtt: RTT, max_datagram: DATAGRAM };
+            for _ in 0..100 {
+                pacer.on_packet_sent(sent, || rate, |_, _| ());
+                let sent = Sent { now: now + Duration::from_millis(1), ..sent };
+                pacer.on_ack(sent.now, DATAGRAM, DATAGRAM, true);
+                assert!(pacer.departure().unwrap() <= now + 100 * LONGEST, "{rate:?}");
+            }
+        }
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! Room in packets for ACK_FREQUENCY frames, and for a PATH_CHALLENGE that is sent again, by way of s2n-quic's datagrams: the one provider that writes whole frames
-//! of its own. litequic neither sends nor takes a datagram.
+//! Room in packets for ACK_FREQUENCY frames, and for a PATH_CHALLENGE that is sent again, by way of s2n-quic's datagrams: the
+//! one provider that writes whole frames of its own. litequic neither sends nor takes a datagram.
 
 use super::{AckFrequencies, peer::Peer, placeholder};
 use crate::quic::challenges::Challenges;
@@ -53,11 +53,11 @@ impl Sender for Places {
         let challenged = self.connection.filter(|&connection| self.challenges.is_due(connection, Instant::now));
         // In a full datagram alone (RFC 9000 §8.2.1).
         let challenged = challenged.filter(|_| packet.has_pending_streams());
-        let has_room = packet.remaining_capacity() >= placeholder::LEN + ROOM;
+        let has_room = || packet.remaining_capacity() >= placeholder::LEN + ROOM;
         // One a packet.
         match (challenged, peer) {
-            (Some(connection), _) if has_room => self.challenges.mark(connection),
-            (None, Some(peer)) if has_room => self.frequencies.mark(peer),
+            (Some(connection), _) if has_room() => self.challenges.mark(connection),
+            (None, Some(peer)) if has_room() => self.frequencies.mark(peer),
             _ => return, // the next has more room
         }
         // Should one fail, which there is room for, what is there of a placeholder is found and taken out.

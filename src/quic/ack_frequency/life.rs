@@ -4,7 +4,7 @@
 //! is the one place where it says the round-trip time and the congestion window.
 
 use super::{AckFrequencies, peer::Peer};
-use crate::quic::connections::Connections;
+use crate::quic::{congestion::is_slow_start, connections::Connections};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{
@@ -13,9 +13,6 @@ use s2n_quic::provider::event::{
     },
 };
 use std::sync::Arc;
-
-/// By which `quic::congestion` paces in slow start, and BBR in Startup.
-const SLOW_START_GAIN: f32 = 2.0;
 
 #[derive(Debug)]
 pub(in super::super) struct Life {
@@ -64,7 +61,7 @@ impl Subscriber for Life {
 
     fn on_pacing_rate_updated(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &PacingRateUpdated) {
         if let Some(peer) = &entry.peer {
-            peer.grows(event.pacing_gain >= SLOW_START_GAIN);
+            peer.grows(is_slow_start(event.pacing_gain));
         }
     }
 

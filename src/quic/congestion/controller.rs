@@ -1,7 +1,7 @@
 //! One path's congestion controller: s2n-quic's, with litequic's counting and pacing.
 
 use super::{
-    heard::{Heard, Listening},
+    heard::{Heard, Listening, SLOW_START_GAIN},
     pacer::{Pacer, Sent},
 };
 use crate::config::Congestion;
@@ -15,8 +15,6 @@ use s2n_quic_core::recovery::{
     bbr::BbrCongestionController,
 };
 
-/// Pacing rates to a window in a round-trip time: s2n-quic's and Linux'. In slow start the window doubles within it.
-const SLOW_START_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
 /// RFC 9002 §7.7.
 const GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
 
@@ -114,13 +112,12 @@ impl CongestionController for Controller {
                 max_datagram: (*max_datagram).into(),
             };
             let gain = if heard.slow_start { SLOW_START_GAIN } else { GAIN };
-            let rate = || match algorithm {
-                Algorithm::Cubic(inner) => Bandwidth::new(inner.congestion_window().into(), sent.smoothed_rtt) * gain,
-                // Its rate includes its gain.
-                Algorithm::Bbr(inner) => heard.rate.unwrap_or_else(|| {
-                    Bandwidth::new(inner.congestion_window().into(), sent.smoothed_rtt) * SLOW_START_GAIN
-                }),
+            let (window, own_rate) = match algorithm {
+                Algorithm::Cubic(inner) => (inner.congestion_window(), None),
+                // It includes its gain.
+                Algorithm::Bbr(inner) => (inner.congestion_window(), heard.rate),
             };
+            let rate = || own_rate.unwrap_or_else(|| Bandwidth::new(window.into(), sent.smoothed_rtt) * gain);
             pacer.on_packet_sent(sent, rate, |rate, train| {
                 // What listens wants to know the gain alone, and a train may be two packets.
                 if told.replace(gain) != Some(gain) {
@@ -157,13 +154,13 @@ impl CongestionController for Controller {
         let Self { algorithm, heard, pacer, max_datagram, .. } = self;
         let mut step = if heard.slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };
         let listening = &mut Listening { heard, publisher };
+        let (sent, now) = (newest_acked_time_sent, ack_receive_time);
         match (algorithm, newest_acked_packet_info) {
             (Algorithm::Cubic(inner), _) => {
                 let mut left = bytes_acknowledged;
                 while left > 0 {
                     let (bytes, window) = (left.min(step), inner.congestion_window());
                     left -= bytes;
-                    let (sent, now) = (newest_acked_time_sent, ack_receive_time);
                     inner.on_ack(sent, bytes, (), rtt_estimator, random_generator, now, listening);
                     // It is used too little to grow, or recovers, or has reached what it grows to: so has it with the rest.
                     if inner.congestion_window() == window {
@@ -172,14 +169,13 @@ impl CongestionController for Controller {
                 }
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
-                let (sent, now) = (newest_acked_time_sent, ack_receive_time);
                 inner.on_ack(sent, bytes_acknowledged, info, rtt_estimator, random_generator, now, listening);
             }
             // A path keeps its controller.
             (Algorithm::Bbr(_), PacketInfo::Cubic) => {}
         }
         let bytes = u32::try_from(bytes_acknowledged).unwrap_or(u32::MAX);
-        pacer.on_ack(ack_receive_time, bytes, (*max_datagram).into(), !heard.slow_start);
+        pacer.on_ack(now, bytes, (*max_datagram).into(), !heard.slow_start);
     }
 
     fn on_packet_lost<Pub: Publisher>(
@@ -193,15 +189,14 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) {
         let listening = &mut Listening { heard: &mut self.heard, publisher };
+        let (persistent, burst) = (persistent_congestion, new_loss_burst);
         match (&mut self.algorithm, packet_info) {
             (Algorithm::Cubic(inner), _) => {
-                let (persistent, burst) = (persistent_congestion, new_loss_burst);
                 inner.on_packet_lost(lost_bytes, (), persistent, burst, random_generator, timestamp, listening);
-                // RFC 9002 §7.6.2; s2n-quic does not tell.
+                // RFC 9002 §7.6.2; s2n-quic tells with the tenth packet from here.
                 self.heard.slow_start |= persistent;
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
-                let (persistent, burst) = (persistent_congestion, new_loss_burst);
                 inner.on_packet_lost(lost_bytes, info, persistent, burst, random_generator, timestamp, listening);
             }
             (Algorithm::Bbr(_), PacketInfo::Cubic) => {}

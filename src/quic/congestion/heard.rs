@@ -9,9 +9,15 @@ use s2n_quic_core::{
     },
 };
 
-/// BBR's Startup has a pacing gain of 2.77, its other states 1.25 at most (draft-cardwell-iccrg-bbr-congestion-control-02
-/// §4.6.2).
-const STARTUP_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
+/// Pacing rates to a window in a round-trip time, in slow start, where the window doubles within it: s2n-quic's and Linux'.
+/// Outside it is 1.25 at most. BBR's Startup has 2.77, its other states 1.25 at most
+/// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.6.2).
+pub(super) const SLOW_START_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
+
+/// Whether a controller is in slow start that publishes this pacing gain: as s2n-quic's events tell it.
+pub(in crate::quic) fn is_slow_start(pacing_gain: f32) -> bool {
+    pacing_gain >= 2.0
+}
 
 /// What was told last.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +53,7 @@ impl<P: Publisher> Publisher for Listening<'_, P> {
     /// Not handed on: the packets leave by [`super::pacer`]'s rate, which says so itself.
     fn on_pacing_rate_updated(&mut self, rate: Bandwidth, _: u32, gain: Ratio<u64>) {
         self.heard.rate = Some(rate);
-        self.heard.slow_start = gain >= STARTUP_GAIN;
+        self.heard.slow_start = gain >= SLOW_START_GAIN;
     }
 
     fn on_bbr_state_changed(&mut self, state: BbrState) {

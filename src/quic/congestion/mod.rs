@@ -11,6 +11,7 @@ mod heard;
 mod pacer;
 
 pub(super) use controller::Controller;
+pub(super) use heard::is_slow_start;
 
 use crate::config::{Congestion, Live};
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};

@@ -8,9 +8,9 @@
 //! a download's data: such a datagram has the size that §8.2.1 asks for, and a client that uploads shows by that where it is.
 
 use super::{
-    ack_frequency::placeholder,
     by_id::ById,
     frame::{Frames, kind},
+    placeholder,
 };
 use crate::telemetry::WorkerMetrics;
 use s2n_quic::provider::event::{
@@ -233,9 +233,8 @@ impl Subscriber for Life {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::placeholder::PLACE;
 
-    /// What stands for a frame in a packet, and an answer that is asked for.
-    const PLACE: [u8; placeholder::LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
     const CHALLENGE: [u8; 9] = [KIND, 1, 2, 3, 4, 5, 6, 7, 8];
     const AGAIN: [u8; placeholder::LEN] = [KIND, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0];
     /// A PING, and what data looks like a placeholder.

@@ -13,6 +13,7 @@ use super::{
     congestion::Controllers,
     connection_id::{self, Layout},
     connections::Connections,
+    datagrams::Datagrams,
     handshake::{Handshakes, PacketAtHand},
     io::{Io, MAX_MTU, Wiring},
     limiter::{Admission, Limiter},
@@ -168,7 +169,7 @@ pub fn start<T: tls::Provider + Clone>(
         .and_then(|builder| builder.with_stateless_reset_token(resets))
         .and_then(|builder| builder.with_endpoint_limits(Limiter::new(admission, own_id)))
         .and_then(|builder| builder.with_event(subscriber))
-        .and_then(|builder| builder.with_datagram(frequencies.datagrams(challenges)))
+        .and_then(|builder| builder.with_datagram(Datagrams::new(frequencies, challenges)))
         .and_then(|builder| builder.with_packet_interceptor((packets, small_datagrams)))
         .and_then(|builder| builder.with_connection_close_formatter(Formatted::new(raised)))
         .map_err(configuration)?;

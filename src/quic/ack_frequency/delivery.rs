@@ -1,7 +1,7 @@
 //! Whether a client has what it was asked for: an ACK_FREQUENCY frame from the wish to its acknowledgement. A frame
 //! that was lost is sent again, under a new sequence number, unless a newer wish has taken its place. Pure.
 
-use super::placeholder::Request;
+use super::request::Request;
 
 /// One connection's.
 #[derive(Debug, Default)]

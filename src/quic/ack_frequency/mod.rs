@@ -5,26 +5,24 @@
 //! - [`super::handshake`] reads the offer out of the client's transport parameters.
 //! - [`life`] hears of a connection's beginning and end, of lost packets, and what s2n-quic knows of the path.
 //! - [`rule`] says from the ACK frames that came what to ask for, an [`epoch`] at a time.
-//! - [`datagrams`] makes room for the frame in a packet: a [`placeholder`], in whose place it is put.
+//! - [`super::datagrams`] makes room for the frame in a packet: a [`super::placeholder`], in whose place a [`request`] is put.
 //! - [`delivery`] has it sent again until it arrives.
 //!
 //! [`peer`] is one connection, in which they meet. `quic::packets` shows what comes, and what leaves.
 
-mod datagrams;
 mod delivery;
 mod epoch;
 mod life;
 mod parameters;
 mod peer;
-pub(super) mod placeholder;
+mod request;
 mod rule;
 
 pub use parameters::Offer;
 pub(super) use peer::Peer;
 
-use super::{challenges::Challenges, connections::Connections};
+use super::connections::Connections;
 use crate::{config::AckFrequency, telemetry::WorkerMetrics};
-use datagrams::Datagrams;
 use life::Life;
 use std::{
     fmt,
@@ -65,11 +63,6 @@ impl AckFrequencies {
         Self(Arc::new(Shared { switch, metrics, marked, newcomers }))
     }
 
-    /// What makes room for frames, for those of `challenges` too.
-    pub(super) fn datagrams(&self, challenges: Challenges) -> Datagrams {
-        Datagrams { frequencies: self.clone(), challenges }
-    }
-
     /// What is told of `connections`.
     pub(super) fn subscriber(&self, connections: Connections) -> Life {
         Life { frequencies: self.clone(), connections }
@@ -92,12 +85,12 @@ impl AckFrequencies {
     }
 
     /// The connection whose datagram sender is being made, if its client has offered.
-    fn newcomer(&self) -> Option<Arc<Peer>> {
+    pub(super) fn newcomer(&self) -> Option<Arc<Peer>> {
         self.lock().newcomer.take()
     }
 
     /// A placeholder of `peer`'s is about to stand in the packet that is being built.
-    fn mark(&self, peer: &Arc<Peer>) {
+    pub(super) fn mark(&self, peer: &Arc<Peer>) {
         self.lock().marked = Some(Arc::clone(peer));
         self.0.marked.store(true, Relaxed);
     }
@@ -127,7 +120,7 @@ impl fmt::Debug for AckFrequencies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::frame::Frames;
+    use crate::quic::{challenges::Challenges, datagrams::Datagrams, frame::Frames, placeholder};
     use proptest::{collection::vec, prelude::*, sample::select};
     use s2n_codec::EncoderValue;
     use s2n_quic::provider::datagram::{ConnectionInfo, Endpoint, Packet, Sender, WriteError};
@@ -179,7 +172,7 @@ mod tests {
             peer.begin();
         }
         let info = ConnectionInfo::new(0, Waker::noop().clone());
-        let (sender, _) = frequencies.datagrams(Challenges::new(Arc::default())).create_connection(&info);
+        let (sender, _) = Datagrams::new(frequencies.clone(), Challenges::new(Arc::default())).create_connection(&info);
         frequencies.offered(None);
         sender
     }

@@ -5,7 +5,7 @@ use super::{
     delivery::Delivery,
     epoch::{Epochs, Totals},
     parameters::Offer,
-    placeholder::{self, Request},
+    request::Request,
     rule::{self, Rule},
 };
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     quic::{
         batches::Tally,
         frame::{AckRanges, Numbers},
+        placeholder,
     },
     telemetry::{Gauge, WorkerMetrics},
 };
@@ -84,7 +85,7 @@ impl Peer {
     }
 
     /// Whether a frame is to be sent.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(in crate::quic) fn is_wanted(&self) -> bool {
         self.wanted.load(Relaxed)
     }
 
@@ -197,11 +198,10 @@ fn gauge(metrics: &WorkerMetrics, threshold: u32) -> &Gauge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::placeholder::PLACE;
     use s2n_codec::EncoderValue;
     use s2n_quic_core::varint::VarInt;
     use std::{cell::Cell, ops::Deref};
-
-    const PLACE: [u8; placeholder::LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
 
     /// A connection, and what was counted of it.
     struct Counted(Peer, Cell<Tally>);

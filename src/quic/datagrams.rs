@@ -1,8 +1,11 @@
 //! Room in packets for ACK_FREQUENCY frames, and for a PATH_CHALLENGE that is sent again, by way of s2n-quic's datagrams: the
 //! one provider that writes whole frames of its own. litequic neither sends nor takes a datagram.
 
-use super::{AckFrequencies, peer::Peer, placeholder};
-use crate::quic::challenges::Challenges;
+use super::{
+    ack_frequency::{AckFrequencies, Peer},
+    challenges::Challenges,
+    placeholder,
+};
 use s2n_quic::provider::datagram::{
     ConnectionInfo, Endpoint, Packet, PreConnectionInfo, ReceiveContext, Receiver, Sender,
 };
@@ -13,9 +16,16 @@ use std::{sync::Arc, time::Instant};
 /// s2n-quic writes without a length.
 const ROOM: usize = 8;
 
-pub(in super::super) struct Datagrams {
-    pub(super) frequencies: AckFrequencies,
-    pub(super) challenges: Challenges,
+pub(super) struct Datagrams {
+    frequencies: AckFrequencies,
+    challenges: Challenges,
+}
+
+impl Datagrams {
+    /// Room for the frames of both.
+    pub(super) fn new(frequencies: AckFrequencies, challenges: Challenges) -> Self {
+        Self { frequencies, challenges }
+    }
 }
 
 impl Endpoint for Datagrams {
@@ -36,7 +46,7 @@ impl Endpoint for Datagrams {
 }
 
 /// One connection's.
-pub(in super::super) struct Places {
+pub(super) struct Places {
     /// `None` if its client has not offered: then nothing is asked for.
     peer: Option<Arc<Peer>>,
     frequencies: AckFrequencies,
@@ -71,7 +81,7 @@ impl Sender for Places {
     fn on_connection_error(&mut self, _: Error) {}
 }
 
-pub(in super::super) struct Nothing;
+pub(super) struct Nothing;
 
 impl Receiver for Nothing {
     fn on_datagram(&mut self, _: &ReceiveContext<'_>, _: &[u8]) {}

@@ -1,63 +1,27 @@
-//! How an ACK_FREQUENCY frame gets into a packet of an s2n-quic that does not know it: in the place of empty DATAGRAM
-//! frames (docs/adr/0013-adaptive-ack-frequency.md). Pure; one end writes them, the other replaces them before the packet
-//! is encrypted.
+//! How a frame of litequic's own gets into a packet of s2n-quic: in the place of empty DATAGRAM frames
+//! (docs/adr/0013-adaptive-ack-frequency.md). Pure; [`super::datagrams`] writes them, and whoever the packet's mark belongs to
+//! replaces them before it is encrypted.
 
-use super::super::frame::Frames;
-use s2n_codec::{Encoder, EncoderBuffer, EncoderValue};
-use s2n_quic_core::varint::VarInt;
-use std::{
-    ops::{Range, RangeInclusive},
-    time::Duration,
-};
+use super::frame::Frames;
+use std::ops::{Range, RangeInclusive};
 
-/// ACK_FREQUENCY of draft-ietf-quic-ack-frequency-12.
-const ACK_FREQUENCY: u64 = 0xaf;
 /// DATAGRAM, the second with a length (RFC 9221 §4).
 const DATAGRAM: RangeInclusive<u64> = 0x30..=0x31;
 /// Octets of an empty DATAGRAM frame: `31 00`.
 const DATAGRAM_LEN: usize = 2;
-/// What a client is to let pass before it acknowledges out of turn: what s2n-quic lets pass before it takes a packet
-/// for lost (RFC 9002 §6.1.1), as the draft's section on that value asks.
-const REORDERING_THRESHOLD: u64 = 3;
 
 /// Empty DATAGRAM frames that stand for a frame.
 pub(super) const DATAGRAMS: usize = 8;
-/// Octets of a placeholder: 2 for the type, 1 for the reordering threshold, and 13 for three numbers of which none
-/// needs more than 4 here.
-pub(in super::super) const LEN: usize = DATAGRAMS * DATAGRAM_LEN;
+/// Octets of a placeholder.
+pub(super) const LEN: usize = DATAGRAMS * DATAGRAM_LEN;
 
-/// What a client is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Request {
-    /// Packets that one acknowledgement is for.
-    pub(super) threshold: u32,
-    /// The longest that it may delay one.
-    pub(super) max_ack_delay: Duration,
-}
-
-impl Request {
-    /// The frame, filled up with PADDING; `None` if it takes more room.
-    pub(super) fn encode(&self, sequence: u64) -> Option<[u8; LEN]> {
-        let delay = u64::try_from(self.max_ack_delay.as_micros()).ok()?;
-        // "The maximum number of ack-eliciting packets" that may come *without* an acknowledgement.
-        let passed = u64::from(self.threshold).saturating_sub(1);
-        let mut numbers = [VarInt::ZERO; 5];
-        for (number, value) in numbers.iter_mut().zip([ACK_FREQUENCY, sequence, passed, delay, REORDERING_THRESHOLD]) {
-            *number = VarInt::new(value).ok()?;
-        }
-        let mut frame = [0; LEN];
-        if numbers.iter().map(VarInt::encoding_size).sum::<usize>() > LEN {
-            return None;
-        }
-        let mut encoder = EncoderBuffer::new(&mut frame);
-        numbers.iter().for_each(|number| encoder.encode(number));
-        Some(frame)
-    }
-}
+/// A placeholder as s2n-quic writes it.
+#[cfg(test)]
+pub(super) const PLACE: [u8; LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
 
 /// Puts `frame` where a placeholder stands in an unencrypted payload. False if there is no whole one, or nothing to put
 /// there. No DATAGRAM frame is left in either case: PADDING stands in its place.
-pub(in super::super) fn replace(payload: &mut [u8], frame: Option<[u8; LEN]>) -> bool {
+pub(super) fn replace(payload: &mut [u8], frame: Option<[u8; LEN]>) -> bool {
     let datagrams: Vec<Range<usize>> =
         Frames::new(payload).filter(|frame| DATAGRAM.contains(&frame.kind)).map(|frame| frame.range).collect();
     for range in &datagrams {
@@ -76,29 +40,9 @@ mod tests {
     use super::*;
     use proptest::{collection::vec, prelude::*, sample::select};
 
-    const PLACE: [u8; LEN] = [0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0, 0x31, 0];
-
-    fn request(threshold: u32) -> Request {
-        Request { threshold, max_ack_delay: Duration::from_millis(25) }
-    }
-
-    #[test]
-    fn the_frame_is_the_drafts_and_asks_for_one_packet_less() {
-        let frame = request(10).encode(70).unwrap();
-        // Type, sequence number, 9 packets without an ACK, 25,000 µs, reordering threshold, PADDING.
-        assert_eq!(frame, [0x40, 0xaf, 0x40, 70, 9, 0x80, 0, 0x61, 0xa8, 3, 0, 0, 0, 0, 0, 0]);
-        let (kinds, done) = kinds(&frame);
-        assert_eq!((kinds, done), (vec![ACK_FREQUENCY], true));
-    }
-
-    #[test]
-    fn a_frame_that_does_not_fit_is_none() {
-        assert!(request(2).encode((1 << 30) - 1).is_some());
-        let longest = Request { threshold: u32::MAX, max_ack_delay: Duration::from_secs(5000) };
-        assert_eq!(longest.encode(1 << 30), None);
-        assert_eq!(request(2).encode(u64::MAX), None);
-        assert_eq!(Request { threshold: 2, max_ack_delay: Duration::MAX }.encode(0), None);
-    }
+    const KIND: u64 = 0xaf;
+    /// A frame of that kind, filled up with PADDING.
+    const FRAME: [u8; LEN] = [0x40, 0xaf, 1, 9, 25, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     fn kinds(payload: &[u8]) -> (Vec<u64>, bool) {
         let mut frames = Frames::new(payload);
@@ -107,18 +51,18 @@ mod tests {
 
     #[test]
     fn a_placeholder_is_replaced_wherever_s2n_quic_put_it() {
-        let frame = request(32).encode(1);
+        let frame = Some(FRAME);
         // An ACK before, control frames before, stream data behind that looks like a placeholder.
         let before = [0x02, 9, 0, 0, 2, 0x1e, 0x10, 0x40, 0x64];
         let behind = [&[0x08, 0][..], &PLACE].concat();
         let mut payload = [&before[..], &PLACE, &behind].concat();
         assert!(replace(&mut payload, frame));
-        assert_eq!(payload, [&before[..], &frame.unwrap(), &behind].concat());
+        assert_eq!(payload, [&before[..], &FRAME, &behind].concat());
     }
 
     #[test]
     fn what_is_no_whole_placeholder_becomes_padding() {
-        let frame = request(32).encode(1);
+        let frame = Some(FRAME);
         let table: &[(&str, Vec<u8>)] = &[
             ("one too few", PLACE[2..].to_vec()),
             ("one too many", [&PLACE[..], &[0x31, 0]].concat()),
@@ -143,22 +87,18 @@ mod tests {
         fn no_datagram_frame_is_left_and_nothing_else_is_touched(
             before in vec(select(vec![vec![0x02, 9, 0, 0, 2], vec![0x1e], vec![0x19, 1], vec![0, 0], vec![0x31, 0]]), 0..5),
             behind in vec(select(vec![vec![0x0a, 0, 2, 0x31, 0], vec![0x31, 0], vec![0x31, 1, 9], vec![1]]), 0..5),
-            sequence in 0..1u64 << 30,
-            threshold in 2..10_000u32,
         ) {
             let original = [&before.concat()[..], &PLACE, &behind.concat()].concat();
             let mut payload = original.clone();
-            let frame = request(threshold).encode(sequence);
-            prop_assert!(frame.is_some());
             let alone = !before.iter().chain(&behind).any(|frame| frame[0] == 0x31);
-            prop_assert_eq!(replace(&mut payload, frame), alone);
+            prop_assert_eq!(replace(&mut payload, Some(FRAME)), alone);
             let (kinds, done) = kinds(&payload);
             prop_assert!(done && !kinds.iter().any(|kind| DATAGRAM.contains(kind)));
-            prop_assert_eq!(kinds.contains(&ACK_FREQUENCY), alone);
+            prop_assert_eq!(kinds.contains(&KIND), alone);
             let (at, others) = (before.concat().len(), [&before[..], &behind].concat());
             let kept = others.iter().filter(|frame| !matches!(frame[0], 0 | 0x31)).map(|frame| u64::from(frame[0]));
             prop_assert_eq!(
-                kinds.into_iter().filter(|&kind| kind != ACK_FREQUENCY).collect::<Vec<_>>(),
+                kinds.into_iter().filter(|&kind| kind != KIND).collect::<Vec<_>>(),
                 kept.collect::<Vec<_>>()
             );
             if alone {

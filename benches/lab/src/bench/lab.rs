@@ -313,7 +313,7 @@ impl Lab {
                     (Measured::default(), Some(format!("{error:#}")))
                 }
             };
-            let quiet = void.is_none() && noise.disturbance().is_none();
+            let quiet = void.is_none() && noise.disturbance(task.case.figures()).is_none();
             results.runs.push(Run {
                 contender: name.clone(),
                 case: task.case.name.clone(),
@@ -374,7 +374,8 @@ fn progress(run: &Run) -> String {
         Some(void) => format!("VOID, {void}"),
         None => {
             let cpu = run.figures.get("cpu").map(|cpu| format!("CPU {cpu:.2}")).unwrap_or_default();
-            let noise = run.noise.disturbance().map(|why| format!(" ({why})")).unwrap_or_default();
+            let noise =
+                run.noise.disturbance(std::iter::once("cpu")).map(|why| format!(" ({why})")).unwrap_or_default();
             format!("{cpu}{noise}")
         }
     };

@@ -64,10 +64,12 @@ pub(crate) fn process_stat(text: &str, ticks: f64) -> Option<ProcessStat> {
 /// What a core did, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct CoreTimes {
-    /// Anything at all, interrupts included.
+    /// Anything but what yields to all others, interrupts included.
     pub(crate) busy: f64,
     /// Of it in interrupts: over a path those that deliver packets, which on an idle core are no process's.
     pub(crate) interrupts: f64,
+    /// Processes with a positive nice value, in user mode.
+    pub(crate) nice: f64,
     /// Nothing, or waiting for a disk.
     pub(crate) idle: f64,
     /// Taken away by the hypervisor.
@@ -77,7 +79,7 @@ pub(crate) struct CoreTimes {
 impl CoreTimes {
     /// All of it.
     pub(crate) fn total(self) -> f64 {
-        self.busy + self.idle + self.stolen
+        self.busy + self.nice + self.idle + self.stolen
     }
 }
 
@@ -87,6 +89,7 @@ impl Sub for CoreTimes {
         Self {
             busy: self.busy - other.busy,
             interrupts: self.interrupts - other.interrupts,
+            nice: self.nice - other.nice,
             idle: self.idle - other.idle,
             stolen: self.stolen - other.stolen,
         }
@@ -105,7 +108,7 @@ pub(crate) fn core_times(text: &str, core: usize, ticks: f64) -> Option<CoreTime
         .collect();
     let [user, nice, system, idle, waiting, irq, soft_irq, stolen, ..] = *fields.as_slice() else { return None };
     let interrupts = irq + soft_irq;
-    Some(CoreTimes { busy: user + nice + system + interrupts, interrupts, idle: idle + waiting, stolen })
+    Some(CoreTimes { busy: user + system + interrupts, interrupts, nice, idle: idle + waiting, stolen })
 }
 
 /// A `Key:  N kB` line of /proc/PID/status or smaps_rollup, in bytes.
@@ -185,10 +188,10 @@ mod tests {
 
     #[test]
     fn a_cores_line_is_its_own_and_soft_interrupts_are_work() {
-        let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 100 0 100 300 100 0 50 50 0 0\ncpu10 1 1 1 1 1 1 1 1 1 1\n";
+        let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 100 20 100 300 100 0 50 50 0 0\ncpu10 1 1 1 1 1 1 1 1 1 1\n";
         let times = core_times(text, 1, 100.0).unwrap();
         assert_eq!((times.busy, times.interrupts, times.idle, times.stolen), (2.5, 0.5, 4.0, 0.5));
-        assert_eq!(times.total(), 7.0);
+        assert_eq!((times.nice, times.total()), (0.2, 7.2));
         assert_eq!(core_times(text, 2, 100.0), None);
     }
 

@@ -1,7 +1,7 @@
 //! An experiment's page. Pure: results into text.
 
 use super::{
-    Case, Results,
+    Case, Results, Run,
     figures::{SHOWN, interval, number, title},
 };
 use crate::bench::{contender::Kind, rival::SATURATED};
@@ -172,12 +172,15 @@ pub(super) fn conditions(results: &Results) -> String {
     let worst = worst.fold((0.0_f64, 0.0_f64, 0.0_f64), |worst, noise| {
         (worst.0.max(noise.server_core), worst.1.max(noise.client_core), worst.2.max(noise.stolen))
     });
-    let disturbed = results.runs.iter().filter(|run| run.counts && !run.is_quiet()).count();
+    let nice = results.runs.iter().filter(|run| run.counts).map(|run| run.noise.nice).fold(0.0, f64::max);
+    let figures = |run: &Run| results.cases.iter().find(|case| case.name == run.case).map(Case::figures);
+    let is_quiet = |run: &Run| figures(run).is_none_or(|mut figures| figures.all(|figure| run.is_quiet(figure)));
+    let disturbed = results.runs.iter().filter(|run| run.counts && !is_quiet(run)).count();
     let counting = results.runs.iter().filter(|run| run.counts).count();
     let _ = writeln!(
         text,
         " {counting} runs count, {disturbed} of them disturbed; {} tries in all. At worst {:.0} % of the server's core and \
-         {:.0} % of the client's went elsewhere, {:.0} % was stolen.\n",
+         {:.0} % of the client's went elsewhere, {:.0} % was stolen, {nice:.0} % went to what yields to all others.\n",
         results.runs.len(),
         worst.0,
         worst.1,

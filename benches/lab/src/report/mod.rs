@@ -140,9 +140,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether nothing else went on beside it.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.noise.disturbance().is_none()
+    /// Whether nothing went on beside it that spoils this figure.
+    pub(crate) fn is_quiet(&self, figure: &str) -> bool {
+        self.noise.disturbance(std::iter::once(figure)).is_none()
     }
 }
 
@@ -179,14 +179,15 @@ impl Results {
         let (own, other) = (of(contender)?, of(reference)?);
         let rounds: Vec<(&Run, &Run)> =
             own.iter().filter_map(|(round, run)| Some((*run, *other.get(round)?))).collect();
-        let quiet = rounds.iter().filter(|(own, other)| own.is_quiet() && other.is_quiet());
+        let quiet = rounds.iter().filter(|(own, other)| own.is_quiet(figure) && other.is_quiet(figure));
         let ratios: Vec<f64> =
             quiet.filter_map(|(own, other)| Some(own.figures.get(figure)? / other.figures.get(figure)?)).collect();
         if !ratios.iter().all(|ratio| ratio.is_finite()) {
             return Err(format!("{reference} is 0"));
         }
         if ratios.len() < ROUNDS {
-            let disturbed = rounds.iter().filter(|(own, other)| !own.is_quiet() || !other.is_quiet()).count();
+            let disturbed =
+                rounds.iter().filter(|(own, other)| !own.is_quiet(figure) || !other.is_quiet(figure)).count();
             let disturbed = if disturbed > 0 { format!(", {disturbed} disturbed") } else { String::new() };
             return Err(format!("{} of at least {ROUNDS} rounds{disturbed}", ratios.len()));
         }

@@ -152,7 +152,7 @@ fn described(results: &Results) -> String {
 
 /// litequic's figure over enough rounds that nothing disturbed.
 fn quiet(results: &Results, case: &Case) -> Option<Interval> {
-    let runs = results.counting(&case.name, LITEQUIC).filter(|run| run.is_quiet());
+    let runs = results.counting(&case.name, LITEQUIC).filter(|run| run.is_quiet(&case.primary));
     let figures: Vec<f64> = runs.filter_map(|run| run.figures.get(&case.primary).copied()).collect();
     (figures.len() >= super::ROUNDS).then(|| Interval::of(&figures)).flatten()
 }

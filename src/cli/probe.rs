@@ -55,12 +55,17 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
 
 /// What is used: asked for, and there over some family.
 fn used(findings: &[Finding], litequic: LiteQuic) -> String {
-    let LiteQuic { io, receive_batch, gso, gro, ack_merge, ack_frequency, congestion } = litequic;
+    let LiteQuic { io, receive_batch, gso, gro, ack_merge, receive_moderation, ack_frequency, congestion } = litequic;
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
     let merge = match (io, ack_merge) {
         (Io::S2nQuic, _) => "no ACK merge",
         (_, true) => "ACK merge",
         (_, false) => "no ACK merge (switched off)",
+    };
+    let moderation = match (io, receive_moderation) {
+        (Io::S2nQuic, _) => "no receive moderation",
+        (_, true) => "receive moderation",
+        (_, false) => "no receive moderation (switched off)",
     };
     let frequency = match (io, ack_frequency) {
         (Io::S2nQuic, AckFrequency::Adaptive) => "no ACK frequency".into(),
@@ -90,7 +95,7 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
         Congestion::Cubic => "CUBIC",
         Congestion::Bbr => "BBR",
     };
-    [&io, &gso, &gro, &ecn, merge, &frequency, congestion].join(", ")
+    [&io, &gso, &gro, &ecn, merge, moderation, &frequency, congestion].join(", ")
 }
 
 #[cfg(test)]
@@ -111,27 +116,27 @@ mod tests {
             (
                 &all[..],
                 defaults,
-                "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency, CUBIC",
+                "epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC",
             ),
             (
                 &none[..],
                 defaults,
-                "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
+                "epoll, batches of 128, no GSO, no GRO, no ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC",
             ),
             (
                 &none[..],
                 LiteQuic { io: Io::IoUring, ..defaults },
-                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
+                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC",
             ),
             (
                 &ring[..],
                 LiteQuic { io: Io::IoUring, ..defaults },
-                "io_uring, batches of 128, GSO of up to 64 segments, no GRO, no ECN, ACK merge, adaptive ACK frequency, CUBIC",
+                "io_uring, batches of 128, GSO of up to 64 segments, no GRO, no ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC",
             ),
             (
                 &all[..],
                 LiteQuic { io: Io::S2nQuic, gso: true, gro: false, ..defaults },
-                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge, no ACK frequency, CUBIC",
+                "s2n-quic's own I/O, GSO of up to 10 segments, no GRO (switched off), ECN, no ACK merge, no receive moderation, no ACK frequency, CUBIC",
             ),
             (
                 &all[..],
@@ -139,10 +144,11 @@ mod tests {
                     gso: false,
                     receive_batch: 7,
                     ack_merge: false,
+                    receive_moderation: false,
                     ack_frequency: AckFrequency::Fixed(10),
                     ..defaults
                 },
-                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off), an ACK every 10 packets, CUBIC",
+                "epoll, batches of 7, no GSO (switched off), GRO, ECN, no ACK merge (switched off), no receive moderation (switched off), an ACK every 10 packets, CUBIC",
             ),
         ];
         for (findings, litequic, expected) in table {

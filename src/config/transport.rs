@@ -16,6 +16,8 @@ pub struct LiteQuic {
     /// Whether of the acknowledgements that a client sent since the last batch the newest is processed first, and those
     /// that it makes superfluous are not.
     pub ack_merge: bool,
+    /// Whether a worker with many downloads in flight takes datagrams at fixed times instead of when each arrives.
+    pub receive_moderation: bool,
     /// What clients are asked for that let litequic say how often they acknowledge.
     pub ack_frequency: AckFrequency,
     /// By what the congestion window of each connection that begins is decided, unless its listener says otherwise.
@@ -38,6 +40,7 @@ impl Default for LiteQuic {
             gso: true,
             gro: true,
             ack_merge: true,
+            receive_moderation: true,
             ack_frequency: AckFrequency::Adaptive,
             congestion: Congestion::Cubic,
         }

@@ -31,6 +31,14 @@ pub trait Receive: Send + 'static {
     /// The socket receives no more.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
+    /// Takes a batch of what has arrived, in place of the last one, without waiting. Returns how many datagrams there are, 0
+    /// where there is none. From then on no arrival is an event, until [`poll_batch`](Self::poll_batch) waits for one.
+    ///
+    /// # Errors
+    ///
+    /// The socket receives no more.
+    fn take_batch(&mut self) -> io::Result<usize>;
+
     /// Whether the last batch emptied the socket: until the runtime has polled for events, no further batch is ready.
     fn is_drained(&self) -> bool;
 

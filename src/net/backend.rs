@@ -134,6 +134,13 @@ impl Receive for Receiver {
         }
     }
 
+    fn take_batch(&mut self) -> io::Result<usize> {
+        match self {
+            Self::Epoll(receiver) => receiver.take_batch(),
+            Self::IoUring(receiver) => receiver.take_batch(),
+        }
+    }
+
     fn is_drained(&self) -> bool {
         match self {
             Self::Epoll(receiver) => receiver.is_drained(),

@@ -15,6 +15,8 @@ pub(super) struct Contents {
     pub(super) control: u32,
     /// ACK frames.
     pub(super) acks: u32,
+    /// Somebody waits for what it asks for: a request, a body, a path.
+    pub(super) urgent: bool,
     /// What the client would do if it were allowed to.
     pub(super) blocked: Blocked,
     /// What the frames say of streams, in their order.
@@ -57,7 +59,7 @@ pub(super) enum Word {
 impl Contents {
     /// Forgets what it knew, and walks `payload`.
     pub(super) fn read(&mut self, payload: &[u8]) {
-        (self.control, self.acks, self.blocked) = (0, 0, Blocked::default());
+        (self.control, self.acks, self.urgent, self.blocked) = (0, 0, false, Blocked::default());
         self.words.clear();
         self.violation = None;
         let mut frames = Frames::new(payload);
@@ -74,6 +76,7 @@ impl Contents {
                 break;
             }
             self.control += u32::from(frame.is_control());
+            self.urgent |= frame.is_urgent();
             match frame.kind {
                 kind::STREAMS_BLOCKED => self.blocked.streams += 1,
                 kind::DATA_BLOCKED => self.blocked.data += 1,

@@ -17,6 +17,7 @@ use super::{
     handshake::{Handshakes, PacketAtHand},
     io::{Io, MAX_MTU, Wiring},
     limiter::{Admission, Limiter},
+    moderation::Moderation,
     occupancy::Occupancy,
     packets::Packets,
     receive_budget::Grants,
@@ -132,21 +133,22 @@ pub fn start<T: tls::Provider + Clone>(
     let batches = Batches::default();
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
     let challenges = Challenges::new(Arc::clone(&parts.metrics));
-    let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
+    let moderation = Moderation::new(config.litequic.receive_moderation, Arc::clone(&parts.metrics));
+    let recovery = Recovery::new(connections.clone(), moderation.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
     let at_hand = PacketAtHand::default();
     let handshakes = Handshakes::new(parts.tls.clone(), frequencies.clone(), at_hand.clone());
     let raised = Raised::default();
     let packets = Packets::new(
         connections.clone(),
-        batches.clone(),
+        (batches.clone(), moderation.clone()),
         merges,
         (frequencies.clone(), challenges.clone()),
         at_hand,
         raised.clone(),
         metrics,
     );
-    let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
+    let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges, moderation: moderation.clone() });
     let grants = Grants::new(Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
@@ -157,11 +159,13 @@ pub fn start<T: tls::Provider + Clone>(
     let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);
 
+    let controllers = Controllers::new(Arc::clone(&parts.config), address, moderation);
+
     let server = Server::builder()
         .with_tls(Gated::new(handshakes, Arc::clone(&parts.metrics)))
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
-        .and_then(|builder| builder.with_congestion_controller(Controllers::new(Arc::clone(&parts.config), address)))
+        .and_then(|builder| builder.with_congestion_controller(controllers))
         .and_then(|builder| builder.with_connection_id(ids))
         .and_then(|builder| {
             builder.with_address_token(address_token::Format::new(Arc::clone(&parts.secrets), admission.clone()))

@@ -44,6 +44,8 @@ pub mod kind {
     pub const NEW_CONNECTION_ID: u64 = 0x18;
     /// PATH_CHALLENGE
     pub const PATH_CHALLENGE: u64 = 0x1a;
+    /// PATH_RESPONSE
+    pub const PATH_RESPONSE: u64 = 0x1b;
     /// HANDSHAKE_DONE
     pub const HANDSHAKE_DONE: u64 = 0x1e;
     /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency).
@@ -110,6 +112,19 @@ impl Frame<'_> {
             kind::STREAM..=kind::STREAM_LAST => self.stream_len().is_some_and(|len| len < SMALL_STREAM),
             _ => true,
         }
+    }
+
+    /// Whether its sender waits for what comes of it: for an answer to a request, for leave to send more, for a path. It does
+    /// not for what an acknowledgement lets go.
+    pub fn is_urgent(&self) -> bool {
+        matches!(
+            self.kind,
+            kind::RESET_STREAM
+                | kind::STOP_SENDING
+                | kind::STREAM..=kind::STREAM_LAST
+                | kind::DATA_BLOCKED..=kind::STREAMS_BLOCKED_UNI
+                | kind::PATH_CHALLENGE..=kind::PATH_RESPONSE
+        )
     }
 
     /// Octets of data in a STREAM frame.

@@ -27,6 +27,7 @@ mod handshake;
 mod io;
 mod limiter;
 mod lost;
+mod moderation;
 mod occupancy;
 mod packets;
 mod placeholder;

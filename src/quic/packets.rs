@@ -11,6 +11,7 @@ use super::{
     contents::{Blocked, Contents},
     frame::kind,
     handshake::PacketAtHand,
+    moderation::Moderation,
 };
 use crate::telemetry::WorkerMetrics;
 use s2n_codec::encoder::scatter;
@@ -44,6 +45,7 @@ pub(super) struct Packets {
     challenges: Challenges,
     at_hand: PacketAtHand,
     raised: Raised,
+    moderation: Moderation,
     metrics: Arc<WorkerMetrics>,
     /// Of the datagram at hand.
     path: Tuple,
@@ -52,11 +54,11 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Of connections that `connections` knows, received in `batches`. `frequencies` and `challenges` put frames into those
+    /// Of connections that `connections` knows, received in `batches`, which `moderation` decides when to take. `frequencies` and `challenges` put frames into those
     /// that leave.
     pub(super) fn new(
         connections: Connections,
-        batches: Batches,
+        (batches, moderation): (Batches, Moderation),
         merges: bool,
         (frequencies, challenges): (AckFrequencies, Challenges),
         at_hand: PacketAtHand,
@@ -66,7 +68,19 @@ impl Packets {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };
         let contents = Contents::default();
-        Self { connections, batches, merges, frequencies, challenges, at_hand, raised, metrics, path, contents }
+        Self {
+            connections,
+            batches,
+            merges,
+            frequencies,
+            challenges,
+            at_hand,
+            raised,
+            moderation,
+            metrics,
+            path,
+            contents,
+        }
     }
 
     /// Reads a packet of `connection`, by s2n-quic's ID, that came at `at`, and blanks what s2n-quic need not read.
@@ -79,6 +93,9 @@ impl Packets {
             // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
             *first = FORBIDDEN;
             return;
+        }
+        if self.contents.urgent {
+            self.moderation.urgent();
         }
         self.count_blocked();
         let batch = self.batches.number();
@@ -131,6 +148,7 @@ impl Interceptor for Packets {
         let Subject::Connection { id, .. } = subject else { return payload };
         if packet.number.space() != PacketNumberSpace::ApplicationData {
             self.at_hand.set(*id);
+            self.moderation.urgent();
             return payload;
         }
         let payload = payload.into_less_safe_slice();

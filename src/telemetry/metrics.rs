@@ -347,8 +347,10 @@ metrics! {
     Counter syscalls_epoll_wait = "io_syscalls" [call = "epoll_wait"] "System calls for datagrams, and waits for anything at all." "Times a worker had nothing to do and waited, for anything.";
     Counter wakes_timer = "worker_wakes" [cause = "timer"] "Times a worker's wait ended, by what ended it." "A timer of QUIC: packets may leave, an acknowledgement is due, or a probe. Where several causes coincide, the one counts whose task runs first.";
     Counter wakes_datagrams = "worker_wakes" [cause = "datagrams"] "Times a worker's wait ended, by what ended it." "A UDP socket was readable.";
+    Counter wakes_moderation = "worker_wakes" [cause = "moderation"] "Times a worker's wait ended, by what ended it." "The time had come to take datagrams: see [`litequic.receive_moderation`](../configuration.md#litequic).";
     Counter wakes_origin = "worker_wakes" [cause = "origin"] "Times a worker's wait ended, by what ended it." "A socket of an origin, or of a client over TCP.";
     Counter wakes_other = "worker_wakes" [cause = "other"] "Times a worker's wait ended, by what ended it." "Anything else: the worker's own timers, two a second and those of timeouts and of streams that wait for `send_buffer`; a UDP socket that takes datagrams again; name lookups, reloads.";
+    Counter receive_moderations = "receive_moderations" "Times a worker began to take datagrams at fixed times instead of when each arrives." "See [`litequic.receive_moderation`](../configuration.md#litequic).";
     Counter receive_rearmed_buffers = "receive_rearmed" [reason = "buffers"] "Times a receive of many messages ended and was begun anew." "Times io_uring's receive had used up its buffers (twice `receive_batch`) before the worker came to it. What came meanwhile waited in the socket; nothing was lost.";
     Counter receive_rearmed_other = "receive_rearmed" [reason = "other"] "Times a receive of many messages ended and was begun anew." "Times it ended for another reason.";
     Counter send_blocked_buffer = "send_blocked" [by = "buffer"] "Times datagrams had to wait before the kernel took them." "Times the socket's buffer was full: datagrams waited for it.";

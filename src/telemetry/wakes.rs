@@ -13,6 +13,8 @@ pub enum Cause {
     Timer = 2,
     /// A UDP socket was readable.
     Datagrams = 3,
+    /// Datagrams are taken at a fixed time, whether or not any has arrived.
+    Moderation = 6,
     /// Any other socket that carries requests: an origin's or a TCP client's.
     Origin = 4,
     /// Anything else: the worker's own timers, a socket that is writable again, another thread.
@@ -45,7 +47,7 @@ impl Wake {
     fn end(&self) -> Option<Cause> {
         let state = self.0.load(Relaxed);
         self.0.store(NONE, Relaxed);
-        [Cause::Timer, Cause::Datagrams, Cause::Origin]
+        [Cause::Timer, Cause::Datagrams, Cause::Moderation, Cause::Origin]
             .into_iter()
             .find(|&cause| cause as u8 == state)
             .or((state != NONE).then_some(Cause::Other))
@@ -60,6 +62,7 @@ impl WorkerMetrics {
             None => return,
             Some(Cause::Timer) => &self.wakes_timer,
             Some(Cause::Datagrams) => &self.wakes_datagrams,
+            Some(Cause::Moderation) => &self.wakes_moderation,
             Some(Cause::Origin) => &self.wakes_origin,
             Some(Cause::Other) => &self.wakes_other,
         };
@@ -71,8 +74,9 @@ impl WorkerMetrics {
 mod tests {
     use super::*;
 
-    /// What is counted when the worker wakes, each of `causes` is noted, and it waits again: timer, datagrams, origin, other.
-    fn counted(causes: &[Cause]) -> [u64; 4] {
+    /// What is counted when the worker wakes, each of `causes` is noted, and it waits again: timer, datagrams, moderation, origin,
+    /// other.
+    fn counted(causes: &[Cause]) -> [u64; 5] {
         let metrics = WorkerMetrics::default();
         metrics.wake.begin();
         causes.iter().for_each(|&cause| metrics.wake.note(cause));
@@ -80,22 +84,30 @@ mod tests {
         wakes(&metrics)
     }
 
-    fn wakes(metrics: &WorkerMetrics) -> [u64; 4] {
-        [&metrics.wakes_timer, &metrics.wakes_datagrams, &metrics.wakes_origin, &metrics.wakes_other].map(|c| c.get())
+    fn wakes(metrics: &WorkerMetrics) -> [u64; 5] {
+        [
+            &metrics.wakes_timer,
+            &metrics.wakes_datagrams,
+            &metrics.wakes_moderation,
+            &metrics.wakes_origin,
+            &metrics.wakes_other,
+        ]
+        .map(|c| c.get())
     }
 
     #[test]
     fn a_wake_has_the_cause_that_was_noted_first() {
-        use Cause::{Datagrams, Origin, Other, Timer};
+        use Cause::{Datagrams, Moderation, Origin, Other, Timer};
         for (causes, expected) in [
-            (&[Timer][..], [1, 0, 0, 0]),
-            (&[Datagrams], [0, 1, 0, 0]),
-            (&[Origin], [0, 0, 1, 0]),
-            (&[Other], [0, 0, 0, 1]),
-            (&[], [0, 0, 0, 1]),
-            (&[Origin, Timer, Datagrams], [0, 0, 1, 0]),
-            (&[Datagrams, Datagrams, Origin], [0, 1, 0, 0]),
-            (&[Other, Origin], [0, 0, 0, 1]),
+            (&[Timer][..], [1, 0, 0, 0, 0]),
+            (&[Datagrams], [0, 1, 0, 0, 0]),
+            (&[Moderation, Datagrams], [0, 0, 1, 0, 0]),
+            (&[Origin], [0, 0, 0, 1, 0]),
+            (&[Other], [0, 0, 0, 0, 1]),
+            (&[], [0, 0, 0, 0, 1]),
+            (&[Origin, Timer, Datagrams], [0, 0, 0, 1, 0]),
+            (&[Datagrams, Datagrams, Origin], [0, 1, 0, 0, 0]),
+            (&[Other, Origin], [0, 0, 0, 0, 1]),
         ] {
             assert_eq!(counted(causes), expected, "{causes:?}");
         }
@@ -106,12 +118,12 @@ mod tests {
         let metrics = WorkerMetrics::default();
         metrics.wake.note(Cause::Datagrams);
         metrics.count_wait();
-        assert_eq!((wakes(&metrics), metrics.syscalls_epoll_wait.get()), ([0; 4], 1));
+        assert_eq!((wakes(&metrics), metrics.syscalls_epoll_wait.get()), ([0; 5], 1));
         metrics.wake.begin();
         metrics.wake.note(Cause::Timer);
         metrics.count_wait();
         metrics.wake.note(Cause::Origin);
         metrics.count_wait();
-        assert_eq!((wakes(&metrics), metrics.syscalls_epoll_wait.get()), ([1, 0, 0, 0], 3));
+        assert_eq!((wakes(&metrics), metrics.syscalls_epoll_wait.get()), ([1, 0, 0, 0, 0], 3));
     }
 }

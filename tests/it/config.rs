@@ -181,6 +181,7 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         gso: false,
         gro: false,
         ack_merge: false,
+        receive_moderation: false,
         ack_frequency,
         congestion,
     };

@@ -2,18 +2,22 @@
 
 use crate::support::{
     client::{Client, Quic},
-    has_io_uring, origin,
+    has_io_uring,
+    link::{Faults, Link, Way},
+    origin,
     process::{Process, command, free_udp_port, litequic, without},
     proxy::Litequic,
 };
+use futures_util::future::join_all;
 use http::Method;
 use litequic::{
-    config::{Io, LiteQuic},
+    config::{AckFrequency, Io, LiteQuic},
     telemetry::{Metrics, WorkerMetrics},
 };
 use std::{
     net::{Ipv6Addr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 const DOWNLOAD: usize = 3_000_000;
@@ -107,6 +111,42 @@ async fn without_gro_every_message_is_a_datagram() {
     let counted = counted(litequic).await;
     let received = counted.sum(|worker| worker.datagrams_received.get());
     assert_eq!(counted.sum(|worker| worker.receive_messages.get()), received);
+}
+
+/// Clients at a distance download at once, again and again, until the worker has begun to take datagrams at fixed times, if
+/// it ever does.
+#[tokio::test]
+async fn many_downloads_over_a_long_path_have_datagrams_taken_at_fixed_times_and_every_byte_arrives() {
+    const CLIENTS: usize = 8;
+    let is_own = |io: &Io| *io != Io::S2nQuic;
+    for (io, receive_moderation) in every_io().into_iter().filter(is_own).flat_map(|io| [(io, true), (io, false)]) {
+        let ack_frequency = AckFrequency::Off;
+        let litequic = start(LiteQuic { io, receive_moderation, ack_frequency, ..LiteQuic::default() }).await;
+        // Fast enough for three acknowledgements in 4 ms, slow enough for a machine with other tests.
+        let way = Way { delay: Duration::from_millis(15), rate: Some(1_500_000), ..Way::default() };
+        let link = Link::between(litequic.address, Faults { down: way, ..Faults::default() });
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            let transport = quinn::TransportConfig::default();
+            let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
+            clients.push(Client::over(quic, "localhost").await);
+        }
+        let began = |litequic: &Litequic| litequic.sum(|worker| worker.receive_moderations.get());
+        for _ in 0..if receive_moderation { 30 } else { 1 } {
+            let path = format!("/bytes/{DOWNLOAD}");
+            for answer in join_all(clients.iter().map(|client| client.get(&path))).await {
+                assert_eq!(answer.body.len(), DOWNLOAD, "{io:?}");
+            }
+            if began(&litequic) > 0 {
+                break;
+            }
+        }
+        assert_eq!(began(&litequic) > 0, receive_moderation, "{io:?}");
+        assert_eq!(litequic.sum(|worker| worker.wakes_moderation.get()) > 0, receive_moderation, "{io:?}");
+        // Arrivals are events again.
+        serve(&litequic).await;
+        litequic.stop().await;
+    }
 }
 
 #[tokio::test]
@@ -216,7 +256,7 @@ fn probe_says_what_the_kernel_has_and_what_would_be_used() {
     let used = text.lines().last().unwrap();
     assert_eq!(
         used,
-        "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, adaptive ACK frequency, CUBIC"
+        "litequic would use: epoll, batches of 128, GSO of up to 64 segments, GRO, ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC"
     );
 
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config/invalid/five-faults.toml");

@@ -27,6 +27,7 @@ pub const NEEDS_RESTART: &[&str] = &[
     "litequic.gso",
     "litequic.gro",
     "litequic.ack_merge",
+    "litequic.receive_moderation",
     "litequic.ack_frequency",
     "admin.listen",
     "admin.probes",
@@ -379,6 +380,7 @@ impl Changes {
             gso: bool::to_string,
             gro: bool::to_string,
             ack_merge: bool::to_string,
+            receive_moderation: bool::to_string,
             ack_frequency: AckFrequency::to_string,
             congestion: |congestion: &Congestion| congestion.name().into(),
         });

@@ -174,6 +174,7 @@ fn every_change_is_said_with_its_key() {
                     gso: false,
                     gro: false,
                     ack_merge: false,
+                    receive_moderation: false,
                     ack_frequency,
                     congestion: Congestion::Bbr,
                 };
@@ -184,6 +185,7 @@ fn every_change_is_said_with_its_key() {
                 "litequic.gso: true → false (needs a restart)",
                 "litequic.gro: true → false (needs a restart)",
                 "litequic.ack_merge: true → false (needs a restart)",
+                "litequic.receive_moderation: true → false (needs a restart)",
                 "litequic.ack_frequency: adaptive → 10 (needs a restart)",
                 "litequic.congestion: cubic → bbr",
             ],

@@ -303,6 +303,13 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             "Whether the newest of the acknowledgements that a client sent since the last batch is processed first, \
             and those that it makes superfluous are not. Not of `s2n-quic`.",
         ),
+        receive_moderation: section.value(
+            "receive_moderation",
+            boolean(),
+            defaults.receive_moderation,
+            "Whether a worker with many downloads in flight takes datagrams every 1 or 2 ms, an eighth of a round trip at \
+            most, instead of when each arrives: acknowledgements then form batches. Not of `s2n-quic`.",
+        ),
         ack_frequency: section.value(
             "ack_frequency",
             ack_frequency(),

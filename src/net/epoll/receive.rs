@@ -19,8 +19,15 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 /// The receiving half of a socket.
 pub struct Receiver {
-    socket: AsyncFd<UdpSocket>,
     local: SocketAddr,
+    /// While arrivals are events.
+    events: Option<AsyncFd<UdpSocket>>,
+    inbox: Inbox,
+}
+
+/// The socket, and what came last.
+struct Inbox {
+    socket: UdpSocket,
     batch: ReceiveBatch,
     cut: Cut,
     errors: u32,
@@ -37,55 +44,74 @@ impl Receiver {
         metrics: Arc<WorkerMetrics>,
     ) -> io::Result<Self> {
         let messages = usize::from(receive_batch.max(1));
-        Ok(Self {
-            socket: register(socket, Interest::READABLE)?,
-            local,
-            batch: ReceiveBatch::new(messages, if gro { GRO_MESSAGE } else { PLAIN_MESSAGE }),
-            cut: Cut::new(local, messages, Arc::clone(&metrics)),
-            errors: 0,
-            drained: false,
-            metrics,
-        })
+        let events = Some(listen(&socket)?);
+        let batch = ReceiveBatch::new(messages, if gro { GRO_MESSAGE } else { PLAIN_MESSAGE });
+        let cut = Cut::new(local, messages, Arc::clone(&metrics));
+        Ok(Self { local, events, inbox: Inbox { socket, batch, cut, errors: 0, drained: false, metrics } })
+    }
+}
+
+/// Makes arrivals at `socket` events, those that wait included.
+fn listen(socket: &UdpSocket) -> io::Result<AsyncFd<UdpSocket>> {
+    register(socket.try_clone()?, Interest::READABLE)
+}
+
+impl Inbox {
+    /// One call's datagrams. 0: none of use, or an error that may pass.
+    fn receive(&mut self) -> io::Result<usize> {
+        self.metrics.syscalls_recvmmsg.increment();
+        match self.batch.receive(&self.socket) {
+            Ok(count) => {
+                self.errors = 0;
+                // A short batch has emptied the socket: to remember that saves the call that would only say so.
+                self.drained = count < self.batch.room();
+                Ok(self.cut.cut(count, |message| self.batch.arrived(message)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.drained = true;
+                Ok(0)
+            }
+            Err(error) => {
+                self.drained = false;
+                self.errors += 1;
+                if self.errors >= MAX_ERRORS { Err(error) } else { Ok(0) }
+            }
+        }
     }
 }
 
 impl Receive for Receiver {
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let events = match &mut self.events {
+            Some(events) => events,
+            none => none.insert(listen(&self.inbox.socket)?),
+        };
         loop {
-            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
-            self.metrics.syscalls_recvmmsg.increment();
-            match self.batch.receive(ready.get_inner()) {
-                Ok(count) => {
-                    self.errors = 0;
-                    // A short batch has emptied the socket: to remember that saves the call that would only say so. What
-                    // arrives from now on is an event of its own (edge-triggered, epoll(7)).
-                    self.drained = count < self.batch.room();
-                    if self.drained {
-                        ready.clear_ready();
-                    }
-                    let datagrams = self.cut.cut(count, |message| self.batch.arrived(message));
-                    if datagrams > 0 {
-                        return Poll::Ready(Ok(datagrams));
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-                Err(error) => {
-                    self.errors += 1;
-                    if self.errors >= MAX_ERRORS {
-                        return Poll::Ready(Err(error));
-                    }
-                }
+            let mut ready = ready!(events.poll_read_ready(cx))?;
+            let datagrams = self.inbox.receive()?;
+            if self.inbox.drained {
+                // What arrives from now on is an event of its own (edge-triggered, epoll(7)).
+                ready.clear_ready();
+            }
+            if datagrams > 0 {
+                return Poll::Ready(Ok(datagrams));
             }
         }
     }
 
+    fn take_batch(&mut self) -> io::Result<usize> {
+        // It would end each wait of the worker, whether or not anybody asks.
+        self.events = None;
+        self.inbox.receive()
+    }
+
     fn is_drained(&self) -> bool {
-        self.drained
+        self.inbox.drained
     }
 
     fn datagram(&mut self, index: usize) -> Option<(Received, &mut [u8])> {
-        let Datagram { header, message, range } = self.cut.get(index)?;
-        Some((header, self.batch.bytes_mut(message, range)?))
+        let Datagram { header, message, range } = self.inbox.cut.get(index)?;
+        Some((header, self.inbox.batch.bytes_mut(message, range)?))
     }
 }
 

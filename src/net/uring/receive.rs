@@ -98,6 +98,20 @@ impl Receive for Receiver {
         }
     }
 
+    fn take_batch(&mut self) -> io::Result<usize> {
+        // It listens while it waits alone.
+        match self.take() {
+            Ok(datagrams) => {
+                self.errors = 0;
+                Ok(datagrams.unwrap_or(0))
+            }
+            Err(error) => {
+                self.errors += 1;
+                if self.errors >= MAX_ERRORS { Err(error) } else { Ok(0) }
+            }
+        }
+    }
+
     /// The kernel goes on receiving.
     fn is_drained(&self) -> bool {
         false

@@ -4,7 +4,7 @@ use super::{
     heard::{Heard, Listening, SLOW_START_GAIN},
     pacer::{Pacer, Sent},
 };
-use crate::config::Congestion;
+use crate::{config::Congestion, quic::moderation::Moderation};
 use num_rational::Ratio;
 use s2n_quic::provider::congestion_controller::{
     CongestionController, Publisher, RandomGenerator, RttEstimator, Timestamp,
@@ -27,6 +27,7 @@ pub(in crate::quic) struct Controller {
     /// The pacing gain that was published last.
     told: Option<Ratio<u64>>,
     max_datagram: u16,
+    moderation: Moderation,
 }
 
 #[derive(Debug, Clone)]
@@ -54,12 +55,13 @@ macro_rules! either {
 }
 
 impl Controller {
-    pub(in crate::quic) fn new(congestion: Congestion, max_datagram: u16) -> Self {
+    pub(in crate::quic) fn new(congestion: Congestion, max_datagram: u16, moderation: Moderation) -> Self {
         let algorithm = match congestion {
             Congestion::Cubic => Algorithm::Cubic(CubicCongestionController::new(max_datagram, <_>::default())),
             Congestion::Bbr => Algorithm::Bbr(Box::new(BbrCongestionController::new(max_datagram, <_>::default()))),
         };
-        Self { algorithm, heard: Heard::default(), pacer: Pacer::default(), told: None, max_datagram }
+        let (heard, pacer, told) = Default::default();
+        Self { algorithm, heard, pacer, told, max_datagram, moderation }
     }
 }
 
@@ -92,7 +94,7 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) -> PacketInfo {
         let in_flight = self.bytes_in_flight();
-        let Self { algorithm, heard, pacer, told, max_datagram } = self;
+        let Self { algorithm, heard, pacer, told, max_datagram, moderation } = self;
         let listening = &mut Listening { heard, publisher };
         let info = match algorithm {
             Algorithm::Cubic(inner) => {
@@ -110,6 +112,7 @@ impl CongestionController for Controller {
                 in_flight,
                 smoothed_rtt: rtt_estimator.smoothed_rtt(),
                 max_datagram: (*max_datagram).into(),
+                late: moderation.period(),
             };
             let gain = if heard.slow_start { SLOW_START_GAIN } else { GAIN };
             let (window, own_rate) = match algorithm {

@@ -13,6 +13,7 @@ mod pacer;
 pub(super) use controller::Controller;
 pub(super) use heard::is_slow_start;
 
+use super::moderation::Moderation;
 use crate::config::{Congestion, Live};
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
 use std::{fmt, net::SocketAddr};
@@ -22,11 +23,12 @@ pub(super) struct Controllers {
     config: Live,
     /// The endpoint's address, as configured.
     address: SocketAddr,
+    moderation: Moderation,
 }
 
 impl Controllers {
-    pub(super) fn new(config: Live, address: SocketAddr) -> Self {
-        Self { config, address }
+    pub(super) fn new(config: Live, address: SocketAddr, moderation: Moderation) -> Self {
+        Self { config, address, moderation }
     }
 }
 
@@ -35,7 +37,7 @@ impl Endpoint for Controllers {
 
     fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> Controller {
         let congestion: Congestion = self.config.load().congestion(self.address);
-        Controller::new(congestion, path.max_datagram_size)
+        Controller::new(congestion, path.max_datagram_size, self.moderation.clone())
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) struct Sent {
     pub(super) in_flight: u32,
     pub(super) smoothed_rtt: Duration,
     pub(super) max_datagram: u32,
+    /// How late a train may leave without the next ones leaving later: as timers are made to go.
+    pub(super) late: Duration,
 }
 
 /// One path's.
@@ -97,7 +99,8 @@ impl Pacer {
             let least = if sent.in_flight == 0 { INITIAL } else { LEAST };
             let left = most.clamp(least * sent.max_datagram, MOST * sent.max_datagram);
             begun(rate, left);
-            let due = self.departure.map_or(sent.now, |departure| departure.max(sent.now));
+            let late = Timestamp::checked_sub(sent.now, sent.late).unwrap_or(sent.now);
+            let due = self.departure.map_or(sent.now, |departure| departure.max(late));
             Train { began: sent.now, due, rate, sent: 0, left, smoothed_rtt: sent.smoothed_rtt }
         });
         train.sent = train.sent.saturating_add(sent.bytes);
@@ -156,10 +159,23 @@ mod tests {
 
     /// Sends as many packets as may leave at `now`, `most` at most; says how many.
     fn send(pacer: &mut Pacer, now: Timestamp, rtt: Duration, megabits: u64, in_flight: u32, most: u32) -> u32 {
+        send_late(pacer, now, rtt, megabits, in_flight, most, Duration::ZERO)
+    }
+
+    /// The same with timers that may be so late.
+    fn send_late(
+        pacer: &mut Pacer,
+        now: Timestamp,
+        rtt: Duration,
+        megabits: u64,
+        in_flight: u32,
+        most: u32,
+        late: Duration,
+    ) -> u32 {
         let mut packets = 0;
         while packets < most && pacer.departure().is_none_or(|departure| departure.has_elapsed(now)) {
             let in_flight = in_flight + packets * DATAGRAM;
-            let sent = Sent { now, bytes: DATAGRAM, in_flight, smoothed_rtt: rtt, max_datagram: DATAGRAM };
+            let sent = Sent { now, bytes: DATAGRAM, in_flight, smoothed_rtt: rtt, max_datagram: DATAGRAM, late };
             pacer.on_packet_sent(sent, || rate(megabits), |_, _| ());
             packets += 1;
         }
@@ -205,6 +221,22 @@ mod tests {
     }
 
     #[test]
+    fn trains_that_leave_late_with_others_leave_no_later_in_all() {
+        let packets = |late| {
+            let (mut pacer, mut now, mut packets) = (Pacer::default(), start(), 0);
+            for _ in 0..200 {
+                packets += send_late(&mut pacer, now, RTT, 20, 1, 1_000, late);
+                now += Duration::from_millis(2);
+            }
+            packets
+        };
+        let due = 400 * 2_500 / DATAGRAM;
+        let caught_up = packets(Duration::from_millis(2));
+        assert!(caught_up >= due && caught_up <= due + 9, "{caught_up} of {due}");
+        assert!(packets(Duration::ZERO) < due);
+    }
+
+    #[test]
     fn short_round_trips_have_no_departures_but_bursts_that_end() {
         let mut pacer = Pacer::default();
         let (now, rtt) = (start(), Duration::from_micros(300));
@@ -224,7 +256,14 @@ mod tests {
     fn no_rate_keeps_a_train_waiting_for_more_than_a_second() {
         for rate in [Bandwidth::ZERO, rate(1), Bandwidth::INFINITY] {
             let (mut pacer, now) = (Pacer::default(), start());
-            let sent = Sent { now, bytes: LEAST * DATAGRAM, in_flight: 1, smoothed_rtt: RTT, max_datagram: DATAGRAM };
+            let sent = Sent {
+                now,
+                bytes: LEAST * DATAGRAM,
+                in_flight: 1,
+                smoothed_rtt: RTT,
+                max_datagram: DATAGRAM,
+                late: Duration::ZERO,
+            };
             for _ in 0..100 {
                 pacer.on_packet_sent(sent, || rate, |_, _| ());
                 let sent = Sent { now: now + Duration::from_millis(1), ..sent };
@@ -235,17 +274,18 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever wakes it, it keeps its rate: over a second as much as that brings, and two trains at most.
+        /// Whatever wakes it, and however late, it keeps its rate: as much as that brings, and two trains at most.
         #[test]
         fn it_never_exceeds_its_rate_and_keeps_up(
             megabits in 1_u64..1_000,
             wakes in prop::collection::vec(50_u64..3_000, 50..400),
             hold in any::<bool>(),
+            late in 0_u64..3,
         ) {
             let mut pacer = Pacer::default();
             let (began, mut now, mut packets) = (start(), start(), 0);
             for wake in wakes {
-                packets += u64::from(send(&mut pacer, now, RTT, megabits, 1, 1_000));
+                packets += u64::from(send_late(&mut pacer, now, RTT, megabits, 1, 1_000, Duration::from_millis(late)));
                 now += Duration::from_micros(wake);
                 pacer.on_ack(now, DATAGRAM, DATAGRAM, hold);
             }

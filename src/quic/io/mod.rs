@@ -5,7 +5,7 @@ mod receive;
 mod timer;
 mod transmit;
 
-use super::{batches::Batches, connection_id::Layout};
+use super::{batches::Batches, connection_id::Layout, moderation::Moderation};
 use crate::datagram::{Receive, Transmit};
 use receive::Incoming;
 use s2n_quic::provider::io::{self as library, Provider};
@@ -49,6 +49,8 @@ pub struct Wiring {
     pub(super) layout: Layout,
     /// Whether a connection's newest acknowledgement is handed over before its others.
     pub(super) newest_first: bool,
+    /// When it is to be taken.
+    pub(super) moderation: Moderation,
 }
 
 /// It keeps its batches to itself.
@@ -108,7 +110,7 @@ impl<R: Receive, T: Transmit> Provider for Wired<R, T> {
         endpoint.set_mtu_config(mtu);
         let event_loop = EventLoop {
             endpoint,
-            clock: Clock::default(),
+            clock: Clock::new(wiring.moderation.clone()),
             rx: Incoming::new(receive, wiring),
             tx: Outlet::new(transmit, usize::from(MAX_MTU - HEADERS)),
             cooldown: Cooldown::default(),

@@ -7,6 +7,7 @@ use crate::{
         ack_merge::{Arrival, Order},
         batches::Batches,
         connection_id::Layout,
+        moderation::{Moderation, Rule},
     },
 };
 use s2n_quic_core::{
@@ -17,14 +18,29 @@ use s2n_quic_core::{
 };
 use std::{
     io,
+    pin::Pin,
     task::{Context, Poll, ready},
 };
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The receiving half of a socket, as s2n-quic asks for it.
 pub(super) struct Incoming<R> {
     batch: Batch<R>,
     /// A batch was handed over, the next one may be ready, and no other task has had a turn since.
     owes_turn: bool,
+    turns: Turns,
+}
+
+/// When the next batch is to be taken.
+struct Turns {
+    moderation: Moderation,
+    rule: Rule,
+    /// How many datagrams were taken last, until the rule has been asked.
+    taken: Option<usize>,
+    /// More had arrived than a batch takes.
+    more: bool,
+    /// The next turn; `None` where arrivals are events.
+    next: Option<Pin<Box<Sleep>>>,
 }
 
 /// What was received at once: its beginning, its end and all of it are known before the first datagram is handed over.
@@ -39,9 +55,35 @@ pub(super) struct Batch<R> {
 
 impl<R> Incoming<R> {
     pub(super) fn new(receive: R, wiring: Wiring) -> Self {
-        let Wiring { batches, layout, newest_first } = wiring;
+        let Wiring { batches, layout, newest_first, moderation } = wiring;
         let order = newest_first.then(Order::default);
-        Self { batch: Batch { receive, len: 0, batches, layout, order }, owes_turn: false }
+        let turns = Turns { moderation, rule: Rule::default(), taken: None, more: false, next: None };
+        Self { batch: Batch { receive, len: 0, batches, layout, order }, owes_turn: false, turns }
+    }
+}
+
+impl Turns {
+    /// Ready when the next batch is to be taken: with `false` once it has arrived. What was taken last has been processed.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if let Some(taken) = self.taken.take() {
+            match self.moderation.next(&mut self.rule, taken) {
+                None => self.next = None,
+                Some(at) => self.wait_until(at),
+            }
+        }
+        let Some(turn) = &mut self.next else { return Poll::Ready(false) };
+        if !std::mem::take(&mut self.more) {
+            ready!(turn.as_mut().poll(cx));
+            self.moderation.begin_turn();
+        }
+        Poll::Ready(true)
+    }
+
+    fn wait_until(&mut self, at: Instant) {
+        match &mut self.next {
+            Some(turn) => turn.as_mut().reset(at),
+            none => *none = Some(Box::pin(sleep_until(at))),
+        }
     }
 }
 
@@ -54,7 +96,15 @@ impl<R: Receive> Rx for Incoming<R> {
         if std::mem::take(&mut self.owes_turn) {
             return give_way(cx);
         }
-        self.batch.len = ready!(self.batch.receive.poll_batch(cx))?;
+        self.batch.len = loop {
+            let receive = &mut self.batch.receive;
+            let len = if ready!(self.turns.poll(cx)) { receive.take_batch()? } else { ready!(receive.poll_batch(cx))? };
+            self.turns.taken = Some(len);
+            self.turns.more = len > 0 && !receive.is_drained();
+            if len > 0 {
+                break len;
+            }
+        };
         // A drained socket waits for an event, and the other tasks run before the runtime does: to give way first would cost
         // an epoll_wait(2) of its own.
         self.owes_turn = !self.batch.receive.is_drained();

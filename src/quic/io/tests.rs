@@ -3,7 +3,7 @@
 use super::{Wiring, receive::Incoming, transmit::Outlet};
 use crate::{
     datagram::{Outgoing, Receive, Received, Transmit},
-    quic::{Layout, batches::Batches},
+    quic::{Layout, batches::Batches, moderation::Moderation},
 };
 use futures_util::poll;
 use s2n_quic_core::{
@@ -42,6 +42,10 @@ struct Endless {
     drained: bool,
 }
 
+fn off() -> Moderation {
+    Moderation::new(false, Arc::default())
+}
+
 fn ports(index: usize) -> u16 {
     index.try_into().unwrap()
 }
@@ -50,6 +54,11 @@ impl Receive for Endless {
     fn poll_batch(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.batches.fetch_add(1, Relaxed);
         Poll::Ready(Ok(self.buffers.len()))
+    }
+
+    fn take_batch(&mut self) -> io::Result<usize> {
+        self.batches.fetch_add(1, Relaxed);
+        Ok(self.buffers.len())
     }
 
     fn is_drained(&self) -> bool {
@@ -69,7 +78,10 @@ fn endless(drained: bool) -> (Incoming<Endless>, Arc<AtomicUsize>) {
 }
 
 fn incoming(endless: Endless, newest_first: bool) -> Incoming<Endless> {
-    Incoming::new(endless, Wiring { batches: Batches::default(), layout: Layout::default(), newest_first })
+    Incoming::new(
+        endless,
+        Wiring { batches: Batches::default(), layout: Layout::default(), newest_first, moderation: off() },
+    )
 }
 
 /// What a socket with these datagrams hands over, by the last octet of each.
@@ -93,7 +105,7 @@ async fn a_connections_newest_small_datagrams_are_handed_over_first_unless_that_
 #[tokio::test]
 async fn each_batch_has_a_number_of_its_own() {
     let batches = Batches::default();
-    let wiring = Wiring { batches: batches.clone(), layout: Layout::default(), newest_first: true };
+    let wiring = Wiring { batches: batches.clone(), layout: Layout::default(), newest_first: true, moderation: off() };
     let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
     let mut incoming = Incoming::new(endless, wiring);
     for number in 1..4 {

@@ -1,21 +1,31 @@
 //! The endpoint's clock and its one timer, on the worker's runtime. Pacing goes by it: s2n-quic asks to be woken when a
 //! connection's next packets may leave.
 
+use crate::quic::moderation::Moderation;
 use s2n_quic_core::time::{self, Clock as _, StdClock, Timestamp};
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The time since it was made.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Clock(StdClock);
+#[derive(Debug, Clone)]
+pub(super) struct Clock {
+    clock: StdClock,
+    moderation: Moderation,
+}
+
+impl Clock {
+    /// Its timers expire when datagrams are taken.
+    pub(super) fn new(moderation: Moderation) -> Self {
+        Self { clock: StdClock::default(), moderation }
+    }
+}
 
 impl time::Clock for Clock {
     fn get_time(&self) -> Timestamp {
-        self.0.get_time()
+        self.clock.get_time()
     }
 }
 
@@ -24,7 +34,8 @@ impl time::ClockWithTimer for Clock {
 
     fn timer(&self) -> Timer {
         let epoch = Instant::now();
-        Timer { epoch: (self.get_time(), epoch), target: None, sleep: Box::pin(sleep_until(epoch)) }
+        let moderation = self.moderation.clone();
+        Timer { epoch: (self.get_time(), epoch), moderation, target: None, sleep: Box::pin(sleep_until(epoch)) }
     }
 }
 
@@ -33,6 +44,7 @@ impl time::ClockWithTimer for Clock {
 pub(super) struct Timer {
     /// One moment on both clocks.
     epoch: (Timestamp, Instant),
+    moderation: Moderation,
     /// `None` once it has fired.
     target: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
@@ -49,11 +61,11 @@ impl time::clock::Timer for Timer {
     }
 
     /// Whole milliseconds, rounded down, as tokio's timers and s2n-quic's (`has_elapsed`) have them: the endpoint names a
-    /// time that is microseconds later after every batch, and to move a timer costs.
+    /// time that is microseconds later after every batch, and to move a timer costs. Where datagrams are taken less often,
+    /// with them.
     fn update(&mut self, at: Timestamp) {
-        let since = at.saturating_duration_since(self.epoch.0);
-        let since = Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-        let Some(target) = self.epoch.1.checked_add(since) else { return };
+        let Some(target) = self.epoch.1.checked_add(at.saturating_duration_since(self.epoch.0)) else { return };
+        let target = self.moderation.timer(target);
         if self.target != Some(target) {
             self.sleep.as_mut().reset(target);
             self.target = Some(target);
@@ -66,11 +78,11 @@ mod tests {
     use super::*;
     use futures_util::poll;
     use s2n_quic_core::time::{ClockWithTimer, clock::Timer as _};
-    use std::pin::pin;
+    use std::{pin::pin, sync::Arc, time::Duration};
 
     #[tokio::test(start_paused = true)]
     async fn it_fires_once_at_the_last_time_that_was_named() {
-        let clock = Clock::default();
+        let clock = Clock::new(Moderation::new(false, Arc::default()));
         let mut timer = clock.timer();
         let start = Instant::now();
         assert!(poll!(pin!(timer.ready())).is_pending(), "no time was named");
@@ -86,7 +98,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_is_not_moved_within_a_millisecond() {
-        let clock = Clock::default();
+        let clock = Clock::new(Moderation::new(false, Arc::default()));
         let mut timer = clock.timer();
         let base = timer.epoch.0 + Duration::from_millis(50);
         timer.update(base);

@@ -4,7 +4,7 @@ use s2n_quic_core::{
     packet::number::PacketNumberSpace,
     time::{Clock as _, NoopClock},
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 const DATAGRAM: u32 = 1_200;
 
@@ -34,7 +34,7 @@ impl Path {
         let mut rtt = RttEstimator::new(delay);
         let now = NoopClock.get_time() + Duration::from_secs(1);
         rtt.update_rtt(Duration::ZERO, delay, now, true, PacketNumberSpace::ApplicationData);
-        Self { controller: Controller::new(congestion, 1_200), rtt, delay, now }
+        Self { controller: Controller::new(congestion, 1_200, Moderation::new(false, Arc::default())), rtt, delay, now }
     }
 
     /// Sends a window's packets at once, and has them acknowledged `group` at a time.

@@ -1,0 +1,370 @@
+//! Receive moderation (docs/adr/0024-receive-moderation.md): a worker with many downloads in flight takes datagrams at fixed
+//! times instead of when each arrives, so that acknowledgements form batches, and what they let go leaves in trains. It is what
+//! network cards do with interrupts (`rx-usecs` of ethtool(8)), where it is known what waits.
+//!
+//! [`Rule`] decides and is pure. [`Moderation`] is what an endpoint's parts tell each other; `quic::io` waits.
+
+use crate::telemetry::{Cause, WorkerMetrics};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// The longest time between two turns.
+const LONGEST: Duration = Duration::from_millis(2);
+/// The shortest, as tokio's timers go.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// A round trip has so many turns at least.
+const TURNS: u32 = 8;
+/// How long is counted before anything is decided.
+const EPOCH: Duration = Duration::from_millis(50);
+/// So many epochs in a row must have had enough to collect. Shorter downloads are not slowed down in their slow start.
+const PATIENCE: u32 = 4;
+/// Turns without a datagram before events are waited for again.
+const EMPTY: u32 = 8;
+/// One in so many is few: round trips that are too short for it, and packets that somebody waits for.
+const FEW: u32 = 16;
+/// Turns in a row with a packet that somebody waits for before it is interrupted,
+const URGENT: u32 = 3;
+/// and for how long.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// One endpoint's. Atomics because s2n-quic wants its providers `Send`; one thread alone uses them.
+#[derive(Debug, Clone)]
+pub(super) struct Moderation(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    switch: bool,
+    /// Turns are at multiples of the period from here.
+    epoch: Instant,
+    /// Milliseconds between two turns; 0 while events are waited for.
+    period: AtomicU32,
+    /// Packets since the last look that somebody waits for.
+    urgent: AtomicU32,
+    paths: [AtomicU32; 3],
+    metrics: Arc<WorkerMetrics>,
+}
+
+/// How often s2n-quic spoke of paths with round trips of this length: too short, long enough for the shortest period, and
+/// for the longest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Paths {
+    near: u32,
+    middle: u32,
+    far: u32,
+}
+
+impl Paths {
+    /// The longest period that is a small enough part of nearly all round trips.
+    fn period(self) -> Option<Duration> {
+        let Self { near, middle, far } = self;
+        let few = near.saturating_add(middle).saturating_add(far) / FEW;
+        if far == 0 && middle == 0 {
+            None
+        } else if near.saturating_add(middle) <= few {
+            Some(LONGEST)
+        } else if near <= few {
+            Some(SHORTEST)
+        } else {
+            None
+        }
+    }
+}
+
+impl Moderation {
+    /// None, unless `switch` is set.
+    pub(super) fn new(switch: bool, metrics: Arc<WorkerMetrics>) -> Self {
+        let (period, urgent, paths) = Default::default();
+        Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, paths, metrics }))
+    }
+
+    /// Whether there may be any.
+    pub(super) fn is_on(&self) -> bool {
+        self.0.switch
+    }
+
+    /// Somebody waits for what a packet asks for.
+    pub(super) fn urgent(&self) {
+        self.0.urgent.fetch_add(1, Relaxed);
+    }
+
+    /// s2n-quic spoke of a path with this round-trip time.
+    pub(super) fn path(&self, smoothed_rtt: Duration) {
+        let [near, middle, far] = &self.0.paths;
+        let class = if smoothed_rtt < SHORTEST * TURNS {
+            near
+        } else if smoothed_rtt < LONGEST * TURNS {
+            middle
+        } else {
+            far
+        };
+        class.fetch_add(1, Relaxed);
+    }
+
+    /// A turn begins.
+    pub(super) fn begin_turn(&self) {
+        self.0.metrics.wake.note(Cause::Moderation);
+    }
+
+    /// The time between two turns; zero while events are waited for.
+    pub(super) fn period(&self) -> Duration {
+        Duration::from_millis(self.0.period.load(Relaxed).into())
+    }
+
+    /// When a timer for `time` is to expire: with the turn at its millisecond, or with the first turn after.
+    pub(super) fn timer(&self, time: Instant) -> Instant {
+        let period = u64::from(self.0.period.load(Relaxed).max(1));
+        self.0.at(self.0.millis(time).checked_next_multiple_of(period).unwrap_or(u64::MAX))
+    }
+
+    /// Datagrams were taken before, so many, and have been processed. Returns when the next are to be taken; `None`: when they
+    /// arrive.
+    pub(super) fn next(&self, rule: &mut Rule, datagrams: usize) -> Option<Instant> {
+        if !self.is_on() {
+            return None;
+        }
+        let Shared { epoch, urgent, paths, .. } = &*self.0;
+        let now = Instant::now();
+        let taken = Taken {
+            at: now.saturating_duration_since(*epoch),
+            datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX),
+            urgent: urgent.load(Relaxed) > 0 && urgent.swap(0, Relaxed) > 0,
+        };
+        let period = rule.next(taken, || {
+            let [near, middle, far] = paths.each_ref().map(|class| class.swap(0, Relaxed));
+            Paths { near, middle, far }
+        });
+        let before = self.0.period.load(Relaxed);
+        let millis = period.map_or(0, |period| u32::try_from(period.as_millis()).unwrap_or(u32::MAX));
+        if millis != before {
+            self.0.period.store(millis, Relaxed);
+            if before == 0 {
+                self.0.metrics.receive_moderations.increment();
+            }
+        }
+        let millis = u64::from(millis);
+        period.map(|_| self.0.at((self.0.millis(now) / millis.max(1) + 1) * millis))
+    }
+}
+
+impl Shared {
+    /// Whole milliseconds from the epoch to `time`.
+    fn millis(&self, time: Instant) -> u64 {
+        u64::try_from(time.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.epoch.checked_add(Duration::from_millis(millis)).unwrap_or(self.epoch)
+    }
+}
+
+/// What was taken in a turn, or when it arrived.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    at: Duration,
+    datagrams: u32,
+    /// Somebody waits for what one of them asked for.
+    urgent: bool,
+}
+
+/// Decides by what came. Pure.
+#[derive(Debug, Default)]
+pub(super) struct Rule {
+    /// When this epoch began, and what it had so far.
+    began: Duration,
+    receives: u32,
+    datagrams: u32,
+    urgent: u32,
+    /// Epochs in a row that had enough to collect.
+    lasting: u32,
+    /// While it moderates.
+    period: Option<Duration>,
+    /// Turns in a row without a datagram,
+    empty: u32,
+    /// and with a packet that somebody waits for.
+    asked: u32,
+    paused_until: Duration,
+}
+
+impl Rule {
+    /// The time until the next turn; `None`: what comes is to be an event.
+    fn next(&mut self, taken: Taken, paths: impl FnOnce() -> Paths) -> Option<Duration> {
+        let Taken { at, datagrams, urgent } = taken;
+        self.receives += u32::from(datagrams > 0);
+        self.datagrams = self.datagrams.saturating_add(datagrams);
+        self.urgent += u32::from(urgent);
+        let lasted = at.saturating_sub(self.began);
+        if lasted >= EPOCH {
+            let period = paths().period().filter(|period| self.is_worth(*period, lasted));
+            self.lasting = if period.is_some() { self.lasting + 1 } else { 0 };
+            self.period = period.filter(|_| self.period.is_some() || self.lasting >= PATIENCE);
+            (self.began, self.receives, self.datagrams, self.urgent) = (at, 0, 0, 0);
+        }
+        self.empty = if datagrams > 0 { 0 } else { self.empty + 1 };
+        if self.empty >= EMPTY {
+            (self.period, self.lasting, self.empty) = (None, 0, 0);
+        }
+        self.asked = if urgent { self.asked + 1 } else { 0 };
+        if self.asked >= URGENT {
+            self.paused_until = at + PAUSE;
+        }
+        self.period.filter(|_| at >= self.paused_until)
+    }
+
+    /// Whether turns of `period` would have had, or had, three datagrams in two turns at least, few of which somebody waits for.
+    fn is_worth(&self, period: Duration, lasted: Duration) -> bool {
+        let count = if self.period.is_some() { self.datagrams } else { self.receives };
+        let turns = lasted.as_micros() / period.as_micros().max(1);
+        u128::from(count) * 2 >= turns * 3 && self.urgent <= count / FEW
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FAR: Paths = Paths { near: 0, middle: 0, far: 100 };
+
+    /// What the rule said, at the time it was asked last.
+    struct Trial {
+        rule: Rule,
+        now: Duration,
+        paths: Paths,
+    }
+
+    impl Trial {
+        fn new(paths: Paths) -> Self {
+            Self { rule: Rule::default(), now: Duration::ZERO, paths }
+        }
+
+        /// `datagrams` are taken a while later.
+        fn take(&mut self, later: Duration, datagrams: u32, urgent: bool) -> Option<Duration> {
+            self.now += later;
+            self.rule.next(Taken { at: self.now, datagrams, urgent }, || self.paths)
+        }
+
+        /// One each half millisecond.
+        fn busy(&mut self, time: Duration) -> Option<Duration> {
+            let until = self.now + time;
+            let mut last = None;
+            while self.now < until {
+                last = self.take(Duration::from_micros(500), 1, false);
+            }
+            last
+        }
+
+        /// It moderates, by turns of 2 ms.
+        fn moderated() -> Self {
+            let mut trial = Self::new(FAR);
+            assert_eq!(trial.busy(2 * EPOCH * PATIENCE), Some(LONGEST));
+            trial
+        }
+    }
+
+    #[test]
+    fn the_period_is_an_eighth_of_nearly_all_round_trips_at_most() {
+        for (near, middle, far, expected) in [
+            (0, 0, 0, None),
+            (1, 0, 0, None),
+            (0, 0, 1, Some(LONGEST)),
+            (1, 0, 14, None),
+            (1, 0, 15, Some(LONGEST)),
+            (0, 1, 14, Some(SHORTEST)),
+            (1, 4, 11, Some(SHORTEST)),
+            (2, 0, 14, None),
+        ] {
+            assert_eq!(Paths { near, middle, far }.period(), expected, "{near}, {middle}, {far}");
+        }
+        let moderation = Moderation::new(true, Arc::default());
+        for rtt in [7, 8, 15, 16, 300] {
+            moderation.path(Duration::from_millis(rtt));
+        }
+        assert_eq!(moderation.0.paths.each_ref().map(|class| class.load(Relaxed)), [1, 2, 2]);
+    }
+
+    #[test]
+    fn it_begins_once_there_was_enough_to_collect_for_a_while() {
+        let mut trial = Trial::new(FAR);
+        assert_eq!(trial.busy(EPOCH * PATIENCE - EPOCH / 2), None);
+        assert_eq!(trial.busy(EPOCH), Some(LONGEST));
+        // Nothing to collect; too near; somebody waits for each.
+        for (later, urgent, paths) in [(2_000, false, FAR), (500, false, Paths { near: 10, ..FAR }), (500, true, FAR)] {
+            let mut trial = Trial::new(paths);
+            for _ in 0..1_000 {
+                assert_eq!(trial.take(Duration::from_micros(later), 1, urgent), None, "{later}, {urgent}, {paths:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn it_ends_when_there_is_nothing_more_to_collect() {
+        let mut trial = Trial::moderated();
+        for _ in 1..EMPTY {
+            assert_eq!(trial.take(LONGEST, 0, false), Some(LONGEST));
+        }
+        assert_eq!(trial.take(LONGEST, 0, false), None);
+        let mut trial = Trial::moderated();
+        let last = (0..2 * EPOCH.as_millis()).map(|_| trial.take(LONGEST, 1, false)).last();
+        assert_eq!(last, Some(None), "as many as turns");
+        let mut trial = Trial::moderated();
+        trial.paths = Paths { near: 10, ..FAR };
+        assert_eq!(trial.busy(EPOCH * 2), None, "a client nearby");
+    }
+
+    #[test]
+    fn it_pauses_while_somebody_waits() {
+        let mut trial = Trial::moderated();
+        for _ in 1..URGENT {
+            assert_eq!(trial.take(LONGEST, 9, true), Some(LONGEST));
+        }
+        assert_eq!(trial.take(LONGEST, 9, false), Some(LONGEST), "one now and then");
+        for _ in 1..URGENT {
+            trial.take(LONGEST, 9, true);
+        }
+        assert_eq!(trial.take(LONGEST, 9, true), None);
+        assert_eq!(trial.take(PAUSE / 2, 9, false), None);
+        assert_eq!(trial.take(PAUSE / 2, 9, false), Some(LONGEST));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timers_expire_with_the_turn_and_turns_are_at_multiples_of_the_period() {
+        let moderation = Moderation::new(true, Arc::default());
+        let epoch = moderation.0.epoch;
+        let micros = |micros| epoch + Duration::from_micros(micros);
+        for (period, time, expected) in
+            [(0, 3_900, 3_000), (1, 3_900, 3_000), (2, 3_900, 4_000), (2, 4_100, 4_000), (2, 5_000, 6_000)]
+        {
+            moderation.0.period.store(period, Relaxed);
+            assert_eq!(moderation.timer(micros(time)), micros(expected), "{period}, {time}");
+        }
+        let mut rule = Trial::moderated().rule;
+        tokio::time::advance(Duration::from_micros(401_300)).await;
+        assert_eq!(moderation.next(&mut rule, 5), Some(micros(402_000)));
+        assert_eq!(moderation.period(), LONGEST);
+        assert_eq!(Moderation::new(false, Arc::default()).next(&mut rule, 5), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_a_turn_is_never_far_and_silence_ends_it(
+            steps in prop::collection::vec((0u64..5_000, 0u32..40, any::<bool>(), 0u32..9, 0u32..9, 0u32..9), 0..2_000),
+        ) {
+            let mut trial = Trial::new(FAR);
+            for (later, datagrams, urgent, near, middle, far) in steps {
+                trial.paths = Paths { near, middle, far };
+                let period = trial.take(Duration::from_micros(later), datagrams, urgent);
+                prop_assert!(period.is_none_or(|period| period == SHORTEST || period == LONGEST));
+            }
+            for _ in 0..EMPTY {
+                trial.take(LONGEST, 0, false);
+            }
+            prop_assert_eq!(trial.take(LONGEST, 0, false), None);
+        }
+    }
+}

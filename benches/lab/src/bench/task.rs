@@ -27,6 +27,8 @@ pub(crate) struct Task {
     pub(crate) path: Option<link::Path>,
     /// What others do to the server meanwhile; it is not measured.
     pub(crate) beside: Option<Load>,
+    /// The contender that serves this; `None`: the one that is measured.
+    pub(crate) beside_from: Option<&'static str>,
     /// Contenders are tuned for such paths, those that can be.
     pub(crate) tuned: bool,
     /// Rounds, where the command line does not say.

@@ -3,6 +3,7 @@
 
 mod batch;
 mod bloat;
+mod fairness;
 mod floor;
 mod handshakes;
 mod idle;
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     Lossy(Options),
     /// Many downloads that share a link: fairness, CPU, wakes.
     Many(Options),
+    /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
+    Fairness(Options),
     /// Those over paths, one after the other.
     Paths(Options),
     /// All of them, one after the other.
@@ -102,7 +105,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 17] = [
+const EXPERIMENTS: [&Experiment; 18] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -120,9 +123,10 @@ const EXPERIMENTS: [&Experiment; 17] = [
     &bloat::EXPERIMENT,
     &lossy::EXPERIMENT,
     &many::EXPERIMENT,
+    &fairness::EXPERIMENT,
 ];
 
-/// Those over emulated paths.
+/// Those over emulated paths that a night is for.
 const OVER_PATHS: [&Experiment; 6] = [
     &shallow::EXPERIMENT,
     &long::EXPERIMENT,
@@ -152,6 +156,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Bloat(options) => (options, &[&bloat::EXPERIMENT]),
         Command::Lossy(options) => (options, &[&lossy::EXPERIMENT]),
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
+        Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::All(options) => (options, &EXPERIMENTS),
         Command::Report { folder, against: None } => {
@@ -295,6 +300,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         observe: Observe::Cpu,
         path: None,
         beside: None,
+        beside_from: None,
         tuned: false,
         rounds: ROUNDS,
     }

@@ -3,7 +3,10 @@
 use super::{model::Fate, packet::Flow};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 /// Packets of one direction that arrive closer to each other than this are one burst.
 const BURST_GAP: Duration = Duration::from_micros(100);
@@ -70,6 +73,9 @@ pub(crate) struct DirectionReport {
     pub(crate) wait_us: Quantiles,
     /// Packets that arrive within 100 µs of each other.
     pub(crate) bursts: Quantiles,
+    /// Bytes delivered of each sender, by its port.
+    #[serde(default)]
+    pub(crate) senders: BTreeMap<u16, u64>,
     /// Flows (protocol and ports) of which 1,000 bytes or more were delivered, and Jain's index of their bytes.
     pub(crate) flows: u64,
     pub(crate) fairness: Option<f64>,
@@ -179,6 +185,10 @@ impl Direction {
         if self.burst.1 > 0 {
             self.bursts.add(self.burst.1);
         }
+        let mut senders = BTreeMap::new();
+        for (flow, bytes) in &self.flows {
+            *senders.entry(flow.source).or_default() += bytes;
+        }
         let bytes = self.flows.values().filter(|bytes| **bytes >= FLOW);
         let bytes: Vec<f64> = bytes.map(|bytes| *bytes as f64).collect();
         DirectionReport {
@@ -188,6 +198,7 @@ impl Direction {
             bursts: self.bursts.quantiles(),
             flows: bytes.len() as u64,
             fairness: fairness(&bytes),
+            senders,
             ..self.report
         }
     }

@@ -48,7 +48,8 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 56] = [
+pub(super) const SHOWN: [&str; 57] = [
+    "share",
     "goodput",
     "steady",
     "cpu",
@@ -152,6 +153,7 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "link_ack_delay_p99_us" => "p99 µs".to_owned(),
         "link_in_flight" => "KB in flight, median".to_owned(),
         "fairness" => "Jain's index".to_owned(),
+        "share" => "share %".to_owned(),
         "late_us" => "link late by µs, p99.9".to_owned(),
         "busy" => "busy %".to_owned(),
         "memory_each" => "KB a connection".to_owned(),

@@ -30,8 +30,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PORT: u16 = 8443;
+pub(super) const PORT: u16 = 8443;
 const ADMIN_PORT: u16 = 8444;
+/// The same of a server that others load meanwhile.
+pub(super) const OTHER_PORT: u16 = 8445;
+const OTHER_ADMIN_PORT: u16 = 8446;
 const ORIGIN_PORT: u16 = 8080;
 const SINK_PORT: u16 = 8081;
 /// For a server to answer its first request.
@@ -95,7 +98,7 @@ impl Lab {
         }
         let mut server = self.start(present, task, folder.path(), &values)?;
 
-        let address = format!("{}:{PORT}", self.network.address);
+        let [address, other_address] = [PORT, OTHER_PORT].map(|port| format!("{}:{port}", self.network.address));
         let target = Target {
             address: &address,
             kind: present.contender.kind,
@@ -137,10 +140,14 @@ impl Lab {
         // A traced contender is another.
         let metrics = present.contender.metrics.as_ref().filter(|_| task.observe.program().is_none());
         let metrics = metrics.map(|metrics| metrics.expand(&values)).transpose()?;
+        let mut other = task.beside_from.map(|name| self.start_other(name, task, folder.path())).transpose()?;
         let mut crowd = self.gather(task.crowd, &proof, folder.path())?;
         self.wait_for_quiet()?;
         let beside = beside.map(|(load, (path, crc32))| {
-            let target = Target { path: &path, crc32: Some(crc32), ..target.clone() };
+            let mut target = Target { path: &path, crc32: Some(crc32), ..target.clone() };
+            if let Some((_, kind)) = other {
+                (target.address, target.kind) = (&other_address, kind);
+            }
             self.start_beside(load, &target, folder.path())
         });
         let mut beside = beside.transpose()?;
@@ -161,6 +168,8 @@ impl Lab {
         crowd.as_mut().map_or(Ok(()), Server::check)?;
         beside.as_mut().map_or(Ok(()), Server::check)?;
         drop(beside);
+        other.as_mut().map_or(Ok(()), |(server, _)| server.check())?;
+        drop(other);
         let (noise, mut figures) = measured;
         let bytes = figures.get("bytes").copied().unwrap_or_default();
         let mut trace = None;
@@ -195,6 +204,27 @@ impl Lab {
         })?
         .context("the idle connections do not gather")?;
         Ok(Some(crowd))
+    }
+
+    /// Starts the server that others load meanwhile. TCP connections get the congestion control of when they are accepted: the
+    /// contender's own, if it has TCP, must be the same.
+    fn start_other(&self, name: &str, task: &Task, folder: &Path) -> Result<(Server, Kind)> {
+        let present = self.present.iter().find(|present| present.contender.name == name);
+        let present = present.with_context(|| format!("{name} is to be there as well"))?;
+        let folder = folder.join("other");
+        fs::create_dir_all(&folder)?;
+        let mut values = self.values(present, task, &folder, ORIGIN_PORT);
+        values.set("PORT", OTHER_PORT);
+        values.set("ADMIN_PORT", OTHER_ADMIN_PORT);
+        if let Some(name) = &present.contender.congestion_control {
+            self.network.control_congestion(name)?;
+        }
+        let mut server = self.start(present, task, &folder, &values)?;
+        let kind = present.contender.kind;
+        let is_listening = || Ok(self.network.is_listening(OTHER_PORT, kind == Kind::H1)?.then_some(()));
+        let waited = interrupt::wait_for(READY, || server.check().and_then(|()| is_listening()))?;
+        waited.with_context(|| format!("{name} does not listen"))?;
+        Ok((server, kind))
     }
 
     /// Starts what others do meanwhile, and gives it time to fill the path.

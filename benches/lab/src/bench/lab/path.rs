@@ -1,5 +1,6 @@
 //! What a link's report says of a run, as figures. Pure.
 
+use super::attempt::{OTHER_PORT, PORT};
 use crate::link::Report;
 use std::collections::BTreeMap;
 
@@ -26,6 +27,11 @@ pub(super) fn figures(report: &Report, known: &BTreeMap<String, f64>) -> BTreeMa
         put("flows", down.flows as f64);
         down.fairness.map(|fairness| put("fairness", fairness));
     }
+    let bytes = |port| down.senders.get(&port).map_or(0.0, |bytes| *bytes as f64);
+    let (own, other) = (bytes(PORT), bytes(OTHER_PORT));
+    if other > 0.0 {
+        put("share", 100.0 * own / (own + other));
+    }
     if figure("sends") > 0.0 && figure("bytes") > 0.0 {
         put("packets_per_send", packets / (figure("sends") * figure("bytes") / 1e6));
     }
@@ -45,9 +51,17 @@ mod tests {
         let known = [("seconds", 2.0), ("bytes", 1e6), ("sends", 100.0)].map(|(name, value)| (name.to_owned(), value));
         let figures = figures(&report, &BTreeMap::from(known));
         assert_eq!((figures["goodput"], figures["queue_drops"], figures["packets_per_send"]), (4.0, 10_000.0, 10.0));
-        assert!(!figures.contains_key("fairness"), "one flow shares with nobody");
+        assert!(!figures.contains_key("fairness") && !figures.contains_key("share"), "one flow shares with nobody");
         for name in figures.keys() {
             assert!(crate::report::is_shown(name), "{name}");
         }
+    }
+
+    #[test]
+    fn the_share_is_that_of_what_both_servers_sent() {
+        let senders = BTreeMap::from([(PORT, 750), (OTHER_PORT, 2_250), (53, 9_000)]);
+        let down = DirectionReport { packets: 1_000, senders, ..DirectionReport::default() };
+        let report = Report { links: vec![LinkReport { down, up: DirectionReport::default() }], ..Report::default() };
+        assert_eq!(figures(&report, &BTreeMap::new())["share"], 25.0);
     }
 }

@@ -120,7 +120,9 @@ impl CongestionController for Controller {
                 // It includes its gain.
                 Algorithm::Bbr(inner) => (inner.congestion_window(), heard.rate),
             };
-            let rate = || own_rate.unwrap_or_else(|| Bandwidth::new(window.into(), sent.smoothed_rtt) * gain);
+            // Not a Bandwidth times a Ratio: that reduces fractions.
+            let gained = || u64::from(window) * gain.numer() / gain.denom();
+            let rate = || own_rate.unwrap_or_else(|| Bandwidth::new(gained(), sent.smoothed_rtt));
             pacer.on_packet_sent(sent, rate, |rate, train| {
                 // What listens wants to know the gain alone, and a train may be two packets.
                 if told.replace(gain) != Some(gain) {

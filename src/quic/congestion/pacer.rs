@@ -11,6 +11,9 @@ use std::time::Duration;
 const TRAIN: Duration = Duration::from_millis(1);
 /// Packets a train at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
 const LEAST: u32 = 2;
+/// The same where trains leave together every two milliseconds (`quic::moderation`): on a path that long, and beside as much
+/// else, two packets more harm no buffer, and a message costs the kernel as much as a packet.
+const LEAST_TOGETHER: u32 = 4;
 /// Packets a train at most: what one message of UDP GSO takes (`UDP_MAX_SEGMENTS`).
 const MOST: u32 = 64;
 /// Packets that may leave at once where nothing is in flight: the initial window (RFC 9002 §7.2, §7.7).
@@ -96,7 +99,13 @@ impl Pacer {
         let mut train = self.train.unwrap_or_else(|| {
             let rate = rate();
             let most = u32::try_from(rate * TRAIN).unwrap_or(u32::MAX);
-            let least = if sent.in_flight == 0 { INITIAL } else { LEAST };
+            let least = if sent.in_flight == 0 {
+                INITIAL
+            } else if sent.late > TRAIN {
+                LEAST_TOGETHER
+            } else {
+                LEAST
+            };
             let left = most.clamp(least * sent.max_datagram, MOST * sent.max_datagram);
             begun(rate, left);
             let late = Timestamp::checked_sub(sent.now, sent.late).unwrap_or(sent.now);
@@ -232,7 +241,7 @@ mod tests {
         };
         let due = 400 * 2_500 / DATAGRAM;
         let caught_up = packets(Duration::from_millis(2));
-        assert!(caught_up >= due && caught_up <= due + 9, "{caught_up} of {due}");
+        assert!(caught_up >= due && caught_up <= due + 3 * LEAST_TOGETHER, "{caught_up} of {due}");
         assert!(packets(Duration::ZERO) < due);
     }
 

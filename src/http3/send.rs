@@ -24,9 +24,6 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Bytes handed to QUIC at a time: bounds by how much a stream overshoots its send buffer, which s2n-quic checks only
-/// before it takes a chunk.
-const PIECE: usize = 64 * 1024;
 /// A stream that may send nothing is woken by what lets it. It looks by itself at most so seldom, to see that its client
 /// has acknowledged nothing for too long.
 const SELDOM: Duration = Duration::from_secs(1);
@@ -105,7 +102,7 @@ impl Sender {
         poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
         while !chunk.is_empty() {
             let permitted = self.permitted(chunk.len()).await?;
-            let mut piece = chunk.split_to(permitted.min(PIECE).min(chunk.len()));
+            let mut piece = chunk.split_to(permitted.min(chunk.len()));
             self.sent += piece.len() as u64;
             let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
             timeout(self.patience, accepted).await.map_err(|_| SendError::TimedOut)?.map_err(|_| SendError::Stopped)?;
@@ -164,8 +161,8 @@ impl Sender {
     fn poll_permitted(&mut self, ready: usize, cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
         // Before it looks.
         self.window.register(cx.waker());
-        let outstanding = match self.poll_available(cx) {
-            Poll::Ready(Ok(available)) => self.buffer.saturating_sub(available as u64),
+        let (outstanding, ready) = match self.poll_available(cx) {
+            Poll::Ready(Ok(available)) => (self.buffer.saturating_sub(available as u64), ready.min(available)),
             Poll::Ready(Err(_)) => return Poll::Ready(Err(SendError::Stopped)),
             // Full: s2n-quic says when it no longer is.
             Poll::Pending => return Poll::Pending,

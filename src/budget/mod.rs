@@ -410,6 +410,26 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_read_fast_and_then_nothing_leave_others_their_first_shares() {
+        let worker = Budget::for_worker(64 * MIB);
+        let limit = 16 * MIB;
+        let mut stalled: Vec<_> =
+            (0..20).map(|_| Lease::new(Budget::for_connection(limit), Rc::clone(&worker), limit)).collect();
+        for stream in &mut stalled {
+            let mut outstanding = 0;
+            for _ in 0..100 {
+                outstanding += stream.permit(1 << 30, outstanding, MIB).min(MIB);
+            }
+            assert_eq!(stream.held(), outstanding.max(TRAIN));
+        }
+        assert!(worker.used() > 30 * MIB && worker.used() < 40 * MIB, "{}", worker.used());
+        let mut newcomers: Vec<_> = (0..50).map(|_| lease(&worker)).collect();
+        for newcomer in &mut newcomers {
+            assert_eq!(newcomer.permit(0, 0, MIB), INITIAL);
+        }
+    }
+
+    #[test]
     fn beside_any_number_that_do_not_read_a_newcomer_gets_a_packet_at_a_time() {
         let worker = Budget::for_worker(32 * MIB);
         let mut stalled: Vec<_> = (0..2000).map(|_| lease(&worker)).collect();

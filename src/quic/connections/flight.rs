@@ -1,13 +1,12 @@
-//! What of a connection's responses is queued, sent and acknowledged, as far as s2n-quic tells: it says which bytes of a
-//! stream it has sent (`FrameSent`), and after each ACK frame and each burst of packets what is in flight and what it knows
-//! of the path (`RecoveryMetrics`). How much of a stream the client has acknowledged it tells only who asks, and wakes
-//! nobody unless its own buffer was full. So whoever waits to hand over more waits here
-//! (docs/adr/0025-send-buffers-follow-the-path.md).
+//! Tracks what a connection's streams have queued, sent and in flight, and wakes those that wait to hand over more
+//! (docs/adr/0025-send-buffers-follow-the-path.md). s2n-quic tells which bytes of a stream it has sent (`FrameSent`), and
+//! after each ACK frame and each burst of packets the bytes in flight and the state of the path (`RecoveryMetrics`). It tells
+//! what of a stream was acknowledged only when asked, and wakes a stream only when its own buffer was full.
 //!
-//! Only streams that have more than a first train to send are followed: of short responses all that is done is to see that
-//! there is none. One thread alone is here, after each other s2n-quic's packet processing and the streams' tasks: a task
-//! that is woken runs when s2n-quic has done with the packet, and one that registers has missed nothing. The numbers are
-//! atomic because s2n-quic wants its subscribers `Send`.
+//! Only streams that send more than a first train are tracked; for others an event costs one comparison. s2n-quic's packet
+//! processing and the streams' tasks run on one thread, one after the other: a woken task runs after the packet was
+//! processed, and nothing happens between its look at the state and its registration. The numbers are atomic because
+//! s2n-quic wants its subscribers `Send`.
 
 use super::window::State;
 use crate::{
@@ -25,13 +24,13 @@ use std::{
 /// One connection's.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
-    /// Streams that are followed.
-    followed: Number,
+    /// Streams that are tracked.
+    tracked: Number,
     streams: Mutex<ById<Arc<State>>>,
     /// Bytes of theirs that were handed over and not sent.
     unsent: Number,
-    /// Bytes of STREAM frames sent so far, since the first was followed. Without those in flight, and but for what else is
-    /// in packets, it is what was acknowledged or lost: it rises by as much as is.
+    /// Bytes of STREAM frames sent so far, retransmissions included. Minus those in flight it rises by what is acknowledged
+    /// or lost.
     sent: Number,
     in_flight: Number,
     /// Streams that wait for acknowledgements.
@@ -41,10 +40,10 @@ pub(super) struct Flight {
     min_rtt: Number,
 }
 
-/// What is known of one stream that is followed.
+/// One stream of it.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    followed: Number,
+    tracked: Number,
     /// Bytes handed over in all,
     handed: Number,
     /// and sent of these.
@@ -71,13 +70,13 @@ impl Stream {
 
 impl Flight {
     /// How many of `ready` bytes may be handed over on a stream that has handed over `sent` bytes, of which `outstanding`
-    /// are not acknowledged. From now on it is followed.
+    /// are not acknowledged. From now on it is tracked.
     pub(super) fn room(&self, id: u64, state: &Arc<State>, (sent, outstanding): (u64, u64), ready: u64) -> Room {
         let stream = &state.stream;
-        if stream.followed.get() == 0 {
-            stream.followed.set(1);
-            self.followed.set(self.followed.get() + 1);
-            // Taken for sent, so that one who has something unsent by this count has: a frame will come.
+        if stream.tracked.get() == 0 {
+            stream.tracked.set(1);
+            self.tracked.set(self.tracked.get() + 1);
+            // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
             stream.handed.set(sent);
             stream.sent.set(sent);
             self.streams().insert(id, Arc::clone(state));
@@ -89,7 +88,7 @@ impl Flight {
 
     /// The stream has handed over `sent` bytes in all.
     pub(super) fn handed(&self, state: &State, sent: u64) {
-        if state.stream.followed.get() > 0 {
+        if state.stream.tracked.get() > 0 {
             self.change(&state.stream, |stream| stream.handed.set(sent));
         }
     }
@@ -113,7 +112,7 @@ impl Flight {
 
     /// s2n-quic has put `bytes` of a stream up to `end` into a packet. `last` is the stream of the frame before.
     pub(super) fn sent(&self, last: &mut Option<(u64, Arc<State>)>, id: u64, bytes: u64, end: u64) {
-        if self.followed.get() == 0 {
+        if self.tracked.get() == 0 {
             *last = None;
             return;
         }
@@ -126,9 +125,7 @@ impl Flight {
         let stream = &state.stream;
         if end > stream.sent.get() {
             self.change(stream, |stream| stream.sent.set(end));
-            if stream.waits.get() == SENT
-                && (self.unsent.get() <= stream.until.get() || stream.unsent() <= OWN_LOW)
-            {
+            if stream.waits.get() == SENT && (self.unsent.get() <= stream.until.get() || stream.unsent() <= OWN_LOW) {
                 self.wake(state);
             }
         }
@@ -147,7 +144,7 @@ impl Flight {
                 let Stream { waits, until, .. } = &state.stream;
                 waits.get() == ACKNOWLEDGED && (in_flight == 0 || landed.wrapping_sub(until.get()) <= u64::MAX / 2)
             };
-            // Nobody is woken under the lock.
+            // Not woken under the lock.
             let due: Vec<_> = self.streams().values().filter(is_due).cloned().collect();
             due.iter().for_each(|state| self.wake(state));
         }
@@ -155,12 +152,12 @@ impl Flight {
 
     /// The stream is over.
     pub(super) fn forget(&self, id: u64, stream: &Stream) {
-        if stream.followed.get() > 0 {
+        if stream.tracked.get() > 0 {
             self.wait_no_more(stream);
-            // What s2n-quic still sends of it is nobody's.
+            // What s2n-quic still sends of it does not count.
             self.change(stream, |stream| stream.handed.set(0));
-            stream.followed.set(0);
-            self.followed.set(self.followed.get().saturating_sub(1));
+            stream.tracked.set(0);
+            self.tracked.set(self.tracked.get().saturating_sub(1));
             self.streams().remove(&id);
         }
     }
@@ -292,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_too_much_unsent_is_woken_once_when_half_of_it_has_left() {
+    fn a_stream_with_too_much_unsent_is_woken_once_when_half_of_it_was_sent() {
         let mut connection = Connection::default();
         let mut stream = connection.stream(0);
         let Room::Bytes(room) = connection.hands_over(&mut stream, 0) else { panic!() };
@@ -311,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_acknowledgements_is_woken_by_as_many_bytes_or_by_the_last() {
+    fn a_stream_that_waits_for_acknowledgements_is_woken_by_as_many_bytes_or_by_the_last() {
         let mut connection = Connection::default();
         let mut stream = connection.stream(0);
         connection.hands_over(&mut stream, 0);
@@ -355,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn short_responses_are_not_followed_and_streams_that_end_leave_nothing() {
+    fn short_responses_are_not_tracked_and_streams_that_end_leave_nothing() {
         let mut connection = Connection::default();
         let mut short = connection.stream(0);
         connection.sends(&mut short);
@@ -364,20 +361,20 @@ mod tests {
         connection.hands_over(&mut stream, 0);
         connection.flight.wait_until_acknowledged(&stream.state.stream, 1);
         connection.flight.forget(4, &stream.state.stream);
-        let Flight { followed, unsent, waiting, streams, .. } = &connection.flight;
-        assert_eq!((followed.get(), unsent.get(), waiting.get()), (0, 0, 0));
+        let Flight { tracked, unsent, waiting, streams, .. } = &connection.flight;
+        assert_eq!((tracked.get(), unsent.get(), waiting.get()), (0, 0, 0));
         assert!(streams.lock().unwrap().is_empty());
         connection.sends(&mut stream);
         connection.acknowledges(2);
         assert_eq!(stream.woken(), 0);
     }
 
-    /// Simulates streams over a path that sends at most a window, in turn, and whose acknowledgements come in any bunches:
-    /// whoever waits is woken, and all of it arrives.
+    /// Simulates streams over a path that sends at most a window, in turn, and whose acknowledgements come in any bunches.
     #[test]
     fn no_wake_up_is_lost_whatever_comes_together() {
         const TOTAL: u64 = 1_000_000;
-        for (streams, bunch, window) in [(1, 1, 12), (1, 7, 100), (3, 1, 50), (10, 32, 40), (40, 3, 200), (1, 500, 900)] {
+        for (streams, bunch, window) in [(1, 1, 12), (1, 7, 100), (3, 1, 50), (10, 32, 40), (40, 3, 200), (1, 500, 900)]
+        {
             let mut connection = Connection::default();
             let mut sending: Vec<_> = (0..streams).map(|id| connection.stream(4 * id)).collect();
             // What each of them has unacknowledged, and the order of what is in flight.

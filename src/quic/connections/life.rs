@@ -22,7 +22,7 @@ pub(in super::super) struct Place {
     connections: Connections,
     connection: u64,
     flight: Arc<Flight>,
-    /// The stream that was sent on last, of those that are followed.
+    /// The stream that was sent on last, of those that `flight` tracks.
     last: Option<(u64, Arc<State>)>,
 }
 

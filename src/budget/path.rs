@@ -1,29 +1,28 @@
-//! How much of what a connection's streams send QUIC has a use for: what is in flight, and as much unsent as keeps it
-//! sending until the next turn. Whatever is queued beyond that is sent no sooner for it, and stands before what is more
-//! urgent. As `TCP_NOTSENT_LOWAT` does for TCP, it bounds what is not sent yet by itself: what a lost packet holds up
-//! (its successors stay in memory until it is acknowledged) does not count to it, and does not slow the connection down.
-//! Pure.
+//! How much a stream may hand over to QUIC, by the state of its connection's path: enough unsent bytes that QUIC has always
+//! something to send until the worker's next turn, and no more, since what is queued delays what is more urgent. Unsent
+//! bytes have a bound of their own, as with TCP_NOTSENT_LOWAT: the successors of a lost packet, which stay in memory until
+//! it is acknowledged, do not count to it and do not stall the connection. Pure.
 
 use super::TRAIN;
 use std::time::Duration;
 
 /// Time for which unsent bytes last: a receive batch may be 2 ms late, and slow start sends at twice the rate.
 const AHEAD: Duration = Duration::from_millis(4);
-/// Unsent bytes of a connection at least: a train is sent, another is being handed over.
+/// Unsent bytes of a connection at least: while a train is sent, another is handed over.
 const LEAST: u64 = 2 * TRAIN;
 /// Unsent bytes of a connection at most: 4 ms of 1 Gbit/s, and eight full messages of GSO.
 const MOST: u64 = 512 * 1024;
 /// Bytes a millisecond of the shortest round trip that a stream may have outstanding: 8 Gbit/s, more than a core
-/// encrypts. On a short path more would only stand in the receiver's socket, and overflow it.
+/// encrypts. On a short path more would only fill the receiver's socket buffer, and be dropped.
 const RATE: u64 = 1_000_000;
 /// Outstanding bytes of a stream on the shortest path: long GSO trains need about as much.
 const SHORTEST: u64 = 1024 * 1024;
 
-/// Small pieces cost as much as large ones: what fewer bytes have become free is not filled at once.
+/// Less room than this is not filled at once: small pieces cost as much as large ones.
 pub const STEP: u64 = 64 * 1024;
-/// The same of a stream's own train, half of which is this,
+/// The same of a stream's own train.
 const OWN_STEP: u64 = TRAIN / 2;
-/// so that one with so many bytes unsent waits for nothing.
+/// A stream with at most so many unsent bytes has room in its own train.
 pub const OWN_LOW: u64 = TRAIN - OWN_STEP;
 
 /// What is known of the path that a connection's packets take.
@@ -74,8 +73,8 @@ impl Path {
         }
     }
 
-    /// Bytes that a connection has unsent at most when its streams that wait for that may hand over more. One of which
-    /// [`OWN_LOW`] are unsent may before.
+    /// Unsent bytes of a connection at which its waiting streams have room again. A stream with at most [`OWN_LOW`] has
+    /// anyway.
     pub fn low_water(&self) -> u64 {
         self.unsent() / 2
     }

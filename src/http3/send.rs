@@ -24,16 +24,17 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// A stream that may send nothing is woken by what lets it. It looks by itself at most so seldom, to see that its client
-/// has acknowledged nothing for too long.
+/// A stream that may send nothing is woken by events. So often it looks by itself whether its client has acknowledged
+/// nothing for too long.
 const SELDOM: Duration = Duration::from_secs(1);
 
 /// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`: half
 /// of what GPRS does. All of it lies within the client's window, so that it is the path alone that is waited for.
 const SLOWEST: u64 = 4 * 1024;
-/// The bytes that this holds for. Of more the client has so much because it was fast: it must be faster with the rest.
+/// The bytes that [`SLOWEST`] holds for. A client has more outstanding only if it was fast.
 const FIRST: u64 = 1024 * 1024;
-const SLOWEST_OF_THE_FAST: u64 = 64 * 1024;
+/// The same of those beyond.
+const SLOWEST_BEYOND: u64 = 64 * 1024;
 
 /// Why nothing more goes out on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -156,8 +157,8 @@ impl Sender {
         }
     }
 
-    /// How many of `ready` bytes may go now: at least one. Pending until the path has a use for more, and the lease holds
-    /// it: what keeps it from that tells when to look again.
+    /// How many of `ready` bytes may go now: at least one. Pending until the path and the lease allow more; the one that does
+    /// not says when to look again.
     fn poll_permitted(&mut self, ready: usize, cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
         // Before it looks.
         self.window.register(cx.waker());
@@ -355,7 +356,7 @@ fn is_error(error: &stream::Error) -> bool {
 /// How long the acknowledgement of the last `held` bytes is waited for.
 fn last_wait(patience: Duration, held: u64) -> Duration {
     let first = held.min(FIRST);
-    patience.saturating_add(Duration::from_secs(first / SLOWEST + (held - first) / SLOWEST_OF_THE_FAST))
+    patience.saturating_add(Duration::from_secs(first / SLOWEST + (held - first) / SLOWEST_BEYOND))
 }
 
 /// An HTTP/3 code as s2n-quic takes it.

@@ -406,7 +406,7 @@ mod tests {
                                 connection.flight.wait_until_sent(&stream.state.stream);
                                 break;
                             }
-                            Room::Unacknowledged => unreachable!(),
+                            Room::Unacknowledged => panic!("two trains are less than any path takes"),
                         }
                     }
                     stream.state.waker.register(&waker(Arc::clone(&stream.woken)));

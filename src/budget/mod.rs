@@ -23,7 +23,7 @@ pub const TRAIN_BYTES: usize = 16 * 1024;
 /// clients that do not read keeps another from being served. It is on top of the budgets.
 const PACKET: u64 = 1_200;
 /// What a stream may hold before anything was acknowledged: more than QUIC sends in its first round trips.
-const INITIAL: u64 = 128 * 1024;
+pub const INITIAL: u64 = 128 * 1024;
 /// Trains that a connection keeps at most: more streams than that send nothing at once.
 const CONNECTION_TRAINS: u64 = 128;
 /// Trains that a worker keeps, of which it has more only if they are no more than a quarter of its budget.
@@ -174,7 +174,7 @@ impl Lease {
     }
 
     /// How many bytes more the stream may hand over, having handed over `sent` so far of which `outstanding` are
-    /// not acknowledged, with `ready` more at hand. From then on it holds as much as that takes. Zero: wait for
+    /// not acknowledged, with `ready` more at hand. From then on it holds as much as both take. Zero: wait for
     /// acknowledgements, of which the last permits something, whatever others hold.
     pub fn permit(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
         let proven = sent.saturating_sub(outstanding).saturating_sub(self.paused_at);

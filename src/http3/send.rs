@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     budget::{
-        Lease, TRAIN,
+        INITIAL, Lease, TRAIN,
         path::{Room, STEP},
     },
     exchange::{End, Recording},
@@ -60,6 +60,8 @@ pub(super) struct Sender {
     /// How long the client may take no bytes.
     patience: Duration,
     sent: u64,
+    /// Bytes of these that were not acknowledged when the stream last looked.
+    outstanding: u64,
     /// Bytes of the response's body so far, once there is a response.
     size: Option<u64>,
     tunnel: bool,
@@ -77,8 +79,8 @@ impl Sender {
         patience: Duration,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let (buffer, sent, size, tunnel, ended) = (0, 0, None, false, false);
-        Self { stream, window, pauses, lease, buffer, patience, sent, size, tunnel, ended, metrics }
+        let (buffer, sent, outstanding, size, tunnel, ended) = (0, 0, 0, None, false, false);
+        Self { stream, window, pauses, lease, buffer, patience, sent, outstanding, size, tunnel, ended, metrics }
     }
 
     /// The response begins.
@@ -168,13 +170,16 @@ impl Sender {
             // Full: s2n-quic says when it no longer is.
             Poll::Pending => return Poll::Pending,
         };
+        self.outstanding = outstanding;
+        // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at once,
+        // and lets go of its origin's connection.
+        let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
         let enough = match self.window.room(self.sent, outstanding, ready as u64) {
             Room::Bytes(room) => {
-                let permitted = self.lease.permit(self.sent, outstanding, room).min(room);
                 // Small pieces cost as much as large ones.
                 let enough = (self.lease.held() / 4).clamp(1, STEP);
                 if permitted >= enough.min(room) {
-                    return Poll::Ready(Ok(usize::try_from(permitted).unwrap_or(ready).min(ready)));
+                    return Poll::Ready(Ok(usize::try_from(permitted.min(room)).unwrap_or(ready).min(ready)));
                 }
                 enough
             }
@@ -257,10 +262,10 @@ impl Sender {
         self.pauses.after
     }
 
-    /// How many bytes the next piece should have: what waits to be handed over is not leased yet, and shall be no more than
-    /// what is.
+    /// How many bytes the next piece should have: what waits to be handed over is no more than what was leased last, nor
+    /// than a first share unless the path has more in flight.
     pub(super) fn piece(&self) -> u64 {
-        self.lease.held().max(TRAIN)
+        self.lease.held().min(self.outstanding.max(INITIAL)).max(TRAIN)
     }
 
     /// Whether it has leased something.

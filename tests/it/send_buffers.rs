@@ -9,7 +9,7 @@ use crate::support::{
 };
 use bytes::Buf;
 use http::Method;
-use litequic::telemetry::WorkerMetrics;
+use litequic::{config::Config, telemetry::WorkerMetrics};
 use quinn::VarInt;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -55,6 +55,27 @@ async fn a_stream_that_waits_for_its_lease_is_woken_by_acknowledgements_and_by_n
     let (woken, seconds) = (litequic.sum(other) - before, began.elapsed().as_secs_f64());
     assert!(woken as f64 <= OTHER_WAKES * (1.0 + seconds), "{woken} times in {seconds} s");
     assert!(litequic.sum(|worker| worker.limit_send_buffer.get()) > 0, "it waited");
+    litequic.wait_until_idle().await;
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_response_of_a_hundred_kilobytes_frees_its_origin_connection_before_its_client_has_acknowledged_it() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
+        origin.max_connections = 1;
+    })
+    .await;
+    let link = Link::between(litequic.address, Faults::default());
+    let deaf = connect(&litequic, &link).await;
+    link.deafen(true);
+    let mut stream = deaf.open(deaf.request(Method::GET, "/bytes/100000")).await;
+    stream.finish().await.unwrap();
+    litequic.wait_until("a response", |worker| worker.response_body_bytes.get(), |bytes| bytes > 0).await;
+    assert_eq!(Client::to(&litequic).await.get("/bytes/1000").await.body.len(), 1_000);
+    link.deafen(false);
+    client::header(&mut stream).await;
+    assert_eq!(client::body(&mut stream).await.len(), 100_000);
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }

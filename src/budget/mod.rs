@@ -151,8 +151,8 @@ pub struct Lease {
     /// The most that this stream ever holds.
     limit: u64,
     held: Held,
-    /// How many bytes were acknowledged when the stream paused last. What was acknowledged since allows as much more.
-    paused_at: u64,
+    /// Bytes beyond which acknowledged ones allow as many more than the first share: those of before the last pause.
+    proven_from: u64,
     /// A budget allowed less than was asked for, the last time.
     denied: bool,
 }
@@ -160,7 +160,14 @@ pub struct Lease {
 impl Lease {
     /// Holds nothing yet, and never more than `limit` bytes.
     pub fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {
-        Self { connection, worker, limit, held: Held::default(), paused_at: 0, denied: false }
+        Self { connection, worker, limit, held: Held::default(), proven_from: 0, denied: false }
+    }
+
+    /// The same of a stream whose bytes count as acknowledged once a buffer of `buffer` bytes has taken them, which says
+    /// nothing of the client.
+    pub fn behind_buffer(mut self, buffer: u64) -> Self {
+        self.proven_from = buffer;
+        self
     }
 
     /// Bytes held.
@@ -177,7 +184,7 @@ impl Lease {
     /// not acknowledged, with `ready` more at hand. From then on it holds as much as both take. Zero: wait for
     /// acknowledgements, of which the last permits something, whatever others hold.
     pub fn permit(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
-        let proven = sent.saturating_sub(outstanding).saturating_sub(self.paused_at);
+        let proven = sent.saturating_sub(outstanding).saturating_sub(self.proven_from);
         let wanted = outstanding.saturating_add(ready).min(self.limit).next_multiple_of(TRAIN).min(self.limit);
         let wanted = wanted.min(INITIAL.saturating_add(proven)).max(outstanding.min(self.held()));
         self.hold(wanted, proven);
@@ -197,7 +204,7 @@ impl Lease {
 
     fn pause(&mut self, sent: u64, outstanding: u64, least: u64) {
         self.set(self.held.cut(outstanding.max(least)));
-        self.paused_at = sent.saturating_sub(outstanding);
+        self.proven_from = self.proven_from.max(sent.saturating_sub(outstanding));
     }
 
     /// Holds `wanted` bytes from now on, or what the budgets allow of it. Beyond first shares they allow as much as was
@@ -349,6 +356,14 @@ mod tests {
         assert_eq!(sends(3 * INITIAL), (2 * INITIAL, 5 * INITIAL));
         worker.resize(32 * MIB);
         assert_eq!(sends(5 * INITIAL), (6 * INITIAL, 11 * INITIAL));
+    }
+
+    #[test]
+    fn what_a_buffer_has_taken_proves_nothing() {
+        let worker = Budget::for_worker(32 * MIB);
+        let mut stream = lease(&worker).behind_buffer(MIB);
+        assert_eq!(stream.permit(MIB, 0, MIB), INITIAL);
+        assert_eq!(stream.permit(MIB + 2 * INITIAL, 0, MIB), 3 * INITIAL);
     }
 
     #[test]

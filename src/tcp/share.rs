@@ -20,6 +20,8 @@ const READ: u64 = 256 * 1024;
 /// buffers of its own: what is queued here only keeps it busy until the worker's next turn.
 const STREAM_QUEUE: u64 = 1024 * 1024;
 pub(super) const CONNECTION_QUEUE: u64 = 4 * STREAM_QUEUE;
+/// Bytes that the kernel takes of a client's that reads nothing: `net.ipv4.tcp_wmem` as Linux sets it.
+const SOCKET: u64 = 4 * 1024 * 1024;
 
 /// What one response has leased, and what of it is queued. Shared by the body and the pieces that it was asked for.
 pub(super) struct Share {
@@ -49,7 +51,7 @@ impl Share {
         stall: Option<Rc<Stall>>,
         metrics: Arc<WorkerMetrics>,
     ) -> Rc<Self> {
-        let lease = Lease::new(Rc::clone(connection), Rc::clone(worker), limit.min(STREAM_QUEUE));
+        let lease = Lease::new(Rc::clone(connection), Rc::clone(worker), limit.min(STREAM_QUEUE)).behind_buffer(SOCKET);
         let state = State { lease, sent: 0, queued: 0, waiting: None, ended: false };
         Rc::new(Self { state: RefCell::new(state), stall, metrics })
     }

@@ -5,7 +5,7 @@ use super::{
     idle::{self, Idle},
 };
 use crate::{
-    budget::Budget,
+    budget::{Budget, path::Room},
     config::{Io, LiteQuic, Live},
     exchange::{Client, Handler, Records},
     http3::{self, Front},
@@ -326,6 +326,22 @@ impl http3::Window for quic::Window {
 
     fn register(&self, waker: &Waker) {
         self.register(waker);
+    }
+
+    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room {
+        self.room(sent, outstanding, ready)
+    }
+
+    fn handed(&self, sent: u64) {
+        self.handed(sent);
+    }
+
+    fn wait_until_sent(&self) {
+        self.wait_until_sent();
+    }
+
+    fn wait_until_acknowledged(&self, bytes: u64) {
+        self.wait_until_acknowledged(bytes);
     }
 }
 

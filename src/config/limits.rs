@@ -86,12 +86,13 @@ impl Limits {
     pub const CONNECTION_RECEIVE_BUFFER: u32 = 2 * MIB;
     /// A container's memory with room for the rest; 128 connections' worth, since few clients upload at once.
     pub const WORKER_RECEIVE_BUFFER: u64 = 256 * MIB as u64;
-    /// Long GSO trains need about a megabyte in flight.
-    pub const STREAM_SEND_BUFFER: u32 = MIB;
-    /// A connection fills 400 Mbit/s at 80 ms.
-    pub const CONNECTION_SEND_BUFFER: u32 = 4 * MIB;
-    /// A worker's share of a small container's memory; beyond it each stream gets less at a time, none fails.
-    pub const WORKER_SEND_BUFFER: u64 = 32 * MIB as u64;
+    /// 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
+    pub const STREAM_SEND_BUFFER: u32 = 16 * MIB;
+    /// What one stream may have: the streams of a connection share its congestion window.
+    pub const CONNECTION_SEND_BUFFER: u32 = 16 * MIB;
+    /// A worker's share of a small container's memory: half of it is for those who have read, and a stream alone may have
+    /// half of that. 1,000 who have not hold 32 MiB. Beyond it each stream gets less at a time, none fails.
+    pub const WORKER_SEND_BUFFER: u64 = 64 * MIB as u64;
 }
 
 impl Limits {

@@ -6,7 +6,10 @@ use super::{
     window::{Pauses, Window},
 };
 use crate::{
-    budget::{Lease, TRAIN},
+    budget::{
+        INITIAL, Lease, TRAIN,
+        path::{Room, STEP},
+    },
     exchange::{End, Recording},
     telemetry::{Cause, WorkerMetrics},
 };
@@ -21,18 +24,17 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Bytes handed to QUIC at a time: bounds by how much a stream overshoots its send buffer, which s2n-quic checks only
-/// before it takes a chunk.
-const PIECE: usize = 64 * 1024;
-/// A stream that waits for its lease looks again after this long at first: s2n-quic tells of acknowledgements only when
-/// all bytes are acknowledged, or when a full buffer has room again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// And after this long at last: a client that reads nothing on a hundred streams must not cost more than one that does.
-const SELDOM: Duration = Duration::from_millis(250);
+/// A stream that may send nothing is woken by events. So often it looks by itself whether its client has acknowledged
+/// nothing for too long.
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`: half
 /// of what GPRS does. All of it lies within the client's window, so that it is the path alone that is waited for.
 const SLOWEST: u64 = 4 * 1024;
+/// The bytes that [`SLOWEST`] holds for. A client has more outstanding only if it was fast.
+const FIRST: u64 = 1024 * 1024;
+/// The same of those beyond.
+const SLOWEST_BEYOND: u64 = 64 * 1024;
 
 /// Why nothing more goes out on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +60,8 @@ pub(super) struct Sender {
     /// How long the client may take no bytes.
     patience: Duration,
     sent: u64,
+    /// Bytes of these that were not acknowledged when the stream last looked.
+    outstanding: u64,
     /// Bytes of the response's body so far, once there is a response.
     size: Option<u64>,
     tunnel: bool,
@@ -75,8 +79,8 @@ impl Sender {
         patience: Duration,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let (buffer, sent, size, tunnel, ended) = (0, 0, None, false, false);
-        Self { stream, window, pauses, lease, buffer, patience, sent, size, tunnel, ended, metrics }
+        let (buffer, sent, outstanding, size, tunnel, ended) = (0, 0, 0, None, false, false);
+        Self { stream, window, pauses, lease, buffer, patience, sent, outstanding, size, tunnel, ended, metrics }
     }
 
     /// The response begins.
@@ -101,10 +105,11 @@ impl Sender {
         poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
         while !chunk.is_empty() {
             let permitted = self.permitted(chunk.len()).await?;
-            let mut piece = chunk.split_to(permitted.min(PIECE).min(chunk.len()));
+            let mut piece = chunk.split_to(permitted.min(chunk.len()));
             self.sent += piece.len() as u64;
             let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
             timeout(self.patience, accepted).await.map_err(|_| SendError::TimedOut)?.map_err(|_| SendError::Stopped)?;
+            self.window.handed(self.sent);
         }
         Ok(())
     }
@@ -131,33 +136,61 @@ impl Sender {
     async fn permitted(&mut self, ready: usize) -> Result<usize, SendError> {
         let room = self.room().await?;
         let ready = usize::try_from(room).unwrap_or(ready).min(ready);
-        if self.lease.is_full() && self.buffer <= self.lease.held() {
-            return Ok(ready); // s2n-quic's own bound is the same from here on
+        if let Poll::Ready(permitted) = poll_fn(|cx| Poll::Ready(self.poll_permitted(ready, cx))).await {
+            return permitted;
         }
+        if self.lease.is_denied() {
+            self.metrics.limit_send_buffer.increment();
+        }
+        let tick = SELDOM.min(self.patience);
         let mut waited = Duration::ZERO;
         let mut before = u64::MAX;
         loop {
+            if let Ok(permitted) = timeout(tick, poll_fn(|cx| self.poll_permitted(ready, cx))).await {
+                return permitted;
+            }
+            self.metrics.wake.note(Cause::Other);
             let outstanding = self.outstanding().await?;
-            let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
-            if permitted > 0 {
-                // Of a lease that is larger than the client's window, once all before was acknowledged, it is more.
-                return Ok(usize::try_from(permitted).unwrap_or(ready).min(ready));
-            }
-            if before == u64::MAX && self.lease.is_denied() {
-                self.metrics.limit_send_buffer.increment();
-            }
-            if outstanding < before {
-                waited = Duration::ZERO;
-            }
+            waited = if outstanding < before { Duration::ZERO } else { waited + tick };
             before = outstanding;
             if waited >= self.patience {
                 return Err(SendError::TimedOut);
             }
-            let pause = pause(waited);
-            tokio::time::sleep(pause).await;
-            self.metrics.wake.note(Cause::Other);
-            waited += pause;
         }
+    }
+
+    /// How many of `ready` bytes may go now: at least one. Pending until the path and the lease allow more; the one that does
+    /// not says when to look again.
+    fn poll_permitted(&mut self, ready: usize, cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
+        // Before it looks.
+        self.window.register(cx.waker());
+        let (outstanding, ready) = match self.poll_available(cx) {
+            Poll::Ready(Ok(available)) => (self.buffer.saturating_sub(available as u64), ready.min(available)),
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(SendError::Stopped)),
+            // Full: s2n-quic says when it no longer is.
+            Poll::Pending => return Poll::Pending,
+        };
+        self.outstanding = outstanding;
+        // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at once,
+        // and lets go of its origin's connection.
+        let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
+        let enough = match self.window.room(self.sent, outstanding, ready as u64) {
+            Room::Bytes(room) => {
+                // Small pieces cost as much as large ones.
+                let enough = (self.lease.held() / 4).clamp(1, STEP);
+                if permitted >= enough.min(room) {
+                    return Poll::Ready(Ok(usize::try_from(permitted.min(room)).unwrap_or(ready).min(ready)));
+                }
+                enough
+            }
+            Room::Unacknowledged => STEP,
+            Room::Unsent => {
+                self.window.wait_until_sent();
+                return Poll::Pending;
+            }
+        };
+        self.window.wait_until_acknowledged(enough);
+        Poll::Pending
     }
 
     /// How many bytes the client's window takes now: at least one. QUIC is never given more: it would keep them, and on a
@@ -229,10 +262,10 @@ impl Sender {
         self.pauses.after
     }
 
-    /// How many bytes the next piece should have: what waits to be handed over is not leased yet, and shall be no more than
-    /// what is.
+    /// How many bytes the next piece should have: what waits to be handed over is no more than what was leased last, nor
+    /// than a first share unless the path has more in flight.
     pub(super) fn piece(&self) -> u64 {
-        self.lease.held().max(TRAIN)
+        self.lease.held().min(self.outstanding.max(INITIAL)).max(TRAIN)
     }
 
     /// Whether it has leased something.
@@ -257,7 +290,10 @@ impl Sender {
     /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
     /// held, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows is cut
     /// off. Dropped, it records the response as complete if the client has done either by then.
-    pub(super) async fn finish(self, recording: &Recording) -> Result<(), SendError> {
+    pub(super) async fn finish(mut self, recording: &Recording) -> Result<(), SendError> {
+        if self.lease.held() > TRAIN {
+            self.rest(&mut Context::from_waker(Waker::noop()));
+        }
         let patience = last_wait(self.patience, self.lease.held());
         let mut ending = Ending { sender: self, recording };
         let ended = poll_fn(|cx| ending.sender.poll_end(cx));
@@ -324,12 +360,8 @@ fn is_error(error: &stream::Error) -> bool {
 
 /// How long the acknowledgement of the last `held` bytes is waited for.
 fn last_wait(patience: Duration, held: u64) -> Duration {
-    patience.saturating_add(Duration::from_secs(held / SLOWEST))
-}
-
-/// How long a stream that has waited for `waited` without an acknowledgement waits before it looks again.
-fn pause(waited: Duration) -> Duration {
-    (waited / 8).clamp(LOOK_AGAIN, SELDOM)
+    let first = held.min(FIRST);
+    patience.saturating_add(Duration::from_secs(first / SLOWEST + (held - first) / SLOWEST_BEYOND))
 }
 
 /// An HTTP/3 code as s2n-quic takes it.
@@ -346,21 +378,9 @@ mod tests {
         let patience = Duration::from_secs(60);
         assert_eq!(last_wait(patience, 0), patience);
         assert_eq!(last_wait(patience, 16 * 1024), Duration::from_secs(64));
-        assert!(last_wait(patience, 1024 * 1024) < Duration::from_secs(6 * 60));
-        assert_eq!(last_wait(Duration::MAX, u64::MAX), Duration::MAX);
-    }
-
-    #[test]
-    fn a_stream_that_nobody_reads_is_looked_at_ever_more_rarely() {
-        assert_eq!(pause(Duration::ZERO), LOOK_AGAIN);
-        let (mut waited, mut looks) = (Duration::ZERO, 0);
-        while waited < Duration::from_secs(60) {
-            let pause = pause(waited);
-            // What an acknowledgement waits to be seen is little beside what it took to come.
-            assert!(pause <= LOOK_AGAIN.max(waited / 8) && pause <= SELDOM);
-            waited += pause;
-            looks += 1;
+        for (mebibytes, minutes) in [(1, 6), (16, 10)] {
+            assert!(last_wait(patience, mebibytes * FIRST) < Duration::from_secs(minutes * 60));
         }
-        assert!(looks < 300, "{looks}");
+        assert_eq!(last_wait(Duration::MAX, u64::MAX), Duration::MAX);
     }
 }

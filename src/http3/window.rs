@@ -2,6 +2,7 @@
 //! connection is kept while one of them is shut, and whether the client floods it. Whoever runs the transport knows, and
 //! implements the traits; docs/adr/0009-queue-within-the-peers-window.md says why HTTP/3 has to care.
 
+use crate::budget::path::Room;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -46,6 +47,18 @@ pub trait Window {
 
     /// Wakes `waker` when the limit has risen or the client has asked to send no more. The last one registered counts.
     fn register(&self, waker: &Waker);
+
+    /// How many of `ready` bytes the path has a use for, on top of `sent` bytes of which `outstanding` are not acknowledged.
+    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room;
+
+    /// `sent` bytes in all were handed to QUIC.
+    fn handed(&self, sent: u64);
+
+    /// Wakes the waker registered once more, when QUIC has sent most of what [`room`](Self::room) found to be too much.
+    fn wait_until_sent(&self);
+
+    /// Wakes the waker registered once more, when the client has acknowledged about `bytes`, or all that is in flight.
+    fn wait_until_acknowledged(&self, bytes: u64);
 }
 
 /// Keeps a connection from idling away while a client pauses a response. s2n-quic would by itself, for a stream with

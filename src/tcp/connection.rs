@@ -9,11 +9,11 @@ use super::{
     linger::Lingering,
     refusal::Refusal,
     request,
-    share::Share,
+    share::{CONNECTION_QUEUE, Share},
     tunnel::Joint,
 };
 use crate::{
-    budget::{Budget, Lease},
+    budget::Budget,
     config::{Limits, Timeouts},
     exchange::{
         Abort, Body, BodyError, Client, End, Exchange, Handler, Interim, Protocol, Record, Recording, Response,
@@ -112,7 +112,7 @@ impl<H> Connection<H> {
             client: Rc::new(client),
             resets: RefCell::new(Bucket::new(limits.max_resets)),
             has_tunnels: front.has_tunnels(),
-            budget: Budget::for_connection(limits.connection_send_buffer.into()),
+            budget: Budget::for_connection(CONNECTION_QUEUE.min(limits.connection_send_buffer.into())),
             told: Rc::default(),
             joint: OnceCell::new(),
             idle_since: Cell::new(Instant::now()),
@@ -274,9 +274,9 @@ impl<H> Open<H> {
     /// Its response's share of the send budget.
     pub(super) fn share(&self, stall: Option<Rc<Stall>>) -> Rc<Share> {
         let connection = &self.connection;
-        let (own, workers) = (Rc::clone(&connection.budget), Rc::clone(&connection.front.budget));
-        let lease = Lease::new(own, workers, connection.limits.stream_send_buffer.into());
-        Share::new(lease, stall, Arc::clone(connection.metrics()))
+        let budgets = (&connection.budget, &connection.front.budget);
+        let limit = connection.limits.stream_send_buffer.into();
+        Share::new(budgets, limit, stall, Arc::clone(connection.metrics()))
     }
 
     /// `bytes` more of the response's body were handed over.

@@ -3,7 +3,7 @@
 
 use super::http2::Stall;
 use crate::{
-    budget::{Lease, TRAIN},
+    budget::{Budget, Lease, TRAIN},
     telemetry::WorkerMetrics,
 };
 use bytes::{Buf, Bytes};
@@ -16,6 +16,12 @@ use std::{
 
 /// Bytes that a body is asked for at once at most: what is read from an origin at once.
 const READ: u64 = 256 * 1024;
+/// Bytes that a response has queued at most, and those of a connection. How much is in flight the kernel sees to, with
+/// buffers of its own: what is queued here only keeps it busy until the worker's next turn.
+const STREAM_QUEUE: u64 = 1024 * 1024;
+pub(super) const CONNECTION_QUEUE: u64 = 4 * STREAM_QUEUE;
+/// Bytes that the kernel takes of a client's that reads nothing: `net.ipv4.tcp_wmem` as Linux sets it.
+const SOCKET: u64 = 4 * 1024 * 1024;
 
 /// What one response has leased, and what of it is queued. Shared by the body and the pieces that it was asked for.
 pub(super) struct Share {
@@ -38,7 +44,14 @@ struct State {
 }
 
 impl Share {
-    pub(super) fn new(lease: Lease, stall: Option<Rc<Stall>>, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
+    /// Of a response that may have `limit` bytes in memory, out of its connection's and its worker's budget.
+    pub(super) fn new(
+        (connection, worker): (&Rc<Budget>, &Rc<Budget>),
+        limit: u64,
+        stall: Option<Rc<Stall>>,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Rc<Self> {
+        let lease = Lease::new(Rc::clone(connection), Rc::clone(worker), limit.min(STREAM_QUEUE)).behind_buffer(SOCKET);
         let state = State { lease, sent: 0, queued: 0, waiting: None, ended: false };
         Rc::new(Self { state: RefCell::new(state), stall, metrics })
     }

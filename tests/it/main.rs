@@ -38,6 +38,7 @@ mod requests;
 mod resets;
 mod resumption;
 mod rules;
+mod send_buffers;
 mod sight;
 mod spellings;
 mod streams;

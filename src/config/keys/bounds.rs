@@ -27,7 +27,7 @@ const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 
 pub(super) fn limits(section: &mut Section<'_>) -> Limits {
     let defaults = Limits::default();
-    let limits = Limits {
+    let mut limits = Limits {
         max_connections: section.value(
             "max_connections",
             number(COUNT),
@@ -137,21 +137,31 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
             size(BUFFER),
             defaults.stream_send_buffer,
             "Response bytes in memory a stream, until its client has acknowledged them (QUIC) or the kernel has taken them \
-            (TCP). The origin waits.",
+            (TCP, 1 MiB at most). That much a path may have in flight; what one does not need is not used. The origin waits. \
+            Not set, it is no more than `connection_send_buffer`.",
         ),
         connection_send_buffer: section.value(
             "connection_send_buffer",
             size(BUFFER),
             defaults.connection_send_buffer,
-            "The same a connection. The origin waits.",
+            "The same a connection (TCP, 4 MiB at most). The origin waits. Not set, it is no more than `worker_send_buffer`.",
         ),
         worker_send_buffer: section.value(
             "worker_send_buffer",
             size(WORKER_BUFFER),
             defaults.worker_send_buffer,
-            "The same a worker, HTTP/1.1, HTTP/2 and HTTP/3 together. Each stream gets less at a time, none fails.",
+            "The same a worker, HTTP/1.1, HTTP/2 and HTTP/3 together. Each stream gets less at a time, none fails. Clients \
+            that acknowledge nothing take half of it at most.",
         ),
     };
+    // Nobody who sets one has to set those below it: their defaults are no larger.
+    if !section.has("connection_send_buffer") {
+        let most = u32::try_from(limits.worker_send_buffer).unwrap_or(u32::MAX);
+        limits.connection_send_buffer = limits.connection_send_buffer.min(most);
+    }
+    if !section.has("stream_send_buffer") {
+        limits.stream_send_buffer = limits.stream_send_buffer.min(limits.connection_send_buffer);
+    }
     for (inner, inner_bytes, outer, outer_bytes) in [
         (
             "stream_receive_buffer",

@@ -1,6 +1,6 @@
 //! One connection's entry.
 
-use super::window::Windows;
+use super::{flight::Flight, window::Windows};
 use crate::quic::{
     ack_frequency::Peer, ack_merge::Told, batches::Tally, conduct::Conduct, frame::AckRanges, lost::Lost,
 };
@@ -11,6 +11,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) windows: Windows,
+    pub(super) flight: Arc<Flight>,
     pub(super) conduct: Conduct,
     pub(super) acks: Tally,
     pub(super) told: Told,
@@ -24,8 +25,8 @@ pub(super) struct Entry {
 impl Entry {
     /// One whose client may send so many control frames a second.
     pub(super) fn new(max_control_frames: u32) -> Self {
-        let (windows, acks, told, lost) = Default::default();
-        Self { windows, conduct: Conduct::new(max_control_frames), acks, told, lost, peer: None, path: None }
+        let (windows, flight, acks, told, lost) = Default::default();
+        Self { windows, flight, conduct: Conduct::new(max_control_frames), acks, told, lost, peer: None, path: None }
     }
 
     /// Whether s2n-quic would do nothing on an ACK frame that came on `path`. From now on it knows what the frame says.

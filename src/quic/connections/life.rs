@@ -1,12 +1,16 @@
 //! Makes room for a connection when it begins, and forgets it with s2n-quic's per-connection context; hears where its
-//! client is, and what it begins with.
+//! client is, what it begins with, and what becomes of what is sent to it.
 
-use super::{Connections, entry::Entry};
+use super::{Connections, entry::Entry, flight::Flight, window::State};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
-    events::{ActivePathUpdated, ConnectionStarted, EcnState, EcnStateChanged, Path, TransportParametersReceived},
+    events::{
+        ActivePathUpdated, ConnectionStarted, EcnState, EcnStateChanged, Frame, FrameSent, Path, RecoveryMetrics,
+        TransportParametersReceived,
+    },
 };
 use s2n_quic_core::path::Tuple;
+use std::sync::Arc;
 
 /// What s2n-quic tells of an endpoint's connections.
 #[derive(Debug)]
@@ -17,6 +21,9 @@ pub(in super::super) struct Life(pub(super) Connections);
 pub(in super::super) struct Place {
     connections: Connections,
     connection: u64,
+    flight: Arc<Flight>,
+    /// The stream that was sent on last, of those that `flight` tracks.
+    last: Option<(u64, Arc<State>)>,
 }
 
 impl Place {
@@ -43,9 +50,10 @@ impl Subscriber for Life {
     fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Place {
         let mut table = self.0.lock();
         let entry = Entry::new(table.max_control_frames);
+        let flight = Arc::clone(&entry.flight);
         table.by_id.insert(meta.id, entry);
         drop(table);
-        Place { connections: self.0.clone(), connection: meta.id }
+        Place { connections: self.0.clone(), connection: meta.id, flight, last: None }
     }
 
     fn on_connection_started(&mut self, place: &mut Place, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
@@ -70,6 +78,22 @@ impl Subscriber for Life {
         place.is_at(&event.active);
         if let Some(entry) = self.0.lock().by_id.get(&place.connection) {
             entry.conduct.moved(event.active.id);
+        }
+    }
+
+    /// Comes with each frame.
+    fn on_frame_sent(&mut self, place: &mut Place, _: &ConnectionMeta, event: &FrameSent) {
+        if let Frame::Stream { id, offset, len, .. } = event.frame {
+            let bytes = len.into();
+            place.flight.sent(&mut place.last, id, bytes, offset.saturating_add(bytes));
+        }
+    }
+
+    /// Comes with each ACK frame, once it was processed, and behind each burst of packets.
+    fn on_recovery_metrics(&mut self, place: &mut Place, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
+        if event.path.is_active {
+            let path = (event.congestion_window, event.smoothed_rtt, event.min_rtt);
+            place.flight.measured(path, event.bytes_in_flight);
         }
     }
 

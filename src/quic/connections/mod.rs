@@ -2,6 +2,7 @@
 //! connection's beginning to its end.
 //!
 //! - [`window`]: how far its client lets litequic send on each of its request streams.
+//! - [`flight`]: what of its responses is queued, sent and acknowledged.
 //! - [`super::conduct`]: how it behaves.
 //! - [`super::lost`]: which of its packets were declared lost wrongly.
 //! - [`super::ack_merge`], [`super::ack_frequency`]: what it has acknowledged, and how often it is asked to.
@@ -11,6 +12,7 @@
 //! `quic::frame` does not know.
 
 mod entry;
+mod flight;
 mod life;
 mod window;
 
@@ -105,9 +107,11 @@ impl Connections {
     /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. To be called in
     /// the order of accepting, and for every stream.
     pub fn open(&self, connection: u64, stream: u64) -> Window {
-        let state = self.lock().by_id.get_mut(&connection).map(|entry| entry.windows.open(stream));
+        let open = |entry: &mut Entry| (entry.windows.open(stream), Arc::clone(&entry.flight));
+        let opened = self.lock().by_id.get_mut(&connection).map(open);
         // A connection that is gone by now sends nothing any more.
-        Window::new(self.clone(), connection, stream, state.unwrap_or_else(|| State::new(0)))
+        let (state, flight) = opened.unwrap_or_else(|| (State::new(0), Arc::default()));
+        Window::new(self.clone(), (connection, stream), state, flight)
     }
 
     /// The client of a connection, by s2n-quic's ID, listens to ACK_FREQUENCY frames, and `peer` asks it for them.

@@ -9,8 +9,14 @@
 //! or over, and what comes for one that is over means nothing. s2n-quic lets a client open `max_streams` at once and
 //! closes the connection beyond, so no honest limit finds the room used up.
 
-use super::Connections;
-use crate::quic::{by_id::ById, contents::Word};
+use super::{
+    Connections,
+    flight::{Flight, Stream},
+};
+use crate::{
+    budget::path::Room,
+    quic::{by_id::ById, contents::Word},
+};
 use futures_util::task::AtomicWaker;
 use std::{
     sync::{
@@ -38,7 +44,9 @@ pub(super) struct Windows {
 #[derive(Debug)]
 pub(super) struct State {
     limit: AtomicU64,
-    waker: AtomicWaker,
+    /// Of the task that sends on the stream, whatever it waits for.
+    pub(super) waker: AtomicWaker,
+    pub(super) stream: Stream,
 }
 
 impl Windows {
@@ -79,7 +87,7 @@ impl Windows {
 
 impl State {
     pub(super) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit: AtomicU64::new(limit), waker: AtomicWaker::new() })
+        Arc::new(Self { limit: AtomicU64::new(limit), waker: AtomicWaker::new(), stream: Stream::default() })
     }
 }
 
@@ -90,11 +98,17 @@ pub struct Window {
     connection: u64,
     stream: u64,
     state: Arc<State>,
+    flight: Arc<Flight>,
 }
 
 impl Window {
-    pub(super) fn new(connections: Connections, connection: u64, stream: u64, state: Arc<State>) -> Self {
-        Self { connections, connection, stream, state }
+    pub(super) fn new(
+        connections: Connections,
+        (connection, stream): (u64, u64),
+        state: Arc<State>,
+        flight: Arc<Flight>,
+    ) -> Self {
+        Self { connections, connection, stream, state, flight }
     }
 
     /// Bytes that may be sent on the stream in all. It only rises.
@@ -102,15 +116,36 @@ impl Window {
         self.state.limit.load(Ordering::Relaxed)
     }
 
+    /// How many of `ready` bytes the path has a use for, on top of `sent` bytes of which `outstanding` are not acknowledged.
+    pub fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room {
+        self.flight.room(self.stream, &self.state, (sent, outstanding), ready)
+    }
+
+    /// `sent` bytes in all were handed to s2n-quic.
+    pub fn handed(&self, sent: u64) {
+        self.flight.handed(&self.state, sent);
+    }
+
     /// Wakes `waker` once, when the limit has risen or the client has asked to send no more: to be looked at after.
     /// The last one registered counts.
     pub fn register(&self, waker: &Waker) {
         self.state.waker.register(waker);
     }
+
+    /// Wakes the waker registered once more, when s2n-quic has sent most of what [`room`](Self::room) found to be too much.
+    pub fn wait_until_sent(&self) {
+        self.flight.wait_until_sent(&self.state.stream);
+    }
+
+    /// Wakes the waker registered once more, when the client has acknowledged about `bytes`, or all that is in flight.
+    pub fn wait_until_acknowledged(&self, bytes: u64) {
+        self.flight.wait_until_acknowledged(&self.state.stream, bytes);
+    }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
+        self.flight.forget(self.stream, &self.state.stream);
         if let Some(entry) = self.connections.lock().by_id.get_mut(&self.connection) {
             entry.windows.open.remove(&self.stream);
         }

@@ -21,7 +21,7 @@ use tokio::{
     time::sleep_until,
 };
 
-/// Datagrams that wait in one direction of one client's way; a real router's queue is as short.
+/// Datagrams that wait in one direction of one client's way, unless it says otherwise; a real router's queue is as short.
 const QUEUE: usize = 1024;
 /// Octets of a short header up to the end of litequic's connection IDs.
 const HEADER: usize = 17;
@@ -60,6 +60,8 @@ pub(crate) struct Way {
     pub(crate) rate: Option<u32>,
     /// Nothing goes but at multiples of this time, and then all that waits: as over a radio link.
     pub(crate) bunch: Option<Duration>,
+    /// Datagrams that it holds.
+    pub(crate) queue: usize,
 }
 
 impl Default for Way {
@@ -75,6 +77,7 @@ impl Default for Way {
             delay: Duration::ZERO,
             rate: None,
             bunch: None,
+            queue: QUEUE,
         }
     }
 }
@@ -375,7 +378,7 @@ impl Lane {
     }
 
     fn enqueue(&mut self, now: Instant, datagram: Vec<u8>, counts: &Counts) {
-        if self.queue.len() >= QUEUE {
+        if self.queue.len() >= self.way.queue {
             Counts::add(&counts.overflowed);
             return;
         }

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod access_log;
+mod ack_delay;
 mod ack_frequency;
 mod acknowledgements;
 mod admin;

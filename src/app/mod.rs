@@ -24,6 +24,7 @@ use crate::{
     net::{BindError, ListenError},
     proxy::{self, PageError, Pages, Proxy},
     quic::{EndpointParts, Layout, SecretError, Secrets, ServerId, WorkerIndex},
+    receive_budget::ReceiveBudget,
     telemetry::{Heartbeat, Metrics},
     tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
 };
@@ -258,6 +259,7 @@ pub async fn start<H: Handler>(
                 others: Arc::clone(&others),
                 workers: count,
                 metrics: Arc::clone(counters),
+                receive: ReceiveBudget::new(Arc::clone(counters)),
             },
             companion,
             resolver: Arc::clone(&resolver),

@@ -41,7 +41,8 @@ pub struct Limits {
     pub stream_receive_buffer: u32,
     /// Bytes a connection that litequic takes from its client before it must wait (QUIC flow control).
     pub connection_receive_buffer: u32,
-    /// Bytes a worker that all clients together may send ahead: a new connection gets less as it is used up.
+    /// Bytes a worker that were received and not read: a new connection's window is smaller as it is used up, and beyond it
+    /// the connection that holds most is closed.
     pub worker_receive_buffer: u64,
     /// Response bytes a stream that the client has not acknowledged (QUIC) or the kernel not taken (TCP).
     pub stream_send_buffer: u32,
@@ -80,11 +81,13 @@ impl Limits {
     pub const MAX_BODY_BYTES: Option<u64> = None;
     /// A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
     pub const MAX_LINGERING_BYTES: u64 = 64 * MIB as u64;
-    /// One stream fills 100 Mbit/s at 80 ms.
-    pub const STREAM_RECEIVE_BUFFER: u32 = MIB;
-    /// A connection fills 200 Mbit/s at 80 ms.
-    pub const CONNECTION_RECEIVE_BUFFER: u32 = 2 * MIB;
-    /// A container's memory with room for the rest; 128 connections' worth, since few clients upload at once.
+    /// One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of it was
+    /// read, so that nine tenths of it are there at any time.
+    pub const STREAM_RECEIVE_BUFFER: u32 = 3 * MIB;
+    /// Two such streams: one whose origin does not read leaves the connection's other requests their windows.
+    pub const CONNECTION_RECEIVE_BUFFER: u32 = 6 * MIB;
+    /// A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that their
+    /// origins do not read, 85 whole streams.
     pub const WORKER_RECEIVE_BUFFER: u64 = 256 * MIB as u64;
     /// Long GSO trains need about a megabyte in flight.
     pub const STREAM_SEND_BUFFER: u32 = MIB;
@@ -98,13 +101,14 @@ impl Limits {
     /// What a connection may send ahead however much the others have, beyond the budget if need be: a request's header and
     /// some 25 Mbit/s at 20 ms.
     pub const RECEIVE_FLOOR: u64 = 64 * 1024;
-    /// A connection gets at most what is left divided by this: the first get their full window, and some 300 more than
-    /// the floor.
-    const RECEIVE_SHARE: u64 = 64;
+    /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget is
+    /// used, and half of it in a budget of 64 MiB; less then, and never all that is left.
+    const RECEIVE_SHARE: u64 = 32;
 
-    /// Bytes that the client of a new connection may send ahead, when `granted` of the worker's budget is out already.
-    pub fn receive_window(&self, granted: u64) -> u64 {
-        let left = self.worker_receive_buffer.saturating_sub(granted);
+    /// Bytes that the client of a new connection may send ahead, when `used` of the worker's budget is held, or may be on
+    /// connections that upload.
+    pub fn receive_window(&self, used: u64) -> u64 {
+        let left = self.worker_receive_buffer.saturating_sub(used);
         (left / Self::RECEIVE_SHARE).max(Self::RECEIVE_FLOOR).min(self.connection_receive_buffer.into())
     }
 }

@@ -19,13 +19,14 @@ use super::{
     limiter::{Admission, Limiter},
     occupancy::Occupancy,
     packets::Packets,
-    receive_budget::Grants,
+    received::Grants,
     recovery::Recovery,
     stateless_reset,
     wakes::Turns,
 };
 use crate::{
     config::{Limits, Live, Timeouts},
+    receive_budget::ReceiveBudget,
     telemetry::WorkerMetrics,
 };
 use s2n_quic::{
@@ -80,6 +81,8 @@ pub struct EndpointParts<T> {
     pub workers: usize,
     /// This worker's counters.
     pub metrics: Arc<WorkerMetrics>,
+    /// What its clients' windows are granted out of.
+    pub receive: ReceiveBudget,
 }
 
 /// Why an endpoint did not start.
@@ -159,7 +162,7 @@ pub fn start<T: tls::Provider + Clone>(
         metrics,
     );
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
-    let grants = Grants::new(Arc::clone(&parts.metrics));
+    let grants = Grants::new(parts.receive.clone(), connections.clone());
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (connections.subscriber(), grants));
@@ -308,6 +311,7 @@ mod tests {
             .with_single_cert(vec![made.cert.der().clone()], key)
             .unwrap();
         tls.alpn_protocols = vec![b"h3".to_vec()];
+        let metrics = Arc::<WorkerMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
         EndpointParts {
@@ -318,7 +322,8 @@ mod tests {
             generation: 0,
             others: Arc::default(),
             workers: 2,
-            metrics: Arc::default(),
+            receive: ReceiveBudget::new(Arc::clone(&metrics)),
+            metrics,
         }
     }
 

@@ -30,7 +30,7 @@ mod lost;
 mod occupancy;
 mod packets;
 mod placeholder;
-mod receive_budget;
+mod received;
 mod recovery;
 mod secrets;
 mod stateless_reset;

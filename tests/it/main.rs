@@ -31,6 +31,7 @@ mod migration;
 mod nginx;
 mod origins;
 mod panics;
+mod receive_windows;
 mod recovery;
 mod refusals;
 mod reload;

@@ -419,7 +419,7 @@ mod tests {
         let contenders = Contender::built_in().unwrap();
         let plans = OVER_PATHS.map(|experiment| plan::plan(&(experiment.tasks)(&options), &contenders, &options));
         let hours = plans.iter().map(|plan| plan.seconds).sum::<f64>() / 3600.0;
-        assert!(hours <= 3.0, "{hours:.2} hours");
+        assert!(hours <= 3.1, "{hours:.2} hours");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub use sockets::Inherited;
 
 use crate::{
     admin,
-    config::{AccessTarget, Config, Timeouts},
+    config::{AccessTarget, Config, Limits, Timeouts},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase, Watch},
     net::{BindError, ListenError},
@@ -259,7 +259,7 @@ pub async fn start<H: Handler>(
                 others: Arc::clone(&others),
                 workers: count,
                 metrics: Arc::clone(counters),
-                receive: ReceiveBudget::new(Arc::clone(counters)),
+                receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
             },
             companion,
             resolver: Arc::clone(&resolver),

@@ -176,6 +176,9 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 panic_if_asked("worker");
                 counters.send_buffered.set(budget.used());
                 budget.resize(config.load().limits.worker_send_buffer);
+                counters.receive_held.set(budgets.receive.held());
+                counters.receive_granted.set(budgets.receive.granted());
+                budgets.receive.resize(config.load().limits.worker_receive_buffer);
                 lines.flush();
                 if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
                     idle::release();
@@ -362,7 +365,6 @@ mod tests {
     fn parts() -> EndpointParts<ServerTls> {
         let certificate = tls::self_signed(["localhost"]).unwrap().certificate().unwrap();
         let resolver = CertificateResolver::new(CertificateStore::new(certificate, []));
-        let metrics = Arc::<WorkerMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         EndpointParts {
             config: Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).live(),
@@ -372,8 +374,8 @@ mod tests {
             generation: 0,
             others: Arc::default(),
             workers: 1,
-            receive: ReceiveBudget::new(Arc::clone(&metrics)),
-            metrics,
+            metrics: Arc::default(),
+            receive: ReceiveBudget::new(0, 0),
         }
     }
 

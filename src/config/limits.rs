@@ -138,3 +138,28 @@ impl Default for Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_window_is_a_share_of_what_is_left_within_its_bounds() {
+        const MIB: u64 = super::MIB as u64;
+        const FLOOR: u64 = Limits::RECEIVE_FLOOR;
+        let table = [
+            ("all is left", 6 * MIB, 256 * MIB, 0, 6 * MIB),
+            ("three quarters are left", 6 * MIB, 256 * MIB, 64 * MIB, 6 * MIB),
+            ("a quarter is left", 6 * MIB, 256 * MIB, 192 * MIB, 2 * MIB),
+            ("hardly anything is left", 6 * MIB, 256 * MIB, 255 * MIB, FLOOR),
+            ("nothing is left", 6 * MIB, 256 * MIB, 256 * MIB, FLOOR),
+            ("less than nothing is left", 6 * MIB, 256 * MIB, 300 * MIB, FLOOR),
+            ("a connection may have less than the floor", 16 * 1024, 256 * MIB, 300 * MIB, 16 * 1024),
+        ];
+        for (what, connection, worker_receive_buffer, used, expected) in table {
+            let connection_receive_buffer = connection.try_into().unwrap();
+            let limits = Limits { connection_receive_buffer, worker_receive_buffer, ..Limits::default() };
+            assert_eq!(limits.receive_window(used), expected, "{what}");
+        }
+    }
+}

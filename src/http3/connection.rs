@@ -102,6 +102,7 @@ pub async fn serve<H: Handler>(
             connection.account.none_is_left();
         }
         if connection.account.poll_over(cx).is_ready() {
+            front.metrics.limit_receive_held.increment();
             connection.fail(Code::ExcessiveLoad);
             return Poll::Ready(None);
         }

@@ -162,7 +162,7 @@ pub fn start<T: tls::Provider + Clone>(
         metrics,
     );
     let io = io.wire(Wiring { batches, layout: parts.layout, newest_first: merges });
-    let grants = Grants::new(parts.receive.clone(), connections.clone());
+    let grants = Grants::new(parts.receive.clone(), connections.clone(), Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (connections.subscriber(), grants));
@@ -311,7 +311,6 @@ mod tests {
             .with_single_cert(vec![made.cert.der().clone()], key)
             .unwrap();
         tls.alpn_protocols = vec![b"h3".to_vec()];
-        let metrics = Arc::<WorkerMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
         EndpointParts {
@@ -322,8 +321,8 @@ mod tests {
             generation: 0,
             others: Arc::default(),
             workers: 2,
-            receive: ReceiveBudget::new(Arc::clone(&metrics)),
-            metrics,
+            metrics: Arc::default(),
+            receive: ReceiveBudget::new(limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
         }
     }
 

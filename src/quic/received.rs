@@ -5,6 +5,7 @@ use super::connections::Connections;
 use crate::{
     config::Limits,
     receive_budget::{Grant, ReceiveBudget},
+    telemetry::WorkerMetrics,
 };
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::RxStreamProgress};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,18 +17,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) struct Grants {
     budget: ReceiveBudget,
     connections: Connections,
+    metrics: Arc<WorkerMetrics>,
     waiting: Arc<Mutex<Option<Grant>>>,
 }
 
 impl Grants {
-    pub(super) fn new(budget: ReceiveBudget, connections: Connections) -> Self {
-        Self { budget, connections, waiting: Arc::default() }
+    pub(super) fn new(budget: ReceiveBudget, connections: Connections, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { budget, connections, metrics, waiting: Arc::default() }
     }
 
     /// The window of the connection that begins now, in bytes.
     pub(super) fn begin(&self, limits: &Limits) -> u64 {
-        let grant = self.budget.begin(limits);
-        let window = grant.window();
+        let window = limits.receive_window(self.budget.used());
+        if window < limits.connection_receive_buffer.into() {
+            self.metrics.limit_receive_buffer.increment();
+        }
+        let grant = self.budget.begin(window);
         // One that did not become a connection is given back.
         drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner).replace(grant));
         window

@@ -207,7 +207,10 @@ impl<H> Connection<H> {
             ended = serving => (Ending::Ended(ended), None),
             () = stopping.reached(Phase::Stopping) => (Ending::Now, Some(Reason::Done)),
             () = self.failed.notified() => (Ending::Now, Some(Reason::Flood)),
-            () = self.held_too_much() => (Ending::Now, Some(Reason::Flood)),
+            () = self.held_too_much() => {
+                self.metrics().limit_receive_held.increment();
+                (Ending::Now, Some(Reason::Flood))
+            }
             () = self.drained(&mut watch), if !leaving => (Ending::Soon, Some(Reason::Done)),
             () = self.exhausted.notified(), if !leaving => (Ending::Soon, Some(Reason::Done)),
             () = self.idle(patience) => if leaving { (Ending::Now, None) } else {

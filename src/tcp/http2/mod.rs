@@ -11,7 +11,7 @@ pub(super) use streams::Stall;
 pub(super) use tunnel::Connected;
 
 use super::connection::{Connection, Ending};
-use crate::{exchange::Handler, receive_budget::Grant};
+use crate::exchange::Handler;
 use counted::Counted;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,18 +27,19 @@ const WINDOWS: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 /// more CPU time, with more of it no less.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// What h2 takes for a window.
-fn window(grant: &Grant) -> u32 {
-    u32::try_from(grant.window()).unwrap_or(u32::MAX).clamp(*WINDOWS.start(), *WINDOWS.end())
-}
-
 /// Serves requests from `stream` until the connection ends.
 pub(super) async fn serve<H: Handler>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     connection: Rc<Connection<H>>,
 ) {
     let (limits, metrics) = (connection.limits, connection.metrics());
-    let grant = connection.front.budgets.receive.begin(&limits);
+    let receive = &connection.front.budgets.receive;
+    let window = limits.receive_window(receive.used());
+    if window < limits.connection_receive_buffer.into() {
+        metrics.limit_receive_buffer.increment();
+    }
+    let grant = receive.begin(window);
+    let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOWS.start(), *WINDOWS.end());
     connection.hold(grant.account());
     let frames = Frames::new(limits.max_control_frames, limits.max_small_frames);
     let told = Rc::clone(&connection);
@@ -58,8 +59,8 @@ pub(super) async fn serve<H: Handler>(
         .max_concurrent_streams(limits.max_streams)
         // Beyond it h2 answers 431 by itself; up to it, and beyond max_header_bytes, `request` does, and counts.
         .max_header_list_size(limits.max_header_bytes.saturating_mul(2))
-        .initial_stream_window_size(limits.stream_receive_buffer.min(window(&grant)))
-        .initial_connection_window_size(window(&grant))
+        .initial_stream_window_size(limits.stream_receive_buffer.min(window))
+        .initial_connection_window_size(window)
         .max_send_buf_size(SEND_BUFFER);
     if connection.has_tunnels {
         // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3)

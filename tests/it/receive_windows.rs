@@ -5,7 +5,8 @@ use crate::{
     support::{
         origin::{self, Peer, Script},
         proxy::Litequic,
-        raw::{Exchange, Raw, headers, pseudo},
+        raw::{Exchange, Raw, headers, pseudo, varint},
+        stuffed::{self, Stuffed},
         within,
     },
 };
@@ -115,6 +116,28 @@ async fn uploads_that_nobody_takes_are_held_within_the_workers_budget() {
     drop((uploads, clients, late));
     stuck.litequic.wait_until("everything given back", |worker| worker.receive_held.get(), |held| held < 1000).await;
     stuck.litequic.stop().await;
+}
+
+/// Bytes that cannot be read because those before them were never sent count as what they make litequic keep room for.
+#[tokio::test]
+async fn streams_whose_beginning_is_withheld_are_held_within_the_workers_budget() {
+    const CLIENTS: usize = 40;
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.limits.worker_receive_buffer = 4 * MIB;
+        (config.limits.stream_receive_buffer, config.limits.connection_receive_buffer) = (1 << 20, 1 << 20);
+    })
+    .await;
+    // STREAM (RFC 9000 §19.8) with an offset and a length: the next request stream's last byte that the window, a 32nd
+    // of the budget, lets pass but for some.
+    let frame = [&[0x0e, 4][..], &varint(120_000), &[1, 7]].concat();
+    let mut clients = future::join_all((0..CLIENTS).map(|_| Stuffed::to(&litequic))).await;
+    let floods = clients.iter_mut().map(|client| Box::pin(client.flood(&frame)));
+    let (error, ..) = beside(&litequic, future::select_all(floods)).await;
+    assert_eq!(stuffed::code(&error), EXCESSIVE_LOAD);
+    assert!(litequic.sum(|worker| worker.limit_receive_held.get()) > 0);
+    assert_eq!(litequic.sum(|worker| worker.limit_control_frames.get()), 0);
+    drop(clients);
+    litequic.stop().await;
 }
 
 /// What is read at once is not held, however long an upload is, nor what was reset.

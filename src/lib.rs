@@ -22,6 +22,7 @@ pub mod net;
 pub mod proxy;
 pub mod quic;
 pub mod rate;
+pub mod receive_budget;
 pub mod tcp;
 pub mod telemetry;
 pub mod tls;

@@ -18,12 +18,13 @@ pub use sockets::Inherited;
 
 use crate::{
     admin,
-    config::{AccessTarget, Config, Timeouts},
+    config::{AccessTarget, Config, Limits, Timeouts},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase, Watch},
     net::{BindError, ListenError},
     proxy::{self, PageError, Pages, Proxy},
     quic::{EndpointParts, Layout, SecretError, Secrets, ServerId, WorkerIndex},
+    receive_budget::ReceiveBudget,
     telemetry::{Heartbeat, Metrics},
     tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
 };
@@ -258,6 +259,7 @@ pub async fn start<H: Handler>(
                 others: Arc::clone(&others),
                 workers: count,
                 metrics: Arc::clone(counters),
+                receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
             },
             companion,
             resolver: Arc::clone(&resolver),

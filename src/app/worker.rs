@@ -13,6 +13,7 @@ use crate::{
     net::{Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
+    receive_budget::Account,
     tcp,
     telemetry::{Heartbeat, WorkerMetrics},
     tls::{CertificateResolver, ServerTls, TcpTls},
@@ -144,7 +145,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 }
             }
         }
-        let EndpointParts { config, metrics, .. } = plan.endpoint;
+        let EndpointParts { config, metrics, receive, .. } = plan.endpoint;
         let resolver = plan.resolver;
         let routing = Arc::clone(&plan.routing);
         let certificates = Arc::clone(&resolver);
@@ -156,8 +157,9 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let (records, lines) = plan.access.records();
         let mut endpoints = JoinSet::new();
         let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
+        let budgets = tcp::Budgets { send: Rc::clone(&budget), receive };
         let doors =
-            Doors { config: &config, metrics: &metrics, budget: &budget, watch: &plan.watch, tasks: &mut endpoints };
+            Doors { config: &config, metrics: &metrics, budgets: &budgets, watch: &plan.watch, tasks: &mut endpoints };
         doors.open(plan.companion, &handler, covers.clone(), certificates, &records);
         let (live, shared, covers) = (Arc::clone(&config), Rc::clone(&budget), Box::new(covers));
         let front = Front::new(live, metrics, covers, quic::client_address, shared, plan.watch.clone());
@@ -174,6 +176,9 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 panic_if_asked("worker");
                 counters.send_buffered.set(budget.used());
                 budget.resize(config.load().limits.worker_send_buffer);
+                counters.receive_held.set(budgets.receive.held());
+                counters.receive_granted.set(budgets.receive.granted());
+                budgets.receive.resize(config.load().limits.worker_receive_buffer);
                 lines.flush();
                 if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
                     idle::release();
@@ -202,7 +207,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
 struct Doors<'a> {
     config: &'a Live,
     metrics: &'a Arc<WorkerMetrics>,
-    budget: &'a Rc<Budget>,
+    budgets: &'a tcp::Budgets,
     watch: &'a Watch,
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
 }
@@ -221,14 +226,14 @@ impl Doors<'_> {
         let tls: Rc<tcp::ChooseTls> = Rc::new(move |name| tls.choose(name));
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
-        let (records, budget) = (|| records.clone(), || Rc::clone(self.budget));
-        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budget());
+        let (records, budgets) = (|| records.clone(), || self.budgets.clone());
+        let front = tcp::Front::new(config(), metrics(), Rc::clone(handler), covers, watch(), records(), budgets());
         for (listener, alt_svc) in listeners {
             self.spawn(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), alt_svc));
         }
         let known = Box::new(move |_: &Client, host: &str| certificates.has_name(host));
         let redirect = Rc::new(tcp::Redirect::new(https, metrics()));
-        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budget());
+        let front = tcp::Front::new(config(), metrics(), redirect, known, watch(), records(), budgets());
         for listener in redirects {
             self.spawn(tcp::serve_plain(listener, Rc::clone(&front)));
         }
@@ -304,6 +309,10 @@ impl http3::Windows for quic::Connections {
         Box::new(self.open(connection, stream))
     }
 
+    fn account(&self, connection: u64) -> Option<Account> {
+        self.account(connection)
+    }
+
     fn excess(&self, connection: u64) -> Box<dyn http3::Excess> {
         Box::new(self.excess(connection))
     }
@@ -353,6 +362,7 @@ mod tests {
         exchange::{Abort, Exchange, Response},
         lifecycle::Lifecycle,
         quic::{Layout, Secrets},
+        receive_budget::ReceiveBudget,
         tls::{self, CertificateStore},
     };
     use tokio::time::timeout;
@@ -381,6 +391,7 @@ mod tests {
             others: Arc::default(),
             workers: 1,
             metrics: Arc::default(),
+            receive: ReceiveBudget::new(0, 0),
         }
     }
 

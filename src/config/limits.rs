@@ -41,7 +41,8 @@ pub struct Limits {
     pub stream_receive_buffer: u32,
     /// Bytes a connection that litequic takes from its client before it must wait (QUIC flow control).
     pub connection_receive_buffer: u32,
-    /// Bytes a worker that all clients together may send ahead: a new connection gets less as it is used up.
+    /// Bytes a worker that were received and not read: a new connection's window is smaller as it is used up, and beyond it
+    /// the connection that holds most is closed.
     pub worker_receive_buffer: u64,
     /// Response bytes a stream that the client has not acknowledged (QUIC) or the kernel not taken (TCP).
     pub stream_send_buffer: u32,
@@ -80,11 +81,13 @@ impl Limits {
     pub const MAX_BODY_BYTES: Option<u64> = None;
     /// A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
     pub const MAX_LINGERING_BYTES: u64 = 64 * MIB as u64;
-    /// One stream fills 100 Mbit/s at 80 ms.
-    pub const STREAM_RECEIVE_BUFFER: u32 = MIB;
-    /// A connection fills 200 Mbit/s at 80 ms.
-    pub const CONNECTION_RECEIVE_BUFFER: u32 = 2 * MIB;
-    /// A container's memory with room for the rest; 128 connections' worth, since few clients upload at once.
+    /// One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of it was
+    /// read, so that nine tenths of it are there at any time.
+    pub const STREAM_RECEIVE_BUFFER: u32 = 3 * MIB;
+    /// Two such streams: one whose origin does not read leaves the connection's other requests their windows.
+    pub const CONNECTION_RECEIVE_BUFFER: u32 = 6 * MIB;
+    /// A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that their
+    /// origins do not read, 85 whole streams.
     pub const WORKER_RECEIVE_BUFFER: u64 = 256 * MIB as u64;
     /// 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
     pub const STREAM_SEND_BUFFER: u32 = 16 * MIB;
@@ -99,13 +102,14 @@ impl Limits {
     /// What a connection may send ahead however much the others have, beyond the budget if need be: a request's header and
     /// some 25 Mbit/s at 20 ms.
     pub const RECEIVE_FLOOR: u64 = 64 * 1024;
-    /// A connection gets at most what is left divided by this: the first get their full window, and some 300 more than
-    /// the floor.
-    const RECEIVE_SHARE: u64 = 64;
+    /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget is
+    /// used, and half of it in a budget of 64 MiB; less then, and never all that is left.
+    const RECEIVE_SHARE: u64 = 32;
 
-    /// Bytes that the client of a new connection may send ahead, when `granted` of the worker's budget is out already.
-    pub fn receive_window(&self, granted: u64) -> u64 {
-        let left = self.worker_receive_buffer.saturating_sub(granted);
+    /// Bytes that the client of a new connection may send ahead, when `used` of the worker's budget is held, or may be on
+    /// connections that upload.
+    pub fn receive_window(&self, used: u64) -> u64 {
+        let left = self.worker_receive_buffer.saturating_sub(used);
         (left / Self::RECEIVE_SHARE).max(Self::RECEIVE_FLOOR).min(self.connection_receive_buffer.into())
     }
 }
@@ -132,6 +136,31 @@ impl Default for Limits {
             stream_send_buffer: Self::STREAM_SEND_BUFFER,
             connection_send_buffer: Self::CONNECTION_SEND_BUFFER,
             worker_send_buffer: Self::WORKER_SEND_BUFFER,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_window_is_a_share_of_what_is_left_within_its_bounds() {
+        const MIB: u64 = super::MIB as u64;
+        const FLOOR: u64 = Limits::RECEIVE_FLOOR;
+        let table = [
+            ("all is left", 6 * MIB, 256 * MIB, 0, 6 * MIB),
+            ("three quarters are left", 6 * MIB, 256 * MIB, 64 * MIB, 6 * MIB),
+            ("a quarter is left", 6 * MIB, 256 * MIB, 192 * MIB, 2 * MIB),
+            ("hardly anything is left", 6 * MIB, 256 * MIB, 255 * MIB, FLOOR),
+            ("nothing is left", 6 * MIB, 256 * MIB, 256 * MIB, FLOOR),
+            ("less than nothing is left", 6 * MIB, 256 * MIB, 300 * MIB, FLOOR),
+            ("a connection may have less than the floor", 16 * 1024, 256 * MIB, 300 * MIB, 16 * 1024),
+        ];
+        for (what, connection, worker_receive_buffer, used, expected) in table {
+            let connection_receive_buffer = connection.try_into().unwrap();
+            let limits = Limits { connection_receive_buffer, worker_receive_buffer, ..Limits::default() };
+            assert_eq!(limits.receive_window(used), expected, "{what}");
         }
     }
 }

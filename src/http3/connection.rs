@@ -47,7 +47,8 @@ pub async fn serve<H: Handler>(
 ) {
     let Some(client) = client_of(&mut connection, &front) else { return }; // gone already
     let (handle, mut acceptor) = connection.split();
-    let connection = Rc::new(Connection::new(handle, client, handler, front));
+    let Some(account) = windows.account(handle.id()) else { return };
+    let connection = Rc::new(Connection::new(handle, client, handler, front, account));
     let front = &connection.front;
 
     let mut requests = JoinSet::new();
@@ -96,6 +97,15 @@ pub async fn serve<H: Handler>(
             }
         }
         connection.lingering.poll(cx);
+        if requests.is_empty() && connection.lingering.is_empty() {
+            // Every stream that s2n-quic knows was accepted above: none is left that was reset, or that waits.
+            connection.account.none_is_left();
+        }
+        if connection.account.poll_over(cx).is_ready() {
+            front.metrics.limit_receive_held.increment();
+            connection.fail(Code::ExcessiveLoad);
+            return Poll::Ready(None);
+        }
         while let Poll::Ready(notice) = excess.poll(cx) {
             match notice {
                 Notice::Flood => {

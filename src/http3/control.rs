@@ -9,6 +9,7 @@ use super::{
     uni::StreamType,
     varint,
 };
+use crate::receive_budget::Account;
 use bytes::Bytes;
 use s2n_quic::stream::ReceiveStream;
 use std::rc::Rc;
@@ -21,13 +22,14 @@ pub(super) async fn serve<H>(stream: ReceiveStream, connection: Rc<Connection<H>
 }
 
 async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Result<(), Code> {
-    let Some((kind, rest)) = stream_type(&mut stream).await else { return Ok(()) };
+    let account = &connection.account;
+    let Some((kind, rest)) = stream_type(&mut stream, account).await else { return Ok(()) };
     connection.uni.borrow_mut().open(kind)?;
     match kind {
         StreamType::Control => {
             let mut control = ControlStream::new(Endpoint::Client);
             let mut requests = 0;
-            each_chunk(&mut stream, rest, |mut chunk| {
+            each_chunk(&mut stream, rest, account, |mut chunk| {
                 if std::mem::replace(&mut requests, connection.accepted.get()) != requests {
                     control.progress();
                 }
@@ -43,11 +45,11 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
         }
         StreamType::QpackEncoder => {
             let mut instructions = EncoderStream::default();
-            each_chunk(&mut stream, rest, |chunk| instructions.read(&chunk)).await
+            each_chunk(&mut stream, rest, account, |chunk| instructions.read(&chunk)).await
         }
         StreamType::QpackDecoder => {
             let mut instructions = DecoderStream::default();
-            each_chunk(&mut stream, rest, |chunk| instructions.read(&chunk)).await
+            each_chunk(&mut stream, rest, account, |chunk| instructions.read(&chunk)).await
         }
         StreamType::Push | StreamType::Unknown(_) => {
             // An error says that the stream is gone already.
@@ -58,9 +60,10 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
 }
 
 /// The stream's type and what came behind it; `None` for a stream that ends before (RFC 9114 §6.2 allows that).
-async fn stream_type(stream: &mut ReceiveStream) -> Option<(StreamType, Bytes)> {
+async fn stream_type(stream: &mut ReceiveStream, account: &Account) -> Option<(StreamType, Bytes)> {
     let mut partial = varint::Partial::default();
     while let Ok(Some(mut chunk)) = stream.receive().await {
+        account.taken(chunk.len() as u64);
         if let Some(value) = partial.read(&mut chunk) {
             return Some((StreamType::from_value(value), chunk));
         }
@@ -72,12 +75,16 @@ async fn stream_type(stream: &mut ReceiveStream) -> Option<(StreamType, Bytes)> 
 async fn each_chunk(
     stream: &mut ReceiveStream,
     first: Bytes,
+    account: &Account,
     mut read: impl FnMut(Bytes) -> Result<(), Code>,
 ) -> Result<(), Code> {
     read(first)?;
     loop {
         match stream.receive().await {
-            Ok(Some(chunk)) => read(chunk)?,
+            Ok(Some(chunk)) => {
+                account.taken(chunk.len() as u64);
+                read(chunk)?;
+            }
             Ok(None) | Err(s2n_quic::stream::Error::StreamReset { .. }) => return Err(Code::ClosedCriticalStream),
             Err(_) => return Ok(()), // the connection is gone
         }

@@ -16,6 +16,7 @@ use crate::{
     exchange::{Client, Identity, Protocol, Records, plain},
     lifecycle::Watch,
     rate::Bucket,
+    receive_budget::Account,
     telemetry::WorkerMetrics,
 };
 use http::{HeaderMap, StatusCode};
@@ -128,6 +129,8 @@ pub(super) struct Connection<H> {
     resets: RefCell<Bucket>,
     /// DATA frames with next to nothing in them that it may send.
     pub(super) small_frames: Rc<SmallFrames>,
+    /// What its client has sent and was not read.
+    pub(super) account: Account,
     /// What comes of requests that were answered.
     pub(super) lingering: Rc<Lingering>,
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has said it.
@@ -139,7 +142,13 @@ pub(super) struct Connection<H> {
 }
 
 impl<H> Connection<H> {
-    pub(super) fn new(handle: s2n_quic::connection::Handle, client: Client, handler: Rc<H>, front: Rc<Front>) -> Self {
+    pub(super) fn new(
+        handle: s2n_quic::connection::Handle,
+        client: Client,
+        handler: Rc<H>,
+        front: Rc<Front>,
+        account: Account,
+    ) -> Self {
         front.metrics.connections.increment();
         front.metrics.connections_open.increment();
         let terms = front.terms();
@@ -160,6 +169,7 @@ impl<H> Connection<H> {
             handle,
             handler,
             front,
+            account,
         }
     }
 

@@ -5,6 +5,7 @@ use super::{error::Code, receive::Verdict, send::application_error};
 use crate::{
     config::{Limits, Timeouts},
     exchange::{Linger, Lingered},
+    receive_budget::Account,
     telemetry::WorkerMetrics,
 };
 use bytes::Bytes;
@@ -52,10 +53,11 @@ impl Lingering {
 
     /// Discards what comes on `stream`, of whose request nothing is wanted any more, as long as `verdict` has nothing
     /// against it. [`poll`](Self::poll) does it.
-    pub(super) fn add(&self, stream: ReceiveStream, verdict: Rc<Verdict>) {
+    pub(super) fn add(&self, stream: ReceiveStream, verdict: Rc<Verdict>, account: Account) {
         self.rests.borrow().push(Rest {
             stream,
             verdict,
+            account,
             linger: Linger::new(self.bytes, self.patience),
             metrics: Arc::clone(&self.metrics),
         });
@@ -84,6 +86,7 @@ impl Lingering {
 struct Rest {
     stream: ReceiveStream,
     verdict: Rc<Verdict>,
+    account: Account,
     linger: Linger,
     metrics: Arc<WorkerMetrics>,
 }
@@ -119,6 +122,7 @@ impl Future for Rest {
                 Poll::Ready(Ok((count, open))) => {
                     let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
                     this.metrics.lingering_bytes.add(bytes);
+                    this.account.taken(bytes);
                     if !open {
                         return Poll::Ready(());
                     }

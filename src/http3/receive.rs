@@ -11,6 +11,7 @@ use super::{
 use crate::{
     exchange::{BodyError, IdleTimer, Record},
     rate::Bucket,
+    receive_budget::Taken,
     telemetry::WorkerMetrics,
 };
 use bytes::{Bytes, BytesMut};
@@ -127,6 +128,7 @@ pub(super) struct Receiver {
     verdict: Rc<Verdict>,
     small_frames: Rc<SmallFrames>,
     lingering: Rc<Lingering>,
+    taken: Taken,
 }
 
 impl Receiver {
@@ -136,9 +138,10 @@ impl Receiver {
         verdict: Rc<Verdict>,
         small_frames: Rc<SmallFrames>,
         lingering: Rc<Lingering>,
+        taken: Taken,
     ) -> Self {
         let (stream, chunks) = (Some(stream), Default::default());
-        Self { stream, message, chunks, at: CHUNKS, finished: false, verdict, small_frames, lingering }
+        Self { stream, message, chunks, at: CHUNKS, finished: false, verdict, small_frames, lingering, taken }
     }
 
     /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
@@ -157,7 +160,9 @@ impl Receiver {
                 return Poll::Ready(Ok(None));
             }
             let stream = self.stream.as_mut().ok_or(Fault::Cancelled)?;
-            let (_, open) = ready!(stream.poll_receive_vectored(&mut self.chunks, cx)).map_err(|_| Fault::Cancelled)?;
+            let (count, open) =
+                ready!(stream.poll_receive_vectored(&mut self.chunks, cx)).map_err(|_| Fault::Cancelled)?;
+            self.taken.add(self.chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum());
             self.at = 0;
             self.finished = !open;
         }
@@ -193,7 +198,7 @@ impl Drop for Receiver {
         let Some(mut stream) = self.stream.take().filter(|_| !self.finished) else { return };
         let code = self.verdict.stop_code();
         if code == Code::NoError && self.lingering.is_on() && self.verdict.fault().is_none() {
-            self.lingering.add(stream, Rc::clone(&self.verdict));
+            self.lingering.add(stream, Rc::clone(&self.verdict), self.taken.account().clone());
         } else {
             // An error says that the stream is gone already.
             let _ = stream.stop_sending(application_error(code));

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response, date},
     lifecycle::panic_if_asked,
+    receive_budget::Taken,
     telemetry::WorkerMetrics,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name};
@@ -56,6 +57,7 @@ pub(super) async fn serve<H: Handler>(
         Rc::clone(&verdict),
         Rc::clone(&connection.small_frames),
         Rc::clone(&connection.lingering),
+        Taken::new(connection.account.clone()),
     );
     let mut sender = connection.sender(send, window, &terms.timeouts);
 

@@ -2,7 +2,7 @@
 //! connection is kept while one of them is shut, and whether the client floods it. Whoever runs the transport knows, and
 //! implements the traits; docs/adr/0009-queue-within-the-peers-window.md says why HTTP/3 has to care.
 
-use crate::budget::path::Room;
+use crate::{budget::path::Room, receive_budget::Account};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -18,6 +18,9 @@ pub trait Windows {
     /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. It is asked for
     /// once for each stream, in the order of accepting.
     fn open(&self, connection: u64, stream: u64) -> Box<dyn Window>;
+
+    /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
+    fn account(&self, connection: u64) -> Option<Account>;
 
     /// Tells how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
     fn excess(&self, connection: u64) -> Box<dyn Excess>;

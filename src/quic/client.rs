@@ -12,6 +12,12 @@ use std::{
 };
 use tokio::time;
 
+/// How long an acknowledgement is delayed at most. s2n-quic acknowledges every tenth packet, or what was received for this
+/// long; as its timers have a granularity of 1 ms, that is every second packet of those that arrive one by one, as RFC 9000
+/// §13.2.2 wants, and once a batch of those that arrive together. A client has one connection, and the CPU time to
+/// acknowledge early.
+const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -67,7 +73,10 @@ pub async fn connect(
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let io = io::tokio::Builder::default().with_receive_address(any)?.build()?;
-    let limits = limits::Limits::new().with_max_handshake_duration(timeout).unwrap_or_default();
+    let limits = limits::Limits::new()
+        .with_max_handshake_duration(timeout)
+        .and_then(|limits| limits.with_max_ack_delay(MAX_ACK_DELAY))
+        .unwrap_or_default();
     let builder = Client::builder()
         .with_tls(tls::rustls::Client::from(tls))
         .and_then(|builder| builder.with_io(io))

@@ -31,7 +31,7 @@ mod moderation;
 mod occupancy;
 mod packets;
 mod placeholder;
-mod receive_budget;
+mod received;
 mod recovery;
 mod secrets;
 mod stateless_reset;

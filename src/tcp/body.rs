@@ -135,6 +135,9 @@ impl RequestBody {
                 self.received = self.received.saturating_add(bytes);
                 self.metrics.request_body_bytes.add(bytes);
                 self.record.note(|facts| facts.received = self.received);
+                if let Some(stall) = &self.stall {
+                    stall.taken(bytes);
+                }
             }
             Some(Err(error)) => self.fault.set(Some(*error)),
             None => self.ended = true,

@@ -20,6 +20,7 @@ use crate::{
     },
     lifecycle::{Phase, Watch, panic_if_asked},
     rate::Bucket,
+    receive_budget::Account,
     telemetry::WorkerMetrics,
 };
 use http::{HeaderValue, Method, StatusCode, header};
@@ -30,9 +31,10 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    future::Future,
+    future::{Future, poll_fn},
     rc::{Rc, Weak},
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 use tokio::{
@@ -55,6 +57,8 @@ pub(super) struct Connection<H> {
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
     pub(super) has_tunnels: bool,
+    /// Over HTTP/2: what its client has sent and was not read.
+    account: OnceCell<Account>,
     /// What its responses may hold.
     budget: Rc<Budget>,
     /// What HTTP/1.1's guard found, and the requests being served.
@@ -113,6 +117,7 @@ impl<H> Connection<H> {
             resets: RefCell::new(Bucket::new(limits.max_resets)),
             has_tunnels: front.has_tunnels(),
             budget: Budget::for_connection(CONNECTION_QUEUE.min(limits.connection_send_buffer.into())),
+            account: OnceCell::new(),
             told: Rc::default(),
             joint: OnceCell::new(),
             idle_since: Cell::new(Instant::now()),
@@ -149,6 +154,16 @@ impl<H> Connection<H> {
         // Its own, it would never end: the tunnel's request has the connection.
         let _ = self.joint.set(Rc::downgrade(&next));
         next
+    }
+
+    /// What its client sends is accounted in `account`. To be said once, by who serves the connection.
+    pub(super) fn hold(&self, account: Account) {
+        let _ = self.account.set(account);
+    }
+
+    /// Waits until it is to be closed because it holds too much.
+    async fn held_too_much(&self) {
+        poll_fn(|cx| self.account.get().map_or(Poll::Pending, |account| account.poll_over(cx))).await;
     }
 
     /// What it goes over, with the deadline of its writes.
@@ -192,6 +207,10 @@ impl<H> Connection<H> {
             ended = serving => (Ending::Ended(ended), None),
             () = stopping.reached(Phase::Stopping) => (Ending::Now, Some(Reason::Done)),
             () = self.failed.notified() => (Ending::Now, Some(Reason::Flood)),
+            () = self.held_too_much() => {
+                self.metrics().limit_receive_held.increment();
+                (Ending::Now, Some(Reason::Flood))
+            }
             () = self.drained(&mut watch), if !leaving => (Ending::Soon, Some(Reason::Done)),
             () = self.exhausted.notified(), if !leaving => (Ending::Soon, Some(Reason::Done)),
             () = self.idle(patience) => if leaving { (Ending::Now, None) } else {
@@ -274,7 +293,7 @@ impl<H> Open<H> {
     /// Its response's share of the send budget.
     pub(super) fn share(&self, stall: Option<Rc<Stall>>) -> Rc<Share> {
         let connection = &self.connection;
-        let budgets = (&connection.budget, &connection.front.budget);
+        let budgets = (&connection.budget, &connection.front.budgets.send);
         let limit = connection.limits.stream_send_buffer.into();
         Share::new(budgets, limit, stall, Arc::clone(connection.metrics()))
     }
@@ -320,6 +339,9 @@ impl<H> Drop for Open<H> {
         }
         let connection = &self.connection;
         connection.told.closed();
+        if let Some(account) = connection.account.get().filter(|_| !connection.told.is_serving()) {
+            account.none_is_left();
+        }
         connection.idle_since.set(Instant::now());
         connection.metrics().request_duration.observe(self.began.elapsed());
         if let Some(size) = self.size {

@@ -5,6 +5,7 @@ use crate::{
     config::{Config, Limits, Live, Timeouts},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
+    receive_budget::ReceiveBudget,
     telemetry::WorkerMetrics,
 };
 use rustls::ServerConfig;
@@ -16,6 +17,15 @@ pub type Covers = dyn Fn(&Client, &str) -> bool;
 /// What a handshake asks of a client that asks for a name (SNI), and the configuration that does so.
 pub type ChooseTls = dyn Fn(Option<&str>) -> (CertificateRequest, Arc<ServerConfig>);
 
+/// What a worker holds at most.
+#[derive(Debug, Clone)]
+pub struct Budgets {
+    /// Of responses.
+    pub send: Rc<Budget>,
+    /// Of requests.
+    pub receive: ReceiveBudget,
+}
+
 /// What the TCP connections of one worker share.
 pub struct Front<H> {
     config: Live,
@@ -24,14 +34,14 @@ pub struct Front<H> {
     pub(super) covers: Box<Covers>,
     pub(super) watch: Watch,
     pub(super) records: Records,
-    pub(super) budget: Rc<Budget>,
+    pub(super) budgets: Budgets,
     connections: Cell<u32>,
     handshakes: Cell<u32>,
 }
 
 impl<H> Front<H> {
-    /// A worker's listener over TCP, whose requests `handler` serves, and whose responses are sent out of `budget`; what
-    /// becomes of them is written down in `records`.
+    /// A worker's listener over TCP, whose requests `handler` serves, and whose bytes are held out of `budgets`; what
+    /// becomes of requests is written down in `records`.
     pub fn new(
         config: Live,
         metrics: Arc<WorkerMetrics>,
@@ -39,10 +49,10 @@ impl<H> Front<H> {
         covers: Box<Covers>,
         watch: Watch,
         records: Records,
-        budget: Rc<Budget>,
+        budgets: Budgets,
     ) -> Rc<Self> {
         let (connections, handshakes) = (Cell::new(0), Cell::new(0));
-        Rc::new(Self { config, metrics, handler, covers, watch, records, budget, connections, handshakes })
+        Rc::new(Self { config, metrics, handler, covers, watch, records, budgets, connections, handshakes })
     }
 
     /// What holds now, for a connection that begins now.

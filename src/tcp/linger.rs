@@ -9,7 +9,6 @@ use crate::{
 };
 use hyper::body::{Body, Incoming};
 use std::{
-    future::Future,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -63,26 +62,27 @@ impl Discarding {
     }
 }
 
-/// The rest of a request over HTTP/2. Ready at its end, or when it is to be reset, which dropping it does.
+/// The rest of a request over HTTP/2. To be dropped at its end, or when it is to be reset, which dropping it does.
 pub(super) struct Rest {
     pub(super) incoming: Incoming,
     pub(super) discarding: Discarding,
 }
 
-impl Future for Rest {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
+impl Rest {
+    /// Discards what has come: how many bytes, and ready when no more is to be.
+    pub(super) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> (u64, Poll<()>) {
+        let mut discarded = 0_u64;
         loop {
-            match Pin::new(&mut this.incoming).poll_frame(cx) {
+            match Pin::new(&mut self.incoming).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    if !this.discarding.took(frame.data_ref().map_or(0, |data| data.len() as u64)) {
-                        return Poll::Ready(());
+                    let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                    discarded = discarded.saturating_add(bytes);
+                    if !self.discarding.took(bytes) {
+                        return (discarded, Poll::Ready(()));
                     }
                 }
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return this.discarding.poll_over(cx),
+                Poll::Ready(_) => return (discarded, Poll::Ready(())),
+                Poll::Pending => return (discarded, self.discarding.poll_over(cx)),
             }
         }
     }

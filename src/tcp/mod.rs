@@ -21,7 +21,7 @@ mod request;
 mod share;
 mod tunnel;
 
-pub use front::{ChooseTls, Covers, Front};
+pub use front::{Budgets, ChooseTls, Covers, Front};
 pub use listener::{serve_plain, serve_tls};
 pub use proxy_header::addresses as proxy_header_addresses;
 pub use redirect::Redirect;

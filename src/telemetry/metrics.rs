@@ -181,7 +181,8 @@ metrics! {
     Gauge connections_open = "connections_open" "Connections over QUIC that are open now.";
     Gauge connections_held = "connections_held" "Connections that QUIC keeps state for, handshakes and closing ones too." "What `limits.max_connections` bounds; over TCP as many again.";
     Gauge handshakes_open = "handshakes_open" "Handshakes over QUIC that are under way now." "What `limits.max_handshakes` bounds; over TCP as many again.";
-    Gauge receive_granted = "receive_granted_bytes" "Bytes that clients may send ahead on the connections of QUIC and HTTP/2 that are there now, out of `limits.worker_receive_buffer`.";
+    Gauge receive_granted = "receive_granted_bytes" "Bytes that clients may send ahead on the connections of QUIC and HTTP/2 on which an upload is in progress." "A body counts as an upload from 64 KiB on. What is granted to new connections depends on it: see `limits.worker_receive_buffer`.";
+    Gauge receive_held = "receive_held_bytes" "Bytes received over QUIC and HTTP/2 and not read yet, because an origin is slow or bytes before them are missing." "What `limits.worker_receive_buffer` bounds.";
     Counter handshakes_quic_full = "handshakes" [transport = "quic", kind = "full"] "TLS handshakes that were completed.";
     Counter handshakes_quic_resumed = "handshakes" [transport = "quic", kind = "resumed"] "TLS handshakes that were completed." "By a ticket: cheaper for both.";
     Counter handshakes_tcp_full = "handshakes" [transport = "tcp", kind = "full"] "TLS handshakes that were completed.";
@@ -295,7 +296,8 @@ metrics! {
     Counter limit_streams = "limit_reached" [limit = "max_streams"] "Times a limit was reached." "By what clients say (STREAMS_BLOCKED); not all do, and none over TCP. The same holds for the next two.";
     Counter limit_connection_receive_buffer = "limit_reached" [limit = "connection_receive_buffer"] "Times a limit was reached." "DATA_BLOCKED. An upload that is faster than the origin comes to it, which is no fault.";
     Counter limit_stream_receive_buffer = "limit_reached" [limit = "stream_receive_buffer"] "Times a limit was reached." "STREAM_DATA_BLOCKED.";
-    Counter limit_receive_buffer = "limit_reached" [limit = "worker_receive_buffer"] "Times a limit was reached.";
+    Counter limit_receive_buffer = "limit_reached" [limit = "worker_receive_buffer"] "Times a limit was reached." "New connections that got a smaller window than `limits.connection_receive_buffer`.";
+    Counter limit_receive_held = "limit_reached" [limit = "receive_held"] "Times a limit was reached." "Connections closed because a worker held more than `limits.worker_receive_buffer`, and they most.";
     Counter limit_stateless_resets = "limit_reached" [limit = "stateless_resets"] "Times a limit was reached.";
     Counter limit_refusals = "limit_reached" [limit = "refusals"] "Times a limit was reached.";
     Counter limit_addresses = "limit_reached" [limit = "addresses"] "Times a limit was reached.";

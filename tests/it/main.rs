@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod access_log;
+mod ack_delay;
 mod ack_frequency;
 mod acknowledgements;
 mod admin;
@@ -30,6 +31,7 @@ mod migration;
 mod nginx;
 mod origins;
 mod panics;
+mod receive_windows;
 mod recovery;
 mod refusals;
 mod reload;

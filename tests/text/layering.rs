@@ -6,7 +6,8 @@
 use std::{fmt, fs, path::Path};
 
 /// Rooms that everyone may use and that know nobody: the vocabulary.
-const GROUND: &[&str] = &["config", "telemetry", "lifecycle", "exchange", "rate", "budget", "datagram"];
+const GROUND: &[&str] =
+    &["config", "telemetry", "lifecycle", "exchange", "rate", "budget", "receive_budget", "datagram"];
 
 /// Rooms that use the ground alone and meet in `app`.
 const PARTS: &[&str] = &["net", "tls", "quic", "http3", "tcp", "proxy", "admin"];

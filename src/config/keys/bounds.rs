@@ -129,8 +129,10 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
             "worker_receive_buffer",
             size(WORKER_BUFFER),
             defaults.worker_receive_buffer,
-            "Bytes a worker that all clients together may send ahead. A new connection gets a 64th of what is left, \
-            64 KiB at least, `connection_receive_buffer` at most.",
+            "Bytes a worker that were received over QUIC and HTTP/2 and not read, as their origins are slow or bytes before \
+            them are missing. A new connection may send ahead a 32nd of what is left, 64 KiB at least, \
+            `connection_receive_buffer` at most; connections with an upload count with all that they may send. Beyond it \
+            the connection that holds most is closed.",
         ),
         stream_send_buffer: section.value(
             "stream_send_buffer",

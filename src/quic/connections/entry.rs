@@ -1,8 +1,9 @@
 //! One connection's entry.
 
 use super::{flight::Flight, window::Windows};
-use crate::quic::{
-    ack_frequency::Peer, ack_merge::Told, batches::Tally, conduct::Conduct, frame::AckRanges, lost::Lost,
+use crate::{
+    quic::{ack_frequency::Peer, ack_merge::Told, batches::Tally, conduct::Conduct, frame::AckRanges, lost::Lost},
+    receive_budget::Account,
 };
 use s2n_quic_core::path::{Handle as _, Tuple};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub(super) struct Entry {
     pub(super) acks: Tally,
     pub(super) told: Told,
     pub(super) lost: Lost,
+    /// What was received and not read.
+    pub(super) received: Option<Account>,
     /// `None` if its client does not listen to ACK_FREQUENCY frames.
     pub(super) peer: Option<Arc<Peer>>,
     /// Where s2n-quic sends to, and from where.
@@ -26,7 +29,17 @@ impl Entry {
     /// One whose client may send so many control frames a second.
     pub(super) fn new(max_control_frames: u32) -> Self {
         let (windows, flight, acks, told, lost) = Default::default();
-        Self { windows, flight, conduct: Conduct::new(max_control_frames), acks, told, lost, peer: None, path: None }
+        Self {
+            windows,
+            flight,
+            conduct: Conduct::new(max_control_frames),
+            acks,
+            told,
+            lost,
+            received: None,
+            peer: None,
+            path: None,
+        }
     }
 
     /// Whether s2n-quic would do nothing on an ACK frame that came on `path`. From now on it knows what the frame says.

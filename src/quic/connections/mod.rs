@@ -25,7 +25,7 @@ use super::{
     contents::{Contents, Word},
     frame::AckRanges,
 };
-use crate::{config::Limits, telemetry::WorkerMetrics};
+use crate::{config::Limits, receive_budget::Account, telemetry::WorkerMetrics};
 use entry::Entry;
 use life::Life;
 use s2n_quic_core::{path::Tuple, time::Timestamp};
@@ -112,6 +112,18 @@ impl Connections {
         // A connection that is gone by now sends nothing any more.
         let (state, flight) = opened.unwrap_or_else(|| (State::new(0), Arc::default()));
         Window::new(self.clone(), (connection, stream), state, flight)
+    }
+
+    /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
+    pub fn account(&self, connection: u64) -> Option<Account> {
+        self.lock().by_id.get(&connection)?.received.clone()
+    }
+
+    /// What comes on a connection, by s2n-quic's ID, is accounted in `account`.
+    pub(super) fn receives(&self, connection: u64, account: Account) {
+        if let Some(entry) = self.lock().by_id.get_mut(&connection) {
+            entry.received = Some(account);
+        }
     }
 
     /// The client of a connection, by s2n-quic's ID, listens to ACK_FREQUENCY frames, and `peer` asks it for them.

@@ -1,6 +1,7 @@
 //! A connection's bytes on their way to hyper, its frames counted.
 
 use super::frames::{Flood, Frames};
+use crate::receive_budget::Account;
 use std::{
     io,
     pin::Pin,
@@ -13,12 +14,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(super) struct Counted<S, T> {
     stream: S,
     frames: Frames,
+    account: Account,
     tell: T,
 }
 
 impl<S, T: Fn(Flood)> Counted<S, T> {
-    pub(super) fn new(stream: S, frames: Frames, tell: T) -> Self {
-        Self { stream, frames, tell }
+    pub(super) fn new(stream: S, frames: Frames, account: Account, tell: T) -> Self {
+        Self { stream, frames, account, tell }
     }
 }
 
@@ -30,6 +32,10 @@ impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
         if let Err(flood) = self.frames.read(came, Instant::now()) {
             (self.tell)(flood);
             return Poll::Ready(Err(io::Error::other("too many frames that move nothing")));
+        }
+        let data = self.frames.take_data();
+        if data > 0 {
+            self.account.came(data);
         }
         Poll::Ready(Ok(()))
     }

@@ -32,13 +32,20 @@ pub struct Frames {
     have: usize,
     control: Bucket,
     small: Bucket,
+    /// Bytes of DATA frames, padding included, since they were last asked for.
+    data: u64,
 }
 
 impl Frames {
     /// From the preface on, with so many frames of each kind a second.
     pub fn new(control: u32, small: u32) -> Self {
         let (control, small) = (Bucket::new(control), Bucket::new(small));
-        Self { skip: PREFACE as u64, header: [0; HEADER], have: 0, control, small }
+        Self { skip: PREFACE as u64, header: [0; HEADER], have: 0, control, small, data: 0 }
+    }
+
+    /// Bytes of the DATA frames whose headers came since it was last asked, as flow control counts them (§6.9.1).
+    pub fn take_data(&mut self) -> u64 {
+        std::mem::take(&mut self.data)
     }
 
     /// Looks at what came.
@@ -71,6 +78,9 @@ impl Frames {
             let [a, b, c, kind, ..] = self.header;
             let length = u32::from_be_bytes([0, a, b, c]);
             self.skip = length.into();
+            if kind == DATA {
+                self.data = self.data.saturating_add(length.into());
+            }
             match kind {
                 HEADERS => {}
                 DATA if length >= SMALL => {}

@@ -11,7 +11,7 @@ pub(super) use streams::Stall;
 pub(super) use tunnel::Connected;
 
 use super::connection::{Connection, Ending};
-use crate::{config::Limits, exchange::Handler, telemetry::WorkerMetrics};
+use crate::exchange::Handler;
 use counted::Counted;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,50 +27,30 @@ const WINDOWS: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 /// more CPU time, with more of it no less.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// A connection's window, out of the budget that it has in common with those over QUIC. Given back when dropped.
-struct Grant {
-    bytes: u64,
-    metrics: Arc<WorkerMetrics>,
-}
-
-impl Grant {
-    fn new(limits: &Limits, metrics: &Arc<WorkerMetrics>) -> Self {
-        let bytes = limits.receive_window(metrics.receive_granted.get());
-        if bytes < limits.connection_receive_buffer.into() {
-            metrics.limit_receive_buffer.increment();
-        }
-        metrics.receive_granted.add(bytes);
-        Self { bytes, metrics: Arc::clone(metrics) }
-    }
-
-    fn window(&self) -> u32 {
-        u32::try_from(self.bytes).unwrap_or(u32::MAX).clamp(*WINDOWS.start(), *WINDOWS.end())
-    }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        self.metrics.receive_granted.sub(self.bytes);
-    }
-}
-
 /// Serves requests from `stream` until the connection ends.
 pub(super) async fn serve<H: Handler>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     connection: Rc<Connection<H>>,
 ) {
     let (limits, metrics) = (connection.limits, connection.metrics());
-    let grant = Grant::new(&limits, metrics);
+    let receive = &connection.front.budgets.receive;
+    let window = limits.receive_window(receive.used());
+    if window < limits.connection_receive_buffer.into() {
+        metrics.limit_receive_buffer.increment();
+    }
+    let grant = receive.begin(window);
+    let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOWS.start(), *WINDOWS.end());
+    connection.hold(grant.account());
     let frames = Frames::new(limits.max_control_frames, limits.max_small_frames);
     let told = Rc::clone(&connection);
-    let counted = Counted::new(stream, frames, move |flood| {
+    let counted = Counted::new(stream, frames, grant.account(), move |flood| {
         match flood {
             Flood::Control => told.metrics().limit_control_frames.increment(),
             Flood::Small => told.metrics().limit_small_frames.increment(),
         }
         told.flooded();
     });
-    let streams = Streams::new(connection.timeouts.send, Arc::clone(metrics));
+    let streams = Streams::new(connection.timeouts.send, grant.account(), Arc::clone(metrics));
     let service = hyper::service::service_fn(|request| connection.answer(request));
     let mut builder = http2::Builder::new(streams.clone());
     builder
@@ -79,8 +59,8 @@ pub(super) async fn serve<H: Handler>(
         .max_concurrent_streams(limits.max_streams)
         // Beyond it h2 answers 431 by itself; up to it, and beyond max_header_bytes, `request` does, and counts.
         .max_header_list_size(limits.max_header_bytes.saturating_mul(2))
-        .initial_stream_window_size(limits.stream_receive_buffer.min(grant.window()))
-        .initial_connection_window_size(grant.window())
+        .initial_stream_window_size(limits.stream_receive_buffer.min(window))
+        .initial_connection_window_size(window)
         .max_send_buf_size(SEND_BUFFER);
     if connection.has_tunnels {
         // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3)

@@ -3,12 +3,18 @@
 //! hyper gives each stream to an executor as a future of its own, and does not ask a response's body for more while the
 //! client's window is full. A client that opens it no more would hold the stream for ever: hence the clock beside it.
 
-use crate::{exchange::IdleTimer, lifecycle::pass_panic_on, tcp::linger::Rest, telemetry::WorkerMetrics};
+use crate::{
+    exchange::IdleTimer,
+    lifecycle::pass_panic_on,
+    receive_budget::{Account, Taken},
+    tcp::linger::Rest,
+    telemetry::WorkerMetrics,
+};
 use hyper::rt::Executor;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::pin,
     rc::{Rc, Weak},
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -24,8 +30,9 @@ task_local! {
 }
 
 /// Whether a stream's client is to take what was handed over.
-#[derive(Default)]
 pub(in crate::tcp) struct Stall {
+    /// What was read of the request.
+    taken: RefCell<Taken>,
     waiting: Cell<bool>,
     /// Since the clock last looked.
     moved: Cell<bool>,
@@ -44,6 +51,24 @@ impl Stall {
     /// That of the task that asks, if it is a stream's.
     pub(in crate::tcp) fn current() -> Option<Rc<Self>> {
         STALL.try_with(Rc::clone).ok()
+    }
+
+    fn new(tasks: &Rc<RefCell<JoinSet<()>>>, account: Account) -> Rc<Self> {
+        Rc::new(Self {
+            taken: RefCell::new(Taken::new(account)),
+            waiting: Cell::default(),
+            moved: Cell::default(),
+            sending: OnceCell::new(),
+            tasks: Rc::downgrade(tasks),
+            over: Cell::default(),
+            waker: RefCell::default(),
+            rest: RefCell::default(),
+        })
+    }
+
+    /// So many bytes of the request were read.
+    pub(in crate::tcp) fn taken(&self, bytes: u64) {
+        self.taken.borrow_mut().add(bytes);
     }
 
     /// Runs what is to go on when the response is made, as long as the connection.
@@ -102,7 +127,9 @@ impl Stall {
         }
         let mut rest = self.rest.borrow_mut();
         let Some(left) = &mut *rest else { return Poll::Ready(()) };
-        ready!(Pin::new(left).poll(cx));
+        let (bytes, over) = left.poll_bytes(cx);
+        self.taken(bytes);
+        ready!(over);
         *rest = None;
         Poll::Ready(())
     }
@@ -119,12 +146,13 @@ pub(super) struct Streams {
     tasks: Rc<RefCell<JoinSet<()>>>,
     /// How long a client may take nothing of a stream.
     patience: Duration,
+    account: Account,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl Streams {
-    pub(super) fn new(patience: Duration, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { tasks: Rc::default(), patience, metrics }
+    pub(super) fn new(patience: Duration, account: Account, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { tasks: Rc::default(), patience, account, metrics }
     }
 
     fn reap(&self) {
@@ -150,7 +178,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
             let _ = stall.sending.set(sending);
             return;
         }
-        let stall = Rc::new(Stall { tasks: Rc::downgrade(&self.tasks), ..Stall::default() });
+        let stall = Stall::new(&self.tasks, self.account.clone());
         let (patience, metrics) = (self.patience, Arc::clone(&self.metrics));
         let watched = STALL.scope(Rc::clone(&stall), async move {
             let mut stream = pin!(Some(stream));

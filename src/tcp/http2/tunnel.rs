@@ -35,7 +35,11 @@ impl AsyncRead for Connected {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;
-        if out.filled().len() > before || out.remaining() == 0 {
+        let read = out.filled().len().saturating_sub(before);
+        if read > 0 {
+            self.stall.taken(read as u64);
+        }
+        if read > 0 || out.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
         if !std::mem::replace(&mut self.looked, true) {

@@ -6,11 +6,11 @@ use crate::support::{
         ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS,
         WINDOW_UPDATE, fields, frame, get, status,
     },
-    origin::Always,
+    origin::{Always, Script},
     proxy::Litequic,
     within,
 };
-use litequic::telemetry::WorkerMetrics;
+use litequic::{config::Config, telemetry::WorkerMetrics};
 use std::time::Duration;
 
 const PROTOCOL_ERROR: u32 = 1;
@@ -255,29 +255,48 @@ async fn a_client_with_more_requests_at_once_than_allowed_has_those_beyond_refus
     litequic.stop().await;
 }
 
-/// As over QUIC, out of the same budget: a 64th of what is left of it, 64 KiB at least.
+/// As over QUIC, out of the same budget: a 32nd of what is left of it, whatever idle connections there are.
 #[tokio::test]
-async fn windows_are_granted_out_of_the_workers_budget_and_given_back() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |config| {
+async fn windows_are_granted_out_of_the_workers_budget_and_what_is_held_is_bounded() {
+    const BUDGET: u64 = 4 << 20;
+    const UPLOADS: usize = 48;
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| {
         config.limits.connection_receive_buffer = 1 << 20;
-        config.limits.worker_receive_buffer = 16 << 20;
+        config.limits.stream_receive_buffer = 1 << 20;
+        config.limits.worker_receive_buffer = BUDGET;
+        config.origins.get_mut(Config::ORIGIN).unwrap().max_connections = 1;
     })
     .await;
-    let mut first = None;
-    for (what, granted) in [("the first", 256 << 10), ("the second", 252 << 10)] {
-        let before = litequic.sum(|worker| worker.receive_granted.get());
+    // The origin's one connection is in use: what comes after waits, its body unread.
+    let mut first = Http2::connect(&litequic, &[]).await;
+    first.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
+    let mut peer = script.accept().await;
+    peer.head().await;
+    let mut clients = Vec::new();
+    for _ in 0..UPLOADS {
         let mut client = Http2::connect(&litequic, &[]).await;
         let settings = client.find(&[SETTINGS]).await.unwrap();
         let window = settings.payload.chunks(6).find(|setting| setting[..2] == [0, 4]).expect("a window");
-        assert_eq!(u64::from(u32::from_be_bytes(window[2..].try_into().unwrap())), granted, "{what}");
-        assert_eq!(litequic.sum(|worker| worker.receive_granted.get()), before + granted, "{what}");
-        // The second goes at once.
-        first.get_or_insert(client);
+        assert_eq!(u64::from(u32::from_be_bytes(window[2..].try_into().unwrap())), BUDGET / 32);
+        // Until then the window is 65,535.
+        client.say(SETTINGS, ACK, 0, &[]).await;
+        clients.push(client);
     }
-    litequic.wait_until("given back", |worker| worker.receive_granted.get(), |granted| granted == 256 << 10).await;
-    assert_eq!(litequic.sum(|worker| worker.limit_receive_buffer.get()), 2);
-    drop(first);
+    for client in &mut clients {
+        client.say(HEADERS, END_HEADERS, 1, &but(":method", "POST")).await;
+        for _ in 0..8 {
+            // One that was closed takes nothing.
+            client.try_say(&frame(DATA, 0, 1, &[7; 16_384])).await;
+        }
+    }
+    let workers = litequic.metrics.workers().len() as u64;
+    let closed = |worker: &WorkerMetrics| worker.limit_receive_held.get();
+    litequic.wait_until("closed", closed, |closed| closed > 0).await;
+    let held = litequic.sum(|worker| worker.receive_held.get());
+    assert!(held <= workers * BUDGET + UPLOADS as u64 * (64 << 10), "{held}");
+    drop((first, clients, peer));
+    litequic.wait_until("given back", |worker| worker.receive_held.get(), |held| held == 0).await;
     litequic.stop().await;
 }
 

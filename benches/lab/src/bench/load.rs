@@ -381,10 +381,10 @@ fn own_outcome(stdout: &str) -> Result<Outcome> {
     }
     let done = if report.kind == Kind::Handshakes { report.handshakes } else { report.requests_ok } as f64;
     let bytes = (report.body_bytes_received + report.body_bytes_sent) as f64;
-    let Some(Steady { body_bytes_received, seconds }) = report.steady else {
+    let Some(Steady { body_bytes, seconds }) = report.steady else {
         return Ok(Outcome { done, bytes, seconds: report.wall_seconds, figures });
     };
-    let (after, mbit) = (body_bytes_received as f64, |bytes: f64, seconds: f64| bytes * 8e-6 / seconds);
+    let (after, mbit) = (body_bytes as f64, |bytes: f64, seconds: f64| bytes * 8e-6 / seconds);
     figures.insert("steady".to_owned(), mbit(after, seconds));
     figures.insert("goodput".to_owned(), mbit(bytes, report.wall_seconds));
     Ok(Outcome { done, bytes: after, seconds, figures })

@@ -1,12 +1,15 @@
-//! Long and fast paths: one download, from its start and after slow start.
+//! Long and fast paths: one download, from its start and after slow start; one upload after slow start.
 
-use super::{Amount, Experiment, Options, QUICK_CUT, Task, download, few, more_than, no_variants, over, with_everyone};
+use super::{
+    Amount, Experiment, Load, Options, QUICK_CUT, ROUNDS, Task, download, few, load, more_than, no_variants, over,
+    with_everyone,
+};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "long",
     about: "How fast is one download over a path with a large bandwidth-delay product? Mbit/s of the body in seconds 5 to 20, \
             and from the start. The bottleneck buffers 1 bandwidth-delay product. In two cells contenders also *tuned*, and with \
-            other clients than the lab's own.",
+            other clients than the lab's own. And how fast is one upload, in seconds 4 to 10?",
     reference: None,
     tasks,
     variants: no_variants,
@@ -32,5 +35,25 @@ fn tasks(options: &Options) -> Vec<Task> {
             }
         }
     }
+    tasks.push(upload(options));
     tasks
+}
+
+/// An upload's path.
+const UPLOAD_RATE: u64 = 100; // Mbit/s
+const UPLOAD_RTT: u32 = 100; // ms
+/// Shorter than a download: seconds, and those of its beginning. All experiments over paths together are to end in a night.
+const UPLOAD_CUT: (f64, f64) = (10.0, 4.0);
+
+/// One upload. What its client has handed over from the start is also what waits in its buffers: the steady rate is judged.
+fn upload(options: &Options) -> Task {
+    let (seconds, beginning) = if options.quick { QUICK_CUT } else { UPLOAD_CUT };
+    let one = download(more_than(UPLOAD_RATE, seconds), Amount::Cut { seconds, beginning });
+    let path = format!("rate={UPLOAD_RATE}M,rtt={UPLOAD_RTT}ms,buffer=1bdp");
+    let load = Load { kind: load::Kind::Upload, ..one };
+    let mut task = over(&path, &format!("upload, {UPLOAD_RATE} Mbit/s"), &format!("{UPLOAD_RTT} ms"), "steady", load);
+    task.case.x = Some(f64::from(UPLOAD_RTT));
+    task.names = few();
+    task.rounds = ROUNDS;
+    task
 }

@@ -109,7 +109,7 @@ struct Engine<'a, W> {
     deadline: Instant,
     /// When what is under way is abandoned.
     cut: Option<Instant>,
-    /// When the load's beginning is over, and what had been received then.
+    /// When the load's beginning is over, and what bodies had moved then.
     beginning: Option<(Instant, Option<u64>)>,
     /// The wire's progress, and when it was last seen to grow.
     progress: (u64, Instant),
@@ -151,9 +151,9 @@ impl<W: Wire> Engine<'_, W> {
             _ => Instant::now(),
         };
         let counts = self.wire.counts();
-        let steady = self.beginning.and_then(|(from, received)| {
+        let steady = self.beginning.and_then(|(from, moved)| {
             Some(Steady {
-                body_bytes_received: counts.body_received - received?,
+                body_bytes: counts.body_bytes() - moved?,
                 seconds: end.saturating_duration_since(from).as_secs_f64(),
             })
         });
@@ -216,10 +216,10 @@ impl<W: Wire> Engine<'_, W> {
                 }
                 until = until.min(cut);
             }
-            if let Some((from, received @ None)) = &mut self.beginning
+            if let Some((from, moved @ None)) = &mut self.beginning
                 && now >= *from
             {
-                (*from, *received) = (now, Some(self.wire.counts().body_received));
+                (*from, *moved) = (now, Some(self.wire.counts().body_bytes()));
                 if let Some(mark) = &arguments.mark {
                     File::create(mark).map_err(|error| format!("cannot write {}: {error}", mark.display()))?;
                 }

@@ -78,11 +78,12 @@ pub(crate) struct LoadReport {
     pub(crate) quic: Option<Quic>,
 }
 
-/// What came after the beginning.
+/// What came or went after the beginning.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Steady {
-    /// Bytes of response bodies.
-    pub(crate) body_bytes_received: u64,
+    /// Bytes of bodies, either way; of uploads those that the transport took, which is as fast as it gets rid of them once
+    /// its buffers are full.
+    pub(crate) body_bytes: u64,
     /// How long it took, seconds.
     pub(crate) seconds: f64,
 }

@@ -52,7 +52,7 @@ pub(super) fn report(
         let first = tally.errors.first().map_or("no answer", String::as_str);
         void = Some(format!("{failed} failed: {first}"));
     }
-    let abandoned = arguments.cut && measured.as_ref().is_some_and(|measured| measured.counts.body_received > 0);
+    let abandoned = arguments.cut && measured.as_ref().is_some_and(|measured| measured.counts.body_bytes() > 0);
     if void.is_none() && tally.ok == 0 && !abandoned {
         void = Some("nothing was measured".into());
     }

@@ -49,3 +49,10 @@ pub(super) struct Counts {
     pub(super) resumed: u64,
     pub(super) quic: Option<Quic>,
 }
+
+impl Counts {
+    /// Of bodies, either way.
+    pub(super) const fn body_bytes(&self) -> u64 {
+        self.body_received + self.body_sent
+    }
+}

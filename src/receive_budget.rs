@@ -1,0 +1,340 @@
+//! What a worker's clients may send ahead, and what litequic holds of it: bytes that were received and not read yet, because
+//! an origin is slow or because bytes before them are missing. QUIC and HTTP/2 share it.
+//!
+//! A window is a promise, and cannot be changed while a connection lives (docs/upstream/receive-windows.md). So promises
+//! are not bounded, what is held is: a new connection's window depends on what is held and on what connections with an upload
+//! may send, idle connections count for nothing, and once more is held than the budget, the connection that holds most is
+//! closed (docs/adr/0026-receive-windows.md). Pure.
+
+use futures_util::task::AtomicWaker;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+};
+
+/// One worker's. A lock and atomics, because s2n-quic wants its providers `Send`; one thread alone uses them.
+#[derive(Debug, Clone)]
+pub struct ReceiveBudget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Bytes that may be held.
+    bytes: AtomicU64,
+    /// Bytes that every connection may hold.
+    floor: u64,
+    held: AtomicU64,
+    /// What connections with an upload may send ahead.
+    granted: AtomicU64,
+    accounts: Mutex<Accounts>,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
+    next: u64,
+    by_id: HashMap<u64, Account>,
+}
+
+/// Adds to a counter that one thread alone changes.
+fn add(counter: &AtomicU64, bytes: u64) {
+    counter.store(counter.load(Relaxed).saturating_add(bytes), Relaxed);
+}
+
+fn subtract(counter: &AtomicU64, bytes: u64) {
+    counter.store(counter.load(Relaxed).saturating_sub(bytes), Relaxed);
+}
+
+impl ReceiveBudget {
+    /// Of `bytes`, and `floor` for every connection beside them.
+    pub fn new(bytes: u64, floor: u64) -> Self {
+        let (held, granted, accounts) = Default::default();
+        Self(Arc::new(Shared { bytes: AtomicU64::new(bytes), floor, held, granted, accounts }))
+    }
+
+    /// From now on `bytes`.
+    pub fn resize(&self, bytes: u64) {
+        self.0.bytes.store(bytes, Relaxed);
+    }
+
+    /// Bytes that were received and not read.
+    pub fn held(&self) -> u64 {
+        self.0.held.load(Relaxed)
+    }
+
+    /// Bytes that connections with an upload may send ahead.
+    pub fn granted(&self) -> u64 {
+        self.0.granted.load(Relaxed)
+    }
+
+    /// Bytes that are held, or may be soon: what a new connection's window goes by.
+    pub fn used(&self) -> u64 {
+        self.held().max(self.granted())
+    }
+
+    /// A connection begins whose client may send `window` bytes ahead.
+    pub fn begin(&self, window: u64) -> Grant {
+        let (held, uploads, is_over, has_ended, waker) = Default::default();
+        let account =
+            Account(Arc::new(State { budget: self.clone(), window, held, uploads, is_over, has_ended, waker }));
+        let mut accounts = self.accounts();
+        let id = accounts.next;
+        accounts.next = id.wrapping_add(1);
+        accounts.by_id.insert(id, account.clone());
+        Grant { id, account }
+    }
+
+    /// Has the connection closed that holds most. What it holds counts no longer: it is freed within this turn.
+    fn close_one(&self) {
+        let accounts = self.accounts();
+        let holding = accounts.by_id.values().filter(|account| !account.0.is_over.load(Relaxed));
+        let Some(account) = holding.max_by_key(|account| account.held()) else { return };
+        account.none_is_left();
+        account.0.is_over.store(true, Relaxed);
+        account.0.waker.wake();
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.0.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's window. What the connection holds is given back when this is dropped, at its end.
+#[derive(Debug)]
+pub struct Grant {
+    id: u64,
+    account: Account,
+}
+
+impl Grant {
+    /// So many bytes came: [`Account::came`].
+    pub fn came(&self, bytes: u64) {
+        self.account.came(bytes);
+    }
+
+    /// What the connection's streams are accounted in.
+    pub fn account(&self) -> Account {
+        self.account.clone()
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.account.0.budget.accounts().by_id.remove(&self.id);
+        // What its tasks do until they are dropped counts for nothing.
+        self.account.0.has_ended.store(true, Relaxed);
+        self.account.none_is_left();
+    }
+}
+
+/// One connection's account of what was received and not read.
+#[derive(Debug, Clone)]
+pub struct Account(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    budget: ReceiveBudget,
+    window: u64,
+    held: AtomicU64,
+    /// Requests whose bodies have turned out to be uploads.
+    uploads: AtomicU32,
+    /// To be closed.
+    is_over: AtomicBool,
+    has_ended: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Account {
+    /// So many bytes came. Those of a QUIC stream count from the end of what came before, gaps included: that is what flow
+    /// control counts (RFC 9000 §4.1), and what memory the rest takes at most.
+    pub fn came(&self, bytes: u64) {
+        let State { budget, window, held, is_over, has_ended, .. } = &*self.0;
+        if is_over.load(Relaxed) || has_ended.load(Relaxed) {
+            return;
+        }
+        let before = held.load(Relaxed);
+        // Flow control allows no more: what exceeds it is of streams that were reset, which nobody reads to their end.
+        let now = before.saturating_add(bytes).min(*window);
+        held.store(now, Relaxed);
+        add(&budget.0.held, now.saturating_sub(before));
+        if now > budget.0.floor && budget.held() > budget.0.bytes.load(Relaxed) {
+            budget.close_one();
+        }
+    }
+
+    /// So many bytes were read.
+    pub fn taken(&self, bytes: u64) {
+        let before = self.held();
+        let now = before.saturating_sub(bytes);
+        self.0.held.store(now, Relaxed);
+        subtract(&self.0.budget.0.held, before.saturating_sub(now));
+    }
+
+    /// No stream is open: whatever came was read or discarded, what was reset too.
+    pub fn none_is_left(&self) {
+        self.taken(self.held());
+    }
+
+    /// A request's body is an upload: as long as this lives, the connection's window counts as used.
+    pub fn upload(&self) -> Upload {
+        if self.0.uploads.fetch_add(1, Relaxed) == 0 {
+            add(&self.0.budget.0.granted, self.0.window);
+        }
+        Upload(self.clone())
+    }
+
+    /// Ready once the connection is to be closed, because it holds too much. The last task that polls is woken.
+    pub fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.waker.register(cx.waker());
+        if self.0.is_over.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn held(&self) -> u64 {
+        self.0.held.load(Relaxed)
+    }
+}
+
+/// An upload in progress.
+#[derive(Debug)]
+pub struct Upload(Account);
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let Account(state) = &self.0;
+        if state.uploads.fetch_sub(1, Relaxed) == 1 {
+            subtract(&state.budget.0.granted, state.window);
+        }
+    }
+}
+
+/// What was read of one request: tells when it turns out to be an upload.
+#[derive(Debug)]
+pub struct Taken {
+    account: Account,
+    bytes: u64,
+    upload: Option<Upload>,
+}
+
+impl Taken {
+    /// Of a request that begins.
+    pub const fn new(account: Account) -> Self {
+        Self { account, bytes: 0, upload: None }
+    }
+
+    /// So many bytes more.
+    pub fn add(&mut self, bytes: u64) {
+        self.account.taken(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.upload.is_none() && self.bytes > self.account.0.budget.0.floor {
+            self.upload = Some(self.account.upload());
+        }
+    }
+
+    /// What it is accounted in.
+    pub const fn account(&self) -> &Account {
+        &self.account
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::task::noop_waker_ref;
+    use proptest::prelude::*;
+
+    const FLOOR: u64 = 64 * 1024;
+    const MIB: u64 = 1024 * 1024;
+
+    fn is_over(grant: &Grant) -> bool {
+        grant.account.poll_over(&Context::from_waker(noop_waker_ref())).is_ready()
+    }
+
+    #[test]
+    fn idle_connections_use_nothing_and_uploads_what_they_may_send() {
+        let budget = ReceiveBudget::new(64 * MIB, FLOOR);
+        let idle: Vec<Grant> = (0..1000).map(|_| budget.begin(2 * MIB)).collect();
+        assert_eq!(budget.used(), 0);
+        let uploads: Vec<Upload> = idle.iter().take(16).map(|grant| grant.account().upload()).collect();
+        let second = idle[0].account().upload();
+        assert_eq!((budget.used(), budget.granted()), (32 * MIB, 32 * MIB), "a connection counts once");
+        drop(uploads);
+        assert_eq!(budget.granted(), 2 * MIB);
+        idle[1].account.came(MIB);
+        assert_eq!(budget.used(), 2 * MIB, "the larger of what is held and what may be");
+        drop(second);
+        assert_eq!(budget.used(), MIB);
+    }
+
+    #[test]
+    fn a_body_is_an_upload_once_it_is_longer_than_what_every_connection_may_send() {
+        let budget = ReceiveBudget::new(64 * MIB, FLOOR);
+        let grant = budget.begin(MIB);
+        let mut taken = Taken::new(grant.account());
+        taken.add(FLOOR);
+        assert_eq!(budget.granted(), 0);
+        taken.add(1);
+        taken.add(1);
+        assert_eq!(budget.granted(), MIB);
+        drop(taken);
+        assert_eq!(budget.granted(), 0);
+    }
+
+    #[test]
+    fn what_came_is_held_until_it_was_read_or_its_connection_ends() {
+        let budget = ReceiveBudget::new(64 * MIB, FLOOR);
+        let (one, other) = (budget.begin(MIB), budget.begin(MIB));
+        one.account.came(1000);
+        other.account.came(500);
+        one.account.taken(400);
+        assert_eq!(budget.held(), 1100);
+        one.account.came(2 * MIB);
+        assert_eq!(budget.held(), MIB + 500, "no more than a window");
+        one.account.taken(3 * MIB);
+        assert_eq!(budget.held(), 500);
+        drop(one);
+        let account = other.account();
+        drop(other);
+        assert_eq!(budget.held(), 0);
+        account.came(1000);
+        assert_eq!(budget.held(), 0, "it has ended");
+        assert!(account.poll_over(&Context::from_waker(noop_waker_ref())).is_pending(), "by itself");
+        assert!(budget.accounts().by_id.is_empty());
+    }
+
+    #[test]
+    fn whoever_holds_most_is_closed_once_more_is_held_than_the_budget() {
+        let budget = ReceiveBudget::new(2 * MIB, FLOOR);
+        let grants: Vec<Grant> = (0..4).map(|_| budget.begin(MIB)).collect();
+        for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {
+            grant.account.came(bytes);
+        }
+        // Which exceeds it, but is no more than every connection may hold.
+        grants[3].account.came(FLOOR);
+        assert!(!grants.iter().any(is_over));
+        grants[3].account.came(1);
+        assert_eq!([0, 1, 2, 3].map(|nth: usize| is_over(&grants[nth])), [false, true, false, false]);
+        assert_eq!(budget.held(), MIB + FLOOR + 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_is_held_than_the_budget_and_a_floor_a_connection(
+            bytes in 0..16 * MIB, steps in prop::collection::vec((0usize..40, 0..2 * MIB, any::<bool>()), 0..400),
+        ) {
+            let budget = ReceiveBudget::new(bytes, FLOOR);
+            let grants: Vec<Grant> = (0..40).map(|_| budget.begin(MIB)).collect();
+            for (nth, bytes_moved, reads) in steps {
+                let account = &grants[nth].account;
+                if reads { account.taken(bytes_moved) } else { account.came(bytes_moved) }
+                prop_assert!(account.held() <= MIB);
+                let held: u64 = grants.iter().map(|grant| grant.account.held()).sum();
+                prop_assert_eq!(held, budget.held());
+                prop_assert!(held <= bytes + 40 * FLOOR);
+            }
+            drop(grants);
+            prop_assert_eq!(budget.held(), 0);
+        }
+    }
+}

@@ -159,6 +159,15 @@ impl Sender {
         }
     }
 
+    /// How many of `ready` bytes the path has a use for. A response's first share goes at once all the same: most end within it,
+    /// and let go of their origin's connection however slowly the client reads.
+    fn path_room(&mut self, outstanding: u64, ready: u64) -> Room {
+        if self.sent.saturating_add(ready) <= INITIAL {
+            return Room::Bytes(ready);
+        }
+        self.window.room(self.sent, outstanding, ready)
+    }
+
     /// How many of `ready` bytes may go now: at least one. Pending until the path and the lease allow more; the one that does
     /// not says when to look again.
     fn poll_permitted(&mut self, ready: usize, cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
@@ -174,7 +183,7 @@ impl Sender {
         // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at once,
         // and lets go of its origin's connection.
         let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
-        let enough = match self.window.room(self.sent, outstanding, ready as u64) {
+        let enough = match self.path_room(outstanding, ready as u64) {
             Room::Bytes(room) => {
                 // Small pieces cost as much as large ones.
                 let enough = (self.lease.held() / 4).clamp(1, STEP);

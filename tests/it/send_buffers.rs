@@ -61,7 +61,9 @@ async fn a_stream_that_waits_for_its_lease_is_woken_by_acknowledgements_and_by_n
 
 #[tokio::test]
 async fn a_response_of_a_hundred_kilobytes_frees_its_origin_connection_before_its_client_has_acknowledged_it() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    const HALF: usize = 50_000;
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| {
         let origin = config.origins.get_mut(Config::ORIGIN).unwrap();
         origin.max_connections = 1;
     })
@@ -69,13 +71,25 @@ async fn a_response_of_a_hundred_kilobytes_frees_its_origin_connection_before_it
     let link = Link::between(litequic.address, Faults::default());
     let deaf = connect(&litequic, &link).await;
     link.deafen(true);
-    let mut stream = deaf.open(deaf.request(Method::GET, "/bytes/100000")).await;
+    let mut stream = deaf.open(deaf.request(Method::GET, "/")).await;
     stream.finish().await.unwrap();
-    litequic.wait_until("a response", |worker| worker.response_body_bytes.get(), |bytes| bytes > 0).await;
-    assert_eq!(Client::to(&litequic).await.get("/bytes/1000").await.body.len(), 1_000);
+    let mut peer = script.accept().await;
+    peer.head().await;
+    // The second half comes when the client's window is full of the first.
+    peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", 2 * HALF, "x".repeat(HALF))).await;
+    let sent = |worker: &WorkerMetrics| worker.response_body_bytes.get();
+    litequic.wait_until("its first half", sent, |bytes| bytes >= HALF as u64).await;
+    peer.say("x".repeat(HALF)).await;
+    let other = Client::to(&litequic).await;
+    let answered = async {
+        peer.head().await;
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+    };
+    let (answer, ()) = tokio::join!(other.get("/"), within("the other request", answered));
+    assert_eq!(answer.body, b"ok");
     link.deafen(false);
     client::header(&mut stream).await;
-    assert_eq!(client::body(&mut stream).await.len(), 100_000);
+    assert_eq!(client::body(&mut stream).await.len(), 2 * HALF);
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }

@@ -168,7 +168,7 @@ pub fn start<T: tls::Provider + Clone>(
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
     let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (connections.subscriber(), grants));
-    let subscriber = (Turns::new(Arc::clone(&parts.metrics)), subscriber);
+    let subscriber = (Turns::new(moderation.clone(), Arc::clone(&parts.metrics)), subscriber);
     let subscriber = (subscriber, (frequencies.subscriber(connections.clone()), (recovery, challenges.subscriber())));
     let own_id = OwnId::default();
     let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());

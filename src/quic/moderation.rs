@@ -24,7 +24,7 @@ const TURNS: u32 = 8;
 const EPOCH: Duration = Duration::from_millis(50);
 /// So many epochs in a row must have had enough to collect. Shorter downloads are not slowed down in their slow start.
 const PATIENCE: u32 = 4;
-/// Turns without a datagram before events are waited for again.
+/// Turns without a datagram or an expired timer before events are waited for again.
 const EMPTY: u32 = 8;
 /// One in so many is few: round trips that are too short for it, and packets that somebody waits for.
 const FEW: u32 = 16;
@@ -49,6 +49,8 @@ struct Shared {
     period: AtomicU32,
     /// Packets since the last look that somebody waits for.
     urgent: AtomicU32,
+    /// Timers that have expired since.
+    expired: AtomicU32,
     paths: [AtomicU32; 3],
     metrics: Arc<WorkerMetrics>,
 }
@@ -82,8 +84,8 @@ impl Paths {
 impl Moderation {
     /// None, unless `switch` is set.
     pub(super) fn new(switch: bool, metrics: Arc<WorkerMetrics>) -> Self {
-        let (period, urgent, paths) = Default::default();
-        Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, paths, metrics }))
+        let (period, urgent, expired, paths) = Default::default();
+        Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, expired, paths, metrics }))
     }
 
     /// Whether there may be any.
@@ -94,6 +96,11 @@ impl Moderation {
     /// Somebody waits for what a packet asks for.
     pub(super) fn urgent(&self) {
         self.0.urgent.fetch_add(1, Relaxed);
+    }
+
+    /// A timer of the endpoint's has expired: packets left, as a rule.
+    pub(super) fn expired(&self) {
+        self.0.expired.fetch_add(1, Relaxed);
     }
 
     /// s2n-quic spoke of a path with this round-trip time.
@@ -131,12 +138,13 @@ impl Moderation {
         if !self.is_on() {
             return None;
         }
-        let Shared { epoch, urgent, paths, .. } = &*self.0;
+        let Shared { epoch, urgent, expired, paths, .. } = &*self.0;
         let now = Instant::now();
         let taken = Taken {
             at: now.saturating_duration_since(*epoch),
             datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX),
             urgent: urgent.load(Relaxed) > 0 && urgent.swap(0, Relaxed) > 0,
+            expired: expired.swap(0, Relaxed),
         };
         let period = rule.next(taken, || {
             let [near, middle, far] = paths.each_ref().map(|class| class.swap(0, Relaxed));
@@ -173,6 +181,8 @@ struct Taken {
     datagrams: u32,
     /// Somebody waits for what one of them asked for.
     urgent: bool,
+    /// Timers that expired since the last.
+    expired: u32,
 }
 
 /// Decides by what came. Pure.
@@ -183,11 +193,12 @@ pub(super) struct Rule {
     receives: u32,
     datagrams: u32,
     urgent: u32,
+    expired: u32,
     /// Epochs in a row that had enough to collect.
     lasting: u32,
     /// While it moderates.
     period: Option<Duration>,
-    /// Turns in a row without a datagram,
+    /// Turns in a row without a datagram or an expired timer,
     empty: u32,
     /// and with a packet that somebody waits for.
     asked: u32,
@@ -197,18 +208,19 @@ pub(super) struct Rule {
 impl Rule {
     /// The time until the next turn; `None`: what comes is to be an event.
     fn next(&mut self, taken: Taken, paths: impl FnOnce() -> Paths) -> Option<Duration> {
-        let Taken { at, datagrams, urgent } = taken;
+        let Taken { at, datagrams, urgent, expired } = taken;
         self.receives += u32::from(datagrams > 0);
         self.datagrams = self.datagrams.saturating_add(datagrams);
         self.urgent += u32::from(urgent);
+        self.expired = self.expired.saturating_add(expired);
         let lasted = at.saturating_sub(self.began);
         if lasted >= EPOCH {
             let period = paths().period().filter(|period| self.is_worth(*period, lasted));
             self.lasting = if period.is_some() { self.lasting + 1 } else { 0 };
             self.period = period.filter(|_| self.period.is_some() || self.lasting >= PATIENCE);
-            (self.began, self.receives, self.datagrams, self.urgent) = (at, 0, 0, 0);
+            (self.began, self.receives, self.datagrams, self.urgent, self.expired) = (at, 0, 0, 0, 0);
         }
-        self.empty = if datagrams > 0 { 0 } else { self.empty + 1 };
+        self.empty = if datagrams > 0 || expired > 0 { 0 } else { self.empty + 1 };
         if self.empty >= EMPTY {
             (self.period, self.lasting, self.empty) = (None, 0, 0);
         }
@@ -219,9 +231,11 @@ impl Rule {
         self.period.filter(|_| at >= self.paused_until)
     }
 
-    /// Whether turns of `period` would have had, or had, three datagrams in two turns at least, few of which somebody waits for.
+    /// Whether two turns of `period` would have had, or had, three datagrams and expired timers at least, each of which would
+    /// wake the worker by itself, and few of which somebody waits for.
     fn is_worth(&self, period: Duration, lasted: Duration) -> bool {
-        let count = if self.period.is_some() { self.datagrams } else { self.receives };
+        let arrivals = if self.period.is_some() { self.datagrams } else { self.receives };
+        let count = arrivals.saturating_add(self.expired);
         let turns = lasted.as_micros() / period.as_micros().max(1);
         u128::from(count) * 2 >= turns * 3 && self.urgent <= count / FEW
     }
@@ -249,7 +263,7 @@ mod tests {
         /// `datagrams` are taken a while later.
         fn take(&mut self, later: Duration, datagrams: u32, urgent: bool) -> Option<Duration> {
             self.now += later;
-            self.rule.next(Taken { at: self.now, datagrams, urgent }, || self.paths)
+            self.rule.next(Taken { at: self.now, datagrams, urgent, expired: 0 }, || self.paths)
         }
 
         /// One each half millisecond.
@@ -303,6 +317,19 @@ mod tests {
                 assert_eq!(trial.take(Duration::from_micros(later), 1, urgent), None, "{later}, {urgent}, {paths:?}");
             }
         }
+    }
+
+    #[test]
+    fn timers_are_worth_collecting_as_well() {
+        let mut trial = Trial::new(FAR);
+        let mut last = None;
+        for turn in 0..2_000 {
+            trial.now += Duration::from_millis(1);
+            // A datagram in each second turn, and a departure in each.
+            let taken = Taken { at: trial.now, datagrams: turn % 2, urgent: false, expired: 1 };
+            last = trial.rule.next(taken, || FAR);
+        }
+        assert_eq!(last, Some(LONGEST));
     }
 
     #[test]

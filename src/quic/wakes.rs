@@ -1,5 +1,6 @@
 //! Why an endpoint's task runs, for the count of what wakes its worker. s2n-quic's event loop tells that of every I/O.
 
+use super::moderation::Moderation;
 use crate::telemetry::{Cause, WorkerMetrics};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
@@ -9,11 +10,15 @@ use std::sync::Arc;
 
 /// Subscribes to the turns of the event loop.
 #[derive(Debug)]
-pub(super) struct Turns(Arc<WorkerMetrics>);
+pub(super) struct Turns {
+    moderation: Moderation,
+    metrics: Arc<WorkerMetrics>,
+}
 
 impl Turns {
-    pub(super) fn new(metrics: Arc<WorkerMetrics>) -> Self {
-        Self(metrics)
+    /// Tells `moderation` of timers, and counts in `metrics`.
+    pub(super) fn new(moderation: Moderation, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { moderation, metrics }
     }
 }
 
@@ -23,8 +28,11 @@ impl Subscriber for Turns {
     fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) {}
 
     fn on_platform_event_loop_wakeup(&mut self, _: &EndpointMeta, turn: &PlatformEventLoopWakeup) {
+        if turn.timeout_expired {
+            self.moderation.expired();
+        }
         if let Some(cause) = cause(turn) {
-            self.0.wake.note(cause);
+            self.metrics.wake.note(cause);
         }
     }
 }

@@ -162,10 +162,9 @@ impl Sender {
     /// How many of `ready` bytes the path has a use for. A response's first share goes at once all the same: most end within it,
     /// and let go of their origin's connection however slowly the client reads.
     fn path_room(&mut self, outstanding: u64, ready: u64) -> Room {
-        if self.sent.saturating_add(ready) <= INITIAL {
-            return Room::Bytes(ready);
-        }
-        self.window.room(self.sent, outstanding, ready)
+        // Asked in any case: only then do acknowledgements wake the stream, should its lease be used up.
+        let room = self.window.room(self.sent, outstanding, ready);
+        if self.sent.saturating_add(ready) <= INITIAL { Room::Bytes(ready) } else { room }
     }
 
     /// How many of `ready` bytes may go now: at least one. Pending until the path and the lease allow more; the one that does

@@ -95,6 +95,7 @@ impl Flight {
 
     /// The stream is woken once, when few enough bytes are unsent.
     pub(super) fn wait_until_sent(&self, stream: &Stream) {
+        debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
         stream.until.set(self.path().low_water());
         stream.waits.set(SENT);
@@ -103,6 +104,7 @@ impl Flight {
     /// The stream is woken once, when about `bytes` of it were acknowledged, or all that is in flight. Streams that wait
     /// share what is: so many times as many must be.
     pub(super) fn wait_until_acknowledged(&self, stream: &Stream, bytes: u64) {
+        debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
         self.waiting.set(self.waiting.get() + 1);
         let share = bytes.min(STEP).saturating_mul(self.waiting.get());

@@ -88,19 +88,14 @@ impl Moderation {
         Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, expired, paths, metrics }))
     }
 
-    /// Whether there may be any.
-    pub(super) fn is_on(&self) -> bool {
-        self.0.switch
-    }
-
     /// Somebody waits for what a packet asks for.
     pub(super) fn urgent(&self) {
-        self.0.urgent.fetch_add(1, Relaxed);
+        count(&self.0.urgent);
     }
 
     /// A timer of the endpoint's has expired: packets left, as a rule.
     pub(super) fn expired(&self) {
-        self.0.expired.fetch_add(1, Relaxed);
+        count(&self.0.expired);
     }
 
     /// s2n-quic spoke of a path with this round-trip time.
@@ -113,7 +108,7 @@ impl Moderation {
         } else {
             far
         };
-        class.fetch_add(1, Relaxed);
+        count(class);
     }
 
     /// A turn begins.
@@ -135,15 +130,12 @@ impl Moderation {
     /// Datagrams were taken before, so many, and have been processed. Returns when the next are to be taken; `None`: when they
     /// arrive.
     pub(super) fn next(&self, rule: &mut Rule, datagrams: usize) -> Option<Instant> {
-        if !self.is_on() {
-            return None;
-        }
-        let Shared { epoch, urgent, expired, paths, .. } = &*self.0;
+        let Shared { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
         let now = Instant::now();
         let taken = Taken {
             at: now.saturating_duration_since(*epoch),
             datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX),
-            urgent: urgent.load(Relaxed) > 0 && urgent.swap(0, Relaxed) > 0,
+            urgent: urgent.swap(0, Relaxed) > 0,
             expired: expired.swap(0, Relaxed),
         };
         let period = rule.next(taken, || {
@@ -172,6 +164,11 @@ impl Shared {
     fn at(&self, millis: u64) -> Instant {
         self.epoch.checked_add(Duration::from_millis(millis)).unwrap_or(self.epoch)
     }
+}
+
+/// One more, by the one thread that counts: an atomic addition would lock the bus for each packet.
+fn count(counter: &AtomicU32) {
+    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
 /// What was taken in a turn, or when it arrived.

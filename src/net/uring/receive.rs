@@ -48,6 +48,12 @@ impl Receiver {
         })
     }
 
+    /// An error that may pass, unless there were too many in a row.
+    fn failed(&mut self, error: io::Error) -> io::Result<()> {
+        self.errors += 1;
+        if self.errors >= MAX_ERRORS { Err(error) } else { Ok(()) }
+    }
+
     /// Takes what there is. `None` if there is nothing.
     fn take(&mut self) -> io::Result<Option<usize>> {
         loop {
@@ -88,12 +94,7 @@ impl Receive for Receiver {
                 // What comes from now on is an event of its own (edge-triggered, epoll(7)), of which the runtime learns
                 // when it asks: not between the look above and here.
                 Ok(None) => ready!(self.event.poll_read_ready(cx))?.clear_ready(),
-                Err(error) => {
-                    self.errors += 1;
-                    if self.errors >= MAX_ERRORS {
-                        return Poll::Ready(Err(error));
-                    }
-                }
+                Err(error) => self.failed(error)?,
             }
         }
     }
@@ -105,10 +106,7 @@ impl Receive for Receiver {
                 self.errors = 0;
                 Ok(datagrams.unwrap_or(0))
             }
-            Err(error) => {
-                self.errors += 1;
-                if self.errors >= MAX_ERRORS { Err(error) } else { Ok(0) }
-            }
+            Err(error) => self.failed(error).map(|()| 0),
         }
     }
 

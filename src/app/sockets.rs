@@ -163,10 +163,7 @@ fn bind_udp(
 ) -> Result<Joined, net::BindError> {
     let (mut groups, mut sockets) = (Vec::new(), Vec::new());
     for address in &config.listen.udp {
-        let mut group = match inherited.group(*address) {
-            Some(group) => group,
-            None => Group::new(*address)?,
-        };
+        let mut group = inherited.group(*address).unwrap_or_else(|| Group::new(*address));
         sockets.push(group.join(generation, workers)?.into_iter());
         groups.push(group);
     }

@@ -37,21 +37,18 @@ impl ListenError {
 /// Binds a listener a worker to `address`, in one SO_REUSEPORT group. Port 0 becomes one free port for all; `[::]` takes
 /// IPv4 too. The sockets do not block.
 ///
-/// A process of the same user that has the address with SO_REUSEPORT would share it without a word. It is looked for by
-/// a bind without that option first, as [`super::Group`] does.
+/// The first is bound without SO_REUSEPORT, and has it set after, as [`super::Group::join`] does: else it would share the
+/// address of another process of the same user without a word.
 ///
 /// # Errors
 ///
 /// [`ListenError`].
 pub fn listen_group(address: SocketAddr, workers: usize) -> Result<Vec<TcpListener>, ListenError> {
     let failed = |source| ListenError { address, source };
-    if address.port() != 0 {
-        open(address).and_then(|probe| probe.bind(&address.into())).map_err(failed)?;
-    }
     let mut address = address;
     let mut listeners = Vec::with_capacity(workers);
     for _ in 0..workers {
-        let listener = member(address).map_err(failed)?;
+        let listener = member(address, listeners.is_empty()).map_err(failed)?;
         // The first may have chosen the port.
         address = listener.local_addr().map_err(failed)?;
         listeners.push(listener);
@@ -70,15 +67,16 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn member(address: SocketAddr) -> io::Result<TcpListener> {
+fn member(address: SocketAddr, is_first: bool) -> io::Result<TcpListener> {
     let socket = open(address)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(!is_first)?;
     socket.set_nonblocking(true)?;
     // Those that it accepts inherit both (tcp(7)).
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
     socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
     socket.bind(&address.into())?;
+    socket.set_reuse_port(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -87,7 +85,7 @@ fn member(address: SocketAddr) -> io::Result<TcpListener> {
 mod tests {
     use super::*;
     use socket2::SockRef;
-    use std::{net::TcpStream, time::Instant};
+    use std::{collections::HashSet, net::TcpStream, time::Instant};
 
     #[test]
     fn an_address_that_another_group_has_is_refused() {
@@ -95,6 +93,13 @@ mod tests {
         let address = group[0].local_addr().unwrap();
         let error = listen_group(address, 1).unwrap_err();
         assert!(error.is_taken() && error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    #[test]
+    fn groups_at_port_0_share_no_port() {
+        let groups: Vec<_> = (0..600).map(|_| listen_group(([127, 0, 0, 1], 0).into(), 1).unwrap()).collect();
+        let ports: HashSet<_> = groups.iter().map(|group| group[0].local_addr().unwrap().port()).collect();
+        assert_eq!(ports.len(), groups.len());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    net::{SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -66,19 +66,8 @@ pub struct Group {
 
 impl Group {
     /// A group without members, to be at `address`. Port 0 becomes one free port for all; `[::]` takes IPv4 too.
-    ///
-    /// A process of the same user that has the address with SO_REUSEPORT would share it without a word. It is looked for
-    /// by a bind without that option first. Two processes that start in the same moment may both find the address free.
-    ///
-    /// # Errors
-    ///
-    /// [`BindError::Bind`].
-    pub fn new(address: SocketAddr) -> Result<Self, BindError> {
-        if address.port() != 0 {
-            let probe = open(address).and_then(|probe| probe.bind(&address.into()));
-            probe.map_err(|source| BindError::Bind { address, source })?;
-        }
-        Ok(Self { address, sockets: Vec::new(), generations: Vec::new() })
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, sockets: Vec::new(), generations: Vec::new() }
     }
 
     /// Sockets that another process has bound, in their order, and to whom they belong.
@@ -116,6 +105,10 @@ impl Group {
     /// ones. They do not block. The kernel gives them nothing before [`Group::steer`]; where it does not steer, nobody joins
     /// a group that others have.
     ///
+    /// A socket that is bound with SO_REUSEPORT shares an address that another process of the same user has, without a
+    /// word, and port 0 may then become a port that such a group has. So the first of a group is bound without the option,
+    /// and has it set after.
+    ///
     /// # Errors
     ///
     /// [`BindError`].
@@ -134,7 +127,7 @@ impl Group {
         let failed = |source| BindError::Bind { address, source };
         let first = room(&self.generations, self.sockets.len(), workers);
         while self.sockets.len() < first + workers {
-            let socket = bind_member(self.address).map_err(failed)?;
+            let socket = bind_member(self.address, self.sockets.is_empty()).map_err(failed)?;
             // The first may have chosen the port.
             self.address = socket.local_addr().map_err(failed)?;
             self.sockets.push(socket);
@@ -172,21 +165,14 @@ impl Group {
     }
 }
 
-/// Whether the kernel steers, at addresses of the family of `address`: tried with a socket that nobody knows.
+/// Whether the kernel steers, at addresses of the family of `address`: tried with a socket that is never bound.
 ///
 /// # Errors
 ///
 /// The kernel's.
 pub(super) fn try_steering(address: SocketAddr) -> io::Result<()> {
-    // Not loopback's: where IPv6 is switched off, [::] can be had and [::1] cannot.
-    let any: IpAddr = match address {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let nowhere = SocketAddr::new(any, 0);
-    let socket = open(nowhere)?;
+    let socket = open(address)?;
     socket.set_reuse_port(true)?;
-    socket.bind(&nowhere.into())?;
     let steering = Steering { id_len: 16, first_octet: 0, generation_offset: 1, worker_offset: 2 };
     let generation = Generation { number: 0, first: 0, workers: 1 };
     sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))
@@ -217,11 +203,13 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn bind_member(address: SocketAddr) -> io::Result<UdpSocket> {
+/// Binds a socket that shares its address with the group's others; the first one with nobody who has it already.
+fn bind_member(address: SocketAddr, is_first: bool) -> io::Result<UdpSocket> {
     let socket = open(address)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(!is_first)?;
     prepare(&socket)?;
     socket.bind(&address.into())?;
+    socket.set_reuse_port(true)?;
     Ok(socket.into())
 }
 
@@ -258,14 +246,17 @@ pub(super) fn buffers(socket: &Socket) -> io::Result<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::{
+        collections::HashSet,
+        time::{Duration, Instant},
+    };
 
     const WORKERS: u8 = 4;
     const STEERING: Steering = Steering { id_len: 16, first_octet: 0xef, generation_offset: 1, worker_offset: 2 };
     const GENERATION: u8 = 7;
 
     fn bind(address: &str) -> Group {
-        let mut group = Group::new(address.parse().unwrap()).unwrap();
+        let mut group = Group::new(address.parse().unwrap());
         group.join(GENERATION, WORKERS.into()).unwrap();
         group.steer(&STEERING, GENERATION).unwrap();
         group
@@ -413,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_group_has_so_many_processes_at_most() {
-        let mut group = Group::new(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut group = Group::new(([127, 0, 0, 1], 0).into());
         for number in 0..MAX_GENERATIONS {
             group.join(u8::try_from(number).unwrap(), 1).unwrap();
         }
@@ -425,15 +416,27 @@ mod tests {
     fn an_address_that_another_group_has_is_refused() {
         let (_sockets, port) = group("127.0.0.1:0");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let error = Group::new(address).unwrap_err();
+        let error = Group::new(address).join(0, 1).unwrap_err();
         assert!(matches!(&error, BindError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse));
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
 
     #[test]
+    fn groups_at_port_0_share_no_port() {
+        let group = |_| {
+            let mut group = Group::new(([127, 0, 0, 1], 0).into());
+            group.join(0, 1).unwrap();
+            group
+        };
+        let groups: Vec<_> = (0..600).map(group).collect();
+        let ports: HashSet<_> = groups.iter().map(|group| group.address.port()).collect();
+        assert_eq!(ports.len(), groups.len());
+    }
+
+    #[test]
     fn a_process_has_between_1_and_256_members() {
         for workers in [0, 257] {
-            let result = Group::new(([127, 0, 0, 1], 0).into()).unwrap().join(0, workers);
+            let result = Group::new(([127, 0, 0, 1], 0).into()).join(0, workers);
             assert!(matches!(result, Err(BindError::Workers { .. })));
         }
     }

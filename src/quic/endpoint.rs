@@ -149,7 +149,7 @@ pub fn start<T: tls::Provider + Clone>(
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
     let challenges = Challenges::new(Arc::clone(&parts.metrics));
     let moderation = Moderation::new(config.litequic.receive_moderation, Arc::clone(&parts.metrics));
-    let recovery = Recovery::new(connections.clone(), moderation.clone(), Arc::clone(&parts.metrics));
+    let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
     let at_hand = PacketAtHand::default();
     let handshakes = Handshakes::new(parts.tls.clone(), frequencies.clone(), at_hand.clone());

@@ -20,6 +20,8 @@ const LONGEST: Duration = Duration::from_millis(2);
 const SHORTEST: Duration = Duration::from_millis(1);
 /// A round trip has so many turns at least.
 const TURNS: u32 = 8;
+/// Packets that a path bears at once whatever its buffer.
+const FEW_PACKETS: u64 = 4;
 /// How long is counted before anything is decided.
 const EPOCH: Duration = Duration::from_millis(50);
 /// So many epochs in a row must have had enough to collect. Shorter downloads are not slowed down in their slow start.
@@ -55,8 +57,7 @@ struct Shared {
     metrics: Arc<WorkerMetrics>,
 }
 
-/// How often s2n-quic spoke of paths with round trips of this length: too short, long enough for the shortest period, and
-/// for the longest.
+/// How often paths were measured that bear this: less than the shortest period, less than the longest, and that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Paths {
     near: u32,
@@ -65,7 +66,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// The longest period that is a small enough part of nearly all round trips.
+    /// The longest period that nearly all bear.
     fn period(self) -> Option<Duration> {
         let Self { near, middle, far } = self;
         let few = near.saturating_add(middle).saturating_add(far) / FEW;
@@ -98,12 +99,12 @@ impl Moderation {
         count(&self.0.expired);
     }
 
-    /// s2n-quic spoke of a path with this round-trip time.
-    pub(super) fn path(&self, smoothed_rtt: Duration) {
+    /// A path was measured: it bears so much time between two turns.
+    pub(super) fn path(&self, longest: Duration) {
         let [near, middle, far] = &self.0.paths;
-        let class = if smoothed_rtt < SHORTEST * TURNS {
+        let class = if longest < SHORTEST {
             near
-        } else if smoothed_rtt < LONGEST * TURNS {
+        } else if longest < LONGEST {
             middle
         } else {
             far
@@ -164,6 +165,21 @@ impl Shared {
     fn at(&self, millis: u64) -> Instant {
         self.epoch.checked_add(Duration::from_millis(millis)).unwrap_or(self.epoch)
     }
+}
+
+/// How much time a path bears between two turns: a small part of its round trip, and of what its buffer holds, of which
+/// `share` is known if it is. What leaves in a turn is `window` bytes a round trip, in packets of `max_datagram`.
+pub(super) fn longest_turn(
+    smoothed_rtt: Duration,
+    share: Option<Duration>,
+    window: u32,
+    max_datagram: u16,
+) -> Duration {
+    let turn = smoothed_rtt / TURNS;
+    let Some(share) = share.filter(|share| *share < turn) else { return turn };
+    let rtt = u64::try_from(smoothed_rtt.as_micros()).unwrap_or(u64::MAX);
+    let few = rtt.saturating_mul(FEW_PACKETS * u64::from(max_datagram)) / u64::from(window.max(1));
+    turn.min(share.max(Duration::from_micros(few)))
 }
 
 /// One more, by the one thread that counts: an atomic addition would lock the bus for each packet.
@@ -282,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_period_is_an_eighth_of_nearly_all_round_trips_at_most() {
+    fn the_period_is_what_nearly_all_paths_bear() {
         for (near, middle, far, expected) in [
             (0, 0, 0, None),
             (1, 0, 0, None),
@@ -296,10 +312,27 @@ mod tests {
             assert_eq!(Paths { near, middle, far }.period(), expected, "{near}, {middle}, {far}");
         }
         let moderation = Moderation::new(true, Arc::default());
-        for rtt in [7, 8, 15, 16, 300] {
-            moderation.path(Duration::from_millis(rtt));
+        for turn in [0, 999, 1_000, 1_999, 2_000, 30_000] {
+            moderation.path(Duration::from_micros(turn));
         }
-        assert_eq!(moderation.0.paths.each_ref().map(|class| class.load(Relaxed)), [1, 2, 2]);
+        assert_eq!(moderation.0.paths.each_ref().map(|class| class.load(Relaxed)), [2, 2, 2]);
+    }
+
+    #[test]
+    fn a_path_bears_a_part_of_its_round_trip_and_of_its_buffer_or_a_few_packets() {
+        let us = Duration::from_micros;
+        for (rtt, share, window, turn) in [
+            (50_000, None, 600_000, 6_250),
+            (50_000, Some(9_000), 600_000, 6_250),
+            (50_000, Some(1_500), 600_000, 1_500),
+            (50_000, Some(0), 600_000, 400),
+            // 4 packets of 1200 bytes take that long at 10 Mbit/s.
+            (50_000, Some(0), 62_500, 3_840),
+            (50_000, Some(0), 0, 6_250),
+            (7_000, Some(0), 0, 875),
+        ] {
+            assert_eq!(longest_turn(us(rtt), share.map(us), window, 1_200), us(turn), "{rtt}, {share:?}, {window}");
+        }
     }
 
     #[test]

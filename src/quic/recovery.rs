@@ -1,7 +1,7 @@
 //! What becomes of packets that were sent, for operators and the laboratory: those that s2n-quic declares lost (RFC 9002
 //! §6.1), of which `connections` finds those that were so wrongly, and round-trip times. Changes nothing.
 
-use super::{connections::Connections, moderation::Moderation};
+use super::connections::Connections;
 use crate::telemetry::WorkerMetrics;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
@@ -16,14 +16,13 @@ const SAMPLE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Recovery {
     connections: Connections,
-    moderation: Moderation,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl Recovery {
-    /// Of connections that `connections` knows; tells `moderation` of round-trip times, and counts in `metrics`.
-    pub(super) fn new(connections: Connections, moderation: Moderation, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { connections, moderation, metrics }
+    /// Of connections that `connections` knows; counts in `metrics`.
+    pub(super) fn new(connections: Connections, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { connections, metrics }
     }
 }
 
@@ -57,7 +56,6 @@ impl Subscriber for Recovery {
     }
 
     fn on_recovery_metrics(&mut self, course: &mut Course, meta: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
-        self.moderation.path(event.smoothed_rtt);
         let now = meta.timestamp.duration_since_start();
         if now.saturating_sub(course.sampled) < SAMPLE || !course.handshake_done || !event.path.is_active {
             return;

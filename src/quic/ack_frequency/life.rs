@@ -67,7 +67,7 @@ impl Subscriber for Life {
 
     fn on_recovery_metrics(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
         if let Some(peer) = entry.peer.as_ref().filter(|_| event.path.is_active) {
-            peer.measured(event.smoothed_rtt, event.congestion_window);
+            peer.measured(event.smoothed_rtt, event.min_rtt, event.congestion_window);
         }
     }
 }

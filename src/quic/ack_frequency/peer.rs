@@ -6,12 +6,13 @@ use super::{
     epoch::{Epochs, Totals},
     parameters::Offer,
     request::Request,
-    rule::{self, Rule},
+    rule::{self, Path, Rule},
 };
 use crate::{
     config::AckFrequency,
     quic::{
         batches::Tally,
+        congestion::Buffer,
         frame::{AckRanges, Numbers},
         placeholder,
     },
@@ -20,7 +21,7 @@ use crate::{
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -38,10 +39,6 @@ pub(in crate::quic) struct Peer {
     offer: Offer,
     /// A frame is to be sent. Read for each packet that leaves.
     wanted: AtomicBool,
-    /// Microseconds.
-    smoothed_rtt: AtomicU64,
-    /// Bytes.
-    congestion_window: AtomicU32,
     slow_start: AtomicBool,
     state: Mutex<State>,
     metrics: Arc<WorkerMetrics>,
@@ -55,6 +52,10 @@ struct State {
     /// The largest packet number that the client has acknowledged.
     largest: u64,
     epochs: Epochs,
+    smoothed_rtt: Duration,
+    /// Bytes.
+    congestion_window: u32,
+    buffer: Buffer,
     /// Packets an ACK that the client was asked for last; what needs no asking, before.
     asked: u32,
 }
@@ -62,16 +63,25 @@ struct State {
 impl Peer {
     /// Nothing is asked for yet.
     pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
-        let (delivery, rule, epochs) = Default::default();
+        let (delivery, rule, epochs, buffer) = Default::default();
+        let (largest, smoothed_rtt, congestion_window, asked) = (0, Duration::ZERO, 0, rule::LEAST);
         metrics.ack_frequency_offered.increment();
         gauge(&metrics, rule::LEAST).increment();
         Self {
             offer,
             wanted: AtomicBool::new(false),
-            smoothed_rtt: AtomicU64::new(0),
-            congestion_window: AtomicU32::new(0),
             slow_start: AtomicBool::new(false),
-            state: Mutex::new(State { switch, delivery, rule, largest: 0, epochs, asked: rule::LEAST }),
+            state: Mutex::new(State {
+                switch,
+                delivery,
+                rule,
+                largest,
+                epochs,
+                smoothed_rtt,
+                congestion_window,
+                buffer,
+                asked,
+            }),
             metrics,
         }
     }
@@ -109,6 +119,7 @@ impl Peer {
     /// s2n-quic takes packet number `packet` for lost.
     pub(super) fn lost(&self, packet: u64) {
         let mut state = self.lock();
+        state.buffer.lost();
         if state.delivery.lost(packet) {
             self.wanted.store(state.delivery.is_wanted(), Relaxed);
             self.metrics.ack_frequency_lost.increment();
@@ -116,9 +127,11 @@ impl Peer {
     }
 
     /// What s2n-quic knows of the path.
-    pub(super) fn measured(&self, smoothed_rtt: Duration, congestion_window: u32) {
-        self.smoothed_rtt.store(u64::try_from(smoothed_rtt.as_micros()).unwrap_or(u64::MAX), Relaxed);
-        self.congestion_window.store(congestion_window, Relaxed);
+    pub(super) fn measured(&self, smoothed_rtt: Duration, min_rtt: Duration, congestion_window: u32) {
+        let mut state = self.lock();
+        state.smoothed_rtt = smoothed_rtt;
+        state.congestion_window = congestion_window;
+        state.buffer.measured(smoothed_rtt, min_rtt);
     }
 
     /// Whether the congestion window grows as fast as in slow start.
@@ -154,11 +167,13 @@ impl Peer {
         if state.switch != AckFrequency::Adaptive || !first || !state.delivery.is_settled() {
             return;
         }
-        let rtt = Duration::from_micros(self.smoothed_rtt.load(Relaxed));
+        let rtt = state.smoothed_rtt;
         let totals = Totals { acks: tally.acks, batches: tally.ack_batches, largest: state.largest };
         let Some(epoch) = state.epochs.over(now, rtt, totals) else { return };
-        let window = self.congestion_window.load(Relaxed) / FULL_PACKET;
-        if let Some(threshold) = state.rule.judge(&epoch, window, self.slow_start.load(Relaxed)) {
+        let window = state.congestion_window / FULL_PACKET;
+        let bearable = state.buffer.share().map_or(window, |share| share_of(window, share, rtt));
+        let path = Path { window, bearable, slow_start: self.slow_start.load(Relaxed) };
+        if let Some(threshold) = state.rule.judge(&epoch, path) {
             self.ask(&mut state, threshold);
         }
     }
@@ -182,6 +197,12 @@ impl Drop for Peer {
     fn drop(&mut self) {
         gauge(&self.metrics, self.lock().asked).decrement();
     }
+}
+
+/// What leaves within `share` of `window` packets that a round-trip time takes.
+fn share_of(window: u32, share: Duration, rtt: Duration) -> u32 {
+    let packets = u128::from(window) * share.as_micros() / rtt.as_micros().max(1);
+    u32::try_from(packets).unwrap_or(u32::MAX)
 }
 
 /// Connections that were asked for about as much.
@@ -277,7 +298,7 @@ mod tests {
         let peer = peer(AckFrequency::Adaptive);
         peer.begin();
         assert!(!peer.is_wanted());
-        peer.measured(Duration::from_millis(100), 1000 * FULL_PACKET);
+        peer.measured(Duration::from_millis(100), Duration::from_millis(100), 1000 * FULL_PACKET);
         let busy = |n: u64| batch(&peer, Duration::from_millis(5 * n), n, 6, (12 * n, 12 * n));
         (1..=21).for_each(busy);
         assert_eq!(sent(&peer, 1), 11);

@@ -43,6 +43,17 @@ pub(super) struct Epoch {
     pub(super) flight: u32,
 }
 
+/// What is known of the path, in packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Path {
+    /// The congestion window,
+    pub(super) window: u32,
+    /// and whether it may be in slow start.
+    pub(super) slow_start: bool,
+    /// What the path's buffer bears at once: as many are let go by an acknowledgement as it is for.
+    pub(super) bearable: u32,
+}
+
 /// One connection's.
 #[derive(Debug)]
 pub(super) struct Rule {
@@ -67,14 +78,14 @@ impl Default for Rule {
 }
 
 impl Rule {
-    /// What to ask the client for after `epoch`, if that is anything new; `window` is the congestion window in packets,
-    /// which may be in slow start. Epochs that began before the last answer was in force must be left out.
-    pub(super) fn judge(&mut self, epoch: &Epoch, window: u32, slow_start: bool) -> Option<u32> {
+    /// What to ask the client for after `epoch`, if that is anything new. Epochs that began before the last answer was in
+    /// force must be left out.
+    pub(super) fn judge(&mut self, epoch: &Epoch, path: Path) -> Option<u32> {
         let before = self.threshold;
         let least = self.rest.unwrap_or(LEAST);
         // What keeps packets back may be another bound than congestion: a stream's buffer, the client's window, the origin.
-        let acks = if slow_start { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
-        let most = (window.min(epoch.flight) / acks).clamp(least, MOST);
+        let acks = if path.slow_start { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
+        let most = (path.window.min(epoch.flight) / acks).min(path.bearable).clamp(least, MOST);
         if self.threshold > 2 * most {
             // At once: the window shrank, and by more than a loss takes from it.
             self.threshold = most;
@@ -139,6 +150,11 @@ mod tests {
         Epoch { acks, batches: 4, packets: 2 * acks, flight: u32::MAX }
     }
 
+    /// Out of slow start, with a buffer that bears everything.
+    fn path(window: u32) -> Path {
+        Path { window, slow_start: false, bearable: u32::MAX }
+    }
+
     #[test]
     fn acknowledgements_that_pile_up_multiply_the_threshold_up_to_its_bounds() {
         for (acks, window, expected) in [
@@ -152,7 +168,7 @@ mod tests {
             (u64::MAX / 2, u32::MAX, Some(MOST)),
         ] {
             assert_eq!(
-                Rule::default().judge(&epoch(acks), window, false),
+                Rule::default().judge(&epoch(acks), path(window)),
                 expected,
                 "{acks} ACKs, a window of {window}"
             );
@@ -165,15 +181,15 @@ mod tests {
             Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
             Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
         ] {
-            assert_eq!(Rule::default().judge(&epoch, 0, false), None);
+            assert_eq!(Rule::default().judge(&epoch, path(0)), None);
         }
     }
 
     #[test]
     fn a_calm_spell_lowers_the_threshold_by_halves_to_what_needs_no_asking() {
         let mut rule = Rule::default();
-        assert_eq!(rule.judge(&epoch(4 * 16), WINDOW, false), Some(32));
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&epoch(4), WINDOW, false)).collect();
+        assert_eq!(rule.judge(&epoch(4 * 16), path(WINDOW)), Some(32));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&epoch(4), path(WINDOW))).collect();
         assert_eq!(said, [16, 8, 4, 2]);
     }
 
@@ -182,29 +198,33 @@ mod tests {
         let mut rule = Rule::default();
         // Chromium's every tenth packet.
         let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
-        assert_eq!(rule.judge(&tenth(8), WINDOW, false), Some(20));
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&tenth(4), WINDOW, false)).collect();
+        assert_eq!(rule.judge(&tenth(8), path(WINDOW)), Some(20));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&tenth(4), path(WINDOW))).collect();
         assert_eq!(said, [10]);
     }
 
     #[test]
     fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
         let fortieth = Epoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
-        assert_eq!(Rule::default().judge(&fortieth, WINDOW, false), None);
+        assert_eq!(Rule::default().judge(&fortieth, path(WINDOW)), None);
         let fifth = Epoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
-        assert_eq!(Rule::default().judge(&fifth, WINDOW, false), Some(15));
+        assert_eq!(Rule::default().judge(&fifth, path(WINDOW)), Some(15));
     }
 
     #[test]
     fn a_window_that_collapses_lowers_the_threshold_at_once_and_one_that_sways_does_not() {
         let mut rule = Rule::default();
-        assert_eq!(rule.judge(&epoch(4 * 16), 128, false), Some(32));
-        assert_eq!(rule.judge(&epoch(4 * 2), 90, false), None);
-        assert_eq!(rule.judge(&epoch(4 * 2), 128, false), None);
-        assert_eq!(rule.judge(&epoch(4 * 2), 20, false), Some(5));
-        assert_eq!(rule.judge(&Epoch { flight: 8, ..epoch(4 * 2) }, WINDOW, false), Some(2), "little is sent");
+        assert_eq!(rule.judge(&epoch(4 * 16), path(128)), Some(32));
+        assert_eq!(rule.judge(&epoch(4 * 2), path(90)), None);
+        assert_eq!(rule.judge(&epoch(4 * 2), path(128)), None);
+        assert_eq!(rule.judge(&epoch(4 * 2), path(20)), Some(5));
+        assert_eq!(rule.judge(&Epoch { flight: 8, ..epoch(4 * 2) }, path(WINDOW)), Some(2), "little is sent");
         let mut rule = Rule::default();
-        assert_eq!(rule.judge(&epoch(4 * 16), 128, true), Some(8), "slow start wants eight samples a round");
+        let growing = Path { slow_start: true, ..path(128) };
+        assert_eq!(rule.judge(&epoch(4 * 16), growing), Some(8), "slow start wants eight samples a round");
+        let shallow = |bearable| Path { bearable, ..path(128) };
+        assert_eq!(rule.judge(&epoch(4 * 2), shallow(3)), Some(3), "its buffer proved shallow");
+        assert_eq!(rule.judge(&epoch(4 * 2), shallow(0)), None, "what needs no asking");
     }
 
     #[test]
@@ -214,7 +234,7 @@ mod tests {
         let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
         let (mut threshold, mut trials) = (LEAST, Vec::new());
         for n in 0..5000 {
-            if let Some(next) = rule.judge(&batch(threshold), WINDOW, false) {
+            if let Some(next) = rule.judge(&batch(threshold), path(WINDOW)) {
                 if next < threshold {
                     trials.push(n);
                 }
@@ -292,7 +312,7 @@ mod tests {
                         flight: u32::MAX,
                     };
                 }
-                if let Some(threshold) = rule.judge(&epoch, self.window, false) {
+                if let Some(threshold) = rule.judge(&epoch, path(self.window)) {
                     assert_ne!(threshold, self.threshold, "asked for what is in force");
                     self.threshold = threshold;
                     // What was on its way at the old threshold is left out.
@@ -351,7 +371,7 @@ mod tests {
         ) {
             let mut rule = Rule::default();
             for (acks, batches, packets, window) in epochs {
-                if let Some(threshold) = rule.judge(&Epoch { acks, batches, packets, flight: u32::MAX }, window, false) {
+                if let Some(threshold) = rule.judge(&Epoch { acks, batches, packets, flight: u32::MAX }, path(window)) {
                     prop_assert!((LEAST..=MOST).contains(&threshold));
                     prop_assert!(threshold <= (window / ACKS_A_WINDOW).max(MOST_AT_REST) || acks < 2 * batches);
                 }

@@ -1,10 +1,14 @@
 //! One path's congestion controller: s2n-quic's, with litequic's counting and pacing.
 
 use super::{
+    Buffer,
     heard::{Heard, Listening, SLOW_START_GAIN},
     pacer::{Pacer, Sent},
 };
-use crate::{config::Congestion, quic::moderation::Moderation};
+use crate::{
+    config::Congestion,
+    quic::moderation::{Moderation, longest_turn},
+};
 use num_rational::Ratio;
 use s2n_quic::provider::congestion_controller::{
     CongestionController, Publisher, RandomGenerator, RttEstimator, Timestamp,
@@ -24,8 +28,11 @@ pub(in crate::quic) struct Controller {
     algorithm: Algorithm,
     heard: Heard,
     pacer: Pacer,
+    buffer: Buffer,
     /// The pacing gain that was published last.
     told: Option<Ratio<u64>>,
+    /// When CUBIC reduced its window last.
+    reduced: Option<Timestamp>,
     max_datagram: u16,
     moderation: Moderation,
 }
@@ -40,7 +47,7 @@ enum Algorithm {
 /// What is kept of each packet in flight.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::quic) enum PacketInfo {
-    Cubic,
+    Cubic { sent: Timestamp },
     Bbr(bandwidth::PacketInfo),
 }
 
@@ -60,8 +67,8 @@ impl Controller {
             Congestion::Cubic => Algorithm::Cubic(CubicCongestionController::new(max_datagram, <_>::default())),
             Congestion::Bbr => Algorithm::Bbr(Box::new(BbrCongestionController::new(max_datagram, <_>::default()))),
         };
-        let (heard, pacer, told) = Default::default();
-        Self { algorithm, heard, pacer, told, max_datagram, moderation }
+        let (heard, pacer, buffer, told, reduced) = Default::default();
+        Self { algorithm, heard, pacer, buffer, told, reduced, max_datagram, moderation }
     }
 }
 
@@ -94,12 +101,12 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) -> PacketInfo {
         let in_flight = self.bytes_in_flight();
-        let Self { algorithm, heard, pacer, told, max_datagram, moderation } = self;
+        let Self { algorithm, heard, pacer, told, max_datagram, moderation, .. } = self;
         let listening = &mut Listening { heard, publisher };
         let info = match algorithm {
             Algorithm::Cubic(inner) => {
                 inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, listening);
-                PacketInfo::Cubic
+                PacketInfo::Cubic { sent: time_sent }
             }
             Algorithm::Bbr(inner) => {
                 PacketInfo::Bbr(inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, listening))
@@ -142,6 +149,10 @@ impl CongestionController for Controller {
     ) {
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_rtt_update(time_sent, now, rtt_estimator, listening));
+        self.buffer.measured(rtt_estimator.smoothed_rtt(), rtt_estimator.min_rtt());
+        let (rtt, share) = (rtt_estimator.smoothed_rtt(), self.buffer.share());
+        self.pacer.shorten(share);
+        self.moderation.path(longest_turn(rtt, share, self.congestion_window(), self.max_datagram));
     }
 
     /// s2n-quic tells all that an ACK frame acknowledges at once. Its CUBIC takes that for one acknowledgement, and in
@@ -177,12 +188,15 @@ impl CongestionController for Controller {
                 inner.on_ack(sent, bytes_acknowledged, info, rtt_estimator, random_generator, now, listening);
             }
             // A path keeps its controller.
-            (Algorithm::Bbr(_), PacketInfo::Cubic) => {}
+            (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
         }
         let bytes = u32::try_from(bytes_acknowledged).unwrap_or(u32::MAX);
         pacer.on_ack(now, bytes, (*max_datagram).into(), !heard.slow_start);
     }
 
+    /// s2n-quic's CUBIC takes each loss outside a recovery period for congestion, and the period ends with the ACK frame that
+    /// tells of the last packets from before it. A loss is congestion if the packet was sent after the last reduction
+    /// (RFC 9002 §7.3.2, appendix B.6).
     fn on_packet_lost<Pub: Publisher>(
         &mut self,
         lost_bytes: u32,
@@ -196,21 +210,39 @@ impl CongestionController for Controller {
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         let (persistent, burst) = (persistent_congestion, new_loss_burst);
         match (&mut self.algorithm, packet_info) {
+            (Algorithm::Cubic(inner), PacketInfo::Cubic { sent })
+                if !persistent
+                    && self.reduced.is_some_and(|reduced| sent <= reduced)
+                    // That ends with a loss of the period itself, which changes nothing else.
+                    && !inner.requires_fast_retransmission() =>
+            {
+                inner.on_packet_discarded(usize::try_from(lost_bytes).unwrap_or(usize::MAX), listening);
+            }
             (Algorithm::Cubic(inner), _) => {
+                let window = inner.congestion_window();
                 inner.on_packet_lost(lost_bytes, (), persistent, burst, random_generator, timestamp, listening);
+                if inner.congestion_window() < window {
+                    self.reduced = Some(timestamp);
+                }
                 // RFC 9002 §7.6.2; s2n-quic tells with the tenth packet from here.
                 self.heard.slow_start |= persistent;
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
                 inner.on_packet_lost(lost_bytes, info, persistent, burst, random_generator, timestamp, listening);
             }
-            (Algorithm::Bbr(_), PacketInfo::Cubic) => {}
+            (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
         }
+        self.buffer.lost();
+        self.pacer.shorten(self.buffer.share());
     }
 
     fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {
+        let window = self.congestion_window();
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, listening));
+        if self.congestion_window() < window {
+            self.reduced = Some(event_time);
+        }
     }
 
     fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, publisher: &mut Pub) {

@@ -4,12 +4,15 @@
 //! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are merged,
 //!   do not slow the growth of CUBIC's window.
 //! - [`pacer`] decides when packets leave, and how many at once.
+//! - [`buffer`] says how much of the path's buffer that may fill.
 //! - [`heard`] listens to what s2n-quic's controllers tell of themselves.
 
+mod buffer;
 mod controller;
 mod heard;
 mod pacer;
 
+pub(super) use buffer::Buffer;
 pub(super) use controller::Controller;
 pub(super) use heard::is_slow_start;
 

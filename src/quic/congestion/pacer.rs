@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// A train's length. Shorter ones would leave together, as timers go.
 const TRAIN: Duration = Duration::from_millis(1);
+/// The same where the path's buffer proved too shallow for that; acknowledgements let go shorter ones than timers.
+const SHORTEST: Duration = Duration::from_micros(250);
 /// Packets a train at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
 const LEAST: u32 = 2;
 /// The same where trains leave together every two milliseconds (`quic::moderation`): on a path that long, and beside as much
@@ -54,6 +56,8 @@ pub(super) struct Sent {
 pub(super) struct Pacer {
     /// When the next train may leave.
     departure: Option<Timestamp>,
+    /// A train's length, where it is shorter than usual.
+    short: Option<Duration>,
     train: Option<Train>,
     /// Round trips are too short for timers.
     unpaced: bool,
@@ -98,7 +102,7 @@ impl Pacer {
         }
         let mut train = self.train.unwrap_or_else(|| {
             let rate = rate();
-            let most = u32::try_from(rate * TRAIN).unwrap_or(u32::MAX);
+            let most = u32::try_from(rate * self.short.unwrap_or(TRAIN)).unwrap_or(u32::MAX);
             let least = if sent.in_flight == 0 {
                 INITIAL
             } else if sent.late > TRAIN {
@@ -108,7 +112,9 @@ impl Pacer {
             };
             let left = most.clamp(least * sent.max_datagram, MOST * sent.max_datagram);
             begun(rate, left);
-            let late = Timestamp::checked_sub(sent.now, sent.late).unwrap_or(sent.now);
+            // What waits for its time to the microsecond is late, as timers go.
+            let late = if self.short.is_some() { sent.late.max(GRANULARITY) } else { sent.late };
+            let late = Timestamp::checked_sub(sent.now, late).unwrap_or(sent.now);
             let due = self.departure.map_or(sent.now, |departure| departure.max(late));
             Train { began: sent.now, due, rate, sent: 0, left, smoothed_rtt: sent.smoothed_rtt }
         });
@@ -133,15 +139,22 @@ impl Pacer {
         }
         let Some(train) = self.train.take_if(|train| train.began < now) else { return };
         let mut departure = train.end();
-        if hold && train.rate * TRAIN >= u64::from(WORTH_WAITING * max_datagram) {
+        if hold && self.short.is_none() && train.rate * TRAIN >= u64::from(WORTH_WAITING * max_datagram) {
             let wait = TRAIN.min(train.smoothed_rtt / PATIENCE);
             departure = departure.max(train.began + wait + GRANULARITY);
         }
         self.departure = Some(departure);
     }
 
+    /// What leaves at once is to be `share` of a train's time at most: so much the path's buffer bears.
+    pub(super) fn shorten(&mut self, share: Option<Duration>) {
+        self.short = share.filter(|share| *share < TRAIN).map(|share| share.max(SHORTEST));
+    }
+
+    /// Short trains do not leave [`GRANULARITY`] too early, which would join them.
     pub(super) fn departure(&self) -> Option<Timestamp> {
-        self.departure
+        let early = if self.short.is_some() { GRANULARITY } else { Duration::ZERO };
+        self.departure.map(|departure| departure + early)
     }
 
     /// Whether an acknowledgement has to come first, with so many bytes in flight.

@@ -110,6 +110,39 @@ fn slow_start_is_known_to_end_and_to_begin_again() {
     assert!(path.controller.heard.slow_start, "persistent congestion");
 }
 
+/// RFC 9002 §7.3.2: whatever was sent before the window was reduced tells of the same congestion.
+#[test]
+fn a_loss_that_is_found_after_recovery_of_what_was_sent_before_reduces_nothing() {
+    for (sent_before, congestion) in [(true, 1), (false, 2)] {
+        let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+        (0..4).for_each(|_| path.round(2));
+        let before = path.window();
+        let send = |path: &mut Path| {
+            path.now += Duration::from_millis(1);
+            path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet)
+        };
+        let lose = |path: &mut Path, info| {
+            let now = path.now;
+            path.controller.on_packet_lost(DATAGRAM, info, false, true, &mut Zeros, now, &mut Quiet);
+        };
+        let (first, early) = (send(&mut path), send(&mut path));
+        path.now += Duration::from_millis(50);
+        lose(&mut path, first);
+        assert!(path.controller.requires_fast_retransmission());
+        lose(&mut path, early);
+        assert!(path.controller.requires_fast_retransmission(), "of the same period");
+        let late = send(&mut path);
+        let (newest, sent) = (send(&mut path), path.now);
+        path.now += Duration::from_millis(50);
+        path.controller.on_ack(sent, 1_200, newest, &path.rtt, &mut Zeros, path.now, &mut Quiet);
+        let in_flight = path.controller.bytes_in_flight();
+        lose(&mut path, if sent_before { first } else { late });
+        assert_eq!(path.controller.bytes_in_flight(), in_flight - DATAGRAM);
+        let reduced = f64::from(path.window()) / f64::from(before);
+        assert!((reduced - 0.7_f64.powi(congestion)).abs() < 0.02, "{congestion}: {reduced}");
+    }
+}
+
 #[test]
 fn bytes_in_flight_come_to_nothing_with_either_algorithm() {
     for congestion in [Congestion::Cubic, Congestion::Bbr] {

@@ -162,7 +162,7 @@ const ROWS = [
   ['of them merged', now => digits(sum(now, 'litequic_ack_frames_merged_total'), 0)],
   ['Packets sent for each ACK frame', now => ratio(sum(now, 'litequic_packets_sent_total'), sum(now, 'litequic_ack_frames_received_total'))],
   ['Datagrams a send (GSO)', now => ratio(sum(now, 'litequic_datagrams_sent_total'), sum(now, 'litequic_send_messages_total'))],
-  ['Packets lost', now => digits(sum(now, 'litequic_packets_lost_total'), 0)],
+  ['Packets lost, % of those sent', now => ratio(100 * sum(now, 'litequic_packets_lost_total'), sum(now, 'litequic_packets_sent_total'), 2, 1000)],
 ];
 
 const last = {};

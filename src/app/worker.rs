@@ -345,6 +345,10 @@ impl http3::Window for quic::Window {
         self.handed(sent);
     }
 
+    fn congestion_window(&self) -> u64 {
+        self.congestion_window()
+    }
+
     fn wait_until_sent(&self) {
         self.wait_until_sent();
     }

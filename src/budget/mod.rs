@@ -4,7 +4,7 @@
 //! s2n-quic and h2 bound a stream's send buffer alone, so a stream leases bytes from its connection's and its worker's
 //! budget before it hands them over. They are held until the client has acknowledged them (QUIC), or the kernel has
 //! taken them (TCP). A lease follows what is outstanding, up and down, by three rules. A client that acknowledges nothing
-//! never holds more than its first share. First packet trains, first shares and all that acknowledgements allow beyond
+//! never holds more than its first share, and what its connection was seen to take within a round trip. First packet trains, first shares and all that acknowledgements allow beyond
 //! have a part of a budget each, so that a newcomer is served however much the others hold; where even the trains are
 //! taken, it gets a packet at a time. And of a part a stream may have as much as is left, times a constant: the dynamic
 //! threshold of shared-memory switches (Choudhury and Hahne, 1998). Pure.
@@ -153,6 +153,8 @@ pub struct Lease {
     held: Held,
     /// Bytes beyond which acknowledged ones allow as many more than the first share: those of before the last pause.
     proven_from: u64,
+    /// Bytes that its connection's client has taken within a round trip.
+    window: u64,
     /// A budget allowed less than was asked for, the last time.
     denied: bool,
 }
@@ -160,7 +162,7 @@ pub struct Lease {
 impl Lease {
     /// Holds nothing yet, and never more than `limit` bytes.
     pub fn new(connection: Rc<Budget>, worker: Rc<Budget>, limit: u64) -> Self {
-        Self { connection, worker, limit, held: Held::default(), proven_from: 0, denied: false }
+        Self { connection, worker, limit, held: Held::default(), proven_from: 0, window: 0, denied: false }
     }
 
     /// The same of a stream whose bytes count as acknowledged once a buffer of `buffer` bytes has taken them, which says
@@ -180,11 +182,19 @@ impl Lease {
         self.denied
     }
 
+    /// The client takes `window` bytes within a round trip, as earlier streams of its connection have shown. So many its
+    /// streams may hold together beyond first shares, whatever was acknowledged of each.
+    pub fn trust(&mut self, window: u64) {
+        self.window = window;
+    }
+
     /// How many bytes more the stream may hand over, having handed over `sent` so far of which `outstanding` are
     /// not acknowledged, with `ready` more at hand. From then on it holds as much as both take. Zero: wait for
     /// acknowledgements, of which the last permits something, whatever others hold.
     pub fn permit(&mut self, sent: u64, outstanding: u64, ready: u64) -> u64 {
+        let others = self.connection.grown.used.get().saturating_sub(self.held.grown);
         let proven = sent.saturating_sub(outstanding).saturating_sub(self.proven_from);
+        let proven = proven.max(self.window.saturating_sub(others));
         let wanted = outstanding.saturating_add(ready).min(self.limit).next_multiple_of(TRAIN).min(self.limit);
         let wanted = wanted.min(INITIAL.saturating_add(proven)).max(outstanding.min(self.held()));
         self.hold(wanted, proven);
@@ -283,6 +293,25 @@ mod tests {
             assert_eq!(stream.permit(sent, sent, MIB), 0);
         }
         assert_eq!(stream.held(), INITIAL);
+    }
+
+    #[test]
+    fn what_a_connection_was_seen_to_take_its_streams_share() {
+        let worker = Budget::for_worker(32 * MIB);
+        let connection = Budget::for_connection(16 * MIB);
+        let stream = || {
+            let mut lease = Lease::new(Rc::clone(&connection), Rc::clone(&worker), 16 * MIB);
+            lease.trust(MIB);
+            lease
+        };
+        let (mut first, mut second, mut third) = (stream(), stream(), stream());
+        assert_eq!(first.permit(0, 0, 700 * 1024), 704 * 1024);
+        assert_eq!(second.permit(0, 0, 2 * MIB), 2 * INITIAL + MIB - 704 * 1024);
+        assert_eq!(third.permit(0, 0, 2 * MIB), INITIAL);
+        drop(first);
+        assert_eq!(third.permit(0, 0, 2 * MIB), 704 * 1024);
+        third.trust(0);
+        assert_eq!(third.permit(704 * 1024, 704 * 1024, 2 * MIB), 0, "what is outstanding is not taken back");
     }
 
     #[test]

@@ -55,7 +55,8 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
 
 /// What is used: asked for, and there over some family.
 fn used(findings: &[Finding], litequic: LiteQuic) -> String {
-    let LiteQuic { io, receive_batch, gso, gro, ack_merge, receive_moderation, ack_frequency, congestion } = litequic;
+    let LiteQuic { io, receive_batch, gso, gro, ack_merge, receive_moderation, ack_frequency, congestion, .. } =
+        litequic;
     let works = |feature| findings.iter().any(|finding| finding.feature == feature && finding.outcome.is_ok());
     let merge = match (io, ack_merge) {
         (Io::S2nQuic, _) => "no ACK merge",

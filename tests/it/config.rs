@@ -184,6 +184,7 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         receive_moderation: false,
         ack_frequency,
         congestion,
+        initial_window: 40,
     };
     assert_eq!(config.congestion(config.listen.udp[0]), Congestion::Bbr);
     assert_eq!(config.congestion(config.listen.udp[1]), Congestion::Cubic);

@@ -383,6 +383,7 @@ impl Changes {
             receive_moderation: bool::to_string,
             ack_frequency: AckFrequency::to_string,
             congestion: |congestion: &Congestion| congestion.name().into(),
+            initial_window: u16::to_string,
         });
     }
 

@@ -177,6 +177,7 @@ fn every_change_is_said_with_its_key() {
                     receive_moderation: false,
                     ack_frequency,
                     congestion: Congestion::Bbr,
+                    initial_window: 40,
                 };
             },
             &[
@@ -188,6 +189,7 @@ fn every_change_is_said_with_its_key() {
                 "litequic.receive_moderation: true → false (needs a restart)",
                 "litequic.ack_frequency: adaptive → 10 (needs a restart)",
                 "litequic.congestion: cubic → bbr",
+                "litequic.initial_window: 24 → 40",
             ],
         ),
         (

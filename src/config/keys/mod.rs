@@ -36,6 +36,7 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 /// Port 0 is none that a client could reach.
 const PORT: RangeInclusive<u64> = 1..=u16::MAX as u64;
 const RECEIVE_BATCH: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u64;
+const INITIAL_WINDOW: RangeInclusive<u64> = LiteQuic::MIN_INITIAL_WINDOW as u64..=LiteQuic::MAX_INITIAL_WINDOW as u64;
 const DAY: Duration = Duration::from_secs(86_400);
 /// Each is compared with a peer's address, one after the other.
 const MAX_NETWORKS: usize = 256;
@@ -326,6 +327,13 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             defaults.congestion,
             "What decides how much may be in flight, of connections that begin: `cubic` (RFC 9438) shares a bottleneck with \
             TCP as TCP does, `bbr` (version 2) goes by what the path delivers, and takes random loss for no congestion.",
+        ),
+        initial_window: section.value(
+            "initial_window",
+            number(INITIAL_WINDOW),
+            defaults.initial_window,
+            "Packets that a connection that begins may have in flight before any is acknowledged (RFC 9002 §7.2). The first 10 \
+            leave at once, more within the first round trip.",
         ),
     };
     if litequic.io == Io::S2nQuic && litequic.ack_frequency == AckFrequency::Adaptive {

@@ -11,7 +11,7 @@ use crate::{
 };
 use num_rational::Ratio;
 use s2n_quic::provider::congestion_controller::{
-    CongestionController, Publisher, RandomGenerator, RttEstimator, Timestamp,
+    CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, bbr, cubic,
 };
 use s2n_quic_core::recovery::{
     CubicCongestionController,
@@ -62,10 +62,24 @@ macro_rules! either {
 }
 
 impl Controller {
-    pub(in crate::quic) fn new(congestion: Congestion, max_datagram: u16, moderation: Moderation) -> Self {
+    /// For `path`, on which `initial_window` packets may be in flight to begin with.
+    pub(in crate::quic) fn new(
+        congestion: Congestion,
+        initial_window: u16,
+        path: PathInfo<'_>,
+        moderation: Moderation,
+    ) -> Self {
+        let max_datagram = path.max_datagram_size;
+        let window = u32::from(initial_window) * u32::from(max_datagram);
         let algorithm = match congestion {
-            Congestion::Cubic => Algorithm::Cubic(CubicCongestionController::new(max_datagram, <_>::default())),
-            Congestion::Bbr => Algorithm::Bbr(Box::new(BbrCongestionController::new(max_datagram, <_>::default()))),
+            Congestion::Cubic => {
+                let mut cubic = cubic::Builder::default().with_initial_congestion_window(window).build();
+                Algorithm::Cubic(cubic.new_congestion_controller(path))
+            }
+            Congestion::Bbr => {
+                let mut bbr = bbr::Builder::default().with_initial_congestion_window(window).build();
+                Algorithm::Bbr(Box::new(bbr.new_congestion_controller(path)))
+            }
         };
         let (heard, pacer, buffer, told, reduced) = Default::default();
         Self { algorithm, heard, pacer, buffer, told, reduced, max_datagram, moderation }

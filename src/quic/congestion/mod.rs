@@ -17,7 +17,7 @@ pub(super) use controller::Controller;
 pub(super) use heard::is_slow_start;
 
 use super::moderation::Moderation;
-use crate::config::{Congestion, Live};
+use crate::config::Live;
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
 use std::{fmt, net::SocketAddr};
 
@@ -39,8 +39,9 @@ impl Endpoint for Controllers {
     type CongestionController = Controller;
 
     fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> Controller {
-        let congestion: Congestion = self.config.load().congestion(self.address);
-        Controller::new(congestion, path.max_datagram_size, self.moderation.clone())
+        let config = self.config.load();
+        let congestion = config.congestion(self.address);
+        Controller::new(congestion, config.litequic.initial_window, path, self.moderation.clone())
     }
 }
 

@@ -86,6 +86,10 @@ impl Flight {
         self.path().room(queued, ready)
     }
 
+    pub(super) fn congestion_window(&self) -> u64 {
+        self.window.get()
+    }
+
     /// The stream has handed over `sent` bytes in all.
     pub(super) fn handed(&self, state: &State, sent: u64) {
         if state.stream.tracked.get() > 0 {

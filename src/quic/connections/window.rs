@@ -121,6 +121,11 @@ impl Window {
         self.flight.room(self.stream, &self.state, (sent, outstanding), ready)
     }
 
+    /// The congestion window of the connection's path, in bytes; 0 before an ACK frame.
+    pub fn congestion_window(&self) -> u64 {
+        self.flight.congestion_window()
+    }
+
     /// `sent` bytes in all were handed to s2n-quic.
     pub fn handed(&self, sent: u64) {
         self.flight.handed(&self.state, sent);

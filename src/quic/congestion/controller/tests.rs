@@ -1,7 +1,9 @@
 use super::*;
 use crate::quic::congestion::heard::tests::Quiet;
 use s2n_quic_core::{
+    inet::SocketAddress,
     packet::number::PacketNumberSpace,
+    path,
     time::{Clock as _, NoopClock},
 };
 use std::{sync::Arc, time::Duration};
@@ -34,7 +36,10 @@ impl Path {
         let mut rtt = RttEstimator::new(delay);
         let now = NoopClock.get_time() + Duration::from_secs(1);
         rtt.update_rtt(Duration::ZERO, delay, now, true, PacketNumberSpace::ApplicationData);
-        Self { controller: Controller::new(congestion, 1_200, Moderation::new(false, Arc::default())), rtt, delay, now }
+        let moderation = Moderation::new(false, Arc::default());
+        let address = SocketAddress::default();
+        let path = PathInfo::new(&path::Config::default(), &address);
+        Self { controller: Controller::new(congestion, 10, path, moderation), rtt, delay, now }
     }
 
     /// Sends a window's packets at once, and has them acknowledged `group` at a time.

@@ -19,6 +19,7 @@ pub mod exchange;
 pub mod http3;
 pub mod lifecycle;
 pub mod net;
+mod number;
 pub mod proxy;
 pub mod quic;
 pub mod rate;

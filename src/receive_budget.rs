@@ -6,12 +6,13 @@
 //! may send, idle connections count for nothing, and once more is held than the budget, the connection that holds most is
 //! closed (docs/adr/0026-receive-windows.md). Pure.
 
+use crate::number::Number;
 use futures_util::task::AtomicWaker;
 use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     task::{Context, Poll},
 };
@@ -23,12 +24,12 @@ pub struct ReceiveBudget(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     /// Bytes that may be held.
-    bytes: AtomicU64,
+    bytes: Number,
     /// Bytes that every connection may hold.
     floor: u64,
-    held: AtomicU64,
+    held: Number,
     /// What connections with an upload may send ahead.
-    granted: AtomicU64,
+    granted: Number,
     accounts: Mutex<Accounts>,
 }
 
@@ -38,35 +39,26 @@ struct Accounts {
     by_id: HashMap<u64, Account>,
 }
 
-/// Adds to a counter that one thread alone changes.
-fn add(counter: &AtomicU64, bytes: u64) {
-    counter.store(counter.load(Relaxed).saturating_add(bytes), Relaxed);
-}
-
-fn subtract(counter: &AtomicU64, bytes: u64) {
-    counter.store(counter.load(Relaxed).saturating_sub(bytes), Relaxed);
-}
-
 impl ReceiveBudget {
     /// Of `bytes`, and `floor` for every connection beside them.
     pub fn new(bytes: u64, floor: u64) -> Self {
         let (held, granted, accounts) = Default::default();
-        Self(Arc::new(Shared { bytes: AtomicU64::new(bytes), floor, held, granted, accounts }))
+        Self(Arc::new(Shared { bytes: Number::new(bytes), floor, held, granted, accounts }))
     }
 
     /// From now on `bytes`.
     pub fn resize(&self, bytes: u64) {
-        self.0.bytes.store(bytes, Relaxed);
+        self.0.bytes.set(bytes);
     }
 
     /// Bytes that were received and not read.
     pub fn held(&self) -> u64 {
-        self.0.held.load(Relaxed)
+        self.0.held.get()
     }
 
     /// Bytes that connections with an upload may send ahead.
     pub fn granted(&self) -> u64 {
-        self.0.granted.load(Relaxed)
+        self.0.granted.get()
     }
 
     /// Bytes that are held, or may be soon: what a new connection's window goes by.
@@ -137,9 +129,9 @@ pub struct Account(Arc<State>);
 struct State {
     budget: ReceiveBudget,
     window: u64,
-    held: AtomicU64,
+    held: Number,
     /// Requests whose bodies have turned out to be uploads.
-    uploads: AtomicU32,
+    uploads: Number,
     /// To be closed.
     is_over: AtomicBool,
     has_ended: AtomicBool,
@@ -154,12 +146,12 @@ impl Account {
         if is_over.load(Relaxed) || has_ended.load(Relaxed) {
             return;
         }
-        let before = held.load(Relaxed);
+        let before = held.get();
         // Flow control allows no more: what exceeds it is of streams that were reset, which nobody reads to their end.
         let now = before.saturating_add(bytes).min(*window);
-        held.store(now, Relaxed);
-        add(&budget.0.held, now.saturating_sub(before));
-        if now > budget.0.floor && budget.held() > budget.0.bytes.load(Relaxed) {
+        held.set(now);
+        budget.0.held.add(now.saturating_sub(before));
+        if now > budget.0.floor && budget.held() > budget.0.bytes.get() {
             budget.close_one();
         }
     }
@@ -168,8 +160,8 @@ impl Account {
     pub fn taken(&self, bytes: u64) {
         let before = self.held();
         let now = before.saturating_sub(bytes);
-        self.0.held.store(now, Relaxed);
-        subtract(&self.0.budget.0.held, before.saturating_sub(now));
+        self.0.held.set(now);
+        self.0.budget.0.held.subtract(before.saturating_sub(now));
     }
 
     /// No stream is open: whatever came was read or discarded, what was reset too.
@@ -179,9 +171,11 @@ impl Account {
 
     /// A request's body is an upload: as long as this lives, the connection's window counts as used.
     pub fn upload(&self) -> Upload {
-        if self.0.uploads.fetch_add(1, Relaxed) == 0 {
-            add(&self.0.budget.0.granted, self.0.window);
+        let State { budget, window, uploads, .. } = &*self.0;
+        if uploads.get() == 0 {
+            budget.0.granted.add(*window);
         }
+        uploads.add(1);
         Upload(self.clone())
     }
 
@@ -192,7 +186,7 @@ impl Account {
     }
 
     fn held(&self) -> u64 {
-        self.0.held.load(Relaxed)
+        self.0.held.get()
     }
 }
 
@@ -203,8 +197,9 @@ pub struct Upload(Account);
 impl Drop for Upload {
     fn drop(&mut self) {
         let Account(state) = &self.0;
-        if state.uploads.fetch_sub(1, Relaxed) == 1 {
-            subtract(&state.budget.0.granted, state.window);
+        state.uploads.subtract(1);
+        if state.uploads.get() == 0 {
+            state.budget.0.granted.subtract(state.window);
         }
     }
 }

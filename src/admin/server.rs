@@ -1,5 +1,8 @@
 //! An admin address: takes connections, bounded in number, time and size, until the process stops.
 
+mod places;
+
+use self::places::{Activity, Places};
 use super::{State, Surface, answer::answer};
 use crate::{
     lifecycle::{Phase, Watch},
@@ -17,7 +20,7 @@ use std::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    task::JoinSet,
+    task::{AbortHandle, Id, JoinError, JoinSet},
     time::{sleep, timeout},
 };
 
@@ -33,7 +36,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// What a client of an admin address may do at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time; further ones wait in the kernel's backlog.
+    /// Connections at a time. For a further one that ends which has been without a request for the longest time, so that
+    /// a probe is answered whoever holds the places.
     pub connections: usize,
     /// Requests a second, and at once, of an address; further ones wait.
     pub requests: u32,
@@ -103,23 +107,29 @@ impl Server {
     pub async fn serve(self, state: Arc<State>, mut watch: Watch, replaced: impl Future<Output = ()>) {
         let mut replaced = pin!(replaced);
         let mut connections = JoinSet::new();
+        let mut places: Places<Id, AbortHandle> = Places::new(self.limits.connections);
         let pace = Arc::new(Pace::new(self.limits.requests));
         loop {
             // Places of connections that ended are free again.
-            while connections.try_join_next().is_some() {}
-            let room = connections.len() < self.limits.connections;
-            if !room {
-                state.metrics.control().admin_connections.increment();
+            while let Some(ended) = connections.try_join_next_with_id() {
+                places.leave(ended.map_or_else(|error: JoinError| error.id(), |(id, ())| id));
             }
             tokio::select! {
                 biased;
                 () = watch.reached(Phase::Stopping) => break,
                 () = &mut replaced => break,
-                _ = connections.join_next(), if !room => {}
-                accepted = self.listener.accept(), if room => match accepted {
+                accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
+                        if let Some(silent) = places.displace() {
+                            silent.abort();
+                            state.metrics.control().admin_connections.increment();
+                        }
                         let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
-                        connections.spawn(connection(stream, self.surface, self.limits, state, pace, watch.clone()));
+                        places.take(Instant::now(), |activity| {
+                            let asked = Asked { surface: self.surface, state, pace, activity };
+                            let handle = connections.spawn(connection(stream, self.limits, asked, watch.clone()));
+                            (handle.id(), handle)
+                        });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the admin listener could not accept a connection");
@@ -148,26 +158,32 @@ impl Pace {
     }
 }
 
-/// Serves one connection to its end.
-async fn connection(
-    stream: TcpStream,
+/// What answers the requests of a connection.
+#[derive(Clone)]
+struct Asked {
     surface: Surface,
-    limits: Limits,
     state: Arc<State>,
     pace: Arc<Pace>,
-    mut watch: Watch,
-) {
-    let control = state.metrics.control();
+    activity: Arc<Activity>,
+}
+
+/// Serves one connection to its end.
+async fn connection(stream: TcpStream, limits: Limits, asked: Asked, mut watch: Watch) {
+    let metrics = Arc::clone(&asked.state.metrics);
+    let control = metrics.control();
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
+        let Asked { surface, state, pace, activity } = asked.clone();
         // The body is dropped unread: hyper then closes the connection if there is one.
         let (parts, _) = request.into_parts();
         async move {
+            activity.answers(true, Instant::now());
             if !pace.admits(Instant::now()) {
                 state.metrics.control().admin_requests.increment();
                 sleep(PAUSE).await;
             }
-            Ok::<_, Infallible>(answer(&state, surface, &parts).await)
+            let answer = answer(&state, surface, &parts).await;
+            activity.answers(false, Instant::now());
+            Ok::<_, Infallible>(answer)
         }
     });
     let mut connection = pin!(

@@ -34,8 +34,8 @@ impl LiteQuic {
     /// More than the 10 of RFC 9002 §7.2, less than the 32 of Chromium and quic-go, for reasons in
     /// docs/adr/0027-initial-window.md.
     pub const INITIAL_WINDOW: u16 = 24;
-    /// The minimum congestion window (RFC 9002 §7.2).
-    pub const MIN_INITIAL_WINDOW: u16 = 2;
+    /// BBR's minimum (BBRMinPipeCwnd).
+    pub const MIN_INITIAL_WINDOW: u16 = 4;
     /// Three times what is in use elsewhere.
     pub const MAX_INITIAL_WINDOW: u16 = 100;
 }

@@ -4,14 +4,11 @@
 //!
 //! [`Rule`] decides and is pure. [`Moderation`] is what an endpoint's parts tell each other; `quic::io` waits.
 
-use crate::telemetry::{Cause, WorkerMetrics};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
-    time::Duration,
+use crate::{
+    number::Number,
+    telemetry::{Cause, WorkerMetrics},
 };
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The longest time between two turns.
@@ -48,28 +45,28 @@ struct Shared {
     /// Turns are at multiples of the period from here.
     epoch: Instant,
     /// Milliseconds between two turns; 0 while events are waited for.
-    period: AtomicU32,
+    period: Number,
     /// Packets since the last look that somebody waits for.
-    urgent: AtomicU32,
+    urgent: Number,
     /// Timers that have expired since.
-    expired: AtomicU32,
-    paths: [AtomicU32; 3],
+    expired: Number,
+    paths: [Number; 3],
     metrics: Arc<WorkerMetrics>,
 }
 
 /// How often paths were measured that bear this: less than the shortest period, less than the longest, and that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Paths {
-    near: u32,
-    middle: u32,
-    far: u32,
+    near: u64,
+    middle: u64,
+    far: u64,
 }
 
 impl Paths {
     /// The longest period that nearly all bear.
     fn period(self) -> Option<Duration> {
         let Self { near, middle, far } = self;
-        let few = near.saturating_add(middle).saturating_add(far) / FEW;
+        let few = near.saturating_add(middle).saturating_add(far) / u64::from(FEW);
         if far == 0 && middle == 0 {
             None
         } else if near.saturating_add(middle) <= few {
@@ -91,12 +88,12 @@ impl Moderation {
 
     /// Somebody waits for what a packet asks for.
     pub(super) fn urgent(&self) {
-        count(&self.0.urgent);
+        self.0.urgent.add(1);
     }
 
     /// A timer of the endpoint's has expired: packets left, as a rule.
     pub(super) fn expired(&self) {
-        count(&self.0.expired);
+        self.0.expired.add(1);
     }
 
     /// A path was measured: it bears so much time between two turns.
@@ -109,7 +106,7 @@ impl Moderation {
         } else {
             far
         };
-        count(class);
+        class.add(1);
     }
 
     /// A turn begins.
@@ -119,12 +116,12 @@ impl Moderation {
 
     /// The time between two turns; zero while events are waited for.
     pub(super) fn period(&self) -> Duration {
-        Duration::from_millis(self.0.period.load(Relaxed).into())
+        Duration::from_millis(self.0.period.get())
     }
 
     /// When a timer for `time` is to expire: with the turn at its millisecond, or with the first turn after.
     pub(super) fn timer(&self, time: Instant) -> Instant {
-        let period = u64::from(self.0.period.load(Relaxed).max(1));
+        let period = self.0.period.get().max(1);
         self.0.at(self.0.millis(time).checked_next_multiple_of(period).unwrap_or(u64::MAX))
     }
 
@@ -136,22 +133,21 @@ impl Moderation {
         let taken = Taken {
             at: now.saturating_duration_since(*epoch),
             datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX),
-            urgent: urgent.swap(0, Relaxed) > 0,
-            expired: expired.swap(0, Relaxed),
+            urgent: urgent.take() > 0,
+            expired: u32::try_from(expired.take()).unwrap_or(u32::MAX),
         };
         let period = rule.next(taken, || {
-            let [near, middle, far] = paths.each_ref().map(|class| class.swap(0, Relaxed));
+            let [near, middle, far] = paths.each_ref().map(Number::take);
             Paths { near, middle, far }
         });
-        let before = self.0.period.load(Relaxed);
-        let millis = period.map_or(0, |period| u32::try_from(period.as_millis()).unwrap_or(u32::MAX));
+        let before = self.0.period.get();
+        let millis = period.map_or(0, |period| u64::try_from(period.as_millis()).unwrap_or(u64::MAX));
         if millis != before {
-            self.0.period.store(millis, Relaxed);
+            self.0.period.set(millis);
             if before == 0 {
                 self.0.metrics.receive_moderations.increment();
             }
         }
-        let millis = u64::from(millis);
         period.map(|_| self.0.at((self.0.millis(now) / millis.max(1) + 1) * millis))
     }
 }
@@ -180,11 +176,6 @@ pub(super) fn longest_turn(
     let rtt = u64::try_from(smoothed_rtt.as_micros()).unwrap_or(u64::MAX);
     let few = rtt.saturating_mul(FEW_PACKETS * u64::from(max_datagram)) / u64::from(window.max(1));
     turn.min(share.max(Duration::from_micros(few)))
-}
-
-/// One more, by the one thread that counts: an atomic addition would lock the bus for each packet.
-fn count(counter: &AtomicU32) {
-    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
 /// What was taken in a turn, or when it arrived.
@@ -315,7 +306,7 @@ mod tests {
         for turn in [0, 999, 1_000, 1_999, 2_000, 30_000] {
             moderation.path(Duration::from_micros(turn));
         }
-        assert_eq!(moderation.0.paths.each_ref().map(|class| class.load(Relaxed)), [2, 2, 2]);
+        assert_eq!(moderation.0.paths.each_ref().map(|class| class.get()), [2, 2, 2]);
     }
 
     #[test]
@@ -401,7 +392,7 @@ mod tests {
         for (period, time, expected) in
             [(0, 3_900, 3_000), (1, 3_900, 3_000), (2, 3_900, 4_000), (2, 4_100, 4_000), (2, 5_000, 6_000)]
         {
-            moderation.0.period.store(period, Relaxed);
+            moderation.0.period.set(period);
             assert_eq!(moderation.timer(micros(time)), micros(expected), "{period}, {time}");
         }
         let mut rule = Trial::moderated().rule;
@@ -414,7 +405,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_comes_a_turn_is_never_far_and_silence_ends_it(
-            steps in prop::collection::vec((0u64..5_000, 0u32..40, any::<bool>(), 0u32..9, 0u32..9, 0u32..9), 0..2_000),
+            steps in prop::collection::vec((0u64..5_000, 0u32..40, any::<bool>(), 0u64..9, 0u64..9, 0u64..9), 0..2_000),
         ) {
             let mut trial = Trial::new(FAR);
             for (later, datagrams, urgent, near, middle, far) in steps {

@@ -60,7 +60,8 @@ pub struct ControlMetrics {
     pub certificates_expire_at: Gauge,
     /// When each of them is valid, in their order. Taken by reloads and scrapes alone.
     pub certificates: Mutex<Vec<Validity>>,
-    /// Times that all places of an admin address were taken.
+    /// Connections to an admin address that were closed, silent for the longest time, because another came and all places were
+    /// taken.
     pub admin_connections: Counter,
     /// Connections to an admin address that were closed because a request's header was too large, or did not come in time.
     pub admin_header: Counter,

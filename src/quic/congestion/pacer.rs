@@ -258,6 +258,37 @@ mod tests {
         assert!(packets(Duration::ZERO) < due - 3 * LEAST_TOGETHER);
     }
 
+    /// Packets that leave within 200 ms at `megabits`, woken each `wake` microseconds.
+    fn shortened(share: Option<Duration>, wake: u64, megabits: u64) -> (u32, u32) {
+        let (mut pacer, mut now, mut packets, mut most) = (Pacer::default(), start(), 0, 0);
+        pacer.shorten(share);
+        let until = now + Duration::from_millis(200);
+        while now < until {
+            let sent = send(&mut pacer, now, RTT, megabits, 1, 1_000);
+            (packets, most) = (packets + sent, most.max(sent));
+            now += Duration::from_micros(wake);
+            pacer.on_ack(now, DATAGRAM, DATAGRAM, true);
+        }
+        (packets, most)
+    }
+
+    #[test]
+    fn short_trains_leave_apart_where_something_wakes_them_and_lose_no_time_where_only_timers_do() {
+        for (share, megabits, wake, most_at_once) in [
+            (Some(Duration::ZERO), 100, 100, 5),
+            (Some(Duration::ZERO), 100, 1_000, 14),
+            (Some(Duration::from_micros(500)), 100, 100, 7),
+            (Some(Duration::ZERO), 20, 1_000, 4),
+            (Some(Duration::from_millis(1)), 100, 100, 24),
+            (None, 100, 100, 24),
+        ] {
+            let (packets, most) = shortened(share, wake, megabits);
+            let due = u32::try_from(megabits * 25_000 / u64::from(DATAGRAM)).unwrap();
+            assert!(packets.abs_diff(due) <= 30, "{share:?}, {megabits}, {wake}: {packets} of {due}");
+            assert!(most <= most_at_once, "{share:?}, {megabits}, {wake}: {most}");
+        }
+    }
+
     #[test]
     fn short_round_trips_have_no_departures_but_bursts_that_end() {
         let mut pacer = Pacer::default();

@@ -11,13 +11,11 @@
 use super::window::State;
 use crate::{
     budget::path::{OWN_LOW, Path, Queued, Room, STEP},
+    number::Number,
     quic::by_id::ById,
 };
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -75,7 +73,7 @@ impl Flight {
         let stream = &state.stream;
         if stream.tracked.get() == 0 {
             stream.tracked.set(1);
-            self.tracked.set(self.tracked.get() + 1);
+            self.tracked.add(1);
             // Counted as sent: a stream with unsent bytes by this count has some, so that a frame of it will come.
             stream.handed.set(sent);
             stream.sent.set(sent);
@@ -110,7 +108,7 @@ impl Flight {
     pub(super) fn wait_until_acknowledged(&self, stream: &Stream, bytes: u64) {
         debug_assert!(stream.tracked.get() > 0, "nothing would wake it");
         self.wait_no_more(stream);
-        self.waiting.set(self.waiting.get() + 1);
+        self.waiting.add(1);
         let share = bytes.min(STEP).saturating_mul(self.waiting.get());
         stream.until.set(self.landed().wrapping_add(share));
         stream.waits.set(ACKNOWLEDGED);
@@ -163,7 +161,7 @@ impl Flight {
             // What s2n-quic still sends of it does not count.
             self.change(stream, |stream| stream.handed.set(0));
             stream.tracked.set(0);
-            self.tracked.set(self.tracked.get().saturating_sub(1));
+            self.tracked.subtract(1);
             self.streams().remove(&id);
         }
     }
@@ -190,27 +188,13 @@ impl Flight {
 
     fn wait_no_more(&self, stream: &Stream) {
         if stream.waits.get() == ACKNOWLEDGED {
-            self.waiting.set(self.waiting.get().saturating_sub(1));
+            self.waiting.subtract(1);
         }
         stream.waits.set(NOTHING);
     }
 
     fn streams(&self) -> MutexGuard<'_, ById<Arc<State>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A number that one thread alone reads and writes.
-#[derive(Debug, Default)]
-struct Number(AtomicU64);
-
-impl Number {
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
     }
 }
 
@@ -223,7 +207,10 @@ mod tests {
     use super::*;
     use crate::budget::TRAIN;
     use futures_util::task::{ArcWake, waker};
-    use std::{collections::VecDeque, sync::atomic::AtomicUsize};
+    use std::{
+        collections::VecDeque,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     #[derive(Debug, Default)]
     struct Count(AtomicUsize);

@@ -115,6 +115,19 @@ fn slow_start_is_known_to_end_and_to_begin_again() {
     assert!(path.controller.heard.slow_start, "persistent congestion");
 }
 
+#[test]
+fn either_algorithm_begins_with_the_window_that_is_configured() {
+    let address = SocketAddress::default();
+    for congestion in [Congestion::Cubic, Congestion::Bbr] {
+        for packets in [4, 10, 24, 100] {
+            let path = PathInfo::new(&path::Config::default(), &address);
+            let datagram = u32::from(path.max_datagram_size);
+            let controller = Controller::new(congestion, packets, path, Moderation::new(false, Arc::default()));
+            assert_eq!(controller.congestion_window(), u32::from(packets) * datagram, "{congestion:?}");
+        }
+    }
+}
+
 /// RFC 9002 §7.3.2: whatever was sent before the window was reduced tells of the same congestion.
 #[test]
 fn a_loss_that_is_found_after_recovery_of_what_was_sent_before_reduces_nothing() {

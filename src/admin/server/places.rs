@@ -1,0 +1,112 @@
+//! The connections of an admin address, and which of them makes room for a newcomer. Pure.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+/// What one connection does.
+#[derive(Debug)]
+pub(super) struct Activity(Mutex<State>);
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    /// An answer is being made.
+    answers: bool,
+    /// When it began, or had an answer last.
+    since: Instant,
+}
+
+impl Activity {
+    fn new(now: Instant) -> Self {
+        Self(Mutex::new(State { answers: false, since: now }))
+    }
+
+    /// An answer is made from now on, or was made.
+    pub(super) fn answers(&self, answers: bool, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State { answers, since: now };
+    }
+
+    /// Those that make room first are first: whoever asks for nothing, or takes its time with an answer, the longest time.
+    fn order(&self) -> (bool, Instant) {
+        let State { answers, since } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (answers, since)
+    }
+}
+
+/// Connections by `K`, and how to end each.
+#[derive(Debug)]
+pub(super) struct Places<K, H> {
+    most: usize,
+    taken: HashMap<K, (H, Arc<Activity>)>,
+}
+
+impl<K: Copy + Eq + Hash, H> Places<K, H> {
+    /// For so many.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, taken: HashMap::new() }
+    }
+
+    /// If there is no place left: the connection that has to make room, which has none from now on.
+    pub(super) fn displace(&mut self) -> Option<H> {
+        if self.taken.len() < self.most {
+            return None;
+        }
+        let first = self.taken.iter().min_by_key(|(_, (_, activity))| activity.order()).map(|(key, _)| *key)?;
+        self.leave(first)
+    }
+
+    /// A connection that begins at `now`, by `begin`, which is to tell what it does.
+    pub(super) fn take(&mut self, now: Instant, begin: impl FnOnce(Arc<Activity>) -> (K, H)) {
+        let activity = Arc::new(Activity::new(now));
+        let (key, end) = begin(Arc::clone(&activity));
+        self.taken.insert(key, (end, activity));
+    }
+
+    /// A connection has ended.
+    pub(super) fn leave(&mut self, key: K) -> Option<H> {
+        self.taken.remove(&key).map(|(end, _)| end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn who_is_silent_longest_makes_room_and_who_is_answered_last_of_all() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let mut places = Places::new(3);
+        let mut activities = Vec::new();
+        for key in 0..3 {
+            assert_eq!(places.displace(), None);
+            places.take(at(key), |activity| {
+                activities.push(activity);
+                (key, key)
+            });
+        }
+        activities[0].answers(true, at(4));
+        activities[1].answers(true, at(5));
+        activities[1].answers(false, at(6));
+        assert_eq!([places.displace(), places.displace()], [Some(2), None]);
+        for (key, displaced) in [(3, 1), (4, 3), (5, 4)] {
+            places.take(at(10 + key), |_| (key, key));
+            assert_eq!(places.displace(), Some(displaced));
+        }
+        assert_eq!(places.leave(5), Some(5));
+        places.take(at(20), |activity| {
+            activity.answers(true, at(21));
+            (6, 6)
+        });
+        places.take(at(22), |activity| {
+            activity.answers(true, at(23));
+            (7, 7)
+        });
+        assert_eq!(places.displace(), Some(0), "all are answered: the one that takes longest");
+        assert_eq!(places.leave(9), None);
+    }
+}

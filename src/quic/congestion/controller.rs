@@ -22,6 +22,9 @@ use s2n_quic_core::recovery::{
 /// RFC 9002 §7.7.
 const GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
 
+/// Packets that may be in flight to begin with where a client has moved to: RFC 9002 §7.2, s2n-quic's own initial window.
+const MOVED: u32 = 10;
+
 /// See the [module](super).
 #[derive(Debug, Clone)]
 pub(in crate::quic) struct Controller {
@@ -31,6 +34,8 @@ pub(in crate::quic) struct Controller {
     buffer: Buffer,
     /// The pacing gain that was published last.
     told: Option<Ratio<u64>>,
+    /// Nothing was sent on the path.
+    fresh: bool,
     /// When CUBIC reduced its window last.
     reduced: Option<Timestamp>,
     max_datagram: u16,
@@ -82,7 +87,19 @@ impl Controller {
             }
         };
         let (heard, pacer, buffer, told, reduced) = Default::default();
-        Self { algorithm, heard, pacer, buffer, told, reduced, max_datagram, moderation }
+        Self { algorithm, heard, pacer, buffer, told, fresh: true, reduced, max_datagram, moderation }
+    }
+
+    /// A client has moved to the path: it may have been forged (RFC 9000 §9.3.1), and gets ten packets at most before one is
+    /// acknowledged.
+    fn restrain(&mut self) {
+        if self.congestion_window() > MOVED * u32::from(self.max_datagram) {
+            let datagram = self.max_datagram;
+            self.algorithm = match self.algorithm {
+                Algorithm::Cubic(_) => Algorithm::Cubic(CubicCongestionController::new(datagram, <_>::default())),
+                Algorithm::Bbr(_) => Algorithm::Bbr(Box::new(BbrCongestionController::new(datagram, <_>::default()))),
+            };
+        }
     }
 }
 
@@ -114,6 +131,10 @@ impl CongestionController for Controller {
         rtt_estimator: &RttEstimator,
         publisher: &mut Pub,
     ) -> PacketInfo {
+        // The first packets of a connection are Initial packets, of which nobody knows whether the application limits them.
+        if std::mem::take(&mut self.fresh) && app_limited.is_some() {
+            self.restrain();
+        }
         let in_flight = self.bytes_in_flight();
         let Self { algorithm, heard, pacer, told, max_datagram, moderation, .. } = self;
         let listening = &mut Listening { heard, publisher };

@@ -124,6 +124,18 @@ fn either_algorithm_begins_with_the_window_that_is_configured() {
             let datagram = u32::from(path.max_datagram_size);
             let controller = Controller::new(congestion, packets, path, Moderation::new(false, Arc::default()));
             assert_eq!(controller.congestion_window(), u32::from(packets) * datagram, "{congestion:?}");
+            for (app_limited, expected) in
+                [(None, packets), (Some(false), packets.min(10)), (Some(true), packets.min(10))]
+            {
+                let (mut controller, now) = (controller.clone(), NoopClock.get_time());
+                let rtt = RttEstimator::default();
+                controller.on_packet_sent(now, 1_200, app_limited, &rtt, &mut Quiet);
+                assert_eq!(
+                    controller.congestion_window(),
+                    u32::from(expected) * datagram,
+                    "{congestion:?}, {app_limited:?}"
+                );
+            }
         }
     }
 }

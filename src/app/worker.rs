@@ -345,8 +345,8 @@ impl http3::Window for quic::Window {
         self.handed(sent);
     }
 
-    fn congestion_window(&self) -> u64 {
-        self.congestion_window()
+    fn shown(&self) -> u64 {
+        self.shown()
     }
 
     fn wait_until_sent(&self) {

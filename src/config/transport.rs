@@ -34,8 +34,8 @@ impl LiteQuic {
     /// More than the 10 of RFC 9002 §7.2, less than the 32 of Chromium and quic-go, for reasons in
     /// docs/adr/0027-initial-window.md.
     pub const INITIAL_WINDOW: u16 = 24;
-    /// BBR's minimum (BBRMinPipeCwnd).
-    pub const MIN_INITIAL_WINDOW: u16 = 4;
+    /// RFC 9002 §7.2. s2n-quic raises less to this once a larger datagram has passed.
+    pub const MIN_INITIAL_WINDOW: u16 = 10;
     /// Three times what is in use elsewhere.
     pub const MAX_INITIAL_WINDOW: u16 = 100;
 }

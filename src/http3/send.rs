@@ -181,7 +181,7 @@ impl Sender {
         self.outstanding = outstanding;
         // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at once,
         // and lets go of its origin's connection.
-        self.lease.trust(self.window.congestion_window());
+        self.lease.trust(self.window.shown());
         let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
         let enough = match self.path_room(outstanding, ready as u64) {
             Room::Bytes(room) => {

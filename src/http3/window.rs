@@ -54,8 +54,8 @@ pub trait Window {
     /// How many of `ready` bytes the path has a use for, on top of `sent` bytes of which `outstanding` are not acknowledged.
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room;
 
-    /// Bytes that the client takes within a round trip, as the path has shown; 0 before it has shown anything.
-    fn congestion_window(&self) -> u64;
+    /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none come.
+    fn shown(&self) -> u64;
 
     /// `sent` bytes in all were handed to QUIC.
     fn handed(&self, sent: u64);

@@ -76,8 +76,9 @@ fn member(address: SocketAddr, is_first: bool) -> io::Result<TcpListener> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
     socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
     socket.bind(&address.into())?;
-    socket.set_reuse_port(true)?;
     socket.listen(BACKLOG)?;
+    // Not before: two sockets with SO_REUSEADDR may be bound to one address while neither listens.
+    socket.set_reuse_port(true)?;
     Ok(socket.into())
 }
 
@@ -93,6 +94,21 @@ mod tests {
         let address = group[0].local_addr().unwrap();
         let error = listen_group(address, 1).unwrap_err();
         assert!(error.is_taken() && error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    #[test]
+    fn connections_are_spread_over_a_group() {
+        let group = listen_group(([127, 0, 0, 1], 0).into(), 3).unwrap();
+        let address = group[0].local_addr().unwrap();
+        let mut accepted = [0; 3];
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while accepted.contains(&0) && Instant::now() < deadline {
+            let _client = TcpStream::connect(address).unwrap();
+            for (listener, accepted) in group.iter().zip(&mut accepted) {
+                *accepted += u32::from(listener.accept().is_ok());
+            }
+        }
+        assert!(!accepted.contains(&0), "{accepted:?}");
     }
 
     #[test]

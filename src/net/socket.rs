@@ -106,8 +106,8 @@ impl Group {
     /// a group that others have.
     ///
     /// A socket that is bound with SO_REUSEPORT shares an address that another process of the same user has, without a
-    /// word, and port 0 may then become a port that such a group has. So the first of a group is bound without the option,
-    /// and has it set after.
+    /// word, and port 0 may then become a port that such a group has. So before the first of a group another socket is
+    /// bound without the option, which is set then: where it is, the group begins.
     ///
     /// # Errors
     ///
@@ -127,9 +127,13 @@ impl Group {
         let failed = |source| BindError::Bind { address, source };
         let first = room(&self.generations, self.sockets.len(), workers);
         while self.sockets.len() < first + workers {
-            let socket = bind_member(self.address, self.sockets.is_empty()).map_err(failed)?;
-            // The first may have chosen the port.
-            self.address = socket.local_addr().map_err(failed)?;
+            let reserved = if self.sockets.is_empty() { Some(reserve(self.address).map_err(failed)?) } else { None };
+            if let Some(reserved) = &reserved {
+                self.address = reserved.local_addr().map_err(failed)?;
+            }
+            let socket = bind_member(self.address).map_err(failed)?;
+            // The kernel moves the member into its place in the group.
+            drop(reserved);
             self.sockets.push(socket);
         }
         self.generations.push(Generation { number, first, workers });
@@ -203,13 +207,20 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Binds a socket that shares its address with the group's others; the first one with nobody who has it already.
-fn bind_member(address: SocketAddr, is_first: bool) -> io::Result<UdpSocket> {
+/// Binds a socket to an address that nobody has, from now on to be shared.
+fn reserve(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = open(address)?;
-    socket.set_reuse_port(!is_first)?;
-    prepare(&socket)?;
     socket.bind(&address.into())?;
     socket.set_reuse_port(true)?;
+    Ok(socket.into())
+}
+
+/// Binds one that shares its address with the group's others. Bound with the option, it can take a program even alone.
+fn bind_member(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = open(address)?;
+    socket.set_reuse_port(true)?;
+    prepare(&socket)?;
+    socket.bind(&address.into())?;
     Ok(socket.into())
 }
 
@@ -419,6 +430,31 @@ mod tests {
         let error = Group::new(address).join(0, 1).unwrap_err();
         assert!(matches!(&error, BindError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse));
         assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    /// A process with one worker, while another joins that is not to get anything yet.
+    #[test]
+    fn one_worker_keeps_everything_until_the_newcomer_is_steered_to() {
+        let mut group = Group::new(([127, 0, 0, 1], 0).into());
+        let to = {
+            group.join(GENERATION, 1).unwrap();
+            group.steer(&STEERING, GENERATION).unwrap();
+            format!("127.0.0.1:{}", group.address.port())
+        };
+        let everything = |group: &Group, first: usize, own: u8| {
+            for tag in 0..32 {
+                let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+                for (datagram, expected) in [(short(own, 0, tag), 0), (long(0xaa, 0, 0, tag), first)] {
+                    client.send_to(&datagram, &to).unwrap();
+                    assert_eq!(receive(&group.sockets), (expected, datagram));
+                }
+            }
+        };
+        everything(&group, 0, GENERATION);
+        group.join(8, 1).unwrap();
+        everything(&group, 0, GENERATION);
+        group.steer(&STEERING, 8).unwrap();
+        everything(&group, 1, GENERATION);
     }
 
     #[test]

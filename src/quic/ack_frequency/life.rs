@@ -56,6 +56,9 @@ impl Subscriber for Life {
     fn on_packet_lost(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &PacketLost<'_>) {
         if let (Some(peer), PacketHeader::OneRtt { number, .. }) = (&entry.peer, &event.packet_header) {
             peer.lost(*number);
+            if !event.is_mtu_probe {
+                peer.lost_data();
+            }
         }
     }
 
@@ -67,7 +70,7 @@ impl Subscriber for Life {
 
     fn on_recovery_metrics(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
         if let Some(peer) = entry.peer.as_ref().filter(|_| event.path.is_active) {
-            peer.measured(event.smoothed_rtt, event.min_rtt, event.congestion_window);
+            peer.measured(event.path.id, event.smoothed_rtt, event.min_rtt, event.congestion_window);
         }
     }
 }

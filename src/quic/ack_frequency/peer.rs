@@ -55,7 +55,10 @@ struct State {
     smoothed_rtt: Duration,
     /// Bytes.
     congestion_window: u32,
+    /// The path's number, its buffer, and whether data were lost since the window was reduced last.
+    path: u64,
     buffer: Buffer,
+    lost_data: bool,
     /// Packets an ACK that the client was asked for last; what needs no asking, before.
     asked: u32,
 }
@@ -64,7 +67,7 @@ impl Peer {
     /// Nothing is asked for yet.
     pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
         let (delivery, rule, epochs, buffer) = Default::default();
-        let (largest, smoothed_rtt, congestion_window, asked) = (0, Duration::ZERO, 0, rule::LEAST);
+        let (largest, smoothed_rtt, congestion_window, path, lost_data) = Default::default();
         metrics.ack_frequency_offered.increment();
         gauge(&metrics, rule::LEAST).increment();
         Self {
@@ -79,8 +82,10 @@ impl Peer {
                 epochs,
                 smoothed_rtt,
                 congestion_window,
+                path,
                 buffer,
-                asked,
+                lost_data,
+                asked: rule::LEAST,
             }),
             metrics,
         }
@@ -119,16 +124,26 @@ impl Peer {
     /// s2n-quic takes packet number `packet` for lost.
     pub(super) fn lost(&self, packet: u64) {
         let mut state = self.lock();
-        state.buffer.lost();
         if state.delivery.lost(packet) {
             self.wanted.store(state.delivery.is_wanted(), Relaxed);
             self.metrics.ack_frequency_lost.increment();
         }
     }
 
-    /// What s2n-quic knows of the path.
-    pub(super) fn measured(&self, smoothed_rtt: Duration, min_rtt: Duration, congestion_window: u32) {
+    /// A packet is lost that carried data.
+    pub(super) fn lost_data(&self) {
+        self.lock().lost_data = true;
+    }
+
+    /// What s2n-quic knows of path number `path`.
+    pub(super) fn measured(&self, path: u64, smoothed_rtt: Duration, min_rtt: Duration, congestion_window: u32) {
         let mut state = self.lock();
+        if state.path != path {
+            state.path = path;
+            state.buffer = Buffer::default();
+        } else if congestion_window < state.congestion_window && std::mem::take(&mut state.lost_data) {
+            state.buffer.overflowed();
+        }
         state.smoothed_rtt = smoothed_rtt;
         state.congestion_window = congestion_window;
         state.buffer.measured(smoothed_rtt, min_rtt);
@@ -298,7 +313,7 @@ mod tests {
         let peer = peer(AckFrequency::Adaptive);
         peer.begin();
         assert!(!peer.is_wanted());
-        peer.measured(Duration::from_millis(100), Duration::from_millis(100), 1000 * FULL_PACKET);
+        peer.measured(0, Duration::from_millis(100), Duration::from_millis(100), 1000 * FULL_PACKET);
         let busy = |n: u64| batch(&peer, Duration::from_millis(5 * n), n, 6, (12 * n, 12 * n));
         (1..=21).for_each(busy);
         assert_eq!(sent(&peer, 1), 11);
@@ -311,6 +326,26 @@ mod tests {
         busy(71);
         assert_eq!((peer.is_wanted(), sent(&peer, 200)), (true, 31));
         assert_eq!(in_force(&peer), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_path_proves_shallow_by_lost_data_and_a_reduced_window_and_another_path_by_its_own() {
+        let peer = peer(AckFrequency::Adaptive);
+        let ms = Duration::from_millis;
+        let share = || peer.lock().buffer.share();
+        let measured = |path, window| peer.measured(path, ms(22), ms(20), window);
+        measured(1, 100_000);
+        // An MTU probe is lost; BBR's window goes up and down by itself; packets are lost.
+        peer.lost(3);
+        measured(1, 70_000);
+        assert_eq!(share(), None);
+        peer.lost_data();
+        measured(1, 90_000);
+        assert_eq!(share(), None);
+        measured(1, 60_000);
+        assert_eq!(share(), Some(Duration::from_micros(250)));
+        measured(2, 60_000);
+        assert_eq!(share(), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How much the buffer of a path holds, in time, as lost packets tell. Pure.
 //!
-//! A router that drops a packet had no room for it: what was queued then, by the round-trip time, is what its buffer holds.
-//! Where nothing was queued, it is not a full buffer that drops, or one that holds next to nothing.
+//! A router that drops a packet for congestion had no room for it: what was queued then, by the round-trip time, is what its
+//! buffer holds. Where next to nothing was queued, packets are lost at random, or by a policer, and nothing is known.
 
 use std::time::Duration;
 
@@ -9,12 +9,19 @@ use std::time::Duration;
 /// window is shorter, and packets are lost while the path is not full.
 const SHARE: u32 = 8;
 
+/// A share beyond which nothing is bounded by it: the longest time for which datagrams are collected
+/// (`quic::moderation`).
+const DEEP: Duration = Duration::from_millis(2);
+/// Less than this part of the shortest round trip is next to nothing.
+const QUEUE: u32 = 16;
+
 /// One path's.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::quic) struct Buffer {
-    /// What is queued now.
+    /// What is queued now, and what would be next to nothing.
     queued: Duration,
-    /// What it holds at least; `None` before a packet was lost.
+    nothing: Duration,
+    /// What it holds at least; `None` before the first congestion.
     depth: Option<Duration>,
 }
 
@@ -22,17 +29,20 @@ impl Buffer {
     /// A packet was acknowledged.
     pub(in crate::quic) fn measured(&mut self, smoothed_rtt: Duration, min_rtt: Duration) {
         self.queued = smoothed_rtt.saturating_sub(min_rtt);
+        self.nothing = min_rtt / QUEUE;
         self.depth = self.depth.map(|depth| depth.max(self.queued));
     }
 
-    /// A packet was lost.
-    pub(in crate::quic) fn lost(&mut self) {
-        self.depth = Some(self.queued);
+    /// A lost packet told of congestion.
+    pub(in crate::quic) fn overflowed(&mut self) {
+        if self.queued >= self.nothing {
+            self.depth = Some(self.queued);
+        }
     }
 
-    /// The time within which leaves what may be sent at once; `None` before a packet was lost.
+    /// The time within which leaves what may be sent at once, where the buffer proved shallow.
     pub(in crate::quic) fn share(&self) -> Option<Duration> {
-        self.depth.map(|depth| depth / SHARE)
+        self.depth.map(|depth| depth / SHARE).filter(|share| *share < DEEP)
     }
 }
 
@@ -41,17 +51,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_holds_what_was_queued_when_a_packet_was_lost_or_has_been_since() {
+    fn a_buffer_holds_what_was_queued_at_a_congestion_or_has_been_since() {
         let ms = Duration::from_millis;
         let mut buffer = Buffer::default();
         buffer.measured(ms(90), ms(10));
         assert_eq!(buffer.share(), None);
-        for (rtt, lost, share) in [(18, true, 1), (10, false, 1), (26, false, 2), (14, true, 0), (9, true, 0)] {
+        for (rtt, congestion, share) in [
+            (18, true, Some(1_000)),
+            (10, false, Some(1_000)),
+            (10, true, Some(1_000)),
+            (22, false, Some(1_500)),
+            (11, true, Some(125)),
+            (30, true, None),
+            (9, true, None),
+        ] {
             buffer.measured(ms(rtt), ms(10));
-            if lost {
-                buffer.lost();
+            if congestion {
+                buffer.overflowed();
             }
-            assert_eq!(buffer.share().map(|share| share.as_millis()), Some(share), "{rtt} ms");
+            assert_eq!(buffer.share().map(|share| share.as_micros()), share, "{rtt} ms");
         }
     }
 }

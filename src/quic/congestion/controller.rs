@@ -229,9 +229,9 @@ impl CongestionController for Controller {
         pacer.on_ack(now, bytes, (*max_datagram).into(), !heard.slow_start);
     }
 
-    /// s2n-quic's CUBIC takes each loss outside a recovery period for congestion, and the period ends with the ACK frame that
-    /// tells of the last packets from before it. A loss is congestion if the packet was sent after the last reduction
-    /// (RFC 9002 §7.3.2, appendix B.6).
+    /// s2n-quic's CUBIC takes each loss outside a recovery period for congestion, and the period may be over before the last
+    /// packets from before it are taken for lost. A loss is congestion if the packet was sent after the last reduction (RFC
+    /// 9002 §7.3.2, appendix B.6).
     fn on_packet_lost<Pub: Publisher>(
         &mut self,
         lost_bytes: u32,
@@ -254,28 +254,29 @@ impl CongestionController for Controller {
                 inner.on_packet_discarded(usize::try_from(lost_bytes).unwrap_or(usize::MAX), listening);
             }
             (Algorithm::Cubic(inner), _) => {
-                let window = inner.congestion_window();
+                let recovers = inner.requires_fast_retransmission();
                 inner.on_packet_lost(lost_bytes, (), persistent, burst, random_generator, timestamp, listening);
-                if inner.congestion_window() < window {
+                if persistent || (!recovers && inner.requires_fast_retransmission()) {
                     self.reduced = Some(timestamp);
+                    self.buffer.overflowed();
                 }
                 // RFC 9002 §7.6.2; s2n-quic tells with the tenth packet from here.
                 self.heard.slow_start |= persistent;
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
                 inner.on_packet_lost(lost_bytes, info, persistent, burst, random_generator, timestamp, listening);
+                self.buffer.overflowed();
             }
             (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
         }
-        self.buffer.lost();
         self.pacer.shorten(self.buffer.share());
     }
 
     fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {
-        let window = self.congestion_window();
+        let recovers = self.requires_fast_retransmission();
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, listening));
-        if self.congestion_window() < window {
+        if !recovers && self.requires_fast_retransmission() {
             self.reduced = Some(event_time);
         }
     }

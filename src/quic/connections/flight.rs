@@ -34,6 +34,10 @@ pub(super) struct Flight {
     /// Streams that wait for acknowledgements.
     waiting: Number,
     window: Number,
+    /// What the window was at first.
+    first_window: Number,
+    /// Probe timeouts since the client acknowledged anything.
+    timeouts: Number,
     smoothed_rtt: Number,
     min_rtt: Number,
 }
@@ -84,8 +88,10 @@ impl Flight {
         self.path().room(queued, ready)
     }
 
-    pub(super) fn congestion_window(&self) -> u64 {
-        self.window.get()
+    /// Bytes that the client takes within a round trip, as it has shown: beyond the first window, which was never earned. None
+    /// while it acknowledges nothing.
+    pub(super) fn shown(&self) -> u64 {
+        if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
     }
 
     /// The stream has handed over `sent` bytes in all.
@@ -136,8 +142,12 @@ impl Flight {
     }
 
     /// s2n-quic has processed an ACK frame, or sent a burst of packets.
-    pub(super) fn measured(&self, path: (u32, Duration, Duration), in_flight: u32) {
+    pub(super) fn measured(&self, path: (u32, Duration, Duration), in_flight: u32, timeouts: u32) {
         let (window, smoothed_rtt, min_rtt) = path;
+        if self.first_window.get() == 0 {
+            self.first_window.set(window.into());
+        }
+        self.timeouts.set(timeouts.into());
         self.window.set(window.into());
         self.smoothed_rtt.set(microseconds(smoothed_rtt));
         self.min_rtt.set(microseconds(min_rtt));
@@ -248,7 +258,7 @@ mod tests {
 
         fn measured(&self, window: u32) {
             let rtt = Duration::from_millis(20);
-            self.flight.measured((window, rtt, rtt), self.in_flight);
+            self.flight.measured((window, rtt, rtt), self.in_flight, 0);
         }
 
         /// A packet of `stream` leaves.
@@ -298,6 +308,19 @@ mod tests {
         // What is sent again is not sent more.
         connection.flight.sent(&mut connection.last, 0, 1_000, 1_000);
         assert_eq!(stream.woken(), 0);
+    }
+
+    #[test]
+    fn a_client_has_shown_what_its_window_grew_by_and_nothing_while_it_is_silent() {
+        let flight = Flight::default();
+        assert_eq!(flight.shown(), 0);
+        let rtt = Duration::from_millis(20);
+        for (window, timeouts, shown) in
+            [(30_000, 0, 0), (30_000, 1, 0), (90_000, 0, 60_000), (90_000, 1, 0), (90_000, 0, 60_000), (12_000, 0, 0)]
+        {
+            flight.measured((window, rtt, rtt), 0, timeouts);
+            assert_eq!(flight.shown(), shown, "{window}, {timeouts}");
+        }
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Subscriber for Life {
     fn on_recovery_metrics(&mut self, place: &mut Place, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
         if event.path.is_active {
             let path = (event.congestion_window, event.smoothed_rtt, event.min_rtt);
-            place.flight.measured(path, event.bytes_in_flight);
+            place.flight.measured(path, event.bytes_in_flight, event.pto_count);
         }
     }
 

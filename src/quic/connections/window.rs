@@ -121,9 +121,9 @@ impl Window {
         self.flight.room(self.stream, &self.state, (sent, outstanding), ready)
     }
 
-    /// The congestion window of the connection's path, in bytes; 0 before an ACK frame.
-    pub fn congestion_window(&self) -> u64 {
-        self.flight.congestion_window()
+    /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none come.
+    pub fn shown(&self) -> u64 {
+        self.flight.shown()
     }
 
     /// `sent` bytes in all were handed to s2n-quic.

@@ -17,6 +17,7 @@
 
 mod answer;
 mod page;
+mod places;
 mod readiness;
 mod scrape;
 mod server;

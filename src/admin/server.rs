@@ -1,9 +1,10 @@
 //! An admin address: takes connections, bounded in number, time and size, until the process stops.
 
-mod places;
-
-use self::places::{Activity, Places};
-use super::{State, Surface, answer::answer};
+use super::{
+    State, Surface,
+    answer::answer,
+    places::{Activity, Places},
+};
 use crate::{
     lifecycle::{Phase, Watch},
     rate::Bucket,

@@ -5,6 +5,9 @@
 
 use std::{fmt, fs, path::Path};
 
+/// What everyone may use, the ground as well.
+const BASE: &[&str] = &["number"];
+
 /// Rooms that everyone may use and that know nobody: the vocabulary.
 const GROUND: &[&str] =
     &["config", "telemetry", "lifecycle", "exchange", "rate", "budget", "receive_budget", "datagram"];
@@ -65,13 +68,15 @@ fn crossings(file: &str, source: &str) -> Vec<Crossing> {
     let code = blank(source);
     let crossing = |at: usize, what| Crossing { file: file.into(), line: line(&code, at), what };
     let mut found = Vec::new();
-    let known = [GROUND, PARTS, WIRING].iter().any(|rooms| rooms.contains(&room));
+    let known = [BASE, GROUND, PARTS, WIRING].iter().any(|rooms| rooms.contains(&room));
     if !known {
         found.push(crossing(0, format!("`{room}` has no place in the layers: give it one in tests/text/layering.rs")));
     }
     if !WIRING.contains(&room) {
         for (at, named) in named(&code, "crate").into_iter().chain(named(&code, "litequic")) {
-            let allowed = named == room || PARTS.contains(&room) && GROUND.contains(&named.as_str());
+            let allowed = named == room
+                || BASE.contains(&named.as_str())
+                || PARTS.contains(&room) && GROUND.contains(&named.as_str());
             if !allowed {
                 found.push(crossing(at, format!("`{room}` uses `{named}`")));
             }

@@ -348,5 +348,25 @@ mod tests {
             let sent = packets * u64::from(DATAGRAM);
             prop_assert!(sent <= due + 4 * train + 2 * u64::from(DATAGRAM), "{sent} of {due}");
         }
+
+        /// Where something wakes it within a millisecond, no time is lost.
+        #[test]
+        fn it_keeps_up_with_late_wakes(
+            megabits in 1_u64..1_000,
+            wakes in prop::collection::vec(50_u64..1_000, 50..400),
+            share in prop::option::of(0_u64..2_000),
+        ) {
+            let mut pacer = Pacer::default();
+            pacer.shorten(share.map(Duration::from_micros));
+            let (began, mut now, mut packets) = (start(), start(), 0);
+            for wake in wakes {
+                packets += u64::from(send(&mut pacer, now, RTT, megabits, 1, 1_000));
+                now += Duration::from_micros(wake);
+            }
+            let due = rate(megabits) * (now - began);
+            let wake = rate(megabits) * Duration::from_millis(2);
+            let sent = packets * u64::from(DATAGRAM);
+            prop_assert!(sent + wake + u64::from(DATAGRAM) >= due, "{sent} of {due}");
+        }
     }
 }

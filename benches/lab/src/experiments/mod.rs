@@ -14,6 +14,7 @@ mod many;
 mod peers;
 mod plan;
 mod profile;
+mod readers;
 mod recovery;
 mod scale;
 mod shallow;
@@ -77,6 +78,8 @@ pub(crate) enum Command {
     Many(Options),
     /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
     Fairness(Options),
+    /// Memory a download, fast and slow.
+    Readers(Options),
     /// Those over paths, one after the other.
     Paths(Options),
     /// All of them, one after the other.
@@ -105,7 +108,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 18] = [
+const EXPERIMENTS: [&Experiment; 19] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -124,6 +127,7 @@ const EXPERIMENTS: [&Experiment; 18] = [
     &lossy::EXPERIMENT,
     &many::EXPERIMENT,
     &fairness::EXPERIMENT,
+    &readers::EXPERIMENT,
 ];
 
 /// Those over emulated paths that a night is for.
@@ -157,6 +161,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Lossy(options) => (options, &[&lossy::EXPERIMENT]),
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
+        Command::Readers(options) => (options, &[&readers::EXPERIMENT]),
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::All(options) => (options, &EXPERIMENTS),
         Command::Report { folder, against: None } => {

@@ -1,7 +1,7 @@
 //! Memory that downloads hold, of clients that are near, far, and slow.
 
 use super::{
-    Amount, Experiment, Kind, Load, Observe, Options, Per, QUICK_CUT, Task, download, more_than, no_variants, over,
+    Amount, Experiment, Kind, Load, Observe, Options, Per, QUICK_CUT, Task, download, few, more_than, no_variants, over,
 };
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -25,7 +25,7 @@ fn tasks(options: &Options) -> Vec<Task> {
         task.case.drawn = vec!["goodput".to_owned()];
         task.observe = Observe::Memory;
         task.kinds = vec![Kind::H3, Kind::H1];
-        task.names = ["litequic", "nginx", "haproxy", "caddy", "h1-cubic"].map(str::to_owned).to_vec();
+        task.names = few();
         task
     };
     let cells: &[(&str, u64, u32, u32)] = if options.quick {

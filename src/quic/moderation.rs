@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The longest time between two turns.
-const LONGEST: Duration = Duration::from_millis(2);
+pub(super) const LONGEST: Duration = Duration::from_millis(2);
 /// The shortest, as tokio's timers go.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// A round trip has so many turns at least.

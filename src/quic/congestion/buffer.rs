@@ -3,15 +3,13 @@
 //! A router that drops a packet for congestion had no room for it: what was queued then, by the round-trip time, is what its
 //! buffer holds. Where next to nothing was queued, packets are lost at random, or by a policer, and nothing is known.
 
+use crate::quic::moderation::LONGEST;
 use std::time::Duration;
 
 /// What leaves at once, or is acknowledged at once, may fill so much of a buffer. With more the queue that is left for the
 /// window is shorter, and packets are lost while the path is not full.
 const SHARE: u32 = 8;
 
-/// A share beyond which nothing is bounded by it: the longest time for which datagrams are collected
-/// (`quic::moderation`).
-const DEEP: Duration = Duration::from_millis(2);
 /// Less than this part of the shortest round trip is next to nothing.
 const QUEUE: u32 = 16;
 
@@ -42,7 +40,8 @@ impl Buffer {
 
     /// The time within which leaves what may be sent at once, where the buffer proved shallow.
     pub(in crate::quic) fn share(&self) -> Option<Duration> {
-        self.depth.map(|depth| depth / SHARE).filter(|share| *share < DEEP)
+        // From the longest turn of moderation on nothing is bounded by it.
+        self.depth.map(|depth| depth / SHARE).filter(|share| *share < LONGEST)
     }
 }
 

@@ -4,6 +4,7 @@ use super::{
     Buffer,
     heard::{Heard, Listening, SLOW_START_GAIN},
     pacer::{Pacer, Sent},
+    reno_friendly::RenoFriendly,
 };
 use crate::{
     config::Congestion,
@@ -25,6 +26,9 @@ const GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
 /// Packets that may be in flight to begin with where a client has moved to: RFC 9002 §7.2, s2n-quic's own initial window.
 const MOVED: u32 = 10;
 
+/// Packets that a window in use may have room for, as pacing interrupts sending: s2n-quic's own measure.
+const UNUSED: u32 = 3;
+
 /// See the [module](super).
 #[derive(Debug, Clone)]
 pub(in crate::quic) struct Controller {
@@ -38,6 +42,10 @@ pub(in crate::quic) struct Controller {
     fresh: bool,
     /// When CUBIC reduced its window last.
     reduced: Option<Timestamp>,
+    /// CUBIC's in congestion avoidance.
+    friendly: Option<RenoFriendly>,
+    /// The application had too little for the window when it sent last.
+    under_utilized: bool,
     max_datagram: u16,
     moderation: Moderation,
 }
@@ -87,7 +95,20 @@ impl Controller {
             }
         };
         let (heard, pacer, buffer, told, reduced) = Default::default();
-        Self { algorithm, heard, pacer, buffer, told, fresh: true, reduced, max_datagram, moderation }
+        let (friendly, under_utilized, fresh) = (None, true, true);
+        Self {
+            algorithm,
+            heard,
+            pacer,
+            buffer,
+            told,
+            fresh,
+            reduced,
+            friendly,
+            under_utilized,
+            max_datagram,
+            moderation,
+        }
     }
 
     /// A client has moved to the path: it may have been forged (RFC 9000 §9.3.1), and gets ten packets at most before one is
@@ -101,13 +122,25 @@ impl Controller {
             };
         }
     }
+
+    /// Bytes that the window has room for.
+    fn room(&self) -> u32 {
+        self.congestion_window().saturating_sub(self.bytes_in_flight())
+    }
+
+    /// CUBIC reduced its window, which was so large.
+    fn reduced(&mut self, window: u32, now: Timestamp) {
+        self.reduced = Some(now);
+        self.friendly = Some(RenoFriendly::reduced(window, self.max_datagram.into()));
+    }
 }
 
 impl CongestionController for Controller {
     type PacketInfo = PacketInfo;
 
     fn congestion_window(&self) -> u32 {
-        either!(&self.algorithm, inner => inner.congestion_window())
+        let window = either!(&self.algorithm, inner => inner.congestion_window());
+        self.friendly.map_or(window, |friendly| window.max(friendly.window()))
     }
 
     fn bytes_in_flight(&self) -> u32 {
@@ -115,8 +148,11 @@ impl CongestionController for Controller {
     }
 
     fn is_congestion_limited(&self) -> bool {
-        either!(&self.algorithm, inner => inner.is_congestion_limited())
-            || self.pacer.is_burst_over(self.bytes_in_flight(), self.max_datagram.into())
+        let limited = match &self.algorithm {
+            Algorithm::Cubic(_) => self.room() < self.max_datagram.into(),
+            Algorithm::Bbr(inner) => inner.is_congestion_limited(),
+        };
+        limited || self.pacer.is_burst_over(self.bytes_in_flight(), self.max_datagram.into())
     }
 
     fn requires_fast_retransmission(&self) -> bool {
@@ -135,7 +171,7 @@ impl CongestionController for Controller {
         if std::mem::take(&mut self.fresh) && app_limited.is_some() {
             self.restrain();
         }
-        let in_flight = self.bytes_in_flight();
+        let (in_flight, window) = (self.bytes_in_flight(), self.congestion_window());
         let Self { algorithm, heard, pacer, told, max_datagram, moderation, .. } = self;
         let listening = &mut Listening { heard, publisher };
         let info = match algorithm {
@@ -148,6 +184,8 @@ impl CongestionController for Controller {
             }
         };
         if sent_bytes > 0 {
+            let room = window.saturating_sub(either!(algorithm, inner => inner.bytes_in_flight()));
+            self.under_utilized = app_limited != Some(false) && room > UNUSED * u32::from(*max_datagram);
             let sent = Sent {
                 now: time_sent,
                 bytes: u32::try_from(sent_bytes).unwrap_or(u32::MAX),
@@ -157,10 +195,10 @@ impl CongestionController for Controller {
                 late: moderation.period(),
             };
             let gain = if heard.slow_start { SLOW_START_GAIN } else { GAIN };
-            let (window, own_rate) = match algorithm {
-                Algorithm::Cubic(inner) => (inner.congestion_window(), None),
+            let own_rate = match algorithm {
+                Algorithm::Cubic(_) => None,
                 // It includes its gain.
-                Algorithm::Bbr(inner) => (inner.congestion_window(), heard.rate),
+                Algorithm::Bbr(_) => heard.rate,
             };
             // Not a Bandwidth times a Ratio: that reduces fractions.
             let gained = || u64::from(window) * gain.numer() / gain.denom();
@@ -202,12 +240,18 @@ impl CongestionController for Controller {
         ack_receive_time: Timestamp,
         publisher: &mut Pub,
     ) {
-        let Self { algorithm, heard, pacer, max_datagram, .. } = self;
-        let mut step = if heard.slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };
+        let window = self.congestion_window();
+        let Self { algorithm, heard, pacer, friendly, reduced, max_datagram, .. } = self;
+        let slow_start = heard.slow_start;
+        let mut step = if slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };
         let listening = &mut Listening { heard, publisher };
         let (sent, now) = (newest_acked_time_sent, ack_receive_time);
         match (algorithm, newest_acked_packet_info) {
             (Algorithm::Cubic(inner), _) => {
+                if !slow_start && !self.under_utilized && reduced.is_none_or(|reduced| sent > reduced) {
+                    let friendly = friendly.get_or_insert_with(|| RenoFriendly::after_slow_start(window));
+                    friendly.on_ack(bytes_acknowledged, window, (*max_datagram).into());
+                }
                 let mut left = bytes_acknowledged;
                 while left > 0 {
                     let (bytes, window) = (left.min(step), inner.congestion_window());
@@ -242,6 +286,7 @@ impl CongestionController for Controller {
         timestamp: Timestamp,
         publisher: &mut Pub,
     ) {
+        let window = self.congestion_window();
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         let (persistent, burst) = (persistent_congestion, new_loss_burst);
         match (&mut self.algorithm, packet_info) {
@@ -257,8 +302,11 @@ impl CongestionController for Controller {
                 let recovers = inner.requires_fast_retransmission();
                 inner.on_packet_lost(lost_bytes, (), persistent, burst, random_generator, timestamp, listening);
                 if persistent || (!recovers && inner.requires_fast_retransmission()) {
-                    self.reduced = Some(timestamp);
+                    self.reduced(window, timestamp);
                     self.buffer.overflowed();
+                }
+                if persistent {
+                    self.friendly = None;
                 }
                 // RFC 9002 §7.6.2; s2n-quic tells with the tenth packet from here.
                 self.heard.slow_start |= persistent;
@@ -273,11 +321,11 @@ impl CongestionController for Controller {
     }
 
     fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {
-        let recovers = self.requires_fast_retransmission();
+        let (recovers, window) = (self.requires_fast_retransmission(), self.congestion_window());
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, listening));
         if !recovers && self.requires_fast_retransmission() {
-            self.reduced = Some(event_time);
+            self.reduced(window, event_time);
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are merged,
 //!   do not slow the growth of CUBIC's window.
+//! - [`reno_friendly`] keeps that window as large as additive increase would make it.
 //! - [`pacer`] decides when packets leave, and how many at once.
 //! - [`buffer`] says how much of the path's buffer that may fill.
 //! - [`heard`] listens to what s2n-quic's controllers tell of themselves.
@@ -11,6 +12,7 @@ mod buffer;
 mod controller;
 mod heard;
 mod pacer;
+mod reno_friendly;
 
 pub(super) use buffer::Buffer;
 pub(super) use controller::Controller;

@@ -26,6 +26,9 @@ const UNPACED: Duration = Duration::from_millis(2);
 /// Packets that may leave between two acknowledgements there, beside as many as these acknowledge: so many overflow no
 /// receiver's socket.
 const BURST: u32 = 64;
+/// Packets that a short train may have where one acknowledgement covered as many: these have left the buffer. Chromium
+/// acknowledges up to ten at once.
+const FREED: u32 = 8;
 /// How far ahead a departure may be to be taken for due.
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// The share of a round trip that a train may be waited for.
@@ -64,6 +67,8 @@ pub(super) struct Pacer {
     /// Bytes that may leave before the next acknowledgement, if they are.
     burst: u32,
     acknowledged: Option<Timestamp>,
+    /// Bytes that the last acknowledgement covered, and that the next short train may have.
+    freed: u32,
 }
 
 /// Packets that leave at once, and may still become more.
@@ -110,7 +115,8 @@ impl Pacer {
             } else {
                 LEAST
             };
-            let left = most.clamp(least * sent.max_datagram, MOST * sent.max_datagram);
+            let freed = std::mem::take(&mut self.freed);
+            let left = most.max(freed).clamp(least * sent.max_datagram, MOST * sent.max_datagram);
             begun(rate, left);
             let due = self.departure.map_or(sent.now, |departure| {
                 // A timer that fires in steps of a millisecond may be late by two. Behind a pause nothing is made up for.
@@ -139,6 +145,7 @@ impl Pacer {
             self.acknowledged = Some(now);
             return;
         }
+        self.freed = if self.short.is_some() { bytes.min(FREED * max_datagram) } else { 0 };
         let Some(train) = self.train.take_if(|train| train.began < now) else { return };
         let mut departure = train.end();
         if hold && self.short.is_none() && train.rate * TRAIN >= u64::from(WORTH_WAITING * max_datagram) {
@@ -287,6 +294,31 @@ mod tests {
             let due = u32::try_from(megabits * 25_000 / u64::from(DATAGRAM)).unwrap();
             assert!(packets.abs_diff(due) <= 30, "{share:?}, {megabits}, {wake}: {packets} of {due}");
             assert!(most <= most_at_once, "{share:?}, {megabits}, {wake}: {most}");
+        }
+    }
+
+    #[test]
+    fn a_short_train_has_as_many_packets_as_the_acknowledgement_before_it_covered() {
+        for (share, covered, packets) in [
+            (Some(Duration::ZERO), 1, LEAST),
+            (Some(Duration::ZERO), 5, 5),
+            (Some(Duration::ZERO), 40, FREED),
+            (None, 40, LEAST),
+        ] {
+            let (mut pacer, mut now) = (Pacer::default(), start());
+            pacer.shorten(share);
+            send(&mut pacer, now, RTT, 10, 1, 1);
+            now += Duration::from_millis(20);
+            pacer.on_ack(now, covered * DATAGRAM, DATAGRAM, true);
+            let trains = [0, 20].map(|later| {
+                now += Duration::from_millis(later);
+                let (mut sent, began) = (0, pacer.departure());
+                while pacer.departure() == began {
+                    sent += send(&mut pacer, now, RTT, 10, 1, 1);
+                }
+                sent
+            });
+            assert_eq!(trains, [packets, LEAST], "{share:?}, {covered}");
         }
     }
 

@@ -94,6 +94,45 @@ fn cubics_window_after_fifty_round_trips_is_the_same_however_often_a_client_ackn
     }
 }
 
+/// RFC 9438 §4.3: additive increase begins with what congestion left, be it the second of two, behind which CUBIC makes room for
+/// others (§4.7).
+#[test]
+fn a_small_window_grows_from_the_first_round_trip_after_each_congestion() {
+    for group in [1, 2, 10, usize::MAX] {
+        let mut path = Path::new(Congestion::Cubic, Duration::from_millis(10));
+        (0..2).for_each(|_| path.round(group));
+        for congestion in 1..=6 {
+            path.lose(false);
+            path.round(group);
+            let left = path.window();
+            (0..10).for_each(|_| path.round(group));
+            let grown = path.window() - left;
+            // α segments a round trip, and up to one for each where there were as many before.
+            assert!((5 * DATAGRAM..=10 * DATAGRAM).contains(&grown), "{group}, {congestion}: {grown}");
+            if congestion % 2 == 0 {
+                (0..3).for_each(|_| path.round(group));
+            }
+        }
+    }
+}
+
+/// RFC 9438 §4.2, RFC 9002 §7.8.
+#[test]
+fn a_window_that_the_application_does_not_use_does_not_grow() {
+    let mut path = Path::new(Congestion::Cubic, Duration::from_millis(10));
+    (0..2).for_each(|_| path.round(2));
+    path.lose(false);
+    path.round(2);
+    let window = path.window();
+    for _ in 0..50 {
+        let (sent, now) = (path.now, path.now + path.delay);
+        let info = path.controller.on_packet_sent(sent, 1_200, Some(true), &path.rtt, &mut Quiet);
+        path.controller.on_ack(sent, 1_200, info, &path.rtt, &mut Zeros, now, &mut Quiet);
+        path.now = now;
+    }
+    assert_eq!(path.window(), window);
+}
+
 #[test]
 fn slow_start_doubles_the_window_however_often_a_client_acknowledges() {
     for group in [1, 2, 10, 32, usize::MAX] {

@@ -1,6 +1,8 @@
 //! `[limits]`: what a client may do at most. Every limit has a default with its reason, and a metric that counts
 //! when it bites (`litequic_limit_reached_total`).
 
+use std::time::Duration;
+
 /// Bytes in a MiB.
 const MIB: u32 = 1024 * 1024;
 
@@ -34,6 +36,13 @@ pub struct Limits {
     pub max_headers: u32,
     /// Bytes of a request's body; `None` is no limit: 413 beyond.
     pub max_body_bytes: Option<u64>,
+    /// Bytes a second at which a client sends a request's body at least, while litequic waits for it: 408 beyond. 0 is no
+    /// minimum.
+    pub min_upload_rate: u64,
+    /// The same of a response that it takes: the stream is reset, over HTTP/1.1 the connection closed.
+    pub min_download_rate: u64,
+    /// For how long a client is waited for beyond that.
+    pub rate_grace: Duration,
     /// Bytes of a request's body that are discarded once it was answered; 0 is none. Over HTTP/3 and HTTP/2 the client is
     /// told to stop beyond, over HTTP/1.1 the connection is closed.
     pub max_lingering_bytes: u64,
@@ -79,6 +88,12 @@ impl Limits {
     pub const MAX_HEADERS: u32 = 100;
     /// A proxy does not know its origin's uploads: the origin's own limit holds.
     pub const MAX_BODY_BYTES: Option<u64> = None;
+    /// A tenth of what GPRS does, for ten requests at once.
+    pub const MIN_UPLOAD_RATE: u64 = 240;
+    /// The same.
+    pub const MIN_DOWNLOAD_RATE: u64 = 240;
+    /// Apache's: a tunnel of a train, a change of network.
+    pub const RATE_GRACE: Duration = Duration::from_secs(20);
     /// A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
     pub const MAX_LINGERING_BYTES: u64 = 64 * MIB as u64;
     /// One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of it was
@@ -129,6 +144,9 @@ impl Default for Limits {
             max_header_bytes: Self::MAX_HEADER_BYTES,
             max_headers: Self::MAX_HEADERS,
             max_body_bytes: Self::MAX_BODY_BYTES,
+            min_upload_rate: Self::MIN_UPLOAD_RATE,
+            min_download_rate: Self::MIN_DOWNLOAD_RATE,
+            rate_grace: Self::RATE_GRACE,
             max_lingering_bytes: Self::MAX_LINGERING_BYTES,
             stream_receive_buffer: Self::STREAM_RECEIVE_BUFFER,
             connection_receive_buffer: Self::CONNECTION_RECEIVE_BUFFER,

@@ -33,6 +33,8 @@ pub struct Origin {
     pub max_connections: u32,
     /// Requests a worker lets wait for one of them; further ones are answered 503.
     pub max_queue: u32,
+    /// Bytes of a request's body that are read before it gets a connection: the whole of shorter ones.
+    pub request_buffer: u64,
     /// An idle connection is closed after that long.
     pub idle_timeout: Duration,
     /// A connection is not used again beyond this age.
@@ -60,6 +62,8 @@ impl Origin {
     pub const MAX_CONNECTIONS: u32 = 512;
     /// Twice the connections: a burst, not a backlog.
     pub const MAX_QUEUE: u32 = 1_024;
+    /// nginx' `client_body_buffer_size` on 64-bit machines.
+    pub const REQUEST_BUFFER: u64 = 16 * 1024;
     /// Below nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
     pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
     /// So that a name's new addresses get traffic.
@@ -83,6 +87,7 @@ impl Origin {
             health: None,
             max_connections: Self::MAX_CONNECTIONS,
             max_queue: Self::MAX_QUEUE,
+            request_buffer: Self::REQUEST_BUFFER,
             idle_timeout: Self::IDLE_TIMEOUT,
             max_age: Self::MAX_AGE,
             dns_interval: Self::DNS_INTERVAL,

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     budget::{Budget, Lease},
     config::{Config, Limits, Live, Timeouts},
-    exchange::{Client, Identity, Protocol, Records, plain},
+    exchange::{Client, Identity, Pace, Protocol, Records, plain},
     lifecycle::Watch,
     rate::Bucket,
     receive_budget::Account,
@@ -103,6 +103,16 @@ pub(super) struct Terms {
 }
 
 impl Terms {
+    /// How slowly a request's body may come.
+    pub(super) fn upload_pace(&self) -> Pace {
+        Pace::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
+    }
+
+    /// How slowly a client may take a response.
+    pub(super) fn download_pace(&self) -> Pace {
+        Pace::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
+    }
+
     fn of(config: Arc<Config>) -> Self {
         let Config { limits, timeouts, .. } = *config;
         let field_limits = FieldLimits { bytes: limits.max_header_bytes as usize, fields: limits.max_headers as usize };
@@ -211,11 +221,11 @@ impl<H> Connection<H> {
         takes
     }
 
-    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>, timeouts: &Timeouts) -> Sender {
+    pub(super) fn sender(&self, stream: SendStream, window: Box<dyn Window>, pace: Pace) -> Sender {
         let limit = u64::from(self.terms.limits.stream_send_buffer);
         let lease = Lease::new(Rc::clone(&self.budget), Rc::clone(&self.front.budget), limit);
         let pauses = Rc::clone(&self.pauses);
-        Sender::new(stream, window, pauses, lease, timeouts.send, Arc::clone(&self.front.metrics))
+        Sender::new(stream, window, pauses, lease, pace, Arc::clone(&self.front.metrics))
     }
 
     /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time

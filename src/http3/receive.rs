@@ -9,7 +9,7 @@ use super::{
     send::application_error,
 };
 use crate::{
-    exchange::{BodyError, IdleTimer, Record},
+    exchange::{BodyError, Late, Pace, Patience, Record},
     rate::Bucket,
     receive_budget::Taken,
     telemetry::WorkerMetrics,
@@ -25,7 +25,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Chunks taken from QUIC in one call.
@@ -212,7 +212,7 @@ pub(super) struct RequestBody {
     /// Read ahead, to find out whether there is a body at all, or whether more can be put together.
     ahead: Option<Result<Option<Part>, Fault>>,
     /// A tunnel has its own.
-    idle: Option<IdleTimer>,
+    patience: Option<Patience>,
     limits: FieldLimits,
     /// What `Content-Length` said.
     expected: Option<u64>,
@@ -229,14 +229,14 @@ impl RequestBody {
         receiver: Receiver,
         ahead: Option<Part>,
         expected: Option<u64>,
-        patience: Option<Duration>,
+        pace: Option<Pace>,
         limits: FieldLimits,
         metrics: Arc<WorkerMetrics>,
         record: Record,
     ) -> Self {
-        let idle = patience.map(IdleTimer::new);
+        let patience = pace.map(Patience::new);
         let ahead = ahead.map(|part| Ok(Some(part)));
-        Self { receiver, ahead, idle, limits, expected, received: 0, trailers: None, done: false, metrics, record }
+        Self { receiver, ahead, patience, limits, expected, received: 0, trailers: None, done: false, metrics, record }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Fault>> {
@@ -245,20 +245,24 @@ impl RequestBody {
                 Some(part) => part?,
                 None => match self.receiver.poll_part(cx) {
                     Poll::Ready(part) => part?,
-                    Poll::Pending if self.idle.as_mut().is_some_and(|idle| idle.poll_expired(cx).is_ready()) => {
-                        self.metrics.timeout_request_body.increment();
+                    Poll::Pending => {
+                        let Some(patience) = &mut self.patience else { return Poll::Pending };
+                        match ready!(patience.poll_wait(cx)) {
+                            Late::Idle => self.metrics.timeout_request_body.increment(),
+                            Late::Slow => self.metrics.limit_upload_rate.increment(),
+                        }
                         return Poll::Ready(Err(Fault::TimedOut));
                     }
-                    Poll::Pending => return Poll::Pending,
                 },
             };
-            if let Some(idle) = &mut self.idle {
-                idle.touch();
-            }
             let part = match part {
                 Some(Part::Data(data)) if data.len() < SHORT => Some(Part::Data(self.gather(data, cx))),
                 part => part,
             };
+            if let Some(patience) = &mut self.patience {
+                let data = if let Some(Part::Data(data)) = &part { data.len() } else { 0 };
+                patience.rest(data as u64);
+            }
             let ended = part.is_none();
             let frame = self.take(part)?;
             if ended || frame.is_some() {
@@ -342,7 +346,7 @@ fn trailers_too_large(metrics: &WorkerMetrics) -> Fault {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         // What ended without a byte was none, nor is what goes through a tunnel, which has its own clock.
-        if self.idle.is_some() && (self.received > 0 || !self.done) {
+        if self.patience.is_some() && (self.received > 0 || !self.done) {
             self.metrics.request_size.observe(self.received);
         }
     }

@@ -59,7 +59,7 @@ pub(super) async fn serve<H: Handler>(
         Rc::clone(&connection.lingering),
         Taken::new(connection.account.clone()),
     );
-    let mut sender = connection.sender(send, window, &terms.timeouts);
+    let mut sender = connection.sender(send, window, terms.download_pace());
 
     let outcome = match accept(receiver, &client, &connection, &terms, record).await {
         Ok((request, stream)) => {
@@ -89,6 +89,10 @@ pub(super) async fn serve<H: Handler>(
             metrics.timeout_send.increment();
             metrics.streams_reset_by_proxy.increment();
         }
+        (_, Err(Failure::Send(SendError::TooSlow))) => {
+            metrics.limit_download_rate.increment();
+            metrics.streams_reset_by_proxy.increment();
+        }
         (_, Err(_)) => metrics.streams_reset_by_proxy.increment(),
         (_, Ok(())) => {}
     }
@@ -100,7 +104,7 @@ fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
     match (fault, outcome) {
         (Some(Fault::Stream(_) | Fault::Connection(_)), _) => End::Malformed,
         (Some(Fault::Cancelled), Err(_)) | (_, Err(Failure::Send(SendError::Stopped))) => End::Cancelled,
-        (_, Err(Failure::Send(SendError::TimedOut))) => End::Stalled,
+        (_, Err(Failure::Send(SendError::TimedOut | SendError::TooSlow))) => End::Stalled,
         (_, Err(_)) => End::Failed,
         (_, Ok(())) => End::Complete,
     }
@@ -259,7 +263,7 @@ async fn body(
         receiver,
         ahead,
         expected,
-        Some(terms.timeouts.request_body),
+        Some(terms.upload_pace()),
         terms.field_limits,
         Arc::clone(metrics),
         record.clone(),
@@ -382,7 +386,9 @@ pub(super) fn code(failure: Failure) -> Code {
     match failure {
         Failure::Request(Fault::Stream(code) | Fault::Connection(code)) => code,
         Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
-        Failure::Send(SendError::Stopped | SendError::TimedOut) | Failure::Tunnel => Code::RequestCancelled,
+        Failure::Send(SendError::Stopped | SendError::TimedOut | SendError::TooSlow) | Failure::Tunnel => {
+            Code::RequestCancelled
+        }
         Failure::Response | Failure::Aborted => Code::InternalError,
     }
 }

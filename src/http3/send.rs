@@ -10,7 +10,7 @@ use crate::{
         INITIAL, Lease, TRAIN,
         path::{Room, STEP},
     },
-    exchange::{End, Recording},
+    exchange::{End, Pace, Recording},
     telemetry::{Cause, WorkerMetrics},
 };
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use std::{
     task::{Context, Poll, Waker},
     time::Duration,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// A stream that may send nothing is woken by events. So often it looks by itself whether its client has acknowledged
 /// nothing for too long.
@@ -45,6 +45,9 @@ pub(super) enum SendError {
     /// The client took no bytes for `timeouts.send`.
     #[error("the client took no bytes in time")]
     TimedOut,
+    /// Too few a second, for `limits.min_download_rate`.
+    #[error("the client took too few bytes a second")]
+    TooSlow,
 }
 
 /// Sends on one stream. Dropped before [`finish`](Self::finish) it resets the stream: s2n-quic alone would end it as if
@@ -57,8 +60,10 @@ pub(super) struct Sender {
     /// s2n-quic's bound on this stream's unacknowledged bytes: what it says before there are any. It has read the
     /// configuration when the handshake began, HTTP/3 when it was done, and a reload may lie between.
     buffer: u64,
-    /// How long the client may take no bytes.
-    patience: Duration,
+    /// How slowly the client may take it.
+    pace: Pace,
+    /// For how long it was waited for.
+    waited: Duration,
     sent: u64,
     /// Bytes of these that were not acknowledged when the stream last looked.
     outstanding: u64,
@@ -76,11 +81,11 @@ impl Sender {
         window: Box<dyn Window>,
         pauses: Rc<Pauses>,
         lease: Lease,
-        patience: Duration,
+        pace: Pace,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let (buffer, sent, outstanding, size, tunnel, ended) = (0, 0, 0, None, false, false);
-        Self { stream, window, pauses, lease, buffer, patience, sent, outstanding, size, tunnel, ended, metrics }
+        let (waited, buffer, sent, outstanding, size, tunnel, ended) = (Duration::ZERO, 0, 0, 0, None, false, false);
+        Self { stream, window, pauses, lease, buffer, pace, waited, sent, outstanding, size, tunnel, ended, metrics }
     }
 
     /// The response begins.
@@ -108,7 +113,10 @@ impl Sender {
             let mut piece = chunk.split_to(permitted.min(chunk.len()));
             self.sent += piece.len() as u64;
             let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
-            timeout(self.patience, accepted).await.map_err(|_| SendError::TimedOut)?.map_err(|_| SendError::Stopped)?;
+            timeout(self.pace.idle(), accepted)
+                .await
+                .map_err(|_| SendError::TimedOut)?
+                .map_err(|_| SendError::Stopped)?;
             self.window.handed(self.sent);
         }
         Ok(())
@@ -142,18 +150,23 @@ impl Sender {
         if self.lease.is_denied() {
             self.metrics.limit_send_buffer.increment();
         }
-        let tick = SELDOM.min(self.patience);
+        // A share that the worker's budget denies is not the client's to wait for.
+        let clock = (!self.lease.is_denied()).then(Instant::now);
+        let tick = SELDOM.min(self.pace.idle());
         let mut waited = Duration::ZERO;
         let mut before = u64::MAX;
         loop {
-            if let Ok(permitted) = timeout(tick, poll_fn(|cx| self.poll_permitted(ready, cx))).await {
+            let now = || clock.map_or(Duration::ZERO, |clock| clock.elapsed());
+            let nap = tick.min(self.time_left(now(), self.outstanding)?);
+            if let Ok(permitted) = timeout(nap, poll_fn(|cx| self.poll_permitted(ready, cx))).await {
+                self.waited = self.waited.saturating_add(now());
                 return permitted;
             }
             self.metrics.wake.note(Cause::Other);
-            let outstanding = self.outstanding().await?;
-            waited = if outstanding < before { Duration::ZERO } else { waited + tick };
-            before = outstanding;
-            if waited >= self.patience {
+            self.outstanding = self.outstanding().await?;
+            waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
+            before = self.outstanding;
+            if waited >= self.pace.idle() {
                 return Err(SendError::TimedOut);
             }
         }
@@ -209,11 +222,13 @@ impl Sender {
         if room > 0 {
             return Ok(room);
         }
-        let tick = self.pauses.after.min(self.patience);
+        let clock = Instant::now();
+        let tick = self.pauses.after.min(self.pace.idle());
         let mut waited = Duration::ZERO;
         let mut before = u64::MAX;
         let mut pause = None;
         loop {
+            let nap = tick.min(self.time_left(clock.elapsed(), self.outstanding)?);
             let changed = poll_fn(|cx| {
                 self.window.register(cx.waker());
                 match self.window.limit().saturating_sub(self.sent) {
@@ -222,24 +237,36 @@ impl Sender {
                     room => Poll::Ready(Ok(room)),
                 }
             });
-            if let Ok(room) = timeout(tick, changed).await {
+            if let Ok(room) = timeout(nap, changed).await {
+                self.waited = self.waited.saturating_add(clock.elapsed());
                 return room;
             }
-            pause.get_or_insert_with(|| self.pauses.begin());
             // A client on a slow path acknowledges what it has not read yet.
-            let outstanding = self.outstanding().await?;
-            self.lease.shrink(self.sent, outstanding);
-            waited = if outstanding < before { Duration::ZERO } else { waited + tick };
-            before = outstanding;
-            if waited >= self.patience {
+            self.outstanding = self.outstanding().await?;
+            if clock.elapsed() >= tick {
+                pause.get_or_insert_with(|| self.pauses.begin());
+                self.lease.shrink(self.sent, self.outstanding);
+            }
+            waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
+            before = self.outstanding;
+            if waited >= self.pace.idle() {
                 return Err(SendError::TimedOut);
             }
         }
     }
 
+    /// How long the client may still be waited for, for `now` and before, of whose bytes so many are `outstanding`. What goes
+    /// through a tunnel has no rate.
+    fn time_left(&self, now: Duration, outstanding: u64) -> Result<Duration, SendError> {
+        let allowed =
+            if self.tunnel { Duration::MAX } else { self.pace.allowed(self.sent.saturating_sub(outstanding)) };
+        let left = allowed.saturating_sub(self.waited.saturating_add(now));
+        if left.is_zero() { Err(SendError::TooSlow) } else { Ok(left) }
+    }
+
     /// Bytes that QUIC holds and that are not acknowledged.
     async fn outstanding(&mut self) -> Result<u64, SendError> {
-        let available = timeout(self.patience, poll_fn(|cx| self.poll_available(cx)))
+        let available = timeout(self.pace.idle(), poll_fn(|cx| self.poll_available(cx)))
             .await
             .map_err(|_| SendError::TimedOut)?
             .map_err(|_| SendError::Stopped)?;
@@ -303,7 +330,7 @@ impl Sender {
         if self.lease.held() > TRAIN {
             self.rest(&mut Context::from_waker(Waker::noop()));
         }
-        let patience = last_wait(self.patience, self.lease.held());
+        let patience = last_wait(self.pace.idle(), self.lease.held());
         let mut ending = Ending { sender: self, recording };
         let ended = poll_fn(|cx| ending.sender.poll_end(cx));
         timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?

@@ -4,13 +4,12 @@ use super::{
     connection::Open,
     http1::Told,
     http2::Stall,
-    io::Patience,
     linger::{Lingering, Rest},
     request,
     share::{Piece, Share},
 };
 use crate::{
-    exchange::{BodyError, Record},
+    exchange::{BodyError, Late, Pace, Patience, Record},
     telemetry::WorkerMetrics,
 };
 use bytes::{Bytes, BytesMut};
@@ -69,7 +68,7 @@ impl RequestBody {
     pub(super) fn new(
         incoming: Incoming,
         told: Option<Rc<Told>>,
-        patience: Duration,
+        pace: Pace,
         fault: Rc<Cell<Option<BodyError>>>,
         metrics: Arc<WorkerMetrics>,
         record: Record,
@@ -85,7 +84,7 @@ impl RequestBody {
             gathered: BytesMut::new(),
             told,
             vain: 0,
-            patience: Patience::new(patience),
+            patience: Patience::new(pace),
             fault,
             received: 0,
             ended: false,
@@ -119,19 +118,19 @@ impl RequestBody {
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let next = match Pin::new(incoming).poll_frame(cx) {
-            Poll::Pending if self.patience.poll_wait(cx).is_ready() => {
-                self.metrics.timeout_request_body.increment();
+            Poll::Pending => {
+                match ready!(self.patience.poll_wait(cx)) {
+                    Late::Idle => self.metrics.timeout_request_body.increment(),
+                    Late::Slow => self.metrics.limit_upload_rate.increment(),
+                }
                 Some(Err(BodyError::TimedOut))
             }
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(next) => {
-                self.patience.rest();
-                next.map(|frame| frame.map_err(|error| cause(&error)).and_then(checked))
-            }
+            Poll::Ready(next) => next.map(|frame| frame.map_err(|error| cause(&error)).and_then(checked)),
         };
         match &next {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.patience.rest(bytes);
                 self.received = self.received.saturating_add(bytes);
                 self.metrics.request_body_bytes.add(bytes);
                 self.record.note(|facts| facts.received = self.received);

@@ -16,7 +16,7 @@ use crate::{
     budget::Budget,
     config::{Limits, Timeouts},
     exchange::{
-        Abort, Body, BodyError, Client, End, Exchange, Handler, Interim, Protocol, Record, Recording, Response,
+        Abort, Body, BodyError, Client, End, Exchange, Handler, Interim, Pace, Protocol, Record, Recording, Response,
     },
     lifecycle::{Phase, Watch, panic_if_asked},
     rate::Bucket,
@@ -144,6 +144,16 @@ impl<H> Connection<H> {
         Bounds { bytes: self.limits.max_header_bytes as usize, fields: self.limits.max_headers as usize }
     }
 
+    /// Of its requests' bodies.
+    fn upload_pace(&self) -> Pace {
+        Pace::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
+    }
+
+    /// Of its responses.
+    pub(super) fn download_pace(&self) -> Pace {
+        Pace::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
+    }
+
     pub(super) fn lingering(&self) -> Lingering {
         Lingering::new(&self.limits, &self.timeouts, Arc::clone(self.metrics()))
     }
@@ -168,7 +178,7 @@ impl<H> Connection<H> {
 
     /// What it goes over, with the deadline of its writes.
     pub(super) fn timed<S>(&self, stream: S) -> Timed<S> {
-        Timed::new(stream, self.timeouts.send, Rc::clone(&self.stalled), Arc::clone(self.metrics()))
+        Timed::new(stream, self.download_pace(), Rc::clone(&self.stalled), Arc::clone(self.metrics()))
     }
 
     /// It is about to end by its client's flood.
@@ -422,9 +432,9 @@ impl<H: Handler> Connection<H> {
         // Before anything is refused: what it does not read is discarded.
         let body = (!incoming.is_end_stream()).then(|| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
-            let (patience, lingering) = (self.timeouts.request_body, self.lingering());
+            let (pace, lingering) = (self.upload_pace(), self.lingering());
             let told = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.told));
-            RequestBody::new(incoming, told, patience, fault, metrics, record.clone(), lingering)
+            RequestBody::new(incoming, told, pace, fault, metrics, record.clone(), lingering)
         });
         request::translate(&mut parts, self.client.protocol, &self.bounds())?;
         if let Some(host) = parts.uri.host()
@@ -499,14 +509,14 @@ impl<H: Handler> Connection<H> {
             (Some(stream), Some(stall)) => {
                 parts.status = StatusCode::OK;
                 self.answered(parts.status, &open);
-                let (patience, metrics) = (self.timeouts.send, Arc::clone(self.metrics()));
+                let (pace, metrics) = (Pace::any(self.timeouts.send), Arc::clone(self.metrics()));
                 let joint = Joint { tunnel, open };
                 let client = Rc::clone(&stall);
                 stall.spawn(async move {
                     // An error means that the client has gone before it was told.
                     if let Ok(stream) = stream.await {
                         // A tunnel that stalls ends alone: its connection goes on.
-                        let stream = Timed::new(TokioIo::new(stream), patience, Rc::default(), metrics);
+                        let stream = Timed::new(TokioIo::new(stream), pace, Rc::default(), metrics);
                         joint.join(Connected::new(stream, client)).await;
                     }
                 });

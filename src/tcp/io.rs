@@ -1,6 +1,10 @@
-//! A connection's bytes on their way out: whoever takes none for `timeouts.send` is gone.
+//! A connection's bytes on their way out: a client that takes none for `timeouts.send`, or fewer a second than
+//! `limits.min_download_rate`, is gone.
 
-use crate::{exchange::IdleTimer, telemetry::WorkerMetrics};
+use crate::{
+    exchange::{Late, Pace, Patience},
+    telemetry::WorkerMetrics,
+};
 use std::{
     cell::Cell,
     io,
@@ -8,36 +12,8 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-/// How long something may wait for a peer: runs only while it does.
-#[derive(Debug)]
-pub(super) struct Patience {
-    timer: IdleTimer,
-    waiting: bool,
-}
-
-impl Patience {
-    pub(super) fn new(patience: Duration) -> Self {
-        Self { timer: IdleTimer::new(patience), waiting: false }
-    }
-
-    /// The peer did something.
-    pub(super) fn rest(&mut self) {
-        self.waiting = false;
-    }
-
-    /// It is waited for; ready once that has lasted too long.
-    pub(super) fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.waiting {
-            self.waiting = true;
-            self.timer.touch();
-        }
-        self.timer.poll_expired(cx)
-    }
-}
 
 /// A stream whose writes have a deadline.
 pub(super) struct Timed<S> {
@@ -49,19 +25,29 @@ pub(super) struct Timed<S> {
 }
 
 impl<S> Timed<S> {
-    pub(super) fn new(stream: S, patience: Duration, stalled: Rc<Cell<bool>>, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { stream, patience: Patience::new(patience), stalled, metrics }
+    pub(super) fn new(stream: S, pace: Pace, stalled: Rc<Cell<bool>>, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { stream, patience: Patience::new(pace), stalled, metrics }
     }
 
-    fn in_time<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.patience.rest();
-        } else if self.patience.poll_wait(cx).is_ready() {
-            self.metrics.timeout_send.increment();
-            self.stalled.set(true);
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+    /// `written` is done, with as many bytes as `bytes` says, or its client is waited for.
+    fn in_time<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        bytes: impl FnOnce(&T) -> usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(result) = written {
+            self.patience.rest(result.as_ref().map_or(0, |result| bytes(result) as u64));
+            return Poll::Ready(result);
         }
-        written
+        self.patience.poll_wait(cx).map(|late| {
+            match late {
+                Late::Idle => self.metrics.timeout_send.increment(),
+                Late::Slow => self.metrics.limit_download_rate.increment(),
+            }
+            self.stalled.set(true);
+            Err(io::ErrorKind::TimedOut.into())
+        })
     }
 }
 
@@ -74,7 +60,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.in_time(written, cx)
+        self.in_time(written, |bytes| *bytes, cx)
     }
 
     fn poll_write_vectored(
@@ -83,7 +69,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.in_time(written, cx)
+        self.in_time(written, |bytes| *bytes, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -92,11 +78,51 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.in_time(flushed, cx)
+        self.in_time(flushed, |()| 0, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.in_time(shut, cx)
+        self.in_time(shut, |()| 0, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    /// Writes to a client that reads `bytes` a second; says when it was given up, and why.
+    async fn write(bytes: usize, pace: Pace) -> (u64, u64, u64) {
+        let (ours, mut theirs) = duplex(1_000);
+        let metrics = Arc::new(WorkerMetrics::default());
+        let stalled = Rc::default();
+        let mut timed = Timed::new(ours, pace, Rc::clone(&stalled), Arc::clone(&metrics));
+        let read = async {
+            let mut buffer = vec![0; bytes];
+            for _ in 0..100 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                theirs.read_exact(&mut buffer).await.unwrap();
+            }
+        };
+        let began = tokio::time::Instant::now();
+        let given_up = tokio::select! {
+            written = async { loop { if let Err(error) = timed.write_all(&[0; 100]).await { break error } } } => written,
+            () = read => return (100, 0, 0),
+        };
+        assert_eq!((given_up.kind(), stalled.get()), (io::ErrorKind::TimedOut, true));
+        (began.elapsed().as_secs(), metrics.timeout_send.get(), metrics.limit_download_rate.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_or_too_little_is_given_up() {
+        let pace = Pace::new(Duration::from_secs(30), 200, Duration::from_secs(20));
+        assert_eq!(write(1_000, pace).await, (100, 0, 0));
+        // 1,000 bytes are taken at once, and last for five seconds more.
+        let (seconds, stalled, slow) = write(100, pace).await;
+        assert!((45..=55).contains(&seconds) && (stalled, slow) == (0, 1), "{seconds}, {stalled}, {slow}");
+        assert_eq!(write(1, Pace::any(Duration::from_secs(30))).await, (100, 0, 0));
+        assert_eq!(write(0, Pace::any(Duration::from_secs(30))).await, (30, 1, 0));
     }
 }

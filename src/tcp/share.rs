@@ -96,10 +96,14 @@ impl Share {
         self.rest();
     }
 
-    fn taken(&self, bytes: u64) {
+    fn moved(&self, bytes: u64) {
         if let Some(stall) = &self.stall {
-            stall.moved();
+            stall.moved(bytes);
         }
+    }
+
+    fn taken(&self, bytes: u64) {
+        self.moved(0);
         let waiting = {
             let state = &mut *self.state.borrow_mut();
             state.queued = state.queued.saturating_sub(bytes);
@@ -132,6 +136,7 @@ impl Buf for Piece {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
+        self.share.moved(count as u64);
     }
 }
 

@@ -306,7 +306,10 @@ metrics! {
     Counter limit_send_buffer = "limit_reached" [limit = "send_buffer"] "Times a limit was reached.";
     Counter limit_origin_connections = "limit_reached" [limit = "origin_max_connections"] "Times a limit was reached.";
     Counter limit_origin_queue = "limit_reached" [limit = "origin_max_queue"] "Times a limit was reached.";
+    Counter limit_slow_uploads = "limit_reached" [limit = "slow_uploads"] "Times a limit was reached." "Slow uploads ended for a request that waited, as they held more than half of `origin.max_connections`.";
     Counter limit_excessive_load = "limit_reached" [limit = "excessive_load"] "Times a limit was reached." "Connections closed with H3_EXCESSIVE_LOAD.";
+    Counter limit_upload_rate = "limit_reached" [limit = "min_upload_rate"] "Times a limit was reached." "Requests whose body came slower.";
+    Counter limit_download_rate = "limit_reached" [limit = "min_download_rate"] "Times a limit was reached." "Responses that their client took slower.";
     Counter limit_interim = "limit_reached" [limit = "interim"] "Times a limit was reached." "Interim responses dropped because the client had not taken the 8 before.";
     Counter limit_response_header = "limit_reached" [limit = "response_header"] "Times a limit was reached." "Responses whose header is larger than litequic takes.";
     Counter limit_client_header = "limit_reached" [limit = "client_header"] "Times a limit was reached." "Headers and trailers larger than the client takes.";

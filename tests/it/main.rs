@@ -42,6 +42,7 @@ mod resumption;
 mod rules;
 mod send_buffers;
 mod sight;
+mod slow_clients;
 mod spellings;
 mod streams;
 mod support;

@@ -285,6 +285,7 @@ impl Changes {
             health,
             max_connections,
             max_queue,
+            request_buffer,
             idle_timeout,
             max_age,
             dns_interval,
@@ -310,6 +311,7 @@ impl Changes {
         }
         self.value(&format!("{key}.max_connections"), max_connections, &new.max_connections, u32::to_string);
         self.value(&format!("{key}.max_queue"), max_queue, &new.max_queue, u32::to_string);
+        self.value(&format!("{key}.request_buffer"), request_buffer, &new.request_buffer, bytes_of);
         self.value(&format!("{key}.idle_timeout"), idle_timeout, &new.idle_timeout, time);
         self.value(&format!("{key}.max_age"), max_age, &new.max_age, |age| option(age, "none", time));
         self.value(&format!("{key}.dns_interval"), dns_interval, &new.dns_interval, time);
@@ -344,6 +346,9 @@ impl Changes {
             max_header_bytes: bytes_of,
             max_headers: u32::to_string,
             max_body_bytes: |bytes| option(bytes, "none", bytes_of),
+            min_upload_rate: u64::to_string,
+            min_download_rate: u64::to_string,
+            rate_grace: time,
             max_lingering_bytes: bytes_of,
             stream_receive_buffer: bytes_of,
             connection_receive_buffer: bytes_of,

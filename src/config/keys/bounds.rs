@@ -22,6 +22,8 @@ const HEADERS: RangeInclusive<u64> = 1..=10_000;
 /// Less than a few packets' worth stalls each stream; a u32 holds the rest.
 const BUFFER: RangeInclusive<u64> = 16 * KIB..=GIB;
 const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
+/// Bytes a second: more than 1 MiB is no slow client.
+const RATE: RangeInclusive<u64> = 0..=MIB;
 /// Zero goes on at once.
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 
@@ -104,6 +106,26 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
             or_none(size(BODY_BYTES)),
             defaults.max_body_bytes,
             "Bytes of a request's body. 413 beyond.",
+        ),
+        min_upload_rate: section.value(
+            "min_upload_rate",
+            size(RATE),
+            defaults.min_upload_rate,
+            "Bytes a second of a request's body on average, as long as its client is waited for; 408 beyond. A client that \
+            sends nothing may do so for `rate_grace`. 0 is no minimum.",
+        ),
+        min_download_rate: section.value(
+            "min_download_rate",
+            size(RATE),
+            defaults.min_download_rate,
+            "Bytes a second of a response on average that its client takes, as long as it is waited for; beyond, the stream is \
+            reset, over HTTP/1.1 the connection closed. 0 is no minimum.",
+        ),
+        rate_grace: section.value(
+            "rate_grace",
+            duration(TIMEOUT),
+            defaults.rate_grace,
+            "How long a client is waited for in all, beyond the time that `min_upload_rate` and `min_download_rate` give it.",
         ),
         max_lingering_bytes: section.value(
             "max_lingering_bytes",

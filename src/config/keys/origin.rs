@@ -5,11 +5,13 @@ use crate::config::{
     AmbiguousFields, Balance, Health, Origin, OriginAddress, Statuses, StatusesError,
     names::{authority, origin_address},
     section::Section,
-    values::{Given, Kind, boolean, duration, number, one_of, or_none, share, text},
+    values::{Given, Kind, boolean, duration, number, one_of, or_none, share, size, text},
 };
 use serde_json::json;
 use std::{ops::RangeInclusive, path::Path, time::Duration};
 
+/// More is better left to the client, which waits.
+const REQUEST_BUFFER: RangeInclusive<u64> = 0..=1024 * 1024;
 /// Less would ask a name server without pause.
 const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 /// Less would be a load of its own.
@@ -85,6 +87,14 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         Origin::MAX_QUEUE,
         "Requests that wait for a connection; further ones are answered 503.",
     );
+    let request_buffer = section.value(
+        "request_buffer",
+        size(REQUEST_BUFFER),
+        Origin::REQUEST_BUFFER,
+        "Bytes of a request's body that are read before the request gets a connection: the whole of a body that is no \
+        longer, by its Content-Length, the first bytes of any other. A slow client so holds no connection until it has \
+        sent something. 0 reads nothing ahead.",
+    );
     let idle_timeout = section.value(
         "idle_timeout",
         duration(TIMEOUT),
@@ -125,6 +135,7 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         health: if has_health { Some(health?) } else { None },
         max_connections,
         max_queue,
+        request_buffer,
         idle_timeout,
         max_age,
         dns_interval,

@@ -12,19 +12,27 @@ use crate::{
     },
     telemetry::WorkerMetrics,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::{
     cell::{Cell, RefCell},
+    future::{Future, poll_fn},
     pin::Pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+/// How long the first bytes of a body of unknown length are waited for before the request is sent without them.
+const FIRST_BYTES: Duration = Duration::from_secs(1);
+/// Bytes a second below which an upload is slow for which others wait: half of what EDGE does.
+const SLOW: u64 = 16 * 1024;
+/// From when on that is known: a few round trips, lost packets included.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// A request's body as hyper takes it.
 #[derive(Debug)]
@@ -44,9 +52,65 @@ pub(super) struct Upload {
     progress: Cell<Progress>,
     /// When hyper last took something.
     moved: Cell<Instant>,
-    /// At least one byte, or the trailers, were taken from the client.
+    /// At least one byte, or the trailers, were handed to hyper.
     taken: Cell<bool>,
+    /// hyper has asked for a frame, and got one, or there is none.
+    asked: Cell<bool>,
+    ahead: RefCell<Ahead>,
+    client: Cell<Client>,
+    /// Of the task that waits for the client.
+    waker: RefCell<Option<Waker>>,
     trailers: Option<TrailerRules>,
+}
+
+/// What was read of a request's body before there was a connection for it.
+#[derive(Debug, Default)]
+struct Ahead {
+    first: Option<Bytes>,
+    /// What came after that, copied: pieces may be a byte each.
+    rest: BytesMut,
+    trailers: Option<HeaderMap>,
+}
+
+impl Ahead {
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.rest.is_empty() && self.trailers.is_none()
+    }
+
+    fn length(&self) -> usize {
+        self.first.as_ref().map_or(0, Bytes::len) + self.rest.len()
+    }
+
+    fn push(&mut self, frame: Frame<Bytes>) {
+        match frame.into_data() {
+            Ok(data) if self.first.is_none() => self.first = Some(data),
+            Ok(data) => self.rest.extend_from_slice(&data),
+            Err(frame) => self.trailers = frame.into_trailers().ok(),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Frame<Bytes>> {
+        let rest = |rest: &mut BytesMut| (!rest.is_empty()).then(|| rest.split().freeze());
+        let data = self.first.take().or_else(|| rest(&mut self.rest));
+        data.map(Frame::data).or_else(|| self.trailers.take().map(Frame::trailers))
+    }
+}
+
+/// How fast the client sends a request's body.
+#[derive(Debug, Clone, Copy, Default)]
+struct Client {
+    bytes: u64,
+    waited: Duration,
+    /// Since when it is waited for, if it is.
+    since: Option<Instant>,
+}
+
+impl Client {
+    /// For how long it was waited for by `now`.
+    fn waited(&self, now: Instant) -> Duration {
+        let since = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.waited.saturating_add(since)
+    }
 }
 
 /// What becomes of a request's trailers.
@@ -102,6 +166,10 @@ impl Upload {
             progress: Cell::new(if framing == Framing::Length(0) { Progress::Done } else { Progress::Origin }),
             moved: Cell::new(Instant::now()),
             taken: Cell::new(false),
+            asked: Cell::new(framing == Framing::Length(0)),
+            ahead: RefCell::default(),
+            client: Cell::default(),
+            waker: RefCell::default(),
             // HTTP/1.1 has trailers only after chunks.
             trailers: (framing == Framing::Chunked).then(trailers),
         }))
@@ -109,7 +177,59 @@ impl Upload {
 
     /// How it stands.
     pub(super) fn progress(&self) -> Progress {
-        self.progress.get()
+        match self.progress.get() {
+            Progress::Done if !self.ahead.borrow().is_empty() => Progress::Origin,
+            progress => progress,
+        }
+    }
+
+    /// Reads ahead, so that no connection is held while the client sends nothing yet: the whole of a body whose length is known
+    /// to be at most `bound` bytes, the beginning of any other one. A body of unknown length may be that of a client which
+    /// waits for its response first: it is waited for no longer than [`FIRST_BYTES`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(super) async fn read_ahead(&self, bound: u64) {
+        let whole = matches!(self.framing, Framing::Length(length) if length <= bound);
+        let read = poll_fn(|cx| {
+            loop {
+                let length = self.ahead.borrow().length() as u64;
+                let ended = matches!(self.progress.get(), Progress::Done | Progress::Failed(_));
+                if ended || !whole && length >= bound {
+                    return Poll::Ready(());
+                }
+                match self.poll_client(cx) {
+                    Poll::Ready(Some(Ok(frame))) => self.ahead.borrow_mut().push(frame),
+                    Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                    Poll::Pending if !whole && length > 0 => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        });
+        if self.framing == Framing::Chunked {
+            // What comes later, comes later.
+            let _ = timeout(FIRST_BYTES, read).await;
+        } else {
+            read.await;
+        }
+    }
+
+    /// Its bytes a second for as long as its client was waited for, if that are too few to hold a connection that another
+    /// request waits for.
+    pub(super) fn slow(&self, now: Instant) -> Option<u64> {
+        let client = self.client.get();
+        let waited = client.waited(now);
+        let rate = client.bytes.saturating_mul(1000) / u64::try_from(waited.as_millis()).unwrap_or(u64::MAX).max(1);
+        (self.progress() == Progress::Client && waited >= SLOW_AFTER && rate < SLOW).then_some(rate)
+    }
+
+    /// Another request is to have its connection.
+    pub(super) fn give_way(&self) {
+        self.progress.set(Progress::Failed(BodyError::TimedOut));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
     }
 
     /// Since when it is the server that is waited for, of the time that `began` then: as long as `upload` waits for its
@@ -148,9 +268,25 @@ impl Upload {
         Poll::Ready(self.held.take().map(|piece| Ok(Frame::data(piece))))
     }
 
+    /// The next frame for hyper.
     fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.progress.get() == Progress::Done {
-            return Poll::Ready(None);
+        let ahead = self.ahead.borrow_mut().pop();
+        let next = match ahead {
+            Some(frame) => Some(Ok(frame)),
+            None => ready!(self.poll_client(cx)),
+        };
+        self.asked.set(true);
+        let took = |frame: &Frame<Bytes>| frame.data_ref().is_none_or(|data| !data.is_empty());
+        self.taken.set(self.taken.get() || matches!(&next, Some(Ok(frame)) if took(frame)));
+        Poll::Ready(next)
+    }
+
+    /// The next frame of the client.
+    fn poll_client(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.progress.get() {
+            Progress::Done => return Poll::Ready(None),
+            Progress::Failed(error) => return Poll::Ready(Some(Err(error))),
+            Progress::Origin | Progress::Client => {}
         }
         loop {
             let (polled, ended) = match &mut *self.body.borrow_mut() {
@@ -161,6 +297,10 @@ impl Upload {
             let frame = match polled {
                 Poll::Pending => {
                     self.progress.set(Progress::Client);
+                    let client = self.client.get();
+                    let since = Some(client.since.unwrap_or_else(Instant::now));
+                    self.client.set(Client { since, ..client });
+                    self.waker.replace(Some(cx.waker().clone()));
                     return Poll::Pending;
                 }
                 Poll::Ready(None) => return self.end(),
@@ -168,13 +308,15 @@ impl Upload {
                 Poll::Ready(Some(Ok(frame))) => frame,
             };
             self.progress.set(Progress::Origin);
-            self.moved.set(Instant::now());
+            let now = Instant::now();
+            self.moved.set(now);
+            let client = self.client.get();
+            self.client.set(Client { waited: client.waited(now), since: None, ..client });
             let data = match frame.into_data() {
                 Ok(data) => data,
                 Err(frame) => match (frame.into_trailers(), &self.trailers) {
                     (Ok(mut fields), Some(rules)) => {
                         rules.apply(&mut fields);
-                        self.taken.set(true);
                         self.progress.set(Progress::Done);
                         return Poll::Ready(Some(Ok(Frame::trailers(fields))));
                     }
@@ -186,7 +328,8 @@ impl Upload {
                 continue;
             }
             let length = data.len() as u64;
-            self.taken.set(self.taken.get() || length > 0);
+            let client = self.client.get();
+            self.client.set(Client { bytes: client.bytes.saturating_add(length), ..client });
             match self.allowed.get().checked_sub(length) {
                 Some(allowed) => self.allowed.set(allowed),
                 None => return self.fail(BodyError::TooLarge),
@@ -213,6 +356,11 @@ impl Upload {
 }
 
 impl RequestBody {
+    /// What it is of, unless all of that was handed to hyper.
+    pub(super) fn upload(&self) -> Option<&Rc<Upload>> {
+        self.0.as_ref().filter(|upload| upload.progress() != Progress::Done)
+    }
+
     /// What hyper sends of `upload`.
     pub(super) fn new(upload: Option<Rc<Upload>>) -> Self {
         Self(upload)
@@ -230,9 +378,9 @@ impl HttpBody for RequestBody {
         }
     }
 
-    /// Never true before the end was seen, so that hyper's framing is the one decided on, whatever came meanwhile.
+    /// Never true before hyper has asked, so that hyper's framing is the one decided on, whatever came meanwhile.
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|upload| upload.progress.get() == Progress::Done)
+        self.0.as_ref().is_none_or(|upload| upload.asked.get() && upload.progress() == Progress::Done)
     }
 
     fn size_hint(&self) -> SizeHint {

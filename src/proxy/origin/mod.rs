@@ -44,7 +44,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use wait::{Attempt, Interims};
 
 /// One worker's way to one origin.
@@ -171,6 +171,9 @@ impl Origin {
         let proxied = self.config.proxy_protocol.then(|| Proxied::of(client));
         self.budget.borrow_mut().earn();
         let turn = self.turn.replace(self.turn.get().wrapping_add(1));
+        if let Some(upload) = upload.as_deref().filter(|_| self.config.request_buffer > 0 && !interims.is_expected()) {
+            self.read_ahead(upload, deadline).await?;
+        }
         let mut fresh = false;
         let mut tried = Set::default();
         for retries in 0..=retry::MAX_RETRIES {
@@ -261,6 +264,26 @@ impl Origin {
             }
         }
         Err(Error::Terminated.into())
+    }
+
+    /// Reads of a request's body what is read before there is a connection for it.
+    async fn read_ahead(&self, upload: &Upload, deadline: Option<Deadline>) -> Result<(), Outcome> {
+        let read = upload.read_ahead(self.config.request_buffer);
+        let in_time = match deadline {
+            Some(deadline) => timeout_at(deadline.at(), read).await.is_ok(),
+            None => {
+                read.await;
+                true
+            }
+        };
+        if !in_time {
+            self.metrics.timeout_request.increment();
+            return Err(Error::RequestTimeout { servers: false }.into());
+        }
+        match upload.progress() {
+            Progress::Failed(cause) => Err(self.request_failed(cause)),
+            _ => Ok(()),
+        }
     }
 
     /// A server for a request that was tried at `tried`: another one, if there is one. `turn` is the request's.

@@ -3,7 +3,7 @@
 //! connection is, it serves that client alone.
 
 use super::{
-    body::RequestBody,
+    body::{RequestBody, Upload},
     connect::{Connector, FIRST_READ, Stream, StreamState},
     deadline::Deadline,
     driver::{Driver, Pump},
@@ -30,12 +30,16 @@ use std::{
     rc::{Rc, Weak},
     sync::Arc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 use tokio::{
     sync::oneshot,
     task::{AbortHandle, spawn_local, unconstrained},
     time::{Instant, sleep_until, timeout},
 };
+
+/// How often a request that waits has a slow upload give way.
+const GIVE_WAY: Duration = Duration::from_millis(250);
 
 /// Connections of one worker to one server.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ struct State {
     /// Connections that are being opened, used, or idle.
     open: u32,
     waiting: VecDeque<oneshot::Sender<Turn>>,
+    /// Those that had bodies to send when they got their connection; some have ended.
+    uploads: Vec<Weak<Upload>>,
     /// There while something is idle.
     watch: Option<Watch>,
     closed: bool,
@@ -202,7 +208,7 @@ impl Pool {
         };
         let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
         let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
-        let turn = timeout(patience, turn).await;
+        let turn = timeout(patience, self.turn(turn)).await;
         drop(waiting);
         match turn {
             Ok(Ok(Turn::Connection(connection)))
@@ -225,6 +231,46 @@ impl Pool {
                 Err(Error::QueueTimeout)
             }
         }
+    }
+
+    /// What a request gets that waits for `turn`. As long as it does, slow uploads make room.
+    async fn turn(&self, turn: oneshot::Receiver<Turn>) -> Result<Turn, oneshot::error::RecvError> {
+        let mut turn = pin!(turn);
+        loop {
+            self.have_slowest_upload_give_way();
+            if let Ok(turn) = timeout(GIVE_WAY, &mut turn).await {
+                return turn;
+            }
+        }
+    }
+
+    /// Ends the slowest upload if slow ones hold more than half of the connections that there may be.
+    fn have_slowest_upload_give_way(&self) {
+        let now = Instant::now();
+        let slowest = {
+            let mut state = self.state.borrow_mut();
+            state.uploads.retain(|upload| upload.strong_count() > 0);
+            let uploads = state.uploads.iter().filter_map(Weak::upgrade);
+            let slow: Vec<_> = uploads.filter_map(|upload| upload.slow(now).map(|rate| (rate, upload))).collect();
+            if slow.len() <= self.origin.max_connections as usize / 2 {
+                return;
+            }
+            slow.into_iter().min_by_key(|(rate, _)| *rate)
+        };
+        if let Some((rate, upload)) = slowest {
+            self.metrics.limit_slow_uploads.increment();
+            tracing::debug!(origin = %self.address, bytes_a_second = rate, "ending a slow upload for a request that waits");
+            upload.give_way();
+        }
+    }
+
+    /// Keeps an eye on `upload`, which has a connection.
+    fn watch_upload(&self, upload: &Rc<Upload>) {
+        let mut state = self.state.borrow_mut();
+        if state.uploads.len() > 2 * state.open as usize {
+            state.uploads.retain(|upload| upload.strong_count() > 0);
+        }
+        state.uploads.push(Rc::downgrade(upload));
     }
 
     /// Closes what is idle, now and later. Requests under way end as they would.
@@ -427,6 +473,9 @@ impl Lease {
         &mut self,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> {
+        if let Some(upload) = request.body().upload() {
+            self.connection.slot.pool.watch_upload(upload);
+        }
         let Connection { sender, driver, .. } = &mut self.connection;
         let response = driver.quietly(|_| sender.try_send_request(request));
         async move {

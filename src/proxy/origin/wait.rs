@@ -69,7 +69,7 @@ impl<'a> Interims<'a> {
     }
 
     /// Whether the client still waits for 100.
-    fn is_expected(&self) -> bool {
+    pub(super) fn is_expected(&self) -> bool {
         !self.continued.load(Relaxed)
     }
 

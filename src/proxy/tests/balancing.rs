@@ -1,8 +1,8 @@
 //! Origins of several servers: which one gets a request, which is left out, and what goes to another one.
 
-use super::{Script, Setup, get, on_a_worker, proxy_status, request, settle, setup_at, text};
+use super::{Script, Setup, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text};
 use crate::{
-    config::{Balance, Config, Origin, OriginAddress, Share, Statuses},
+    config::{Balance, Origin, OriginAddress, Share, Statuses},
     exchange::{Body, Response},
     proxy::{Pages, Routing},
 };
@@ -84,10 +84,6 @@ pub(super) fn setup(servers: &[&OriginAddress], change: impl FnOnce(&mut Origin)
         origin(config).servers = servers.iter().copied().cloned().collect();
         change(origin(config));
     })
-}
-
-pub(super) fn origin(config: &mut Config) -> &mut Origin {
-    config.origins.get_mut("o").unwrap()
 }
 
 pub(super) async fn ask(setup: &Setup, count: usize) -> Vec<u16> {

@@ -2,8 +2,8 @@
 
 use super::{
     Deaf, Script, Setup,
-    balancing::{Answering, DONE, ask, got, origin, setup},
-    data, fed, on_a_worker, request, settle, text, with_a_jumping_clock,
+    balancing::{Answering, DONE, ask, got, setup},
+    data, fed, on_a_worker, origin, request, settle, text, with_a_jumping_clock,
 };
 use crate::{
     config::{Config, OriginAddress, Statuses},

@@ -6,6 +6,7 @@ mod clocks;
 mod failing;
 mod pooling;
 mod translation;
+mod uploads;
 
 use super::{Proxy, Routing};
 use crate::{
@@ -92,6 +93,11 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
     };
     change(&mut config);
     config
+}
+
+/// The configuration of the one origin.
+fn origin(config: &mut Config) -> &mut Origin {
+    config.origins.get_mut("o").unwrap()
 }
 
 fn setup_at(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Setup {

@@ -1,8 +1,10 @@
 //! Connections to the origin: which is used again, which never, how many there are, and what is sent twice.
 
-use super::{Peer, Script, Setup, config, data, fed, get, on_a_worker, proxy_status, request, settle, setup_at, text};
+use super::{
+    Peer, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text,
+};
 use crate::{
-    config::{Config, Origin, OriginAddress},
+    config::OriginAddress,
     exchange::{Abort, Body, Response},
     proxy::{Routing, probe},
 };
@@ -14,10 +16,6 @@ use tokio::{
 };
 
 const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
-
-fn origin(config: &mut Config) -> &mut Origin {
-    config.origins.get_mut("o").unwrap()
-}
 
 /// Sends a request over a connection that there is none of yet, and leaves it idle.
 async fn warm(setup: &Setup, script: &Script) -> Peer {

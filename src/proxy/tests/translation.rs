@@ -1,6 +1,9 @@
 //! What becomes of a request on its way in: head, framing, body.
 
-use super::{Pieces, Script, data, fed, fed_known, get, lines, on_a_worker, proxy_status, request, settle, text};
+use super::{
+    Pieces, Script, data, fed, fed_known, get, lines, on_a_worker, origin as config_of, proxy_status, request, settle,
+    text,
+};
 use crate::exchange::{Abort, Body, BodyError};
 use bytes::Bytes;
 use futures_util::{FutureExt, stream};
@@ -216,7 +219,7 @@ fn an_upload_that_ends_early_never_gets_its_last_chunk() {
             (BodyError::Malformed, true),
         ] {
             let origin = Script::new().await;
-            let setup = origin.proxy(|_| {});
+            let setup = origin.proxy(|config| config_of(config).request_buffer = 0);
             let (feed, body) = if known { fed_known(5) } else { fed() };
             let sent = setup.send(request(Method::POST, body));
             let mut peer = origin.accept().await;
@@ -234,7 +237,7 @@ fn a_body_that_breaks_its_length_never_looks_whole_to_the_origin() {
     on_a_worker(async {
         for pieces in [&["abc"][..], &["abc", "def"], &["abcde", "f"]] {
             let origin = Script::new().await;
-            let setup = origin.proxy(|_| {});
+            let setup = origin.proxy(|config| config_of(config).request_buffer = 0);
             let (feed, body) = fed_known(5);
             let sent = setup.send(request(Method::POST, body));
             let mut peer = origin.accept().await;

@@ -7,10 +7,9 @@ use super::{
     requests::{Checked, Requests},
 };
 use crate::{
-    exchange::IdleTimer,
+    exchange::{IdleTimer, Pace, Patience},
     rate::Bucket,
     tcp::{
-        io::Patience,
         linger::{Discarding, Lingering},
         refusal::Refusal,
     },
@@ -154,7 +153,7 @@ impl<S> Guard<S> {
             held: BytesMut::new(),
             passed: 0,
             stand_in: Bytes::new(),
-            patience: Patience::new(patience),
+            patience: Patience::new(Pace::any(patience)),
             told,
             lingering: None,
             closed: None,
@@ -233,7 +232,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
             }
             if this.passed > 0 {
                 // What passes ends a head, if one was waited for; the next one has its own time.
-                this.patience.rest();
+                this.patience.rest(0);
                 let count = this.passed.min(out.remaining());
                 out.put_slice(this.held.get(..count).unwrap_or_default());
                 this.held.advance(count);
@@ -267,7 +266,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
             if pending {
                 // A head that comes while a request before it is being served is not late: litequic could not begin with it.
                 if !this.requests.in_head() || this.told.is_serving() {
-                    this.patience.rest();
+                    this.patience.rest(0);
                     return Poll::Pending;
                 }
                 ready!(this.patience.poll_wait(cx));
@@ -296,7 +295,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                     this.count(read)?;
                 }
                 if passed > 0 {
-                    this.patience.rest();
+                    this.patience.rest(0);
                     return Poll::Ready(Ok(()));
                 }
             } else {

@@ -4,7 +4,7 @@
 //! client's window is full. A client that opens it no more would hold the stream for ever: hence the clock beside it.
 
 use crate::{
-    exchange::IdleTimer,
+    exchange::{Late, Pace, Patience},
     lifecycle::pass_panic_on,
     receive_budget::{Account, Taken},
     tcp::linger::Rest,
@@ -18,7 +18,6 @@ use std::{
     rc::{Rc, Weak},
     sync::Arc,
     task::{Context, Poll, Waker, ready},
-    time::Duration,
 };
 use tokio::{
     task::{AbortHandle, JoinSet},
@@ -34,8 +33,8 @@ pub(in crate::tcp) struct Stall {
     /// What was read of the request.
     taken: RefCell<Taken>,
     waiting: Cell<bool>,
-    /// Since the clock last looked.
-    moved: Cell<bool>,
+    /// Since the clock last looked, and how many bytes.
+    moved: Cell<Option<u64>>,
     /// Of a tunnel: hyper's task that sends what goes through it.
     sending: OnceCell<AbortHandle>,
     /// Those of its connection.
@@ -94,12 +93,12 @@ impl Stall {
     /// A piece of the body was handed over.
     pub(in crate::tcp) fn handed_over(&self) {
         self.waiting.set(true);
-        self.moved.set(true);
+        self.moved(0);
     }
 
-    /// Part of it was written.
-    pub(in crate::tcp) fn moved(&self) {
-        self.moved.set(true);
+    /// So many bytes of it were written.
+    pub(in crate::tcp) fn moved(&self, bytes: u64) {
+        self.moved.set(Some(self.moved.get().unwrap_or(0).saturating_add(bytes)));
     }
 
     /// More is asked for: the client took it.
@@ -144,15 +143,15 @@ impl Stall {
 #[derive(Clone)]
 pub(super) struct Streams {
     tasks: Rc<RefCell<JoinSet<()>>>,
-    /// How long a client may take nothing of a stream.
-    patience: Duration,
+    /// How slowly a client may take a stream.
+    pace: Pace,
     account: Account,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl Streams {
-    pub(super) fn new(patience: Duration, account: Account, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { tasks: Rc::default(), patience, account, metrics }
+    pub(super) fn new(pace: Pace, account: Account, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { tasks: Rc::default(), pace, account, metrics }
     }
 
     fn reap(&self) {
@@ -179,10 +178,9 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
             return;
         }
         let stall = Stall::new(&self.tasks, self.account.clone());
-        let (patience, metrics) = (self.patience, Arc::clone(&self.metrics));
+        let (mut patience, metrics) = (Patience::new(self.pace), Arc::clone(&self.metrics));
         let watched = STALL.scope(Rc::clone(&stall), async move {
             let mut stream = pin!(Some(stream));
-            let mut timer = IdleTimer::new(patience);
             poll_fn(|cx| {
                 if let Some(running) = stream.as_mut().as_pin_mut()
                     && running.poll(cx).is_ready()
@@ -193,14 +191,18 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
                 if stream.is_none() {
                     return discarded;
                 }
+                let moved = stall.moved.take();
+                if moved.is_some() || !stall.waiting.get() {
+                    patience.rest(moved.unwrap_or(0));
+                }
                 if !stall.waiting.get() {
                     return Poll::Pending;
                 }
-                if stall.moved.take() {
-                    timer.touch();
-                }
-                timer.poll_expired(cx).map(|()| {
-                    metrics.timeout_send.increment();
+                patience.poll_wait(cx).map(|late| {
+                    match late {
+                        Late::Idle => metrics.timeout_send.increment(),
+                        Late::Slow => metrics.limit_download_rate.increment(),
+                    }
                     stall.over.set(true);
                 })
             })

@@ -24,6 +24,7 @@ pub mod proxy;
 pub mod quic;
 pub mod rate;
 pub mod receive_budget;
+pub mod sources;
 pub mod tcp;
 pub mod telemetry;
 pub mod tls;

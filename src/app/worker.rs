@@ -396,6 +396,7 @@ mod tests {
             workers: 1,
             metrics: Arc::default(),
             receive: ReceiveBudget::new(0, 0),
+            sources: quic::Pools::default(),
         }
     }
 

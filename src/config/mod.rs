@@ -40,6 +40,7 @@ pub use transport::{AckFrequency, Congestion, Io, LiteQuic};
 use arc_swap::ArcSwap;
 use std::{
     collections::BTreeMap,
+    fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     num::NonZeroU16,
     path::PathBuf,
@@ -66,6 +67,8 @@ pub struct Config {
     pub origins: BTreeMap<String, Origin>,
     /// What a client may do at most.
     pub limits: Limits,
+    /// What counts as one client of these limits, and which are free of them.
+    pub sources: Sources,
     /// How long litequic waits.
     pub timeouts: Timeouts,
     /// How datagrams are received and sent.
@@ -90,6 +93,11 @@ impl Config {
     /// The name under which `[origin]` is among [`Config::origins`].
     pub const ORIGIN: &str = "origin";
 
+    /// What `address` counts as in pools that sources share; `None` if it is not limited: a trusted proxy stands for many.
+    pub fn source(&self, address: IpAddr) -> Option<Network> {
+        self.sources.source(address, &self.trusted_proxies)
+    }
+
     /// What decides the congestion windows of connections to a UDP address of `listen.udp`.
     pub fn congestion(&self, listener: SocketAddr) -> Congestion {
         let own = self.listen.congestion.iter().find(|(address, _)| *address == listener);
@@ -111,6 +119,7 @@ impl Config {
             error_pages: ErrorPages::default(),
             origins: BTreeMap::from([(Self::ORIGIN.into(), Origin::new(origin))]),
             limits: Limits::default(),
+            sources: Sources::default(),
             timeouts: Timeouts::default(),
             litequic: LiteQuic::default(),
             admin: Admin::default(),
@@ -377,13 +386,69 @@ pub enum LogFormat {
     Json,
 }
 
+/// `limits.by_source` and what belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sources {
+    /// Whether a source may have an eighth of a pool that is over half full, and no more.
+    pub limited: bool,
+    /// The length of the prefix that IPv4 addresses of one source share.
+    pub ipv4_prefix: u8,
+    /// The same of IPv6.
+    pub ipv6_prefix: u8,
+    /// Networks that are not limited.
+    pub exempt: Vec<Network>,
+}
+
+impl Sources {
+    /// One address is one client, or many behind one translator.
+    pub const IPV4_PREFIX: u8 = 32;
+    /// Any machine has 2^64 addresses (RFC 7934 §6.1).
+    pub const IPV6_PREFIX: u8 = 64;
+
+    /// [`Config::source`].
+    pub fn source(&self, address: IpAddr, trusted_proxies: &[Network]) -> Option<Network> {
+        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(address));
+        let free = !self.limited || is_in(&self.exempt) || is_in(trusted_proxies);
+        (!free).then(|| self.of(address))
+    }
+
+    /// The source of `address`.
+    fn of(&self, address: IpAddr) -> Network {
+        match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let prefix = self.ipv4_prefix.min(32);
+                let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+                Network { address: IpAddr::V4((address.to_bits() & mask).into()), prefix }
+            }
+            IpAddr::V6(address) => {
+                let prefix = self.ipv6_prefix.min(128);
+                let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+                Network { address: IpAddr::V6((address.to_bits() & mask).into()), prefix }
+            }
+        }
+    }
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        let (ipv4_prefix, ipv6_prefix) = (Self::IPV4_PREFIX, Self::IPV6_PREFIX);
+        Self { limited: true, ipv4_prefix, ipv6_prefix, exempt: Vec::new() }
+    }
+}
+
 /// Addresses with a common prefix, in CIDR notation (RFC 4632).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {
     /// The network's address; bits past the prefix are zero.
     pub address: IpAddr,
     /// The prefix's length in bits: at most 32 or 128.
     pub prefix: u8,
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
 }
 
 impl Network {

@@ -56,12 +56,8 @@ pub(super) fn path(expected: &str) -> Kind<PathBuf> {
 
 /// A network in CIDR notation, or a single address.
 pub(super) fn network() -> Kind<Network> {
-    text(
-        "a network such as \"10.0.0.0/8\" or \"fd00::/8\"",
-        |text| parse_network(&text),
-        |network| format!("{}/{}", network.address, network.prefix),
-    )
-    .matching(&format!("({IP})(/0*([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?"))
+    text("a network such as \"10.0.0.0/8\" or \"fd00::/8\"", |text| parse_network(&text), ToString::to_string)
+        .matching(&format!("({IP})(/0*([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?"))
 }
 
 fn parse_network(text: &str) -> Result<Network, Wrong> {

@@ -30,7 +30,13 @@ pub use reading::{MAX_READINGS, has_readings, readings};
 pub use record::{End, Facts, Listener, Record, Recording, Records};
 pub use tunnel::{Duplex, Quiet, TUNNEL_BUFFER, Tunnel, Upgrade};
 
+use http::Method;
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
+
+/// Whether a request with `method` has a body so rarely that its end, where that is to come, is not waited for.
+pub fn has_rarely_a_body(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE)
+}
 
 /// A request whose body streams in.
 pub type Request = http::Request<Body>;

@@ -123,6 +123,8 @@ pub(super) struct Receiver {
     /// Taken from QUIC and not read yet: those from `at` on.
     chunks: [Bytes; CHUNKS],
     at: usize,
+    /// Something was taken. At first one chunk is, as a request may wait long with it for a connection to its origin.
+    begun: bool,
     /// The client has sent its last byte.
     finished: bool,
     verdict: Rc<Verdict>,
@@ -141,7 +143,18 @@ impl Receiver {
         taken: Taken,
     ) -> Self {
         let (stream, chunks) = (Some(stream), Default::default());
-        Self { stream, message, chunks, at: CHUNKS, finished: false, verdict, small_frames, lingering, taken }
+        Self {
+            stream,
+            message,
+            chunks,
+            at: CHUNKS,
+            begun: false,
+            finished: false,
+            verdict,
+            small_frames,
+            lingering,
+            taken,
+        }
     }
 
     /// The next part of the request, or `None` at its end. Losing a poll loses nothing.
@@ -160,8 +173,9 @@ impl Receiver {
                 return Poll::Ready(Ok(None));
             }
             let stream = self.stream.as_mut().ok_or(Fault::Cancelled)?;
-            let (count, open) =
-                ready!(stream.poll_receive_vectored(&mut self.chunks, cx)).map_err(|_| Fault::Cancelled)?;
+            let (first, _) = self.chunks.split_at_mut(if self.begun { CHUNKS } else { 1 });
+            let (count, open) = ready!(stream.poll_receive_vectored(first, cx)).map_err(|_| Fault::Cancelled)?;
+            self.begun = true;
             self.taken.add(self.chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum());
             self.at = 0;
             self.finished = !open;

@@ -13,7 +13,9 @@ use super::{
     window::Window,
 };
 use crate::{
-    exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response, date},
+    exchange::{
+        Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response, date, has_rarely_a_body,
+    },
     lifecycle::panic_if_asked,
     receive_budget::Taken,
     telemetry::WorkerMetrics,
@@ -244,8 +246,7 @@ async fn body(
     }
     let mut ahead = None;
     if expected.is_none() && !receiver.is_finished() {
-        let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
-        let patience = if usually_none { FIN_WAIT } else { Duration::ZERO };
+        let patience = if has_rarely_a_body(method) { FIN_WAIT } else { Duration::ZERO };
         match timeout(patience, poll_fn(|cx| receiver.poll_part(cx))).await {
             Ok(Ok(Some(part))) => ahead = Some(part),
             Ok(Ok(None)) => return Ok(Body::empty()),

@@ -25,10 +25,11 @@ mod tests;
 mod upgrade;
 
 use crate::{
-    config::{self, OriginAddress},
+    config::{self, Network, OriginAddress},
     exchange::{
         Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade, date,
     },
+    sources::Pool,
     telemetry::{ControlMetrics, RouteMetrics, Spoken, WorkerMetrics},
 };
 use arc_swap::ArcSwap;
@@ -46,7 +47,7 @@ use std::{
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
-use upgrade::{Place, Switch};
+use upgrade::{Full, Place, Switch};
 
 pub use routing::{Check, Routing, ServerState};
 pub use rules::{PageError, Pages};
@@ -59,6 +60,8 @@ pub struct Proxy {
     local: RefCell<Rc<Local>>,
     /// Tunnels, those that are still asked for too.
     tunnels: Rc<Cell<u32>>,
+    /// Whose they are.
+    tunnel_sources: Pool<Network>,
 }
 
 /// The routing that this worker goes by, and its pools.
@@ -74,7 +77,8 @@ impl Proxy {
     /// The proxy of the worker that counts in `metrics`. It follows what is stored in `shared`.
     pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<WorkerMetrics>) -> Self {
         let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics);
-        Self { local: RefCell::new(Rc::new(local)), shared, metrics, tunnels: Rc::default() }
+        let (tunnels, tunnel_sources) = (Rc::default(), Pool::new("tunnels"));
+        Self { local: RefCell::new(Rc::new(local)), shared, metrics, tunnels, tunnel_sources }
     }
 
     /// The routing of now. A server that a reload did not touch keeps its pool; one that is gone closes its idle
@@ -138,8 +142,9 @@ impl Proxy {
             self.metrics.limit_body_bytes.increment();
             return Err(Error::BodyTooLarge.into());
         }
+        let source = local.routing.source(client.address.ip(), &head.headers);
         let switch = match head.extensions.remove::<Upgrade>() {
-            Some(asked) => self.switch(&asked, local, route, client)?,
+            Some(asked) => self.switch(&asked, local, route, client, source)?,
             None => None,
         };
         let ambiguous = origin.config().ambiguous_fields;
@@ -163,7 +168,8 @@ impl Proxy {
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let max_body_bytes = route.max_body_bytes;
         let rules = route.rules.as_ref();
-        let sending = Sending { head, framing, body, max_body_bytes, client, interim, record, timeouts, rules, switch };
+        let sending =
+            Sending { head, framing, body, max_body_bytes, client, source, interim, record, timeouts, rules, switch };
         let began = Instant::now();
         let answer = origin.send(sending).await;
         let took = began.elapsed();
@@ -188,14 +194,19 @@ impl Proxy {
         local: &Local,
         route: &routes::Route,
         client: &Client,
+        source: Option<Network>,
     ) -> Result<Option<Switch>, Error> {
         let Some(protocol) = upgrade::choose(asked, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
             return if client.protocol == Protocol::Http1 { Ok(None) } else { Err(Error::NoSuchTunnel) };
         };
-        let Some(place) = Place::take(&self.tunnels, local.routing.max_tunnels) else {
-            self.metrics.tunnels_refused.increment();
-            return Err(Error::TunnelLimit);
-        };
+        let place =
+            Place::take(&self.tunnels, local.routing.max_tunnels, &self.tunnel_sources, source).map_err(|full| {
+                match full {
+                    Full::All => self.metrics.tunnels_refused.increment(),
+                    Full::Source => self.metrics.limit_source_tunnels.increment(),
+                }
+                Error::TunnelLimit
+            })?;
         Ok(Some(Switch::new(protocol.clone(), client.protocol, place)))
     }
 

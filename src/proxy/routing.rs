@@ -1,16 +1,18 @@
 //! What the configuration says about requests, compiled for all workers, and what the operator and handshakes ask of it.
 
 use super::{
+    forwarded,
     origin::{Checked, Finding, Standing},
     routes::{self, Routes},
     rules::{Limiter, PageSet, Pages, Rules},
 };
 use crate::{
-    config::{self, Config, Network, OriginAddress, Timeouts},
+    config::{self, Config, Network, OriginAddress, Sources, Timeouts},
     exchange::{CertificateRequest, Client},
     telemetry::ServerName,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use http::HeaderMap;
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 /// The routes, their rules and the origins. Replaced as a whole by a reload.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub struct Routing {
     /// A worker's.
     pub(super) max_tunnels: u32,
     pub(super) trusted: Vec<Network>,
+    sources: Sources,
 }
 
 impl Routing {
@@ -76,7 +79,13 @@ impl Routing {
             timeouts: config.timeouts,
             max_tunnels: config.limits.max_tunnels,
             trusted: config.trusted_proxies.clone(),
+            sources: config.sources.clone(),
         }
+    }
+
+    /// Where `peer` is as sources are limited, or the client for which it speaks, if it is trusted and `fields` say so.
+    pub(super) fn source(&self, peer: IpAddr, fields: &HeaderMap) -> Option<Network> {
+        self.sources.source(forwarded::client_behind(peer, fields, &self.trusted), &self.trusted)
     }
 
     /// The error pages that it was compiled with.

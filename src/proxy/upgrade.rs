@@ -5,7 +5,11 @@
 //! HTTP/2 and HTTP/3 have none (RFC 8441 §5, RFC 9220), so that litequic makes the key and checks the answer.
 
 use super::{error::Error, response};
-use crate::exchange::{Protocol, Upgrade, members};
+use crate::{
+    config::Network,
+    exchange::{Protocol, Upgrade, members},
+    sources::{self, Pool},
+};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -35,23 +39,44 @@ struct Key {
     accept: String,
 }
 
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Full {
+    /// All are taken.
+    All,
+    /// The client's source has its share.
+    Source,
+}
+
 /// A tunnel's place among those of a worker: given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place(Rc<Cell<u32>>);
+pub(super) struct Place {
+    open: Rc<Cell<u32>>,
+    _source: sources::Place<Network>,
+}
 
 impl Place {
-    /// `None` if `open` of them are as many as there may be.
-    pub(super) fn take(open: &Rc<Cell<u32>>, most: u32) -> Option<Self> {
-        (open.get() < most).then(|| {
-            open.set(open.get().saturating_add(1));
-            Self(Rc::clone(open))
-        })
+    /// One for `source`. `None` if `open` of them are as many as there may be, or if `source` has its share of `pool`.
+    pub(super) fn take(
+        open: &Rc<Cell<u32>>,
+        most: u32,
+        pool: &Pool<Network>,
+        source: Option<Network>,
+    ) -> Result<Self, Full> {
+        if open.get() >= most {
+            return Err(Full::All);
+        }
+        if !pool.admits(source, open.get().into(), most.into()) {
+            return Err(Full::Source);
+        }
+        open.set(open.get().saturating_add(1));
+        Ok(Self { open: Rc::clone(open), _source: pool.take(source) })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
+        self.open.set(self.open.get().saturating_sub(1));
     }
 }
 
@@ -125,8 +150,12 @@ impl Key {
 mod tests {
     use super::*;
 
+    fn place(open: &Rc<Cell<u32>>, most: u32) -> Result<Place, Full> {
+        Place::take(open, most, &Pool::new("tunnels"), None)
+    }
+
     fn switch(client: Protocol) -> Switch {
-        let place = Place::take(&Rc::default(), 1).unwrap();
+        let place = place(&Rc::default(), 1).unwrap();
         let mut switch = Switch::new(HeaderValue::from_static(WEBSOCKET), client, place);
         if switch.extended {
             // RFC 6455 §1.3's example.
@@ -178,7 +207,7 @@ mod tests {
             assert_eq!(fields[header::UPGRADE], "websocket");
             assert!(!fields.contains_key(header::TE));
         }
-        let one = Switch::new(HeaderValue::from_static("other"), Protocol::Http3, Place(Rc::default()));
+        let one = Switch::new(HeaderValue::from_static("other"), Protocol::Http3, place(&Rc::default(), 1).unwrap());
         assert!(one.key.is_none());
     }
 
@@ -225,11 +254,21 @@ mod tests {
     #[test]
     fn there_are_so_many_places_and_no_more() {
         let open = Rc::default();
-        let places: Vec<_> = (0..2).map(|_| Place::take(&open, 2)).collect();
-        assert!(places.iter().all(Option::is_some));
-        assert!(Place::take(&open, 2).is_none());
+        let places: Vec<_> = (0..2).map(|_| place(&open, 2)).collect();
+        assert!(places.iter().all(Result::is_ok));
+        assert_eq!(place(&open, 2).unwrap_err(), Full::All);
         drop(places);
-        assert!(Place::take(&open, 2).is_some());
-        assert!(Place::take(&open, 0).is_none());
+        assert!(place(&open, 2).is_ok());
+        assert_eq!(place(&open, 0).unwrap_err(), Full::All);
+    }
+
+    #[test]
+    fn a_source_that_holds_most_tunnels_gets_no_more_and_others_do() {
+        let (open, pool) = (Rc::default(), Pool::new("tunnels"));
+        let of = |last: u8| Some(Network { address: [192, 0, 2, last].into(), prefix: 32 });
+        let take = |source| Place::take(&open, 8, &pool, source);
+        let _places: Vec<_> = (0..5).map(|_| take(of(1)).unwrap()).collect();
+        assert_eq!(take(of(1)).unwrap_err(), Full::Source);
+        let _others = [take(of(2)).unwrap(), take(None).unwrap()];
     }
 }

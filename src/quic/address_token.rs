@@ -14,7 +14,7 @@
 
 use super::{
     Secrets,
-    limiter::{Admission, Verdict},
+    limiter::{Admission, Verdict, ip},
 };
 use aws_lc_rs::hmac;
 use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
@@ -91,7 +91,7 @@ impl TokenFormat for Format {
         };
         // s2n-quic lets whoever has a token pass its limiter: a flood with real addresses must stop here. It cannot be
         // told to refuse, only to drop. That does not use the token up: the client will send the same one again.
-        (self.admission.decide(true) == Verdict::Allow).then_some(())?;
+        (self.admission.decide(ip(&context.remote_address), true) == Verdict::Allow).then_some(())?;
         if !self.used.insert(valid.tag, now) {
             self.admission.refuse_token();
             return None;
@@ -311,7 +311,7 @@ mod tests {
         let metrics = Arc::<WorkerMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        let admission = Admission::new(config.live(), Arc::clone(&metrics));
+        let admission = Admission::new(config.live(), Arc::clone(&metrics), <_>::default());
         let mut format = Format::new(Arc::new(Secrets::derive(&[1; 32])), admission);
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;

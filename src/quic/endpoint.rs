@@ -16,7 +16,7 @@ use super::{
     datagrams::Datagrams,
     handshake::{Handshakes, PacketAtHand},
     io::{Io, MAX_MTU, Wiring},
-    limiter::{Admission, Limiter},
+    limiter::{Admission, Limiter, Pools},
     moderation::Moderation,
     occupancy::Occupancy,
     packets::Packets,
@@ -84,6 +84,8 @@ pub struct EndpointParts<T> {
     pub metrics: Arc<WorkerMetrics>,
     /// What its clients' windows are granted out of.
     pub receive: ReceiveBudget,
+    /// Whose its connections are, and its handshakes.
+    pub sources: Pools,
 }
 
 /// Why an endpoint did not start.
@@ -139,7 +141,7 @@ pub fn start<T: tls::Provider + Clone>(
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
 ) -> Result<Endpoint, StartError> {
-    let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics));
+    let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), parts.sources.clone());
     let ids =
         connection_id::Format::new(parts.layout, (parts.generation, Arc::clone(&parts.others)), worker, parts.workers);
     let config = parts.config.load();
@@ -167,7 +169,10 @@ pub fn start<T: tls::Provider + Clone>(
     let grants = Grants::new(parts.receive.clone(), connections.clone(), Arc::clone(&parts.metrics));
     let limits = TransportLimits::new(Arc::clone(&parts.config), connections.clone(), grants.clone());
     let limits = limits.map_err(configuration)?;
-    let subscriber = ((Occupancy::new(Arc::clone(&parts.metrics)), Addresses), (connections.subscriber(), grants));
+    let subscriber = (
+        (Occupancy::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), parts.sources.clone()), Addresses),
+        (connections.subscriber(), grants),
+    );
     let subscriber = (Turns::new(moderation.clone(), Arc::clone(&parts.metrics)), subscriber);
     let subscriber = (subscriber, (frequencies.subscriber(connections.clone()), (recovery, challenges.subscriber())));
     let own_id = OwnId::default();
@@ -327,6 +332,7 @@ mod tests {
             workers: 2,
             metrics: Arc::default(),
             receive: ReceiveBudget::new(limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
+            sources: Pools::default(),
         }
     }
 

@@ -6,12 +6,31 @@ use super::{
     answers::{Answers, REFUSALS},
 };
 use crate::{
-    config::{Limits, Live},
+    config::{Config, Limits, Live, Network},
+    sources::Pool,
     telemetry::WorkerMetrics,
 };
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter as Limit, Outcome};
+use s2n_quic_core::event::api::SocketAddress;
 use s2n_quic_core::path::remote_port_blocked;
-use std::{sync::Arc, time::Instant};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Instant,
+};
+
+/// Whose connections and handshakes a worker has.
+#[derive(Debug, Clone)]
+pub struct Pools {
+    pub(super) connections: Pool<Network>,
+    pub(super) handshakes: Pool<Network>,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        Self { connections: Pool::new("QUIC connections"), handshakes: Pool::new("QUIC handshakes") }
+    }
+}
 
 /// What happens to a connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,16 +66,33 @@ pub(super) struct Admission {
     config: Live,
     metrics: Arc<WorkerMetrics>,
     answers: Arc<Answers>,
+    sources: Pools,
 }
 
 impl Admission {
-    pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)) }
+    pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>, sources: Pools) -> Self {
+        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources }
     }
 
     /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
-    pub(super) fn decide(&self, validated: bool) -> Verdict {
-        self.decide_at(validated, Instant::now())
+    pub(super) fn decide(&self, client: IpAddr, validated: bool) -> Verdict {
+        self.decide_at(client, validated, Instant::now())
+    }
+
+    /// Judges an attempt that goes ahead but for where its client is.
+    fn judge_source(&self, config: &Config, client: IpAddr) -> Verdict {
+        let (metrics, limits) = (&self.metrics, &config.limits);
+        let source = config.source(client);
+        let (connections, handshakes) = (metrics.connections_held.get(), metrics.handshakes_open.get());
+        let full = if !self.sources.handshakes.admits(source, handshakes, limits.max_handshakes.into()) {
+            &metrics.limit_source_handshakes
+        } else if !self.sources.connections.admits(source, connections, limits.max_connections.into()) {
+            &metrics.limit_source_connections
+        } else {
+            return Verdict::Allow;
+        };
+        full.increment();
+        Verdict::Refuse
     }
 
     /// Counts an attempt that comes to nothing because its token does not hold.
@@ -64,10 +100,11 @@ impl Admission {
         self.metrics.retry_tokens_refused.increment();
     }
 
-    fn decide_at(&self, validated: bool, now: Instant) -> Verdict {
+    fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> Verdict {
         let metrics = &self.metrics;
         let config = self.config.load();
         let verdict = judge(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
+        let verdict = if verdict == Verdict::Allow { self.judge_source(&config, client) } else { verdict };
         if matches!(verdict, Verdict::Retry | Verdict::Refuse) && !self.answers.admit(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
@@ -81,12 +118,19 @@ impl Admission {
                 metrics.handshakes_refused.increment();
             }
             Verdict::Refuse => {
-                metrics.limit_connections.increment();
+                if metrics.connections_held.get() >= config.limits.max_connections.into() {
+                    metrics.limit_connections.increment();
+                }
                 metrics.handshakes_refused.increment();
             }
         }
         verdict
     }
+}
+
+/// A client's address without its port.
+pub(super) fn ip(address: &SocketAddress<'_>) -> IpAddr {
+    SocketAddr::from(address).ip()
 }
 
 /// s2n-quic's door for Initials without a token.
@@ -112,7 +156,7 @@ impl Limit for Limiter {
         if self.own_id.get() {
             return Outcome::drop();
         }
-        match self.admission.decide(false) {
+        match self.admission.decide(ip(&attempt.remote_address), false) {
             Verdict::Allow => Outcome::allow(),
             Verdict::Retry => Outcome::retry(),
             Verdict::Drop => Outcome::drop(),
@@ -126,6 +170,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use std::time::Duration;
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     const LIMITS: Limits = Limits {
         max_connections: 100,
@@ -174,7 +220,7 @@ mod tests {
         let metrics = Arc::<WorkerMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        (Admission::new(Config { limits: LIMITS, ..config }.live(), Arc::clone(&metrics)), metrics)
+        (Admission::new(Config { limits: LIMITS, ..config }.live(), Arc::clone(&metrics), Pools::default()), metrics)
     }
 
     #[test]
@@ -187,7 +233,7 @@ mod tests {
             metrics.connections_held.set(connections);
             metrics.handshakes_open.set(handshakes);
             let answered = |admission: &Admission, now, attempts: u32| {
-                let verdicts = (0..attempts).map(|_| admission.decide_at(false, now));
+                let verdicts = (0..attempts).map(|_| admission.decide_at(CLIENT, false, now));
                 let (answered, silent): (Vec<_>, Vec<_>) = verdicts.partition(|verdict| *verdict == answer);
                 assert!(silent.iter().all(|verdict| *verdict == Verdict::Drop), "{what}");
                 u32::try_from(answered.len()).unwrap()
@@ -204,21 +250,21 @@ mod tests {
             // Who needs no such answer gets in.
             metrics.connections_held.set(50);
             metrics.handshakes_open.set(9);
-            assert_eq!(admission.decide_at(false, now), Verdict::Allow, "{what}");
+            assert_eq!(admission.decide_at(CLIENT, false, now), Verdict::Allow, "{what}");
         }
     }
 
     #[test]
     fn every_limit_that_bites_is_counted() {
         let (admission, metrics) = admission();
-        admission.decide(false);
+        admission.decide(CLIENT, false);
         metrics.handshakes_open.set(10);
-        admission.decide(false);
+        admission.decide(CLIENT, false);
         metrics.handshakes_open.set(20);
-        admission.decide(false);
+        admission.decide(CLIENT, false);
         metrics.handshakes_open.set(0);
         metrics.connections_held.set(100);
-        admission.decide(false);
+        admission.decide(CLIENT, false);
         assert_eq!(metrics.retries.get(), 1);
         assert_eq!(metrics.limit_handshakes.get(), 1);
         assert_eq!(metrics.limit_connections.get(), 1);

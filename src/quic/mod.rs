@@ -48,4 +48,5 @@ pub use connections::{Connections, Window};
 pub use endpoint::{Endpoint, EndpointParts, StartError, library_io, start};
 pub use generations::Generations;
 pub use io::{Io, SocketIo};
+pub use limiter::Pools;
 pub use secrets::{SecretError, Secrets};

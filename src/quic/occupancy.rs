@@ -2,10 +2,15 @@
 //! in s2n-quic's per-connection context. The limits and the metrics read the same two gauges. What a connection is
 //! worth to HTTP/3 is counted there: it sees those alone whose handshake was done.
 
-use crate::telemetry::{Counter, WorkerMetrics};
+use super::limiter::{Pools, ip};
+use crate::{
+    config::{Live, Network},
+    sources::Place,
+    telemetry::{Counter, WorkerMetrics},
+};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
-    events::{ConnectionClosed, HandshakeStatus, HandshakeStatusUpdated},
+    events::{ConnectionClosed, ConnectionStarted, HandshakeStatus, HandshakeStatusUpdated},
 };
 use s2n_quic_core::{connection::Error, endpoint::Location};
 use std::{ops::RangeInclusive, sync::Arc};
@@ -19,11 +24,15 @@ const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
 
 /// Subscribes to what happens a few times in a connection's life, and to nothing that happens a packet.
 #[derive(Debug)]
-pub(super) struct Occupancy(Arc<WorkerMetrics>);
+pub(super) struct Occupancy {
+    config: Live,
+    metrics: Arc<WorkerMetrics>,
+    sources: Pools,
+}
 
 impl Occupancy {
-    pub(super) fn new(metrics: Arc<WorkerMetrics>) -> Self {
-        Self(metrics)
+    pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>, sources: Pools) -> Self {
+        Self { config, metrics, sources }
     }
 }
 
@@ -32,16 +41,20 @@ impl Occupancy {
 pub(super) struct Seat {
     metrics: Arc<WorkerMetrics>,
     handshaking: bool,
+    /// Its client's, once it has begun.
+    connection: Option<Place<Network>>,
+    handshake: Option<Place<Network>>,
 }
 
 impl Seat {
     fn take(metrics: &Arc<WorkerMetrics>) -> Self {
         metrics.connections_held.increment();
         metrics.handshakes_open.increment();
-        Self { metrics: Arc::clone(metrics), handshaking: true }
+        Self { metrics: Arc::clone(metrics), handshaking: true, connection: None, handshake: None }
     }
 
     fn handshake_done(&mut self) {
+        self.handshake = None;
         if std::mem::take(&mut self.handshaking) {
             self.metrics.handshakes_open.decrement();
         }
@@ -61,7 +74,13 @@ impl Subscriber for Occupancy {
     type ConnectionContext = Seat;
 
     fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Seat {
-        Seat::take(&self.0)
+        Seat::take(&self.metrics)
+    }
+
+    fn on_connection_started(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
+        let source = self.config.load().source(ip(&event.path.remote_addr));
+        seat.connection = Some(self.sources.connections.take(source));
+        seat.handshake = Some(self.sources.handshakes.take(source));
     }
 
     fn on_handshake_status_updated(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &HandshakeStatusUpdated) {

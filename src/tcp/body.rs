@@ -9,7 +9,7 @@ use super::{
     share::{Piece, Share},
 };
 use crate::{
-    exchange::{BodyError, Late, Pace, Patience, Record},
+    exchange::{BodyError, Late, Pace, Patience, Record, has_rarely_a_body},
     telemetry::WorkerMetrics,
 };
 use bytes::{Bytes, BytesMut};
@@ -97,8 +97,7 @@ impl RequestBody {
 
     /// Itself; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
-        let usually_none = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
-        if !usually_none || self.size_hint().exact().is_some() {
+        if !has_rarely_a_body(method) || self.size_hint().exact().is_some() {
             return Some(self);
         }
         match timeout(END_WAIT, poll_fn(|cx| self.poll_next(cx))).await {

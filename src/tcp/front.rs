@@ -2,10 +2,11 @@
 
 use crate::{
     budget::Budget,
-    config::{Config, Limits, Live, Timeouts},
+    config::{Config, Limits, Live, Network, Timeouts},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
     receive_budget::ReceiveBudget,
+    sources::{self, Pool},
     telemetry::WorkerMetrics,
 };
 use rustls::ServerConfig;
@@ -37,6 +38,13 @@ pub struct Front<H> {
     pub(super) budgets: Budgets,
     connections: Cell<u32>,
     handshakes: Cell<u32>,
+    /// Whose they are.
+    sources: Pools,
+}
+
+struct Pools {
+    connections: Pool<Network>,
+    handshakes: Pool<Network>,
 }
 
 impl<H> Front<H> {
@@ -52,7 +60,8 @@ impl<H> Front<H> {
         budgets: Budgets,
     ) -> Rc<Self> {
         let (connections, handshakes) = (Cell::new(0), Cell::new(0));
-        Rc::new(Self { config, metrics, handler, covers, watch, records, budgets, connections, handshakes })
+        let sources = Pools { connections: Pool::new("TCP connections"), handshakes: Pool::new("TLS handshakes") };
+        Rc::new(Self { config, metrics, handler, covers, watch, records, budgets, connections, handshakes, sources })
     }
 
     /// What holds now, for a connection that begins now.
@@ -71,48 +80,65 @@ impl<H> Front<H> {
         self.config.load().has_tunnels()
     }
 
-    /// A place for one more connection; `None`, counted, if there is none.
-    pub(super) fn place(self: &Rc<Self>) -> Option<Place<H>> {
+    /// A place for one more connection, from `client`; `None`, counted, if there is none.
+    pub(super) fn place(self: &Rc<Self>, client: IpAddr) -> Option<Place<H>> {
         let (limits, _) = self.terms();
         let open = self.connections.get();
         if open >= limits.max_connections {
             self.metrics.limit_connections.increment();
             return None;
         }
+        let source = self.config.load().source(client);
+        if !self.sources.connections.admits(source, open.into(), limits.max_connections.into()) {
+            self.metrics.limit_source_connections.increment();
+            return None;
+        }
         self.connections.set(open.saturating_add(1));
         self.metrics.tcp_connections_open.increment();
-        Some(Place(Rc::clone(self)))
+        let source = self.sources.connections.take(source);
+        Some(Place { front: Rc::clone(self), _source: source })
     }
 
     /// The same for a handshake.
-    pub(super) fn handshake(self: &Rc<Self>) -> Option<Handshake<H>> {
+    pub(super) fn handshake(self: &Rc<Self>, client: IpAddr) -> Option<Handshake<H>> {
         let (limits, _) = self.terms();
         let open = self.handshakes.get();
         if open >= limits.max_handshakes {
             self.metrics.limit_handshakes.increment();
             return None;
         }
+        let source = self.config.load().source(client);
+        if !self.sources.handshakes.admits(source, open.into(), limits.max_handshakes.into()) {
+            self.metrics.limit_source_handshakes.increment();
+            return None;
+        }
         self.handshakes.set(open.saturating_add(1));
-        Some(Handshake(Rc::clone(self)))
+        Some(Handshake { front: Rc::clone(self), _source: self.sources.handshakes.take(source) })
     }
 }
 
 /// A connection's place: given back when dropped.
-pub(super) struct Place<H>(Rc<Front<H>>);
+pub(super) struct Place<H> {
+    front: Rc<Front<H>>,
+    _source: sources::Place<Network>,
+}
 
 impl<H> Drop for Place<H> {
     fn drop(&mut self) {
-        let front = &self.0;
+        let front = &self.front;
         front.connections.set(front.connections.get().saturating_sub(1));
         front.metrics.tcp_connections_open.decrement();
     }
 }
 
 /// A handshake's place.
-pub(super) struct Handshake<H>(Rc<Front<H>>);
+pub(super) struct Handshake<H> {
+    front: Rc<Front<H>>,
+    _source: sources::Place<Network>,
+}
 
 impl<H> Drop for Handshake<H> {
     fn drop(&mut self) {
-        self.0.handshakes.set(self.0.handshakes.get().saturating_sub(1));
+        self.front.handshakes.set(self.front.handshakes.get().saturating_sub(1));
     }
 }

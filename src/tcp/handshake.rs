@@ -24,7 +24,7 @@ pub(super) async fn shake<H>(
     front: &Rc<Front<H>>,
     tls: &ChooseTls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
-    let _place = front.handshake()?;
+    let _place = front.handshake(address.ip())?;
     let metrics = &front.metrics;
     let (_, timeouts) = front.terms();
     let ends = ends(&mut stream, address, front).await?;

@@ -112,7 +112,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             accepted = noted(listener.accept(), &front.metrics) => match accepted {
                 // One that has no place is closed at once: a client that is left waiting learns nothing.
-                Ok((stream, address)) => if let Some(place) = front.place() {
+                Ok((stream, address)) => if let Some(place) = front.place(address.ip()) {
                     let connection = begin(stream, address);
                     let metrics = Arc::clone(&front.metrics);
                     connections.spawn_local(async move {

@@ -303,6 +303,10 @@ metrics! {
     Counter limit_addresses = "limit_reached" [limit = "addresses"] "Times a limit was reached.";
     Counter limit_connections = "limit_reached" [limit = "max_connections"] "Times a limit was reached.";
     Counter limit_handshakes = "limit_reached" [limit = "max_handshakes"] "Times a limit was reached.";
+    Counter limit_source_connections = "limit_reached" [limit = "source_connections"] "Times a limit was reached." "Connections refused as their source had its share of `limits.max_connections`, more than half of which were taken.";
+    Counter limit_source_handshakes = "limit_reached" [limit = "source_handshakes"] "Times a limit was reached." "The same of `limits.max_handshakes`.";
+    Counter limit_source_tunnels = "limit_reached" [limit = "source_tunnels"] "Times a limit was reached." "The same of `limits.max_tunnels`.";
+    Counter limit_source_origin = "limit_reached" [limit = "source_origin_connections"] "Times a limit was reached." "Requests that waited for, or were refused, a connection to their origin for the same reason.";
     Counter limit_send_buffer = "limit_reached" [limit = "send_buffer"] "Times a limit was reached.";
     Counter limit_origin_connections = "limit_reached" [limit = "origin_max_connections"] "Times a limit was reached.";
     Counter limit_origin_queue = "limit_reached" [limit = "origin_max_queue"] "Times a limit was reached.";

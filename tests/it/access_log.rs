@@ -9,7 +9,7 @@ use crate::support::{
     io_key,
     origin::{self, Always, Script},
     process::{Process, free_udp_port},
-    proxy::Litequic,
+    proxy::{Litequic, unbuffered},
     raw::{self, Raw},
     tls::Tls,
     tunnel::{self, Door, websocket},
@@ -47,7 +47,11 @@ fn everything(folder: &tempfile::TempDir) -> AccessLog {
 
 /// litequic before `origin` with such a log, and the log's file.
 async fn logging(origin: SocketAddr, folder: &tempfile::TempDir) -> (Litequic, PathBuf) {
-    let litequic = Litequic::start(origin, |config| config.access_log = everything(folder)).await;
+    let litequic = Litequic::start(origin, |config| {
+        config.access_log = everything(folder);
+        unbuffered(config);
+    })
+    .await;
     (litequic, folder.path().join("access.log"))
 }
 

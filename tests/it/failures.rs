@@ -4,7 +4,7 @@
 use crate::support::{
     client::{Client, Quic},
     origin::{self, Always, Script},
-    proxy::Litequic,
+    proxy::{Litequic, unbuffered},
     raw::{self, Outcome, Raw, get, with},
     within,
 };
@@ -158,7 +158,11 @@ async fn an_early_answer_arrives_whole_and_the_upload_is_stopped_without_an_erro
 #[tokio::test]
 async fn an_early_answer_to_an_upload_that_the_origin_does_not_read_frees_everything() {
     let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_lingering_bytes = 10_000_000).await;
+    let litequic = Litequic::start(origin.address, |config| {
+        config.limits.max_lingering_bytes = 10_000_000;
+        unbuffered(config);
+    })
+    .await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&with("POST", &[("content-length", "100000000")])).await;
     let mut peer = origin.accept().await;
@@ -248,7 +252,7 @@ async fn a_request_that_litequic_ends_while_its_client_does_not_read_leaves_the_
 async fn a_client_that_resets_its_upload_never_makes_it_look_whole() {
     for more in [&[][..], &[("content-length", "9")]] {
         let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let litequic = Litequic::start(origin.address, unbuffered).await;
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&[with("POST", more), raw::data("abc")].concat()).await;
         let mut peer = origin.accept().await;

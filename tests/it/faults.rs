@@ -3,7 +3,7 @@
 
 use crate::support::{
     origin::{Always, Peer, Script},
-    proxy::Litequic,
+    proxy::{Litequic, unbuffered},
     raw::{self, Exchange, HEADERS, Outcome, RESERVED, Raw, with},
     within,
 };
@@ -220,6 +220,7 @@ async fn an_upload_that_fails_within_a_response_is_stopped_with_a_code_that_is_n
     {
         let script = Script::new().await;
         let litequic = Litequic::start(script.address, |config| {
+            unbuffered(config);
             if fault == "limit" {
                 config.limits.max_body_bytes = Some(10);
             }

@@ -5,6 +5,7 @@ use crate::support::{
     bystander::{A_CONNECTION_S, SHORT, beside_a_bystander, counts},
     client::Client,
     origin::{self, Always, Script},
+    proxy::unbuffered,
     raw::{self, HEADERS, Outcome, RESERVED, Raw, SETTINGS},
     within,
 };
@@ -117,6 +118,7 @@ async fn an_upload_that_nobody_reads_waits_within_the_receive_buffers() {
     let script = Script::new().await;
     let edit = |config: &mut Config| {
         (config.limits.stream_receive_buffer, config.limits.connection_receive_buffer) = (64 * 1024, 128 * 1024);
+        unbuffered(config);
     };
     beside_a_bystander(script.address, edit, async |litequic, bystander| {
         let client = Raw::to(litequic).await;

@@ -43,6 +43,7 @@ mod rules;
 mod send_buffers;
 mod sight;
 mod slow_clients;
+mod sources;
 mod spellings;
 mod streams;
 mod support;

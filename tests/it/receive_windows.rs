@@ -37,7 +37,9 @@ impl Stuck {
         let litequic = Litequic::start(origin::demo().await, |config| {
             edit(config);
             let address = format!("http://{}", stuck.address).parse().unwrap();
-            config.origins.insert("stuck".into(), Origin { max_connections: 1, ..Origin::new(address) });
+            config
+                .origins
+                .insert("stuck".into(), Origin { max_connections: 1, request_buffer: 0, ..Origin::new(address) });
             config.routes.push(Route { path_prefix: "/stuck".into(), ..Route::catch_all("stuck") });
         })
         .await;

@@ -3,7 +3,7 @@
 
 use crate::support::{
     origin::{Always, Script},
-    proxy::Litequic,
+    proxy::{Litequic, unbuffered},
     raw::{self, HEADERS, Outcome, RESERVED, Raw, get, replaced, with},
 };
 use litequic::http3::Code;
@@ -220,7 +220,7 @@ async fn a_header_announced_with_a_gigabyte_is_answered_431_before_it_comes() {
 async fn a_body_that_is_not_as_long_as_announced_resets_the_stream_and_never_looks_whole_to_the_origin() {
     for (length, pieces) in [("5", &["abc"][..]), ("5", &["abc", "def"]), ("5", &["abcde", "f"])] {
         let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let litequic = Litequic::start(origin.address, unbuffered).await;
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&with("POST", &[("content-length", length)])).await;
         exchange.send(&raw::data(pieces[0])).await;

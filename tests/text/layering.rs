@@ -10,7 +10,7 @@ const BASE: &[&str] = &["number"];
 
 /// Rooms that everyone may use and that know nobody: the vocabulary.
 const GROUND: &[&str] =
-    &["config", "telemetry", "lifecycle", "exchange", "rate", "budget", "receive_budget", "datagram"];
+    &["config", "telemetry", "lifecycle", "exchange", "rate", "budget", "receive_budget", "sources", "datagram"];
 
 /// Rooms that use the ground alone and meet in `app`.
 const PARTS: &[&str] = &["net", "tls", "quic", "http3", "tcp", "proxy", "admin"];

@@ -4,7 +4,7 @@
 use super::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
     Config, Congestion, ErrorPages, HeaderRules, Health, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network,
-    Origin, RateLimit, RateLimitBy, Redirect, Route, RouteTimeouts, Share, Target, Timeouts, Verify, Workers,
+    Origin, RateLimit, RateLimitBy, Redirect, Route, RouteTimeouts, Share, Sources, Target, Timeouts, Verify, Workers,
     values::show_size,
 };
 use aws_lc_rs::digest;
@@ -94,6 +94,7 @@ impl Config {
             error_pages,
             origins,
             limits,
+            sources,
             timeouts,
             litequic,
             admin,
@@ -102,7 +103,7 @@ impl Config {
             trusted_proxies,
         } = self;
         changes.listen(listen, &next.listen);
-        changes.value("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| list(all, network));
+        changes.value("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| list(all, Network::to_string));
         changes.list("certificates", certificates, &next.certificates, Changes::certificate);
         changes.client_certificates(client_certificates, &next.client_certificates);
         let names = origins.keys().chain(next.origins.keys().filter(|name| !origins.contains_key(*name)));
@@ -118,6 +119,7 @@ impl Config {
         changes.list("routes", routes, &next.routes, Changes::route);
         changes.value("error_pages", error_pages, &next.error_pages, pages);
         changes.limits(limits, &next.limits);
+        changes.sources(sources, &next.sources);
         changes.timeouts(timeouts, &next.timeouts);
         changes.litequic(litequic, &next.litequic);
         changes.admin(admin, &next.admin);
@@ -186,7 +188,7 @@ impl Changes {
             udp: |all| list(all, SocketAddr::to_string),
             tcp: |all| list(all, SocketAddr::to_string),
             redirect: |all| list(all, SocketAddr::to_string),
-            proxy_protocol_from: |all| list(all, network),
+            proxy_protocol_from: |all| list(all, Network::to_string),
             advertised_port: |port| option(port, "that of listen.udp", NonZeroU16::to_string),
             workers: |workers| match workers {
                 Workers::Auto => "auto".into(),
@@ -359,6 +361,14 @@ impl Changes {
         });
     }
 
+    fn sources(&mut self, old: &Sources, new: &Sources) {
+        let Sources { limited, ipv4_prefix, ipv6_prefix, exempt } = old;
+        self.value("limits.by_source", limited, &new.limited, bool::to_string);
+        self.value("limits.source_ipv4_prefix", ipv4_prefix, &new.ipv4_prefix, u8::to_string);
+        self.value("limits.source_ipv6_prefix", ipv6_prefix, &new.ipv6_prefix, u8::to_string);
+        self.value("limits.source_exempt", exempt, &new.exempt, |all| list(all, Network::to_string));
+    }
+
     fn timeouts(&mut self, old: &Timeouts, new: &Timeouts) {
         compare!(self, "timeouts", Timeouts, old, new, {
             handshake: time,
@@ -489,10 +499,6 @@ fn rate(limit: &RateLimit) -> String {
 
 fn pages(pages: &ErrorPages) -> String {
     list(&pages.iter().collect::<Vec<_>>(), |(errors, path)| format!("{errors} {}", path.display()))
-}
-
-fn network(network: &Network) -> String {
-    format!("{}/{}", network.address, network.prefix)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The keys of limits and of timeouts.
 
-use super::{BODY_BYTES, COUNT, DAY, TIMEOUT};
+use super::{BODY_BYTES, COUNT, DAY, MAX_NETWORKS, TIMEOUT};
 use crate::config::{
-    Limits, Timeouts,
+    Limits, Sources, Timeouts,
+    names::network,
     section::Section,
-    values::{duration, number, or_none, show_size, size},
+    values::{boolean, duration, number, or_none, show_size, size},
 };
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -220,6 +221,39 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
         }
     }
     limits
+}
+
+/// What counts as one client, in the same table.
+pub(super) fn sources(section: &mut Section<'_>) -> Sources {
+    let defaults = Sources::default();
+    Sources {
+        limited: section.value(
+            "by_source",
+            boolean(),
+            defaults.limited,
+            "Whether a source, an address or a network of them, may have an eighth and no more of a worker's connections, \
+            handshakes, tunnels and connections to an origin's server, once more than half of these are taken. Behind a trusted \
+            proxy the address that it names counts for the latter two, and all are free in the former.",
+        ),
+        ipv4_prefix: section.value(
+            "source_ipv4_prefix",
+            number(1..=32),
+            defaults.ipv4_prefix,
+            "Bits that the IPv4 addresses of one source share.",
+        ),
+        ipv6_prefix: section.value(
+            "source_ipv6_prefix",
+            number(1..=128),
+            defaults.ipv6_prefix,
+            "Bits that the IPv6 addresses of one source share.",
+        ),
+        exempt: section
+            .list("source_exempt", network(), 0..=MAX_NETWORKS, &[], "Networks that are not limited by source.")
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(_, network)| network)
+            .collect(),
+    }
 }
 
 pub(super) fn timeouts(section: &mut Section<'_>) -> Timeouts {

@@ -15,7 +15,7 @@ use super::{
     section::Section,
     values::{Kind, ack_frequency, boolean, number, one_of, share, text, workers},
 };
-use bounds::{limits, timeouts};
+use bounds::{limits, sources, timeouts};
 use origin::origin;
 use routing::{Around, route};
 use std::{
@@ -106,7 +106,8 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Config {
         root.fault("routes", "has no route", None, None);
     }
 
-    let limits = root.table("limits", "What a client may do at most.", limits);
+    let about = "What a client may do at most.";
+    let (limits, sources) = root.table("limits", about, |section| (limits(section), sources(section)));
     let timeouts = root.table("timeouts", "How long litequic waits.", timeouts);
     let litequic = root.table("litequic", "How datagrams are received and sent.", litequic);
     let admin =
@@ -129,6 +130,7 @@ pub(super) fn config(root: &mut Section<'_>, directory: &Path) -> Config {
         error_pages,
         origins: origins.into_iter().filter_map(|(name, origin)| Some((name, origin?))).collect(),
         limits,
+        sources,
         timeouts,
         litequic,
         admin,

@@ -185,12 +185,12 @@ impl Upload {
 
     /// Reads ahead, so that no connection is held while the client sends nothing yet: the whole of a body whose length is known
     /// to be at most `bound` bytes, the beginning of any other one. A body of unknown length may be that of a client which
-    /// waits for its response first: it is waited for no longer than [`FIRST_BYTES`].
+    /// waits for its response first: it is waited for no longer than [`FIRST_BYTES`], and not at all unless it is `expected`.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(super) async fn read_ahead(&self, bound: u64) {
+    pub(super) async fn read_ahead(&self, bound: u64, expected: bool) {
         let whole = matches!(self.framing, Framing::Length(length) if length <= bound);
         let read = poll_fn(|cx| {
             loop {
@@ -209,7 +209,7 @@ impl Upload {
         });
         if self.framing == Framing::Chunked {
             // What comes later, comes later.
-            let _ = timeout(FIRST_BYTES, read).await;
+            let _ = timeout(if expected { FIRST_BYTES } else { Duration::ZERO }, read).await;
         } else {
             read.await;
         }

@@ -26,8 +26,8 @@ use super::{
     upgrade::Switch,
 };
 use crate::{
-    config::{self, OriginAddress, Share, Timeouts},
-    exchange::{Abort, Body, BodyError, Client, Interim, Record, Response, Tunnel},
+    config::{self, Network, OriginAddress, Share, Timeouts},
+    exchange::{Abort, Body, BodyError, Client, Interim, Record, Response, Tunnel, has_rarely_a_body},
     telemetry::WorkerMetrics,
 };
 use body::{Progress, RequestBody, ResponseBody, TrailerRules, Upload};
@@ -69,6 +69,8 @@ pub(super) struct Sending<'a> {
     pub(super) body: Body,
     pub(super) max_body_bytes: Option<u64>,
     pub(super) client: &'a Client,
+    /// Where it is, as sources are limited.
+    pub(super) source: Option<Network>,
     pub(super) interim: &'a Interim,
     pub(super) record: &'a Record,
     pub(super) timeouts: &'a Timeouts,
@@ -158,8 +160,19 @@ impl Origin {
     ///
     /// Dropping the future cancels the request: its connection is closed.
     pub(super) async fn send(self: &Rc<Self>, sending: Sending<'_>) -> Result<Response, Outcome> {
-        let Sending { mut head, framing, body, max_body_bytes, client, interim, record, timeouts, rules, switch } =
-            sending;
+        let Sending {
+            mut head,
+            framing,
+            body,
+            max_body_bytes,
+            client,
+            source,
+            interim,
+            record,
+            timeouts,
+            rules,
+            switch,
+        } = sending;
         let deadline = timeouts.request.map(|limit| Deadline::new(Instant::now(), limit));
         let upload = Upload::new(body, framing, max_body_bytes, || TrailerRules {
             rules: rules.cloned(),
@@ -172,7 +185,7 @@ impl Origin {
         self.budget.borrow_mut().earn();
         let turn = self.turn.replace(self.turn.get().wrapping_add(1));
         if let Some(upload) = upload.as_deref().filter(|_| self.config.request_buffer > 0 && !interims.is_expected()) {
-            self.read_ahead(upload, deadline).await?;
+            self.read_ahead(upload, &method, deadline).await?;
         }
         let mut fresh = false;
         let mut tried = Set::default();
@@ -181,7 +194,7 @@ impl Origin {
             tried = tried.with(ticket.number);
             let server = ticket.server();
             record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
-            let mut lease = match server.pool.acquire(fresh, proxied, timeouts, deadline).await {
+            let mut lease = match server.pool.acquire(fresh, proxied, source, timeouts, deadline).await {
                 Ok(lease) => lease,
                 Err(error) => {
                     if error.is_servers() {
@@ -267,8 +280,8 @@ impl Origin {
     }
 
     /// Reads of a request's body what is read before there is a connection for it.
-    async fn read_ahead(&self, upload: &Upload, deadline: Option<Deadline>) -> Result<(), Outcome> {
-        let read = upload.read_ahead(self.config.request_buffer);
+    async fn read_ahead(&self, upload: &Upload, method: &Method, deadline: Option<Deadline>) -> Result<(), Outcome> {
+        let read = upload.read_ahead(self.config.request_buffer, !has_rarely_a_body(method));
         let in_time = match deadline {
             Some(deadline) => timeout_at(deadline.at(), read).await.is_ok(),
             None => {

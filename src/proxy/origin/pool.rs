@@ -10,9 +10,10 @@ use super::{
     proxied::Proxied,
 };
 use crate::{
-    config::{self, OriginAddress, Timeouts},
+    config::{self, Network, OriginAddress, Timeouts},
     exchange::Room,
     proxy::error::Error,
+    sources::{self, Shares},
     telemetry::{Counted, ServerMetrics, WorkerMetrics},
 };
 use bytes::Bytes;
@@ -58,7 +59,9 @@ struct State {
     idle: Vec<Idle>,
     /// Connections that are being opened, used, or idle.
     open: u32,
-    waiting: VecDeque<oneshot::Sender<Turn>>,
+    waiting: VecDeque<Waiting>,
+    /// Whose the connections in use are.
+    shares: Shares<Network>,
     /// Those that had bodies to send when they got their connection; some have ended.
     uploads: Vec<Weak<Upload>>,
     /// There while something is idle.
@@ -80,11 +83,25 @@ struct Watch {
     waker: Option<Waker>,
 }
 
+/// A request that waits for a connection.
+#[derive(Debug)]
+struct Waiting {
+    turn: oneshot::Sender<Turn>,
+    source: Option<Network>,
+}
+
+/// A connection in use, as its client's source has it. Given back when dropped.
+#[derive(Debug)]
+struct Share {
+    pool: Rc<Pool>,
+    source: Option<Network>,
+}
+
 /// What a waiting request gets.
 #[derive(Debug)]
 enum Turn {
-    Connection(Connection),
-    Slot(Slot),
+    Connection(Connection, Share),
+    Slot(Slot, Share),
 }
 
 /// The right to have a connection; counted in [`State::open`].
@@ -113,6 +130,8 @@ struct Connection {
 pub(super) struct Lease {
     /// Before the connection, which it may have in hand.
     pump: Option<Pump>,
+    /// Before it too: who waits for the connection may be of the same source.
+    share: Share,
     connection: Connection,
     reused: bool,
     received_before: u64,
@@ -167,6 +186,7 @@ impl Pool {
         self: &Rc<Self>,
         fresh: bool,
         proxied: Option<Proxied>,
+        source: Option<Network>,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<Lease, Error> {
@@ -179,47 +199,37 @@ impl Pool {
                 pool.close_strays();
             });
         }
-        while let Some(connection) = self.pop_idle(proxied) {
-            if fresh {
-                // Its slot is all that is wanted of it.
-                break;
+        if let Some(share) = self.share(source) {
+            while let Some(connection) = self.pop_idle(proxied) {
+                if fresh {
+                    // Its slot is all that is wanted of it.
+                    break;
+                }
+                if connection.is_usable(now) && connection.stream.is_quiet() {
+                    return Ok(Lease::new(connection, share, true));
+                }
             }
-            if connection.is_usable(now) && connection.stream.is_quiet() {
-                return Ok(Lease::new(connection, true));
+            // What is idle at the cap is other clients': the one that waited longest makes room.
+            if let Some(slot) = self.take_slot().or_else(|| self.oldest_idle().map(Connection::into_slot)) {
+                return self.connect(slot, share, proxied, timeouts, deadline).await;
             }
+            self.metrics.limit_origin_connections.increment();
         }
-        // What is idle at the cap is other clients': the one that waited longest makes room.
-        if let Some(slot) = self.take_slot().or_else(|| self.oldest_idle().map(Connection::into_slot)) {
-            return self.connect(slot, proxied, timeouts, deadline).await;
-        }
-        self.metrics.limit_origin_connections.increment();
-        let turn = {
-            let mut state = self.state.borrow_mut();
-            // Those whose request went away in the meantime hold no place.
-            state.waiting.retain(|waiting| !waiting.is_closed());
-            if state.waiting.len() >= usize::try_from(self.origin.max_queue).unwrap_or(usize::MAX) {
-                drop(state);
-                self.metrics.limit_origin_queue.increment();
-                return Err(Error::QueueFull);
-            }
-            let (sender, turn) = oneshot::channel();
-            state.waiting.push_back(sender);
-            turn
-        };
+        let turn = self.queue(source)?;
         let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
         let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
         let turn = timeout(patience, self.turn(turn)).await;
         drop(waiting);
         match turn {
-            Ok(Ok(Turn::Connection(connection)))
+            Ok(Ok(Turn::Connection(connection, share)))
                 if !fresh && connection.proxied == proxied && connection.stream.is_quiet() =>
             {
-                Ok(Lease::new(connection, true))
+                Ok(Lease::new(connection, share, true))
             }
-            Ok(Ok(Turn::Connection(connection))) => {
-                self.connect(connection.into_slot(), proxied, timeouts, deadline).await
+            Ok(Ok(Turn::Connection(connection, share))) => {
+                self.connect(connection.into_slot(), share, proxied, timeouts, deadline).await
             }
-            Ok(Ok(Turn::Slot(slot))) => self.connect(slot, proxied, timeouts, deadline).await,
+            Ok(Ok(Turn::Slot(slot, share))) => self.connect(slot, share, proxied, timeouts, deadline).await,
             Err(_) if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) => {
                 self.metrics.timeout_request.increment();
                 // Its other requests are in the way.
@@ -231,6 +241,40 @@ impl Pool {
                 Err(Error::QueueTimeout)
             }
         }
+    }
+
+    /// A place in the queue for a request of `source`.
+    fn queue(&self, source: Option<Network>) -> Result<oneshot::Receiver<Turn>, Error> {
+        let mut state = self.state.borrow_mut();
+        // Those whose request went away in the meantime hold no place.
+        state.waiting.retain(|waiting| !waiting.turn.is_closed());
+        let (waiting, most) = (state.waiting.len() as u64, u64::from(self.origin.max_queue));
+        let of_source = || state.waiting.iter().filter(|waiting| waiting.source == source).count() as u64;
+        if waiting >= most {
+            self.metrics.limit_origin_queue.increment();
+            return Err(Error::QueueFull);
+        }
+        if source.is_some() && !sources::admits(of_source(), waiting, most) {
+            self.metrics.limit_source_origin.increment();
+            return Err(Error::QueueFull);
+        }
+        let (sender, turn) = oneshot::channel();
+        state.waiting.push_back(Waiting { turn: sender, source });
+        Ok(turn)
+    }
+
+    /// A share of `source` in the connections that are in use; `None`, counted, if it has what it may have.
+    fn share(self: &Rc<Self>, source: Option<Network>) -> Option<Share> {
+        let mut state = self.state.borrow_mut();
+        if state.admits(source, self.origin.max_connections, 0) {
+            state.shares.take(source);
+            return Some(Share { pool: Rc::clone(self), source });
+        }
+        self.metrics.limit_source_origin.increment();
+        if let Some(source) = source {
+            state.shares.refused(source, "connections to an origin", std::time::Instant::now());
+        }
+        None
     }
 
     /// What a request gets that waits for `turn`. As long as it does, slow uploads make room.
@@ -289,6 +333,7 @@ impl Pool {
     async fn connect(
         self: &Rc<Self>,
         slot: Slot,
+        share: Share,
         proxied: Option<Proxied>,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
@@ -314,7 +359,7 @@ impl Pool {
         self.metrics.origin_connections.increment();
         let open = Counted::new(&self.metrics, |metrics| &metrics.origin_connections_open);
         let connection = Connection { sender, stream, proxied, born: Instant::now(), driver, _open: open, slot };
-        Ok(Lease::new(connection, false))
+        Ok(Lease::new(connection, share, false))
     }
 
     /// The newest of those that are for `proxied`: the last one, where the server is not told.
@@ -352,10 +397,10 @@ impl Pool {
         if !connection.is_usable(now) || self.state.borrow().closed {
             return;
         }
-        while let Some(waiting) = self.next_waiting() {
-            match waiting.send(Turn::Connection(connection)) {
-                Ok(()) | Err(Turn::Slot(_)) => return,
-                Err(Turn::Connection(back)) => connection = back,
+        while let Some((waiting, share)) = self.next_waiting() {
+            match waiting.send(Turn::Connection(connection, share)) {
+                Ok(()) | Err(Turn::Slot(..)) => return,
+                Err(Turn::Connection(back, _)) => connection = back,
             }
         }
         let mut state = self.state.borrow_mut();
@@ -370,8 +415,14 @@ impl Pool {
         state.idle.push(Idle { connection, since: now });
     }
 
-    fn next_waiting(&self) -> Option<oneshot::Sender<Turn>> {
-        self.state.borrow_mut().waiting.pop_front()
+    /// The first request that waits and whose source may have another connection, one being given back.
+    fn next_waiting(self: &Rc<Self>) -> Option<(oneshot::Sender<Turn>, Share)> {
+        let mut state = self.state.borrow_mut();
+        let admitted = |waiting: &Waiting| state.admits(waiting.source, self.origin.max_connections, 1);
+        let at = state.waiting.iter().position(|waiting| !waiting.turn.is_closed() && admitted(waiting))?;
+        let Waiting { turn, source } = state.waiting.remove(at)?;
+        state.shares.take(source);
+        Some((turn, Share { pool: Rc::clone(self), source }))
     }
 
     /// Closes what is to be kept no longer; says when to come back. `cx` is the watch's, and woken earlier if something
@@ -434,12 +485,10 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // The slot goes to the next request that waits and is still there.
-        while let Some(waiting) = self.pool.next_waiting() {
-            if !waiting.is_closed() {
-                // Should it come back after all, its own drop passes it on.
-                let _ = waiting.send(Turn::Slot(Self::new(&self.pool)));
-                return;
-            }
+        if let Some((waiting, share)) = self.pool.next_waiting() {
+            // Should it come back after all, its own drop passes it on.
+            let _ = waiting.send(Turn::Slot(Self::new(&self.pool), share));
+            return;
         }
         let mut state = self.pool.state.borrow_mut();
         state.open = state.open.saturating_sub(1);
@@ -461,11 +510,25 @@ impl Connection {
     }
 }
 
+impl State {
+    /// Whether `source` may use another connection, of `most`, when `released` of those in use are about to be released.
+    fn admits(&self, source: Option<Network>, most: u32, released: u64) -> bool {
+        let in_use = u64::from(self.open).saturating_sub(self.idle.len() as u64).saturating_sub(released);
+        self.shares.admits(source, in_use, most.into())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pool.state.borrow_mut().shares.give_back(self.source);
+    }
+}
+
 impl Lease {
-    fn new(connection: Connection, reused: bool) -> Self {
+    fn new(connection: Connection, share: Share, reused: bool) -> Self {
         let received_before = connection.stream.received.get();
         connection.stream.room.set(FIRST_READ);
-        Self { pump: None, connection, reused, received_before, reusable: Cell::new(true) }
+        Self { pump: None, share, connection, reused, received_before, reusable: Cell::new(true) }
     }
 
     /// Sends `request`; the future is the response's header.
@@ -548,8 +611,10 @@ impl Lease {
     /// Gives the connection back if it may serve another request; closes it otherwise.
     pub(super) fn give_back(self) {
         if self.reusable.get() {
-            let pool = Rc::clone(&self.connection.slot.pool);
-            pool.put(self.connection);
+            let Self { connection, share, .. } = self;
+            drop(share);
+            let pool = Rc::clone(&connection.slot.pool);
+            pool.put(connection);
         }
     }
 }

@@ -84,6 +84,7 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         error_pages: config::ErrorPages::default(),
         origins: BTreeMap::from([("o".to_owned(), Origin::new(address))]),
         limits: config::Limits::default(),
+        sources: config::Sources { limited: false, ..config::Sources::default() },
         timeouts: Timeouts::default(),
         litequic: config::LiteQuic::default(),
         admin: config::Admin::default(),

@@ -3,7 +3,7 @@
 use super::{PROTOCOLS, Protocol, Request};
 use crate::support::{
     origin::{Always, Script},
-    proxy::Litequic,
+    proxy::{Litequic, unbuffered},
     raw::{self, Raw},
     tls::Tls,
 };
@@ -102,7 +102,7 @@ async fn trailers_with_a_bad_name_or_a_blank_at_a_values_edge_are_malformed() {
     for (name, value) in [("x\"y", "1"), ("x", " 1"), ("x", "1\t")] {
         for protocol in [Protocol::Http2, Protocol::Http3] {
             let origin = Script::new().await;
-            let litequic = Litequic::start(origin.address, |_| {}).await;
+            let litequic = Litequic::start(origin.address, unbuffered).await;
             let request = Request::with_trailers("/", &[("trailer", "x")], &[(name, value)]);
             // Whatever came of the head.
             let answered = async { origin.accept().await.rest().await };

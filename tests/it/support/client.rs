@@ -20,7 +20,7 @@ use quinn::{
 };
 use std::{
     fmt,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -72,11 +72,27 @@ impl Quic {
         name: &str,
         config: quinn::ClientConfig,
     ) -> Result<Self, quinn::ConnectionError> {
-        let mute = Arc::new(AtomicBool::new(false));
-        let local: SocketAddr = match address {
-            SocketAddr::V4(_) => (Ipv4Addr::LOCALHOST, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::LOCALHOST, 0).into(),
+        let local = match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
+        Self::between(local, address, name, config).await
+    }
+
+    /// Connects to `litequic` from the address `local`.
+    pub(crate) async fn at(local: Ipv4Addr, litequic: &Litequic) -> Result<Self, quinn::ConnectionError> {
+        let config = quinn::ClientConfig::new(Arc::new(tls(&litequic.cert_pem)));
+        Self::between(local.into(), litequic.address, "localhost", config).await
+    }
+
+    async fn between(
+        local: IpAddr,
+        address: SocketAddr,
+        name: &str,
+        config: quinn::ClientConfig,
+    ) -> Result<Self, quinn::ConnectionError> {
+        let mute = Arc::new(AtomicBool::new(false));
+        let local = SocketAddr::new(local, 0);
         let inner = TokioRuntime.wrap_udp_socket(UdpSocket::bind(local).unwrap()).unwrap();
         let socket = Arc::new(Cable::new(inner, Arc::clone(&mute)));
         let runtime = Arc::new(TokioRuntime);

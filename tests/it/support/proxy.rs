@@ -40,6 +40,13 @@ pub(crate) struct Litequic {
     ended: JoinHandle<Result<(), WorkerDied>>,
 }
 
+/// Has requests get a connection to their origin before anything of their body is there.
+pub(crate) fn unbuffered(config: &mut Config) {
+    for origin in config.origins.values_mut() {
+        origin.request_buffer = 0;
+    }
+}
+
 impl Litequic {
     /// Starts one worker on 127.0.0.1 before the origin at `origin`, after `edit` has changed what it likes.
     pub(crate) async fn start(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Self {
@@ -47,6 +54,8 @@ impl Litequic {
         let origin = OriginAddress::Tcp { host, port: origin.port() };
         let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
         config.listen.workers = Workers::Count(NonZeroU16::MIN);
+        // All clients of a test are at one address.
+        config.sources.limited = false;
         edit(&mut config);
         Self::with_config(&config).await
     }

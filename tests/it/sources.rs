@@ -1,0 +1,162 @@
+//! One source cannot take a worker's places from the others, and many clients behind one address are served while there is
+//! room.
+
+use crate::support::{
+    client::{Client, Quic},
+    origin::{self, Script},
+    proxy::Litequic,
+    raw::{self, Outcome, Raw},
+    within,
+};
+use futures_util::future;
+use litequic::config::{Config, Network};
+use quinn::ConnectionError;
+use std::{net::Ipv4Addr, time::Duration};
+use tokio::{io::AsyncReadExt, net::TcpSocket, time::timeout};
+
+const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const HONEST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+fn limited(config: &mut Config) {
+    config.sources.limited = true;
+}
+
+fn network(address: Ipv4Addr) -> Network {
+    Network { address: address.into(), prefix: 32 }
+}
+
+#[tokio::test]
+async fn a_source_that_holds_half_of_the_quic_connections_leaves_the_others_to_others() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        limited(config);
+        config.limits.max_connections = 16;
+    })
+    .await;
+    let mut held = Vec::new();
+    let refused = loop {
+        match Quic::at(ATTACKER, &litequic).await {
+            Ok(quic) => held.push(quic),
+            Err(refused) => break refused,
+        }
+        assert!(held.len() < 16);
+    };
+    assert!(matches!(refused, ConnectionError::ConnectionClosed(_)), "{refused:?}");
+    assert_eq!(held.len(), 9, "half, and the one that makes it more");
+    assert_eq!(litequic.sum(|worker| worker.limit_source_connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.limit_connections.get()), 0);
+    let honest = Client::over(Quic::at(HONEST, &litequic).await.unwrap(), "localhost").await;
+    assert_eq!(honest.get("/status/204").await.status, 204);
+    // What the attacker gives back it may have again.
+    drop(held);
+    litequic.wait_until("gone", |worker| worker.connections_held.get(), |held| held == 1).await;
+    Quic::at(ATTACKER, &litequic).await.unwrap();
+    litequic.stop().await;
+}
+
+/// Two hundred of them; beside an attacker elsewhere they are served still.
+#[tokio::test]
+async fn clients_behind_one_address_are_served_as_long_as_there_is_room_and_beside_an_attacker_if_exempt() {
+    for exempt in [false, true] {
+        let litequic = Litequic::start(origin::demo().await, |config| {
+            limited(config);
+            config.limits.max_connections = 400;
+            if exempt {
+                config.sources.exempt = vec![network(HONEST)];
+            }
+        })
+        .await;
+        let mut attackers = Vec::new();
+        for _ in 0..if exempt { 12 } else { 0 } {
+            let some = future::join_all((0..20).map(|_| Quic::at(ATTACKER, &litequic))).await;
+            attackers.extend(some.into_iter().flatten());
+        }
+        assert_eq!(!attackers.is_empty(), exempt);
+        let mut honest = Vec::new();
+        for _ in 0..if exempt { 9 } else { 10 } {
+            for quic in future::join_all((0..20).map(|_| Quic::at(HONEST, &litequic))).await {
+                honest.push(Client::over(quic.unwrap(), "localhost").await);
+            }
+        }
+        for client in &honest {
+            assert_eq!(client.get("/status/204").await.status, 204);
+        }
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_holds_half_of_the_tcp_connections_leaves_the_others_to_others() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        limited(config);
+        (config.limits.max_connections, config.limits.max_handshakes) = (16, 1000);
+    })
+    .await;
+    let connect = async |local: Ipv4Addr| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((local, 0).into()).unwrap();
+        within("a connection", socket.connect(litequic.tcp[0])).await.unwrap()
+    };
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        held.push(connect(ATTACKER).await);
+    }
+    litequic.wait_until("refused", |worker| worker.limit_source_connections.get(), |refused| refused == 7).await;
+    let mut honest = connect(HONEST).await;
+    // It stays open: its TLS handshake is waited for.
+    assert!(timeout(Duration::from_millis(200), honest.read(&mut [0])).await.is_err());
+    litequic.stop().await;
+}
+
+fn get(path: &str, client: &str) -> Vec<u8> {
+    raw::headers(&[raw::pseudo("GET", path), vec![("x-forwarded-for", client)]].concat())
+}
+
+/// Behind a proxy that is trusted, the address counts that it names.
+#[tokio::test]
+async fn a_source_that_holds_half_of_an_origins_connections_leaves_the_others_to_others() {
+    let script = Script::new().await;
+    let litequic = Litequic::start(script.address, |config| {
+        limited(config);
+        config.trusted_proxies = vec![network(Ipv4Addr::LOCALHOST)];
+        config.timeouts.queue = Duration::from_millis(300);
+        for origin in config.origins.values_mut() {
+            (origin.max_connections, origin.max_queue) = (16, 16);
+        }
+    })
+    .await;
+    let client = Raw::to(&litequic).await;
+    let ask = async |of: &str| {
+        let mut exchange = client.open(&get("/", of)).await;
+        exchange.finish();
+        exchange
+    };
+    let (mut held, mut peers) = (Vec::new(), Vec::new());
+    for _ in 0..9 {
+        held.push(ask("192.0.2.1").await);
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peers.push(peer);
+    }
+    let mut refused = Vec::new();
+    for _ in 0..20 {
+        refused.push(ask("192.0.2.1").await);
+    }
+    for of in ["192.0.2.2", "2001:db8::1", "192.0.2.3"] {
+        let mut honest = ask(of).await;
+        let mut peer = script.accept().await;
+        peer.head().await;
+        peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
+        assert_eq!(honest.outcome().await.status(), 204);
+    }
+    for mut exchange in refused {
+        assert_eq!(exchange.outcome().await.status(), 503, "in its queue, or beyond its share of that");
+    }
+    assert!(litequic.sum(|worker| worker.limit_source_origin.get()) >= 20);
+    for peer in &mut peers {
+        peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
+    }
+    for mut exchange in held {
+        assert!(matches!(exchange.outcome().await, Outcome::Response(_)));
+    }
+    litequic.stop().await;
+}

@@ -40,6 +40,10 @@ pub(in crate::quic) struct Controller {
     told: Option<Ratio<u64>>,
     /// Nothing was sent on the path.
     fresh: bool,
+    /// What the window was then.
+    initial: u32,
+    /// When the first packet after a pause left, until one that left since then is acknowledged.
+    resumed: Option<Timestamp>,
     /// When CUBIC reduced its window last.
     reduced: Option<Timestamp>,
     /// CUBIC's in congestion avoidance.
@@ -95,7 +99,7 @@ impl Controller {
             }
         };
         let (heard, pacer, buffer, told, reduced) = Default::default();
-        let (friendly, under_utilized, fresh) = (None, true, true);
+        let (friendly, resumed, under_utilized, fresh) = (None, None, true, true);
         Self {
             algorithm,
             heard,
@@ -103,6 +107,8 @@ impl Controller {
             buffer,
             told,
             fresh,
+            initial: window,
+            resumed,
             reduced,
             friendly,
             under_utilized,
@@ -172,7 +178,10 @@ impl CongestionController for Controller {
             self.restrain();
         }
         let (in_flight, window) = (self.bytes_in_flight(), self.congestion_window());
-        let Self { algorithm, heard, pacer, told, max_datagram, moderation, .. } = self;
+        if in_flight == 0 && window > self.initial {
+            self.resumed = Some(time_sent);
+        }
+        let Self { algorithm, heard, pacer, told, resumed, max_datagram, moderation, .. } = self;
         let listening = &mut Listening { heard, publisher };
         let info = match algorithm {
             Algorithm::Cubic(inner) => {
@@ -195,13 +204,15 @@ impl CongestionController for Controller {
                 late: moderation.period(),
             };
             let gain = if heard.slow_start { SLOW_START_GAIN } else { GAIN };
+            // After a pause nothing doubles within the round trip, and the path's buffer need not hold half of the window.
+            let paced = if resumed.is_some() { GAIN } else { gain };
             let own_rate = match algorithm {
                 Algorithm::Cubic(_) => None,
                 // It includes its gain.
                 Algorithm::Bbr(_) => heard.rate,
             };
             // Not a Bandwidth times a Ratio: that reduces fractions.
-            let gained = || u64::from(window) * gain.numer() / gain.denom();
+            let gained = || u64::from(window) * paced.numer() / paced.denom();
             let rate = || own_rate.unwrap_or_else(|| Bandwidth::new(gained(), sent.smoothed_rtt));
             pacer.on_packet_sent(sent, rate, |rate, train| {
                 // What listens wants to know the gain alone, and a train may be two packets.
@@ -241,6 +252,9 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) {
         let window = self.congestion_window();
+        if self.resumed.is_some_and(|resumed| newest_acked_time_sent >= resumed) {
+            self.resumed = None;
+        }
         let Self { algorithm, heard, pacer, friendly, reduced, max_datagram, .. } = self;
         let slow_start = heard.slow_start;
         let mut step = if slow_start { bytes_acknowledged } else { usize::from(*max_datagram) };

@@ -24,6 +24,7 @@ impl RandomGenerator for Zeros {
 }
 
 /// A path of constant delay, and a sender that never lacks data.
+#[derive(Clone)]
 struct Path {
     controller: Controller,
     rtt: RttEstimator,
@@ -283,4 +284,36 @@ fn packets_of_a_window_leave_in_trains() {
         assert!(trains.iter().all(|&packets| packets <= 64), "{trains:?}");
         assert!(trains.len() > 3, "{trains:?}");
     }
+}
+
+/// What was left of the window after a response is paced as in congestion avoidance: at twice its rate half of it would have to fit
+/// into the path's buffer. Slow start goes on with the first acknowledgement of it.
+#[test]
+fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
+    let mut path = Path::new(Congestion::Cubic, Duration::from_millis(100));
+    // Bytes that leave within a fifth of a round trip.
+    let sent = |path: &mut Path| {
+        let mut sent = 0;
+        for _ in 0..200 {
+            let departs =
+                |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
+            while departs(path) && !path.controller.is_congestion_limited() {
+                path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+                sent += DATAGRAM;
+            }
+            path.now += Duration::from_micros(100);
+        }
+        f64::from(sent) / f64::from(path.window())
+    };
+    let first = sent(&mut path.clone());
+    assert!(first > 0.95, "ten packets at once, which are all: {first}");
+    (0..4).for_each(|_| path.round(2));
+    assert!(path.controller.heard.slow_start);
+    path.now += Duration::from_secs(1);
+    let left_over = sent(&mut path);
+    assert!((0.2..0.35).contains(&left_over), "1.25 windows a round trip, and ten packets at once: {left_over}");
+    let info = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+    path.controller.on_ack(path.now, 1_200, info, &path.rtt, &mut Zeros, path.now, &mut Quiet);
+    let again = sent(&mut path);
+    assert!((0.36..0.5).contains(&again), "two windows a round trip: {again}");
 }

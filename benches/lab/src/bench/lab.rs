@@ -373,7 +373,12 @@ fn progress(run: &Run) -> String {
     let outcome = match &run.void {
         Some(void) => format!("VOID, {void}"),
         None => {
-            let cpu = run.figures.get("cpu").map(|cpu| format!("CPU {cpu:.2}")).unwrap_or_default();
+            let cpu = run
+                .figures
+                .get("cpu")
+                .filter(|cpu| cpu.is_finite())
+                .map(|cpu| format!("CPU {cpu:.2}"))
+                .unwrap_or_default();
             let noise =
                 run.noise.disturbance(std::iter::once("cpu")).map(|why| format!(" ({why})")).unwrap_or_default();
             format!("{cpu}{noise}")

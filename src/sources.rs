@@ -1,4 +1,5 @@
-//! How many places of a pool each source holds: an address, or a network of them. Pure.
+//! How many places of a pool each source holds: an address, or a network of them. Pure but for the lock, and the log, of
+//! [`Pool`].
 //!
 //! While a pool has room, a source may have as many places as it likes: many clients may be behind one address. Once more
 //! than half of it is taken, a source may have an eighth of it.

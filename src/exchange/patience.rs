@@ -80,6 +80,11 @@ impl Patience {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// What it was waited for does not count: it was not its fault.
+    pub fn forgive(&mut self) {
+        (self.since, self.waited) = (None, Duration::ZERO);
+    }
+
     /// The client is waited for; ready once that has lasted too long. Losing a poll loses nothing.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Late> {
         let since = *self.since.get_or_insert_with(Instant::now);

@@ -30,6 +30,8 @@ use std::{
 
 /// Chunks taken from QUIC in one call.
 const CHUNKS: usize = 8;
+/// Bytes of a stream that are taken a chunk at a time.
+const FIRST: u64 = 64 * 1024;
 /// Pieces of a body shorter than this are put together, as far as they are there, so that a client that frames byte by
 /// byte does not have the origin written to, and woken, byte by byte.
 const SHORT: usize = 1024;
@@ -123,8 +125,9 @@ pub(super) struct Receiver {
     /// Taken from QUIC and not read yet: those from `at` on.
     chunks: [Bytes; CHUNKS],
     at: usize,
-    /// Something was taken. At first one chunk is, as a request may wait long with it for a connection to its origin.
-    begun: bool,
+    /// Bytes that were taken. At first one chunk is at a time, as a request may wait long with them for a connection to its
+    /// origin, and they count as read.
+    received: u64,
     /// The client has sent its last byte.
     finished: bool,
     verdict: Rc<Verdict>,
@@ -148,7 +151,7 @@ impl Receiver {
             message,
             chunks,
             at: CHUNKS,
-            begun: false,
+            received: 0,
             finished: false,
             verdict,
             small_frames,
@@ -173,10 +176,11 @@ impl Receiver {
                 return Poll::Ready(Ok(None));
             }
             let stream = self.stream.as_mut().ok_or(Fault::Cancelled)?;
-            let (first, _) = self.chunks.split_at_mut(if self.begun { CHUNKS } else { 1 });
-            let (count, open) = ready!(stream.poll_receive_vectored(first, cx)).map_err(|_| Fault::Cancelled)?;
-            self.begun = true;
-            self.taken.add(self.chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum());
+            let (chunks, _) = self.chunks.split_at_mut(if self.received < FIRST { 1 } else { CHUNKS });
+            let (count, open) = ready!(stream.poll_receive_vectored(chunks, cx)).map_err(|_| Fault::Cancelled)?;
+            let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
+            self.taken.add(bytes);
+            self.received = self.received.saturating_add(bytes);
             self.at = 0;
             self.finished = !open;
         }

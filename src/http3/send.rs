@@ -62,7 +62,7 @@ pub(super) struct Sender {
     buffer: u64,
     /// How slowly the client may take it.
     pace: Pace,
-    /// For how long it was waited for.
+    /// For how long its window was shut. What waits for the path has no rate: the connection's other streams have it too.
     waited: Duration,
     sent: u64,
     /// Bytes of these that were not acknowledged when the stream last looked.
@@ -150,21 +150,16 @@ impl Sender {
         if self.lease.is_denied() {
             self.metrics.limit_send_buffer.increment();
         }
-        // A share that the worker's budget denies is not the client's to wait for.
-        let clock = (!self.lease.is_denied()).then(Instant::now);
         let tick = SELDOM.min(self.pace.idle());
         let mut waited = Duration::ZERO;
         let mut before = u64::MAX;
         loop {
-            let now = || clock.map_or(Duration::ZERO, |clock| clock.elapsed());
-            let nap = tick.min(self.time_left(now(), self.outstanding)?);
-            if let Ok(permitted) = timeout(nap, poll_fn(|cx| self.poll_permitted(ready, cx))).await {
-                self.waited = self.waited.saturating_add(now());
+            if let Ok(permitted) = timeout(tick, poll_fn(|cx| self.poll_permitted(ready, cx))).await {
                 return permitted;
             }
             self.metrics.wake.note(Cause::Other);
             self.outstanding = self.outstanding().await?;
-            waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
+            waited = if self.outstanding < before { Duration::ZERO } else { waited + tick };
             before = self.outstanding;
             if waited >= self.pace.idle() {
                 return Err(SendError::TimedOut);

@@ -1,7 +1,7 @@
 //! Whether a request that failed before its response may be sent again. Pure.
 //!
 //! A request is tried again only if it was handed back unsent, or the connection was a reused one that closed
-//! before a response byte, the method is idempotent and no body byte was read from the client (RFC 9110 §9.2.2,
+//! before a response byte, the method is idempotent and no body byte was handed to hyper (RFC 9110 §9.2.2,
 //! RFC 9112 §9.3.1).
 
 use http::Method;
@@ -21,7 +21,7 @@ pub(super) struct Failure {
     pub(super) closed: bool,
     /// At least one byte came since the request was sent.
     pub(super) answered: bool,
-    /// At least one byte of the body was taken from the client.
+    /// At least one byte of the body was handed to hyper.
     pub(super) body_read: bool,
 }
 

@@ -83,6 +83,8 @@ pub(super) struct Connection<H> {
     over: Cell<bool>,
     /// Its client took nothing in time.
     stalled: Rc<Cell<bool>>,
+    /// The kernel takes nothing more of it.
+    pub(super) blocked: Rc<Cell<bool>>,
     /// Why it is to end, as far as litequic wants it to.
     reason: Cell<Option<Reason>>,
 }
@@ -128,6 +130,7 @@ impl<H> Connection<H> {
             leaving: Cell::new(false),
             over: Cell::new(false),
             stalled: Rc::default(),
+            blocked: Rc::default(),
             reason: Cell::new(None),
             front,
             limits,
@@ -178,7 +181,13 @@ impl<H> Connection<H> {
 
     /// What it goes over, with the deadline of its writes.
     pub(super) fn timed<S>(&self, stream: S) -> Timed<S> {
-        Timed::new(stream, self.download_pace(), Rc::clone(&self.stalled), Arc::clone(self.metrics()))
+        Timed::new(
+            stream,
+            self.download_pace(),
+            Rc::clone(&self.stalled),
+            Rc::clone(&self.blocked),
+            Arc::clone(self.metrics()),
+        )
     }
 
     /// It is about to end by its client's flood.
@@ -516,7 +525,7 @@ impl<H: Handler> Connection<H> {
                     // An error means that the client has gone before it was told.
                     if let Ok(stream) = stream.await {
                         // A tunnel that stalls ends alone: its connection goes on.
-                        let stream = Timed::new(TokioIo::new(stream), pace, Rc::default(), metrics);
+                        let stream = Timed::new(TokioIo::new(stream), pace, Rc::default(), Rc::default(), metrics);
                         joint.join(Connected::new(stream, client)).await;
                     }
                 });

@@ -75,6 +75,12 @@ impl<H> Front<H> {
         self.config.load().listen.proxy_protocol_from.iter().any(|network| network.contains(peer))
     }
 
+    /// Where `peer` is as sources are limited: a balancer that says whom it speaks for stands for many.
+    fn source(&self, peer: IpAddr) -> Option<Network> {
+        let config = self.config.load();
+        config.source(peer).filter(|_| !config.listen.proxy_protocol_from.iter().any(|network| network.contains(peer)))
+    }
+
     /// Whether clients may switch protocols.
     pub(super) fn has_tunnels(&self) -> bool {
         self.config.load().has_tunnels()
@@ -88,7 +94,7 @@ impl<H> Front<H> {
             self.metrics.limit_connections.increment();
             return None;
         }
-        let source = self.config.load().source(client);
+        let source = self.source(client);
         if !self.sources.connections.admits(source, open.into(), limits.max_connections.into()) {
             self.metrics.limit_source_connections.increment();
             return None;
@@ -107,7 +113,7 @@ impl<H> Front<H> {
             self.metrics.limit_handshakes.increment();
             return None;
         }
-        let source = self.config.load().source(client);
+        let source = self.source(client);
         if !self.sources.handshakes.admits(source, open.into(), limits.max_handshakes.into()) {
             self.metrics.limit_source_handshakes.increment();
             return None;

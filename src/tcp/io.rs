@@ -21,12 +21,20 @@ pub(super) struct Timed<S> {
     patience: Patience,
     /// Whether the deadline has passed.
     stalled: Rc<Cell<bool>>,
+    /// Whether the kernel takes nothing more.
+    blocked: Rc<Cell<bool>>,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl<S> Timed<S> {
-    pub(super) fn new(stream: S, pace: Pace, stalled: Rc<Cell<bool>>, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { stream, patience: Patience::new(pace), stalled, metrics }
+    pub(super) fn new(
+        stream: S,
+        pace: Pace,
+        stalled: Rc<Cell<bool>>,
+        blocked: Rc<Cell<bool>>,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Self {
+        Self { stream, patience: Patience::new(pace), stalled, blocked, metrics }
     }
 
     /// `written` is done, with as many bytes as `bytes` says, or its client is waited for.
@@ -36,6 +44,7 @@ impl<S> Timed<S> {
         bytes: impl FnOnce(&T) -> usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
+        self.blocked.set(written.is_pending());
         if let Poll::Ready(result) = written {
             self.patience.rest(result.as_ref().map_or(0, |result| bytes(result) as u64));
             return Poll::Ready(result);
@@ -98,7 +107,7 @@ mod tests {
         let (ours, mut theirs) = duplex(1_000);
         let metrics = Arc::new(WorkerMetrics::default());
         let stalled = Rc::default();
-        let mut timed = Timed::new(ours, pace, Rc::clone(&stalled), Arc::clone(&metrics));
+        let mut timed = Timed::new(ours, pace, Rc::clone(&stalled), Rc::default(), Arc::clone(&metrics));
         let read = async {
             let mut buffer = vec![0; bytes];
             for _ in 0..100 {

@@ -33,6 +33,8 @@ const FIRST_BYTES: Duration = Duration::from_secs(1);
 const SLOW: u64 = 16 * 1024;
 /// From when on that is known: a few round trips, lost packets included.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// How much later where the client waits for 100 (Continue): until litequic says it, and a round trip.
+const CONTINUE: Duration = Duration::from_secs(2);
 
 /// A request's body as hyper takes it.
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub(super) struct Upload {
     asked: Cell<bool>,
     ahead: RefCell<Ahead>,
     client: Cell<Client>,
+    /// The client waits for 100 (Continue) before it sends anything.
+    expects_continue: Cell<bool>,
     /// Of the task that waits for the client.
     waker: RefCell<Option<Waker>>,
     trailers: Option<TrailerRules>,
@@ -169,6 +173,7 @@ impl Upload {
             asked: Cell::new(framing == Framing::Length(0)),
             ahead: RefCell::default(),
             client: Cell::default(),
+            expects_continue: Cell::new(false),
             waker: RefCell::default(),
             // HTTP/1.1 has trailers only after chunks.
             trailers: (framing == Framing::Chunked).then(trailers),
@@ -213,6 +218,13 @@ impl Upload {
         } else {
             read.await;
         }
+        // From now on it is others whom it keeps waiting.
+        self.client.set(Client::default());
+    }
+
+    /// The client waits for 100 (Continue) before it sends anything.
+    pub(super) fn expects_continue(&self) {
+        self.expects_continue.set(true);
     }
 
     /// Its bytes a second for as long as its client was waited for, if that are too few to hold a connection that another
@@ -220,8 +232,9 @@ impl Upload {
     pub(super) fn slow(&self, now: Instant) -> Option<u64> {
         let client = self.client.get();
         let waited = client.waited(now);
+        let after = SLOW_AFTER + if self.expects_continue.get() { CONTINUE } else { Duration::ZERO };
         let rate = client.bytes.saturating_mul(1000) / u64::try_from(waited.as_millis()).unwrap_or(u64::MAX).max(1);
-        (self.progress() == Progress::Client && waited >= SLOW_AFTER && rate < SLOW).then_some(rate)
+        (self.progress() == Progress::Client && waited >= after && rate < SLOW).then_some(rate)
     }
 
     /// Another request is to have its connection.
@@ -242,7 +255,7 @@ impl Upload {
         }
     }
 
-    /// Whether a byte or trailers were taken from the client: what was taken cannot be sent again.
+    /// Whether a byte or trailers were handed to hyper: these cannot be sent again.
     pub(super) fn taken(&self) -> bool {
         self.taken.get()
     }

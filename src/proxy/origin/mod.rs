@@ -184,8 +184,10 @@ impl Origin {
         let proxied = self.config.proxy_protocol.then(|| Proxied::of(client));
         self.budget.borrow_mut().earn();
         let turn = self.turn.replace(self.turn.get().wrapping_add(1));
-        if let Some(upload) = upload.as_deref().filter(|_| self.config.request_buffer > 0 && !interims.is_expected()) {
-            self.read_ahead(upload, &method, deadline).await?;
+        match upload.as_deref() {
+            Some(upload) if interims.is_expected() => upload.expects_continue(),
+            Some(upload) if self.config.request_buffer > 0 => self.read_ahead(upload, &method, deadline).await?,
+            _ => {}
         }
         let mut fresh = false;
         let mut tried = Set::default();

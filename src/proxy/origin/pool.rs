@@ -64,6 +64,8 @@ struct State {
     shares: Shares<Network>,
     /// Those that had bodies to send when they got their connection; some have ended.
     uploads: Vec<Weak<Upload>>,
+    /// When slow ones were looked for last.
+    looked: Option<Instant>,
     /// There while something is idle.
     watch: Option<Watch>,
     closed: bool,
@@ -97,11 +99,11 @@ struct Share {
     source: Option<Network>,
 }
 
-/// What a waiting request gets.
+/// What a waiting request gets: its share first, as the connection, when it is dropped, may go to one of the same source.
 #[derive(Debug)]
 enum Turn {
-    Connection(Connection, Share),
-    Slot(Slot, Share),
+    Connection(Share, Connection),
+    Slot(Share, Slot),
 }
 
 /// The right to have a connection; counted in [`State::open`].
@@ -199,7 +201,9 @@ impl Pool {
                 pool.close_strays();
             });
         }
-        if let Some(share) = self.share(source) {
+        let share = self.share(source);
+        let limited = share.is_none();
+        if let Some(share) = share {
             while let Some(connection) = self.pop_idle(proxied) {
                 if fresh {
                     // Its slot is all that is wanted of it.
@@ -215,21 +219,21 @@ impl Pool {
             }
             self.metrics.limit_origin_connections.increment();
         }
-        let turn = self.queue(source)?;
+        let turn = self.queue(source, limited)?;
         let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
         let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
         let turn = timeout(patience, self.turn(turn)).await;
         drop(waiting);
         match turn {
-            Ok(Ok(Turn::Connection(connection, share)))
+            Ok(Ok(Turn::Connection(share, connection)))
                 if !fresh && connection.proxied == proxied && connection.stream.is_quiet() =>
             {
                 Ok(Lease::new(connection, share, true))
             }
-            Ok(Ok(Turn::Connection(connection, share))) => {
+            Ok(Ok(Turn::Connection(share, connection))) => {
                 self.connect(connection.into_slot(), share, proxied, timeouts, deadline).await
             }
-            Ok(Ok(Turn::Slot(slot, share))) => self.connect(slot, share, proxied, timeouts, deadline).await,
+            Ok(Ok(Turn::Slot(share, slot))) => self.connect(slot, share, proxied, timeouts, deadline).await,
             Err(_) if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) => {
                 self.metrics.timeout_request.increment();
                 // Its other requests are in the way.
@@ -243,19 +247,21 @@ impl Pool {
         }
     }
 
-    /// A place in the queue for a request of `source`.
-    fn queue(&self, source: Option<Network>) -> Result<oneshot::Receiver<Turn>, Error> {
+    /// A place in the queue for a request of `source`, which waits because that is `limited`, or because all is taken.
+    fn queue(&self, source: Option<Network>, limited: bool) -> Result<oneshot::Receiver<Turn>, Error> {
         let mut state = self.state.borrow_mut();
         // Those whose request went away in the meantime hold no place.
         state.waiting.retain(|waiting| !waiting.turn.is_closed());
         let (waiting, most) = (state.waiting.len() as u64, u64::from(self.origin.max_queue));
         let of_source = || state.waiting.iter().filter(|waiting| waiting.source == source).count() as u64;
+        let full = source.is_some() && !sources::admits(of_source(), waiting, most);
+        if limited || full {
+            self.metrics.limit_source_origin.increment();
+        }
         if waiting >= most {
             self.metrics.limit_origin_queue.increment();
-            return Err(Error::QueueFull);
         }
-        if source.is_some() && !sources::admits(of_source(), waiting, most) {
-            self.metrics.limit_source_origin.increment();
+        if full || waiting >= most {
             return Err(Error::QueueFull);
         }
         let (sender, turn) = oneshot::channel();
@@ -263,14 +269,13 @@ impl Pool {
         Ok(turn)
     }
 
-    /// A share of `source` in the connections that are in use; `None`, counted, if it has what it may have.
+    /// A share of `source` in the connections that are in use; `None` if it has what it may have.
     fn share(self: &Rc<Self>, source: Option<Network>) -> Option<Share> {
         let mut state = self.state.borrow_mut();
         if state.admits(source, self.origin.max_connections, 0) {
             state.shares.take(source);
             return Some(Share { pool: Rc::clone(self), source });
         }
-        self.metrics.limit_source_origin.increment();
         if let Some(source) = source {
             state.shares.refused(source, "connections to an origin", std::time::Instant::now());
         }
@@ -281,27 +286,33 @@ impl Pool {
     async fn turn(&self, turn: oneshot::Receiver<Turn>) -> Result<Turn, oneshot::error::RecvError> {
         let mut turn = pin!(turn);
         loop {
-            self.have_slowest_upload_give_way();
+            self.have_slow_uploads_give_way();
             if let Ok(turn) = timeout(GIVE_WAY, &mut turn).await {
                 return turn;
             }
         }
     }
 
-    /// Ends the slowest upload if slow ones hold more than half of the connections that there may be.
-    fn have_slowest_upload_give_way(&self) {
+    /// Ends the slowest uploads, as many as requests wait, as far as slow ones hold more than half of the connections that there
+    /// may be. Looks once in [`GIVE_WAY`] at the most.
+    fn have_slow_uploads_give_way(&self) {
         let now = Instant::now();
         let slowest = {
             let mut state = self.state.borrow_mut();
-            state.uploads.retain(|upload| upload.strong_count() > 0);
-            let uploads = state.uploads.iter().filter_map(Weak::upgrade);
-            let slow: Vec<_> = uploads.filter_map(|upload| upload.slow(now).map(|rate| (rate, upload))).collect();
-            if slow.len() <= self.origin.max_connections as usize / 2 {
+            let full = state.open >= self.origin.max_connections && state.idle.is_empty();
+            if !full || state.looked.is_some_and(|looked| now < looked + GIVE_WAY) {
                 return;
             }
-            slow.into_iter().min_by_key(|(rate, _)| *rate)
+            state.looked = Some(now);
+            state.uploads.retain(|upload| upload.strong_count() > 0);
+            let uploads = state.uploads.iter().filter_map(Weak::upgrade);
+            let mut slow: Vec<_> = uploads.filter_map(|upload| upload.slow(now).map(|rate| (rate, upload))).collect();
+            slow.sort_unstable_by_key(|(rate, _)| *rate);
+            let excess = slow.len().saturating_sub(self.origin.max_connections as usize / 2);
+            slow.truncate(excess.min(state.waiting.len()));
+            slow
         };
-        if let Some((rate, upload)) = slowest {
+        for (rate, upload) in slowest {
             self.metrics.limit_slow_uploads.increment();
             tracing::debug!(origin = %self.address, bytes_a_second = rate, "ending a slow upload for a request that waits");
             upload.give_way();
@@ -314,7 +325,11 @@ impl Pool {
         if state.uploads.len() > 2 * state.open as usize {
             state.uploads.retain(|upload| upload.strong_count() > 0);
         }
-        state.uploads.push(Rc::downgrade(upload));
+        let upload = Rc::downgrade(upload);
+        // One that is sent again is there already.
+        if !state.uploads.iter().any(|known| known.ptr_eq(&upload)) {
+            state.uploads.push(upload);
+        }
     }
 
     /// Closes what is idle, now and later. Requests under way end as they would.
@@ -397,10 +412,10 @@ impl Pool {
         if !connection.is_usable(now) || self.state.borrow().closed {
             return;
         }
-        while let Some((waiting, share)) = self.next_waiting() {
-            match waiting.send(Turn::Connection(connection, share)) {
-                Ok(()) | Err(Turn::Slot(..)) => return,
-                Err(Turn::Connection(back, _)) => connection = back,
+        while let Some((waiting, share)) = self.next_waiting(1) {
+            match waiting.send(Turn::Connection(share, connection)) {
+                Ok(()) | Err(Turn::Slot(..)) => return self.hand_out(),
+                Err(Turn::Connection(_, back)) => connection = back,
             }
         }
         let mut state = self.state.borrow_mut();
@@ -415,11 +430,28 @@ impl Pool {
         state.idle.push(Idle { connection, since: now });
     }
 
-    /// The first request that waits and whose source may have another connection, one being given back.
-    fn next_waiting(self: &Rc<Self>) -> Option<(oneshot::Sender<Turn>, Share)> {
+    /// Has requests go on that wait although there are connections: their source had its share, and has less now.
+    fn hand_out(self: &Rc<Self>) {
+        let is_free = || {
+            let state = self.state.borrow();
+            !state.closed && !state.waiting.is_empty() && state.open < self.origin.max_connections
+        };
+        while is_free() {
+            let Some((waiting, share)) = self.next_waiting(0) else { return };
+            let Some(slot) = self.take_slot() else { return };
+            // Should it come back after all, its own drop passes it on.
+            let _ = waiting.send(Turn::Slot(share, slot));
+        }
+    }
+
+    /// The first request that waits and whose source may have another connection, with `released` of those in use being given
+    /// back.
+    fn next_waiting(self: &Rc<Self>, released: u64) -> Option<(oneshot::Sender<Turn>, Share)> {
         let mut state = self.state.borrow_mut();
-        let admitted = |waiting: &Waiting| state.admits(waiting.source, self.origin.max_connections, 1);
-        let at = state.waiting.iter().position(|waiting| !waiting.turn.is_closed() && admitted(waiting))?;
+        // Those whose request went away in the meantime hold no place.
+        state.waiting.retain(|waiting| !waiting.turn.is_closed());
+        let admitted = |waiting: &Waiting| state.admits(waiting.source, self.origin.max_connections, released);
+        let at = state.waiting.iter().position(admitted)?;
         let Waiting { turn, source } = state.waiting.remove(at)?;
         state.shares.take(source);
         Some((turn, Share { pool: Rc::clone(self), source }))
@@ -485,13 +517,14 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // The slot goes to the next request that waits and is still there.
-        if let Some((waiting, share)) = self.pool.next_waiting() {
+        if let Some((waiting, share)) = self.pool.next_waiting(1) {
             // Should it come back after all, its own drop passes it on.
-            let _ = waiting.send(Turn::Slot(Self::new(&self.pool), share));
-            return;
+            let _ = waiting.send(Turn::Slot(share, Self::new(&self.pool)));
+        } else {
+            let mut state = self.pool.state.borrow_mut();
+            state.open = state.open.saturating_sub(1);
         }
-        let mut state = self.pool.state.borrow_mut();
-        state.open = state.open.saturating_sub(1);
+        self.pool.hand_out();
     }
 }
 

@@ -48,6 +48,9 @@ pub(in crate::quic) struct Controller {
     reduced: Option<Timestamp>,
     /// CUBIC's in congestion avoidance.
     friendly: Option<RenoFriendly>,
+    /// Most bytes in flight since the last reduction: CUBIC's window is half as much again at most, as s2n-quic has it, so that
+    /// one which pacing or the processor keeps from being used does not grow for ever.
+    in_flight_most: u32,
     /// The application had too little for the window when it sent last.
     under_utilized: bool,
     max_datagram: u16,
@@ -99,7 +102,7 @@ impl Controller {
             }
         };
         let (heard, pacer, buffer, told, reduced) = Default::default();
-        let (friendly, resumed, under_utilized, fresh) = (None, None, true, true);
+        let (friendly, resumed, in_flight_most, under_utilized, fresh) = (None, None, 0, true, true);
         Self {
             algorithm,
             heard,
@@ -111,6 +114,7 @@ impl Controller {
             resumed,
             reduced,
             friendly,
+            in_flight_most,
             under_utilized,
             max_datagram,
             moderation,
@@ -137,6 +141,7 @@ impl Controller {
     /// CUBIC reduced its window, which was so large.
     fn reduced(&mut self, window: u32, now: Timestamp) {
         self.reduced = Some(now);
+        self.in_flight_most = 0;
         self.friendly = Some(RenoFriendly::reduced(window, self.max_datagram.into()));
     }
 }
@@ -252,6 +257,8 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) {
         let window = self.congestion_window();
+        self.in_flight_most = self.in_flight_most.max(self.bytes_in_flight());
+        let unused = self.under_utilized || window >= self.in_flight_most.saturating_add(self.in_flight_most / 2);
         if self.resumed.is_some_and(|resumed| newest_acked_time_sent >= resumed) {
             self.resumed = None;
         }
@@ -262,7 +269,7 @@ impl CongestionController for Controller {
         let (sent, now) = (newest_acked_time_sent, ack_receive_time);
         match (algorithm, newest_acked_packet_info) {
             (Algorithm::Cubic(inner), _) => {
-                if !slow_start && !self.under_utilized && reduced.is_none_or(|reduced| sent > reduced) {
+                if !slow_start && !unused && reduced.is_none_or(|reduced| sent > reduced) {
                     let friendly = friendly.get_or_insert_with(|| RenoFriendly::after_slow_start(window));
                     friendly.on_ack(bytes_acknowledged, window, (*max_datagram).into());
                 }
@@ -338,7 +345,7 @@ impl CongestionController for Controller {
         let (recovers, window) = (self.requires_fast_retransmission(), self.congestion_window());
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, listening));
-        if !recovers && self.requires_fast_retransmission() {
+        if matches!(self.algorithm, Algorithm::Cubic(_)) && !recovers && self.requires_fast_retransmission() {
             self.reduced(window, event_time);
         }
     }

@@ -50,7 +50,8 @@ pub(super) async fn serve<H: Handler>(
         }
         told.flooded();
     });
-    let streams = Streams::new(connection.download_pace(), grant.account(), Arc::clone(metrics));
+    let streams =
+        Streams::new(connection.download_pace(), Rc::clone(&connection.blocked), grant.account(), Arc::clone(metrics));
     let service = hyper::service::service_fn(|request| connection.answer(request));
     let mut builder = http2::Builder::new(streams.clone());
     builder

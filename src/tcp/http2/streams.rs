@@ -145,13 +145,15 @@ pub(super) struct Streams {
     tasks: Rc<RefCell<JoinSet<()>>>,
     /// How slowly a client may take a stream.
     pace: Pace,
+    /// The connection is what waits, for which its own clock runs.
+    blocked: Rc<Cell<bool>>,
     account: Account,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl Streams {
-    pub(super) fn new(pace: Pace, account: Account, metrics: Arc<WorkerMetrics>) -> Self {
-        Self { tasks: Rc::default(), pace, account, metrics }
+    pub(super) fn new(pace: Pace, blocked: Rc<Cell<bool>>, account: Account, metrics: Arc<WorkerMetrics>) -> Self {
+        Self { tasks: Rc::default(), pace, blocked, account, metrics }
     }
 
     fn reap(&self) {
@@ -179,6 +181,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
         }
         let stall = Stall::new(&self.tasks, self.account.clone());
         let (mut patience, metrics) = (Patience::new(self.pace), Arc::clone(&self.metrics));
+        let blocked = Rc::clone(&self.blocked);
         let watched = STALL.scope(Rc::clone(&stall), async move {
             let mut stream = pin!(Some(stream));
             poll_fn(|cx| {
@@ -198,13 +201,18 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
                 if !stall.waiting.get() {
                     return Poll::Pending;
                 }
-                patience.poll_wait(cx).map(|late| {
-                    match late {
-                        Late::Idle => metrics.timeout_send.increment(),
-                        Late::Slow => metrics.limit_download_rate.increment(),
-                    }
-                    stall.over.set(true);
-                })
+                let mut late = ready!(patience.poll_wait(cx));
+                // All streams of a slow connection are slow.
+                while late == Late::Slow && blocked.get() {
+                    patience.forgive();
+                    late = ready!(patience.poll_wait(cx));
+                }
+                match late {
+                    Late::Idle => metrics.timeout_send.increment(),
+                    Late::Slow => metrics.limit_download_rate.increment(),
+                }
+                stall.over.set(true);
+                Poll::Ready(())
             })
             .await;
         });

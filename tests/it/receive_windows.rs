@@ -44,7 +44,9 @@ impl Stuck {
         })
         .await;
         let client = Raw::to(&litequic).await;
-        let asked = client.open(&headers(&pseudo("GET", "/stuck"))).await;
+        let mut asked = client.open(&headers(&pseudo("GET", "/stuck"))).await;
+        // Without an end it would be a slow upload, which gives way to those that wait.
+        asked.finish();
         let mut peer = stuck.accept().await;
         peer.head().await;
         Self { litequic, _first: (client, asked, peer) }

@@ -29,7 +29,7 @@ head -c 16000000 /dev/zero >"$work/root/large"
 origin=$(free_port)
 cat >"$work/nginx.conf" <<CONF
 daemon off;
-worker_processes 1;
+master_process off; # one process, so that none is left when it is killed
 pid $work/nginx.pid;
 error_log $work/error.log;
 events {}
@@ -42,7 +42,7 @@ http {
     server { listen 127.0.0.1:$origin; root $work/root; }
 }
 CONF
-"$nginx" -p "$work" -e "$work/error.log" -c "$work/nginx.conf" &
+"$nginx" -p "$work" -e "$work/error.log" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
 pids+=($!)
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
     -addext subjectAltName=DNS:localhost -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
@@ -69,7 +69,7 @@ TOML
     pid=$!
     pids+=("$pid")
     for _ in {1..300}; do
-        ! curl --noproxy '*' --insecure --silent --output /dev/null --http1.1 "https://127.0.0.1:$port/small" || break
+        ! curl --max-time 5 --noproxy '*' --insecure --silent --output /dev/null --http1.1 "https://127.0.0.1:$port/small" || break
         sleep 0.1
     done
     # shellcheck disable=SC2086 # several words

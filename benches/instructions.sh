@@ -47,9 +47,10 @@ pids+=($!)
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
     -addext subjectAltName=DNS:localhost -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
 
-# Sets `count` to the instructions of a process that serves $1 requests of the load $2.
+# Sets `first` and `second` to the instructions of one process that serves $1 and then $2 requests of the load $3, after $1
+# that do not count: what it does once, as gathering entropy does, is over then.
 instructions() {
-    local requests=$1 load=$2 port pid
+    local less=$1 more=$2 load=$3 port pid requests counts=()
     port=$(free_port)
     cat >"$work/litequic.toml" <<TOML
 [listen]
@@ -64,6 +65,7 @@ key = "$work/key.pem"
 [origin]
 url = "http://127.0.0.1:$origin"
 TOML
+    rm -f "$work"/out*
     valgrind --tool=callgrind --callgrind-out-file="$work/out" "$program" run --config "$work/litequic.toml" \
         >"$work/litequic.log" 2>&1 &
     pid=$!
@@ -72,15 +74,20 @@ TOML
         ! curl --max-time 5 --noproxy '*' --insecure --silent --output /dev/null --http1.1 "https://127.0.0.1:$port/small" || break
         sleep 0.1
     done
-    # shellcheck disable=SC2086 # several words
-    "$lab" load $load --requests "$requests" --address "127.0.0.1:$port" --insecure --warmup 0 --deadline 300 \
-        >"$work/load.log" 2>&1 || {
-        cat "$work/load.log" "$work/litequic.log" >&2
-        return 1
-    }
+    for requests in "$less" "$less" "$more"; do
+        # shellcheck disable=SC2086 # several words
+        "$lab" load $load --requests "$requests" --address "127.0.0.1:$port" --insecure --warmup 0 --deadline 300 \
+            >"$work/load.log" 2>&1 || {
+            cat "$work/load.log" "$work/litequic.log" >&2
+            return 1
+        }
+        # Writes what was counted since the last time, and begins again.
+        callgrind_control --dump "$pid" >"$work/control.log" 2>&1
+        counts+=("$(awk '/^summary:|^totals:/ { print $2; exit }' "$work/out.$((${#counts[@]} + 1))")")
+    done
     kill -TERM "$pid"
     wait "$pid" || true
-    count=$(awk '/^summary:|^totals:/ { print $2; exit }' "$work/out")
+    first=${counts[1]} second=${counts[2]}
 }
 
 for case in "${cases[@]}"; do
@@ -90,9 +97,6 @@ for case in "${cases[@]}"; do
     large) load="download --path /large --bytes 16000000 --connections 1 --ack-threshold 10" less=1 more=5 per=16 unit="a MB over HTTP/3" ;;
     *) echo "no case $case" >&2 && exit 2 ;;
     esac
-    instructions "$less" "$load"
-    first=$count
-    instructions "$more" "$load"
-    second=$count
+    instructions "$less" "$more" "$load"
     printf '%s: %d instructions\n' "$unit" $(((second - first) / ((more - less) * per)))
 done

@@ -5,7 +5,7 @@
 //! than half of it is taken, a source may have an eighth of it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fmt,
     hash::Hash,
     sync::{Arc, Mutex, PoisonError},
@@ -32,9 +32,10 @@ struct Held {
     logged: Option<Instant>,
 }
 
-/// Whether a source that holds so many places may have another, in a pool of `limit`, of which `taken` are taken.
-pub fn admits(held: u64, taken: u64, limit: u64) -> bool {
-    taken.saturating_mul(FREE) <= limit || held < (limit / SHARE).max(1)
+/// Whether a source that holds so many places may have another, in a pool of `limit`, of which `taken` are taken. How many it
+/// holds is asked only of a pool that is more than half full.
+pub fn admits(held: impl FnOnce() -> u64, taken: u64, limit: u64) -> bool {
+    taken.saturating_mul(FREE) <= limit || held() < (limit / SHARE).max(1)
 }
 
 impl<S> Default for Shares<S> {
@@ -46,7 +47,7 @@ impl<S> Default for Shares<S> {
 impl<S: Copy + Eq + Hash> Shares<S> {
     /// Whether `source` may have another place in a pool of `limit`, of which `taken` are taken. One that is exempt may.
     pub fn admits(&self, source: Option<S>, taken: u64, limit: u64) -> bool {
-        source.is_none_or(|source| admits(self.places(source), taken, limit))
+        source.is_none_or(|source| admits(|| self.places(source), taken, limit))
     }
 
     /// `source` has another place.
@@ -60,11 +61,13 @@ impl<S: Copy + Eq + Hash> Shares<S> {
     /// It has one less.
     pub fn give_back(&mut self, source: Option<S>) {
         if let Some(source) = source
-            && let Some(held) = self.held.get_mut(&source)
+            && let Entry::Occupied(mut held) = self.held.entry(source)
         {
-            held.places = held.places.saturating_sub(1);
-            if held.places == 0 {
-                self.held.remove(&source);
+            let left = held.get().places.saturating_sub(1);
+            if left == 0 {
+                held.remove();
+            } else {
+                held.get_mut().places = left;
             }
         }
     }

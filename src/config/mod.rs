@@ -41,6 +41,7 @@ use arc_swap::ArcSwap;
 use std::{
     collections::BTreeMap,
     fmt,
+    hash::{Hash, Hasher},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     num::NonZeroU16,
     path::PathBuf,
@@ -437,12 +438,22 @@ impl Default for Sources {
 }
 
 /// Addresses with a common prefix, in CIDR notation (RFC 4632).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     /// The network's address; bits past the prefix are zero.
     pub address: IpAddr,
     /// The prefix's length in bits: at most 32 or 128.
     pub prefix: u8,
+}
+
+/// By the address's bits, in one piece: it is hashed for every request. Those of one pool have one prefix a family.
+impl Hash for Network {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.address {
+            IpAddr::V4(address) => state.write_u32(address.to_bits()),
+            IpAddr::V6(address) => state.write_u128(address.to_bits()),
+        }
+    }
 }
 
 impl fmt::Display for Network {

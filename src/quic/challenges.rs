@@ -93,10 +93,15 @@ impl Challenges {
 
     /// Packet number `packet` of `connection` was built: a challenge in its unencrypted payload is remembered; if a
     /// placeholder stands there, the challenge takes its place. However that goes, no placeholder is left.
+    #[inline]
     pub(super) fn transmit(&self, connection: u64, packet: u64, payload: &mut [u8], now: impl FnOnce() -> Instant) {
-        if !self.0.at_hand.load(Relaxed) {
-            return;
+        if self.0.at_hand.load(Relaxed) {
+            self.transmit_at_hand(connection, packet, payload, now);
         }
+    }
+
+    #[cold]
+    fn transmit_at_hand(&self, connection: u64, packet: u64, payload: &mut [u8], now: impl FnOnce() -> Instant) {
         self.0.at_hand.store(false, Relaxed);
         let mut table = self.lock();
         let (written, place) = (table.written.take(), table.place.take());

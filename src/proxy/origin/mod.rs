@@ -186,7 +186,10 @@ impl Origin {
         let turn = self.turn.replace(self.turn.get().wrapping_add(1));
         match upload.as_deref() {
             Some(upload) if interims.is_expected() => upload.expects_continue(),
-            Some(upload) if self.config.request_buffer > 0 => self.read_ahead(upload, &method, deadline).await?,
+            // Boxed, so that the future of a request without a body is no larger for it.
+            Some(upload) if self.config.request_buffer > 0 => {
+                Box::pin(self.read_ahead(upload, &method, deadline)).await?;
+            }
             _ => {}
         }
         let mut fresh = false;

@@ -254,7 +254,7 @@ impl Pool {
         state.waiting.retain(|waiting| !waiting.turn.is_closed());
         let (waiting, most) = (state.waiting.len() as u64, u64::from(self.origin.max_queue));
         let of_source = || state.waiting.iter().filter(|waiting| waiting.source == source).count() as u64;
-        let full = source.is_some() && !sources::admits(of_source(), waiting, most);
+        let full = source.is_some() && !sources::admits(of_source, waiting, most);
         if limited || full {
             self.metrics.limit_source_origin.increment();
         }

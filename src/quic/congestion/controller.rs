@@ -208,19 +208,22 @@ impl CongestionController for Controller {
                 max_datagram: (*max_datagram).into(),
                 late: moderation.period(),
             };
-            let gain = if heard.slow_start { SLOW_START_GAIN } else { GAIN };
-            // After a pause nothing doubles within the round trip, and the path's buffer need not hold half of the window.
-            let paced = if resumed.is_some() { GAIN } else { gain };
-            let own_rate = match algorithm {
-                Algorithm::Cubic(_) => None,
-                // It includes its gain.
-                Algorithm::Bbr(_) => heard.rate,
+            let gain = || if heard.slow_start { SLOW_START_GAIN } else { GAIN };
+            // Asked for once a train.
+            let rate = || match algorithm {
+                // Its rate includes its gain.
+                Algorithm::Bbr(_) if let Some(rate) = heard.rate => rate,
+                _ => {
+                    // After a pause nothing doubles within the round trip, and the path's buffer need not hold half of the
+                    // window.
+                    let gain = if resumed.is_some() { GAIN } else { gain() };
+                    // Not a Bandwidth times a Ratio: that reduces fractions.
+                    Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.smoothed_rtt)
+                }
             };
-            // Not a Bandwidth times a Ratio: that reduces fractions.
-            let gained = || u64::from(window) * paced.numer() / paced.denom();
-            let rate = || own_rate.unwrap_or_else(|| Bandwidth::new(gained(), sent.smoothed_rtt));
             pacer.on_packet_sent(sent, rate, |rate, train| {
                 // What listens wants to know the gain alone, and a train may be two packets.
+                let gain = gain();
                 if told.replace(gain) != Some(gain) {
                     publisher.on_pacing_rate_updated(rate, train, gain);
                 }

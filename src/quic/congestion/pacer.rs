@@ -105,9 +105,10 @@ impl Pacer {
             self.burst = self.burst.saturating_sub(sent.bytes);
             return;
         }
-        let mut train = self.train.unwrap_or_else(|| {
+        let Self { train, departure, short, freed, .. } = self;
+        let under_way = train.get_or_insert_with(|| {
             let rate = rate();
-            let most = u32::try_from(rate * self.short.unwrap_or(TRAIN)).unwrap_or(u32::MAX);
+            let most = u32::try_from(rate * short.unwrap_or(TRAIN)).unwrap_or(u32::MAX);
             let least = if sent.in_flight == 0 {
                 INITIAL
             } else if sent.late > TRAIN {
@@ -115,10 +116,10 @@ impl Pacer {
             } else {
                 LEAST
             };
-            let freed = std::mem::take(&mut self.freed);
+            let freed = std::mem::take(freed);
             let left = most.max(freed).clamp(least * sent.max_datagram, MOST * sent.max_datagram);
             begun(rate, left);
-            let due = self.departure.map_or(sent.now, |departure| {
+            let due = departure.map_or(sent.now, |departure| {
                 // A timer that fires in steps of a millisecond may be late by two. Behind a pause nothing is made up for.
                 let by_timer = sent.now.saturating_duration_since(departure) <= 2 * GRANULARITY;
                 let late = if by_timer { sent.late.max(GRANULARITY) } else { sent.late };
@@ -126,14 +127,12 @@ impl Pacer {
             });
             Train { began: sent.now, due, rate, sent: 0, left, smoothed_rtt: sent.smoothed_rtt }
         });
-        train.sent = train.sent.saturating_add(sent.bytes);
-        train.left = train.left.saturating_sub(sent.bytes);
-        self.train = if train.left == 0 {
-            self.departure = Some(train.end());
-            None
-        } else {
-            Some(train)
-        };
+        under_way.sent = under_way.sent.saturating_add(sent.bytes);
+        under_way.left = under_way.left.saturating_sub(sent.bytes);
+        if under_way.left == 0 {
+            *departure = Some(under_way.end());
+            *train = None;
+        }
     }
 
     /// An acknowledgement came. What it lets go begins another train; with `hold`, not within a train's length of the last,

@@ -18,6 +18,7 @@ pub mod datagram;
 pub mod exchange;
 pub mod http3;
 pub mod lifecycle;
+pub mod memory;
 pub mod net;
 mod number;
 pub mod proxy;

@@ -185,7 +185,8 @@ impl Account {
         if self.0.is_over.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn held(&self) -> u64 {
+    /// Bytes that came and were not read.
+    pub fn held(&self) -> u64 {
         self.0.held.get()
     }
 }

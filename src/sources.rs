@@ -131,6 +131,11 @@ impl<S: Copy + Eq + Hash + fmt::Display> Pool<S> {
         })
     }
 
+    /// Whether `source` has a place; one that is exempt counts as if it had.
+    pub fn has(&self, source: Option<S>) -> bool {
+        source.is_none_or(|source| self.with(|shares| shares.places(source) > 0))
+    }
+
     /// A place for `source`.
     pub fn take(&self, source: Option<S>) -> Place<S> {
         self.with(|shares| shares.take(source));

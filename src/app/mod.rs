@@ -21,6 +21,7 @@ use crate::{
     config::{AccessTarget, Config, Limits, Timeouts},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase, Watch},
+    memory,
     net::{BindError, ListenError},
     proxy::{self, PageError, Pages, Proxy},
     quic::{EndpointParts, Layout, Pools, SecretError, Secrets, ServerId, WorkerIndex},
@@ -234,6 +235,7 @@ pub async fn start<H: Handler>(
     let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let layout = Layout::new(ServerId::default());
+    let gauge = memory::Gauge::default();
 
     let mut workers = Vec::with_capacity(count);
     for (index, (counters, heartbeat)) in metrics.workers().iter().zip(&heartbeats).enumerate() {
@@ -261,6 +263,7 @@ pub async fn start<H: Handler>(
                 metrics: Arc::clone(counters),
                 receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
                 sources: Pools::default(),
+                pressure: gauge.pressure(),
             },
             companion,
             resolver: Arc::clone(&resolver),
@@ -293,6 +296,7 @@ pub async fn start<H: Handler>(
         tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
     }
     tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
+    tasks.spawn(watch_memory(in_force.clone(), gauge, lifecycle.watch()));
     addresses.log(count, https);
     let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
     service::ready();
@@ -366,6 +370,15 @@ async fn check_health(in_force: InForce, mut watch: Watch) {
     let InForce { routing, rerouted, metrics, .. } = in_force;
     select! {
         _ = proxy::check_health(routing, rerouted, Arc::clone(metrics.control())) => {}
+        () = watch.reached(Phase::Stopping) => {}
+    }
+}
+
+/// Looks at memory until the process stops.
+async fn watch_memory(in_force: InForce, gauge: memory::Gauge, mut watch: Watch) {
+    let InForce { config, metrics, .. } = in_force;
+    select! {
+        () = memory::watch(config, gauge, Arc::clone(metrics.control())) => {}
         () = watch.reached(Phase::Stopping) => {}
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     exchange::{Client, Handler, Records},
     http3::{self, Front},
     lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
+    memory::{self, Holders, Step},
     net::{Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
@@ -145,7 +146,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 }
             }
         }
-        let EndpointParts { config, metrics, receive, .. } = plan.endpoint;
+        let EndpointParts { config, metrics, receive, workers, pressure, .. } = plan.endpoint;
         let resolver = plan.resolver;
         let routing = Arc::clone(&plan.routing);
         let certificates = Arc::clone(&resolver);
@@ -157,11 +158,17 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let (records, lines) = plan.access.records();
         let mut endpoints = JoinSet::new();
         let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
-        let budgets = tcp::Budgets { send: Rc::clone(&budget), receive };
+        let holders = Rc::<Holders>::default();
+        let budgets = tcp::Budgets {
+            send: Rc::clone(&budget),
+            receive,
+            pressure: pressure.clone(),
+            holders: Rc::clone(&holders),
+        };
         let doors =
             Doors { config: &config, metrics: &metrics, budgets: &budgets, watch: &plan.watch, tasks: &mut endpoints };
         doors.open(plan.companion, &handler, covers.clone(), certificates, &records);
-        let (live, shared, covers) = (Arc::clone(&config), Rc::clone(&budget), Box::new(covers));
+        let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
         let front = Front::new(live, metrics, covers, quic::client_address, shared, plan.watch.clone());
         let front = Rc::new(front.recording(records));
         let _ = started.send(Ok(()));
@@ -170,20 +177,26 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             endpoints.spawn_local(accept(endpoint, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
         }
         let beat = async {
-            let mut idle = Idle::default();
+            let (mut idle, mut pressure) = (Idle::default(), pressure);
             loop {
                 plan.heartbeat.tick();
                 panic_if_asked("worker");
+                let limits = config.load().limits;
                 counters.send_buffered.set(budget.used());
-                budget.resize(config.load().limits.worker_send_buffer);
+                budget.resize(pressure.budget(limits.worker_send_buffer, workers));
                 counters.receive_held.set(budgets.receive.held());
                 counters.receive_granted.set(budgets.receive.granted());
-                budgets.receive.resize(config.load().limits.worker_receive_buffer);
+                budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
                 lines.flush();
+                if pressure.step() > Step::Normal {
+                    relieve(pressure.step(), &budgets.holders, &counters);
+                    pressure.changed_within(memory::LOOK).await;
+                    continue;
+                }
                 if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
                     idle::release();
                 }
-                sleep(Heartbeat::INTERVAL).await;
+                pressure.changed_within(Heartbeat::INTERVAL).await;
             }
         };
         let serve = async {
@@ -201,6 +214,18 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             in_order = serve => in_order,
         }
     })
+}
+
+/// Memory is short: ends connections, and gives back what they took.
+fn relieve(step: Step, holders: &Holders, metrics: &WorkerMetrics) {
+    metrics.limit_memory_idle.add(holders.end_idle() as u64);
+    if step == Step::Close
+        && let Some(bytes) = holders.end_heaviest()
+    {
+        metrics.limit_memory_held.increment();
+        tracing::warn!(bytes, "memory is short: the connection that holds the most ends");
+    }
+    idle::release();
 }
 
 /// What the listeners of a worker take part in.
@@ -365,6 +390,7 @@ mod tests {
         config::Config,
         exchange::{Abort, Exchange, Response},
         lifecycle::Lifecycle,
+        memory::Pressure,
         quic::{Layout, Secrets},
         receive_budget::ReceiveBudget,
         tls::{self, CertificateStore},
@@ -397,6 +423,7 @@ mod tests {
             metrics: Arc::default(),
             receive: ReceiveBudget::new(0, 0),
             sources: quic::Pools::default(),
+            pressure: Pressure::default(),
         }
     }
 
@@ -418,8 +445,8 @@ mod tests {
         };
         let watch = lifecycle.watch();
         let covers = Box::new(|_: &Client, _: &str| true);
-        let budget = Budget::for_worker(0);
-        let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, budget, watch.clone());
+        let shared = (Budget::for_worker(0), Rc::default());
+        let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, shared, watch.clone());
         let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), watch)).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();

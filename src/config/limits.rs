@@ -59,6 +59,20 @@ pub struct Limits {
     pub connection_send_buffer: u32,
     /// The same a worker.
     pub worker_send_buffer: u64,
+    /// As what the process uses comes near it, connections are refused, then buffers made smaller, then connections ended.
+    pub memory: MemoryLimit,
+}
+
+/// How much memory the process may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// What its memory cgroup allows, and those that it is in; without a limit of theirs, any.
+    #[default]
+    Cgroup,
+    /// So many bytes in RAM, and what its cgroups allow.
+    Bytes(u64),
+    /// Any, whatever its cgroup allows.
+    None,
 }
 
 impl Limits {
@@ -111,6 +125,8 @@ impl Limits {
     /// A worker's share of a small container's memory: half of it is for those who have read, and a stream alone may have
     /// half of that. 1,000 who have not hold 32 MiB. Beyond it each stream gets less at a time, none fails.
     pub const WORKER_SEND_BUFFER: u64 = 64 * MIB as u64;
+    /// A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
+    pub const MEMORY: MemoryLimit = MemoryLimit::Cgroup;
 }
 
 impl Limits {
@@ -154,6 +170,7 @@ impl Default for Limits {
             stream_send_buffer: Self::STREAM_SEND_BUFFER,
             connection_send_buffer: Self::CONNECTION_SEND_BUFFER,
             worker_send_buffer: Self::WORKER_SEND_BUFFER,
+            memory: Self::MEMORY,
         }
     }
 }

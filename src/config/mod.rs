@@ -25,7 +25,7 @@ pub use diff::{Change, NEEDS_RESTART};
 pub use draft::{Draft, Findings};
 pub use fault::{Fault, Faults, Warning};
 pub use file::{load, parse, schema};
-pub use limits::Limits;
+pub use limits::{Limits, MemoryLimit};
 pub use origin::{
     AmbiguousFields, Balance, Health, Origin, OriginAddress, OriginAddressError, Statuses, StatusesError,
 };

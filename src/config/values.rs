@@ -1,7 +1,7 @@
 //! What a single value may be: numbers, sizes, durations, words. Each kind knows how to read itself, what to say it
 //! expected, and its JSON schema.
 
-use super::{AckFrequency, Share, Workers, fault::nearest};
+use super::{AckFrequency, MemoryLimit, Share, Workers, fault::nearest};
 use bytesize::ByteSize;
 use serde_json::{Value as Json, json};
 use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
@@ -263,6 +263,24 @@ pub(super) fn text<T: 'static>(
             other => Err(other.wrong_type()),
         }),
         show: Box::new(move |value| json!(show(value))),
+    }
+}
+
+/// `"cgroup"`, `"none"` or a size.
+pub(super) fn memory(range: RangeInclusive<u64>) -> Kind<MemoryLimit> {
+    let Kind { expected, schema, read, show } = or_none(size::<u64>(range));
+    Kind {
+        expected: format!("\"cgroup\", {expected}"),
+        schema: json!({ "anyOf": [{ "const": "cgroup" }, schema] }),
+        read: Box::new(move |given| match given {
+            Given::Text(text) if text == "cgroup" => Ok(MemoryLimit::Cgroup),
+            given => Ok(read(given)?.map_or(MemoryLimit::None, MemoryLimit::Bytes)),
+        }),
+        show: Box::new(move |limit| match limit {
+            MemoryLimit::Cgroup => json!("cgroup"),
+            MemoryLimit::Bytes(bytes) => show(&Some(*bytes)),
+            MemoryLimit::None => show(&None),
+        }),
     }
 }
 

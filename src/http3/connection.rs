@@ -14,6 +14,7 @@ use super::{
 use crate::{
     exchange::Handler,
     lifecycle::{Phase, pass_panic_on},
+    memory::End,
 };
 use bytes::{Bytes, BytesMut};
 use s2n_quic::stream::{PeerStream, SendStream};
@@ -58,6 +59,7 @@ pub async fn serve<H: Handler>(
     // From this stream ID on requests are refused: they were not processed, and may be sent again elsewhere.
     let refused_from = Cell::new(None);
     let mut watch = front.watch.clone();
+    let mut told = None;
     let excess = windows.excess(connection.handle.id());
     let mut stopping = pin!(watch.reached(Phase::Stopping));
     let mut goaway = pin!(goaway(&connection, &exhausted, &next_id, &refused_from));
@@ -97,6 +99,16 @@ pub async fn serve<H: Handler>(
             }
         }
         connection.lingering.poll(cx);
+        connection.holder.serving(!requests.is_empty());
+        while let Poll::Ready(end) = connection.holder.poll_end(cx, &mut told) {
+            match end {
+                End::Idle => exhausted.notify_one(),
+                End::Heaviest => {
+                    connection.fail(Code::ExcessiveLoad);
+                    return Poll::Ready(None);
+                }
+            }
+        }
         if requests.is_empty() && connection.lingering.is_empty() {
             // Every stream that s2n-quic knows was accepted above: none is left that was reset, or that waits.
             connection.account.none_is_left();

@@ -15,6 +15,7 @@ use crate::{
     config::{Config, Limits, Live, Timeouts},
     exchange::{Client, Identity, Pace, Protocol, Records, plain},
     lifecycle::Watch,
+    memory::{Holder, Holders},
     rate::Bucket,
     receive_budget::Account,
     telemetry::WorkerMetrics,
@@ -47,18 +48,19 @@ pub struct Front {
     pub(super) covers: Box<Covers>,
     client_address: ClientAddress,
     budget: Rc<Budget>,
+    holders: Rc<Holders>,
     pub(super) watch: Watch,
     pub(super) records: Records,
 }
 
 impl Front {
-    /// A worker's front door, whose responses are sent out of `budget`.
+    /// A worker's front door, whose responses are sent out of the budget, and whose connections may end for want of memory.
     pub fn new(
         config: Live,
         metrics: Arc<WorkerMetrics>,
         covers: Box<Covers>,
         client_address: ClientAddress,
-        budget: Rc<Budget>,
+        (budget, holders): (Rc<Budget>, Rc<Holders>),
         watch: Watch,
     ) -> Self {
         let terms = Terms::of(config.load_full());
@@ -69,6 +71,7 @@ impl Front {
             covers,
             client_address,
             budget,
+            holders,
             watch,
             records: Records::default(),
         }
@@ -132,6 +135,8 @@ pub(super) struct Connection<H> {
     /// Requests accepted so far.
     pub(super) accepted: Cell<u64>,
     budget: Rc<Budget>,
+    /// What memory it holds.
+    pub(super) holder: Holder,
     pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,
     unknown_streams: Cell<u64>,
@@ -162,8 +167,12 @@ impl<H> Connection<H> {
         front.metrics.connections.increment();
         front.metrics.connections_open.increment();
         let terms = front.terms();
+        let budget = Budget::for_connection(u64::from(terms.limits.connection_send_buffer));
+        let holder = front.holders.begin(Rc::clone(&budget));
+        holder.receiving(account.clone());
         Self {
-            budget: Budget::for_connection(u64::from(terms.limits.connection_send_buffer)),
+            budget,
+            holder,
             client: RefCell::new(Rc::new(client)),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),

@@ -311,7 +311,7 @@ mod tests {
         let metrics = Arc::<WorkerMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        let admission = Admission::new(config.live(), Arc::clone(&metrics), <_>::default());
+        let admission = Admission::new(config.live(), Arc::clone(&metrics), <_>::default(), <_>::default());
         let mut format = Format::new(Arc::new(Secrets::derive(&[1; 32])), admission);
         let (address, peer) = (SocketAddress::default(), PeerId::try_from_bytes(b"peer").unwrap());
         let mut random = NoRandomness;

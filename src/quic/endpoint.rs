@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     config::{Limits, Live, Timeouts},
+    memory::Pressure,
     receive_budget::ReceiveBudget,
     telemetry::WorkerMetrics,
 };
@@ -86,6 +87,8 @@ pub struct EndpointParts<T> {
     pub receive: ReceiveBudget,
     /// Whose its connections are, and its handshakes.
     pub sources: Pools,
+    /// How short memory is.
+    pub pressure: Pressure,
 }
 
 /// Why an endpoint did not start.
@@ -141,7 +144,8 @@ pub fn start<T: tls::Provider + Clone>(
     worker: WorkerIndex,
     parts: &EndpointParts<T>,
 ) -> Result<Endpoint, StartError> {
-    let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), parts.sources.clone());
+    let (sources, pressure) = (parts.sources.clone(), parts.pressure.clone());
+    let admission = Admission::new(Arc::clone(&parts.config), Arc::clone(&parts.metrics), sources, pressure);
     let ids =
         connection_id::Format::new(parts.layout, (parts.generation, Arc::clone(&parts.others)), worker, parts.workers);
     let config = parts.config.load();
@@ -333,6 +337,7 @@ mod tests {
             metrics: Arc::default(),
             receive: ReceiveBudget::new(limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
             sources: Pools::default(),
+            pressure: Pressure::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live, Network},
+    memory::{Pressure, Step},
     sources::Pool,
     telemetry::WorkerMetrics,
 };
@@ -67,11 +68,12 @@ pub(super) struct Admission {
     metrics: Arc<WorkerMetrics>,
     answers: Arc<Answers>,
     sources: Pools,
+    pressure: Pressure,
 }
 
 impl Admission {
-    pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>, sources: Pools) -> Self {
-        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources }
+    pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>, sources: Pools, pressure: Pressure) -> Self {
+        Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure }
     }
 
     /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
@@ -84,7 +86,10 @@ impl Admission {
         let (metrics, limits) = (&self.metrics, &config.limits);
         let source = config.source(client);
         let (connections, handshakes) = (metrics.connections_held.get(), metrics.handshakes_open.get());
-        let full = if !self.sources.handshakes.admits(source, handshakes, limits.max_handshakes.into()) {
+        let step = self.pressure.step();
+        let full = if step >= Step::Shrink || (step == Step::Refuse && self.sources.connections.has(source)) {
+            &metrics.limit_memory_connections
+        } else if !self.sources.handshakes.admits(source, handshakes, limits.max_handshakes.into()) {
             &metrics.limit_source_handshakes
         } else if !self.sources.connections.admits(source, connections, limits.max_connections.into()) {
             &metrics.limit_source_connections
@@ -196,6 +201,7 @@ mod tests {
         stream_send_buffer: 1,
         connection_send_buffer: 1,
         worker_send_buffer: 1,
+        memory: Limits::MEMORY,
     };
 
     #[test]
@@ -220,7 +226,15 @@ mod tests {
         let metrics = Arc::<WorkerMetrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
-        (Admission::new(Config { limits: LIMITS, ..config }.live(), Arc::clone(&metrics), Pools::default()), metrics)
+        (
+            Admission::new(
+                Config { limits: LIMITS, ..config }.live(),
+                Arc::clone(&metrics),
+                Pools::default(),
+                <_>::default(),
+            ),
+            metrics,
+        )
     }
 
     #[test]

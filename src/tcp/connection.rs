@@ -19,6 +19,7 @@ use crate::{
         Abort, Body, BodyError, Client, End, Exchange, Handler, Interim, Pace, Protocol, Record, Recording, Response,
     },
     lifecycle::{Phase, Watch, panic_if_asked},
+    memory::{self, Holder},
     rate::Bucket,
     receive_budget::Account,
     telemetry::WorkerMetrics,
@@ -61,6 +62,10 @@ pub(super) struct Connection<H> {
     account: OnceCell<Account>,
     /// What its responses may hold.
     budget: Rc<Budget>,
+    /// What memory it holds.
+    holder: Holder,
+    /// Why it was told to end for want of memory.
+    told_end: Cell<Option<memory::End>>,
     /// What HTTP/1.1's guard found, and the requests being served.
     pub(super) told: Rc<Told>,
     /// What an HTTP/1.1 connection goes on with when hyper has sent the 101.
@@ -114,11 +119,14 @@ pub(super) enum Ending<T> {
 impl<H> Connection<H> {
     pub(super) fn new(front: Rc<Front<H>>, client: Client, alt_svc: Option<HeaderValue>) -> Rc<Self> {
         let (limits, timeouts) = front.terms();
+        let budget = Budget::for_connection(CONNECTION_QUEUE.min(limits.connection_send_buffer.into()));
         Rc::new(Self {
+            holder: front.budgets.holders.begin(Rc::clone(&budget)),
+            told_end: Cell::default(),
+            budget,
             client: Rc::new(client),
             resets: RefCell::new(Bucket::new(limits.max_resets)),
             has_tunnels: front.has_tunnels(),
-            budget: Budget::for_connection(CONNECTION_QUEUE.min(limits.connection_send_buffer.into())),
             account: OnceCell::new(),
             told: Rc::default(),
             joint: OnceCell::new(),
@@ -171,12 +179,25 @@ impl<H> Connection<H> {
 
     /// What its client sends is accounted in `account`. To be said once, by who serves the connection.
     pub(super) fn hold(&self, account: Account) {
+        self.holder.receiving(account.clone());
         let _ = self.account.set(account);
     }
 
     /// Waits until it is to be closed because it holds too much.
     async fn held_too_much(&self) {
         poll_fn(|cx| self.account.get().map_or(Poll::Pending, |account| account.poll_over(cx))).await;
+    }
+
+    /// Waits until it is to end for want of memory.
+    async fn ends_for_memory(&self) -> memory::End {
+        poll_fn(|cx| {
+            let mut told = self.told_end.get();
+            self.holder.poll_end(cx, &mut told).map(|end| {
+                self.told_end.set(told);
+                end
+            })
+        })
+        .await
     }
 
     /// What it goes over, with the deadline of its writes.
@@ -230,6 +251,10 @@ impl<H> Connection<H> {
                 self.metrics().limit_receive_held.increment();
                 (Ending::Now, Some(Reason::Flood))
             }
+            end = self.ends_for_memory() => match end {
+                memory::End::Heaviest => (Ending::Now, Some(Reason::Flood)),
+                memory::End::Idle => (if leaving { Ending::Now } else { Ending::Soon }, Some(Reason::Idle)),
+            },
             () = self.drained(&mut watch), if !leaving => (Ending::Soon, Some(Reason::Done)),
             () = self.exhausted.notified(), if !leaving => (Ending::Soon, Some(Reason::Done)),
             () = self.idle(patience) => if leaving { (Ending::Now, None) } else {
@@ -296,6 +321,7 @@ pub(super) struct Open<H> {
 impl<H> Open<H> {
     fn new(connection: Rc<Connection<H>>) -> Self {
         connection.told.opened();
+        connection.holder.serving(true);
         connection.metrics().requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
         Self { connection, recording, began: Instant::now(), size: None, ended: false }
@@ -361,6 +387,7 @@ impl<H> Drop for Open<H> {
         if let Some(account) = connection.account.get().filter(|_| !connection.told.is_serving()) {
             account.none_is_left();
         }
+        connection.holder.serving(connection.told.is_serving());
         connection.idle_since.set(Instant::now());
         connection.metrics().request_duration.observe(self.began.elapsed());
         if let Some(size) = self.size {

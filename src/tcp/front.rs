@@ -5,6 +5,7 @@ use crate::{
     config::{Config, Limits, Live, Network, Timeouts},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
+    memory::{Holders, Pressure, Step},
     receive_budget::ReceiveBudget,
     sources::{self, Pool},
     telemetry::WorkerMetrics,
@@ -25,6 +26,10 @@ pub struct Budgets {
     pub send: Rc<Budget>,
     /// Of requests.
     pub receive: ReceiveBudget,
+    /// How short memory is,
+    pub pressure: Pressure,
+    /// and the connections that end for it.
+    pub holders: Rc<Holders>,
 }
 
 /// What the TCP connections of one worker share.
@@ -95,6 +100,11 @@ impl<H> Front<H> {
             return None;
         }
         let source = self.source(client);
+        let step = self.budgets.pressure.step();
+        if step >= Step::Shrink || (step == Step::Refuse && self.sources.connections.has(source)) {
+            self.metrics.limit_memory_connections.increment();
+            return None;
+        }
         if !self.sources.connections.admits(source, open.into(), limits.max_connections.into()) {
             self.metrics.limit_source_connections.increment();
             return None;

@@ -69,6 +69,14 @@ pub struct ControlMetrics {
     pub admin_age: Counter,
     /// Requests to an admin address that had to wait because there were too many.
     pub admin_requests: Counter,
+    /// Bytes that the process uses, of those that it may, when [`crate::memory`] last looked; 0 without a limit.
+    pub memory_used: Gauge,
+    /// See [`ControlMetrics::memory_used`].
+    pub memory_limit: Gauge,
+    /// How short memory is: 0 to 3.
+    pub memory_step: Gauge,
+    /// Times that it became shorter.
+    pub memory_steps: Counter,
     /// Checks of origins' servers.
     pub servers: ServerTable<CheckMetrics>,
 }
@@ -148,6 +156,14 @@ impl Collector for Control {
         encoder
             .encode_descriptor("renewals", help, None, MetricType::Counter)?
             .encode_counter(&self.0.renewals.get(), None::<&Exemplar<NoLabelSet, u64>>)?;
+        encoder
+            .encode_descriptor(
+                "memory_steps",
+                "Times that memory became shorter by a step.",
+                None,
+                MetricType::Counter,
+            )?
+            .encode_counter(&self.0.memory_steps.get(), None::<&Exemplar<NoLabelSet, u64>>)?;
         let gauges = [
             (
                 "config_refused_since_timestamp_seconds",
@@ -158,6 +174,19 @@ impl Collector for Control {
                 "renewed_timestamp_seconds",
                 "When certificates, authorities or error pages were renewed last, in seconds since the Unix epoch; 0 before the first.",
                 &self.0.renewed_at,
+            ),
+            (
+                "memory_used_bytes",
+                "Memory that the process, or the cgroup whose limit is nearest, uses, without files that can be dropped; 0 \
+                without a limit.",
+                &self.0.memory_used,
+            ),
+            ("memory_limit_bytes", "The limit of that memory; 0 without one.", &self.0.memory_limit),
+            (
+                "memory_step",
+                "How short memory is: 1: a client that has a connection gets no other; 2: nobody gets any, and buffers are \
+                smaller; 3: the connections that hold the most end.",
+                &self.0.memory_step,
             ),
             ("generation", "The process' generation: each that takes over has the next.", &self.0.generation),
             ("older_processes", "Processes before this one that still drain.", &self.0.older_processes),

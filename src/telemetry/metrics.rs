@@ -297,6 +297,9 @@ metrics! {
     Counter limit_connection_receive_buffer = "limit_reached" [limit = "connection_receive_buffer"] "Times a limit was reached." "DATA_BLOCKED. An upload that is faster than the origin comes to it, which is no fault.";
     Counter limit_stream_receive_buffer = "limit_reached" [limit = "stream_receive_buffer"] "Times a limit was reached." "STREAM_DATA_BLOCKED.";
     Counter limit_receive_buffer = "limit_reached" [limit = "worker_receive_buffer"] "Times a limit was reached." "New connections that got a smaller window than `limits.connection_receive_buffer`.";
+    Counter limit_memory_connections = "limit_reached" [limit = "memory_connections"] "Times a limit was reached." "Connections refused because memory is short (`limits.memory`).";
+    Counter limit_memory_idle = "limit_reached" [limit = "memory_idle"] "Times a limit was reached." "Connections without a request that ended because memory is short.";
+    Counter limit_memory_held = "limit_reached" [limit = "memory_held"] "Times a limit was reached." "Connections that ended because memory is short, and they held the most of it.";
     Counter limit_receive_held = "limit_reached" [limit = "receive_held"] "Times a limit was reached." "Connections closed because a worker held more than `limits.worker_receive_buffer`, and they most.";
     Counter limit_stateless_resets = "limit_reached" [limit = "stateless_resets"] "Times a limit was reached.";
     Counter limit_refusals = "limit_reached" [limit = "refusals"] "Times a limit was reached.";

@@ -3,9 +3,9 @@
 
 use super::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, CertificateFiles, ClientCertificates,
-    Config, Congestion, ErrorPages, HeaderRules, Health, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat, Network,
-    Origin, RateLimit, RateLimitBy, Redirect, Route, RouteTimeouts, Share, Sources, Target, Timeouts, Verify, Workers,
-    values::show_size,
+    Config, Congestion, ErrorPages, HeaderRules, Health, Io, Level, Limits, Listen, LiteQuic, Log, LogFormat,
+    MemoryLimit, Network, Origin, RateLimit, RateLimitBy, Redirect, Route, RouteTimeouts, Share, Sources, Target,
+    Timeouts, Verify, Workers, values::show_size,
 };
 use aws_lc_rs::digest;
 use std::{fmt, net::SocketAddr, num::NonZeroU16, time::Duration};
@@ -358,6 +358,11 @@ impl Changes {
             stream_send_buffer: bytes_of,
             connection_send_buffer: bytes_of,
             worker_send_buffer: bytes_of,
+            memory: |limit| match limit {
+                MemoryLimit::Cgroup => "cgroup".into(),
+                MemoryLimit::Bytes(bytes) => bytes_of(bytes),
+                MemoryLimit::None => "none".into(),
+            },
         });
     }
 

@@ -5,7 +5,7 @@ use crate::config::{
     Limits, Sources, Timeouts,
     names::network,
     section::Section,
-    values::{boolean, duration, number, or_none, show_size, size},
+    values::{boolean, duration, memory, number, or_none, show_size, size},
 };
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -23,6 +23,8 @@ const HEADERS: RangeInclusive<u64> = 1..=10_000;
 /// Less than a few packets' worth stalls each stream; a u32 holds the rest.
 const BUFFER: RangeInclusive<u64> = 16 * KIB..=GIB;
 const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
+/// A process that has just started takes 10 MiB.
+const MEMORY: RangeInclusive<u64> = 16 * MIB..=1024 * GIB;
 /// Bytes a second: more than 1 MiB is no slow client.
 const RATE: RangeInclusive<u64> = 0..=MIB;
 /// Zero goes on at once.
@@ -177,6 +179,15 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
             defaults.worker_send_buffer,
             "The same a worker, HTTP/1.1, HTTP/2 and HTTP/3 together. Each stream gets less at a time, none fails. Clients \
             that acknowledge nothing take half of it at most.",
+        ),
+        memory: section.value(
+            "memory",
+            memory(MEMORY),
+            defaults.memory,
+            "Memory of the process. From 85 % of it on a client gets no second connection, and connections without a request \
+            end; from 90 % on no client gets any, and what bodies may hold is made smaller; from 95 % on the connections that \
+            hold the most end, ten a second and worker. `\"cgroup\"`: what the memory cgroup allows; a size: that at most; \
+            `\"none\"`: any.",
         ),
     };
     // Nobody who sets one has to set those below it: their defaults are no larger.

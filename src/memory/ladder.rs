@@ -1,0 +1,115 @@
+//! The steps, by the share of its limit that memory has reached. Pure.
+
+use super::usage::Reading;
+
+/// What litequic does for want of memory. Each step does what those below it do, too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Nothing.
+    #[default]
+    Normal,
+    /// New connections are refused, but for clients that have none; connections without a request end, those first whose last
+    /// one is the longest ago.
+    Refuse,
+    /// All new connections are refused; budgets of bodies are a share of the limit.
+    Shrink,
+    /// The connections that hold the most end.
+    Close,
+}
+
+/// Per cent of the limit from which on a step holds.
+const STEPS: [(Step, u64); 3] = [(Step::Close, 95), (Step::Shrink, 90), (Step::Refuse, 85)];
+/// It is left when so many per cent less are used.
+const HYSTERESIS: u64 = 5;
+
+impl Step {
+    /// As the log and the status page have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Refuse => "refuse connections",
+            Self::Shrink => "shrink buffers",
+            Self::Close => "close connections",
+        }
+    }
+}
+
+/// Where it stands.
+#[derive(Debug, Default)]
+pub(super) struct Ladder(Step);
+
+impl Ladder {
+    pub(super) fn step(&self) -> Step {
+        self.0
+    }
+
+    /// Memory is as `reading` says; without one nothing is known to be short. Returns what holds from now on.
+    pub(super) fn look(&mut self, reading: Option<Reading>) -> Step {
+        let at = |per_cent: u64| {
+            reading.is_some_and(|Reading { used, limit }| {
+                limit > 0 && u128::from(used) * 100 >= u128::from(limit) * u128::from(per_cent)
+            })
+        };
+        let holds = |&&(step, per_cent): &&(Step, u64)| {
+            let threshold = if step <= self.0 { per_cent - HYSTERESIS } else { per_cent };
+            at(threshold)
+        };
+        self.0 = STEPS.iter().find(holds).map_or(Step::Normal, |(step, _)| *step);
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn look(ladder: &mut Ladder, used: u64) -> Step {
+        ladder.look(Some(Reading { used, limit: 1_000 }))
+    }
+
+    #[test]
+    fn a_step_is_taken_at_its_threshold_and_left_below_it() {
+        let mut ladder = Ladder::default();
+        for (used, step) in [
+            (0, Step::Normal),
+            (849, Step::Normal),
+            (850, Step::Refuse),
+            (800, Step::Refuse),
+            (899, Step::Refuse),
+            (900, Step::Shrink),
+            (850, Step::Shrink),
+            (849, Step::Refuse),
+            (799, Step::Normal),
+            (1_200, Step::Close),
+            (900, Step::Close),
+            (899, Step::Shrink),
+            (10, Step::Normal),
+        ] {
+            assert_eq!(look(&mut ladder, used), step, "{used}");
+        }
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_short() {
+        let mut ladder = Ladder::default();
+        look(&mut ladder, 990);
+        assert_eq!(ladder.look(None), Step::Normal);
+        assert_eq!(ladder.look(Some(Reading { used: u64::MAX, limit: 0 })), Step::Normal);
+        assert_eq!(ladder.look(Some(Reading { used: u64::MAX, limit: u64::MAX })), Step::Close);
+    }
+
+    proptest! {
+        #[test]
+        fn usage_that_swings_by_less_than_the_hysteresis_changes_the_step_once(
+            middle in 0_u64..1_000, swings in prop::collection::vec(-20_i64..20, 1..100),
+        ) {
+            let mut ladder = Ladder::default();
+            let mut steps: Vec<Step> =
+                swings.iter().map(|swing| look(&mut ladder, middle.saturating_add_signed(*swing))).collect();
+            prop_assert!(steps.is_sorted());
+            steps.dedup();
+            prop_assert!(steps.len() <= 2, "{steps:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What litequic does as memory runs short: no new connections, smaller buffers, then the connections that hold the most
+//! end (docs/adr/0029-memory.md). The control thread looks at what is used, each worker acts.
+
+mod holders;
+mod ladder;
+mod usage;
+
+pub use holders::{End, Holder, Holders};
+pub use ladder::Step;
+
+use crate::{config::Live, telemetry::ControlMetrics};
+use ladder::Ladder;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::watch::{self, Receiver, Sender},
+    time::sleep,
+};
+use usage::{Reading, Usage};
+
+/// The time between two looks at the memory that is used.
+pub const LOOK: Duration = Duration::from_millis(100);
+
+/// Where [`watch()`] and [`Pressure`] meet.
+#[derive(Debug)]
+pub struct Gauge(Sender<State>);
+
+/// How short memory is. Each worker has a copy.
+#[derive(Debug, Clone)]
+pub struct Pressure(Receiver<State>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct State {
+    step: Step,
+    /// Bytes; 0 while there is no limit.
+    limit: u64,
+}
+
+/// The share of the limit that a budget of all workers has at most, once buffers are made smaller: a sixteenth.
+const BUDGET: u64 = 16;
+
+impl Default for Gauge {
+    fn default() -> Self {
+        Self(watch::channel(State::default()).0)
+    }
+}
+
+impl Gauge {
+    /// For a worker.
+    pub fn pressure(&self) -> Pressure {
+        Pressure(self.0.subscribe())
+    }
+
+    /// From now on memory is so short, with so many bytes as its limit.
+    pub fn set(&self, step: Step, limit: u64) {
+        self.0.send_if_modified(|state| std::mem::replace(state, State { step, limit }) != State { step, limit });
+    }
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Gauge::default().pressure()
+    }
+}
+
+impl Pressure {
+    /// How short memory is now.
+    pub fn step(&self) -> Step {
+        self.0.borrow().step
+    }
+
+    /// What a budget of one of so many `workers` may have, of the bytes that are configured.
+    pub fn budget(&self, configured: u64, workers: usize) -> u64 {
+        let State { step, limit } = *self.0.borrow();
+        if step < Step::Shrink {
+            return configured;
+        }
+        (limit / BUDGET).checked_div(workers as u64).map_or(configured, |share| share.min(configured))
+    }
+
+    /// Waits until `after` has passed, or memory has become shorter or less short. Cancel safe.
+    pub async fn changed_within(&mut self, after: Duration) {
+        // An error says that nothing looks at memory any more: the process ends.
+        let changed = async {
+            if self.0.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let _ = tokio::time::timeout(after, changed).await;
+    }
+}
+
+/// Looks at the memory that is used until the future is dropped, and tells in `gauge` and `metrics`.
+pub async fn watch(config: Live, gauge: Gauge, metrics: Arc<ControlMetrics>) {
+    let usage = Usage::of_this_process();
+    let mut ladder = Ladder::default();
+    loop {
+        let reading = usage.read(config.load().limits.memory);
+        let before = ladder.step();
+        let step = ladder.look(reading);
+        let Reading { used, limit } = reading.unwrap_or_default();
+        gauge.set(step, limit);
+        metrics.memory_used.set(used);
+        metrics.memory_limit.set(limit);
+        metrics.memory_step.set(step as u64);
+        if step > before {
+            metrics.memory_steps.increment();
+            tracing::warn!(step = step.name(), used, limit, "memory is short");
+        } else if step < before {
+            tracing::info!(step = step.name(), used, limit, "memory is less short");
+        }
+        sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_a_share_of_the_limit_once_memory_is_short() {
+        const MIB: u64 = 1024 * 1024;
+        let gauge = Gauge::default();
+        let pressure = gauge.pressure();
+        for (step, configured, workers, budget) in [
+            (Step::Normal, 64, 2, 64),
+            (Step::Refuse, 64, 2, 64),
+            (Step::Shrink, 64, 2, 4),
+            (Step::Close, 64, 2, 4),
+            (Step::Shrink, 2, 2, 2),
+            (Step::Shrink, 64, 0, 64),
+        ] {
+            gauge.set(step, 128 * MIB);
+            assert_eq!(pressure.budget(configured * MIB, workers), budget * MIB, "{step:?} {configured} {workers}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! How much memory the process uses, and how much it may: by its memory cgroups (cgroups(7), of version 1 or 2), and by the
+//! limit that is configured.
+
+use crate::config::MemoryLimit;
+use procfs_core::{FromBufRead, ProcessCGroup, ProcessCGroups, process::MountInfo, process::MountInfos};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+/// Where the kernel's files are.
+const ROOT: &str = "/";
+/// Version 1 says so, rounded to pages, where there is no limit; version 2 says `max`.
+const NO_LIMIT: u64 = 1 << 62;
+/// Of nested groups so many are looked at, from the process' own outwards.
+const MAX_DEPTH: usize = 16;
+/// Below this share of a limit, in per cent, what the kernel could drop is not asked for: that costs more to tell.
+const WORTH: u64 = 80;
+
+/// Bytes of memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) used: u64,
+    pub(super) limit: u64,
+}
+
+impl Reading {
+    fn per_mille(self) -> u128 {
+        (u128::from(self.used) * 1_000).checked_div(self.limit.into()).unwrap_or(0)
+    }
+}
+
+/// Where it is read.
+#[derive(Debug)]
+pub(super) struct Usage {
+    root: PathBuf,
+    /// The process' group, and those that it is in.
+    groups: Vec<Group>,
+    page: u64,
+}
+
+/// A memory cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Group {
+    directory: PathBuf,
+    version: Version,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Usage {
+    pub(super) fn of_this_process() -> Self {
+        Self::under(ROOT.into())
+    }
+
+    fn under(root: PathBuf) -> Self {
+        let groups = groups(&root);
+        if let Some(own) = groups.first() {
+            tracing::debug!(directory = %own.directory.display(), version = ?own.version, "the process has a memory cgroup");
+        }
+        Self { root, groups, page: rustix::param::page_size() as u64 }
+    }
+
+    /// What is used of the limit that is nearest: the `configured` one, or a group's. `None`: there is no limit.
+    pub(super) fn read(&self, configured: MemoryLimit) -> Option<Reading> {
+        let own = match configured {
+            MemoryLimit::Cgroup => None,
+            MemoryLimit::Bytes(limit) => self.resident().map(|used| Reading { used, limit }),
+            MemoryLimit::None => return None,
+        };
+        let groups = self.groups.iter().filter_map(Group::read);
+        own.into_iter().chain(groups).max_by_key(|reading| reading.per_mille())
+    }
+
+    /// Bytes in RAM: the second number of `/proc/self/statm` (proc_pid_statm(5)) is pages.
+    fn resident(&self) -> Option<u64> {
+        let pages = fs::read_to_string(self.root.join("proc/self/statm")).ok()?;
+        let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+        Some(pages.saturating_mul(self.page))
+    }
+}
+
+impl Group {
+    /// `None` where there is no limit, or where it cannot be read.
+    fn read(&self) -> Option<Reading> {
+        let (limits, used, file): (&[&str], _, _) = match self.version {
+            Version::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_inactive_file"),
+            // Beyond `memory.high` the kernel slows the process down.
+            Version::Two => (&["memory.max", "memory.high"], "memory.current", "inactive_file"),
+        };
+        let number = |name: &&str| fs::read_to_string(self.directory.join(name)).ok()?.trim().parse::<u64>().ok();
+        let limit = limits.iter().filter_map(number).min().filter(|limit| *limit < NO_LIMIT)?;
+        let used = number(&used)?;
+        let reading = Reading { used, limit };
+        if reading.per_mille() < u128::from(WORTH) * 10 {
+            return Some(reading);
+        }
+        // Pages of files that were not used lately: the kernel drops them before it kills anything, as the kubelet counts it.
+        let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
+        Some(Reading { used: used.saturating_sub(figure(&stat, file).unwrap_or(0)), limit })
+    }
+}
+
+/// A line of `memory.stat`.
+fn figure<T: FromStr>(stat: &str, name: &str) -> Option<T> {
+    stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// The process' memory cgroups, its own first.
+fn groups(root: &Path) -> Vec<Group> {
+    let read = |name: &str| fs::read(root.join(name)).unwrap_or_default();
+    let cgroups = ProcessCGroups::from_buf_read(&*read("proc/self/cgroup"));
+    let mounts = MountInfos::from_buf_read(&*read("proc/self/mountinfo"));
+    let (Ok(ProcessCGroups(cgroups)), Ok(MountInfos(mounts))) = (cgroups, mounts) else { return Vec::new() };
+    let is_first = |group: &&ProcessCGroup| group.controllers.iter().any(|controller| controller == "memory");
+    let first = cgroups.iter().find(is_first).map(|group| (group, Version::One));
+    // Where version 1 has the controller, version 2 has not.
+    let found = first.or_else(|| cgroups.iter().find(|group| group.hierarchy == 0).map(|group| (group, Version::Two)));
+    let Some((group, version)) = found else { return Vec::new() };
+    let Some(mount) = mounts.iter().find(|mount| has_memory(mount, version)) else { return Vec::new() };
+    let mounted = root.join(mount.mount_point.strip_prefix("/").unwrap_or(&mount.mount_point));
+    // The mount may show a part of the hierarchy: a container's own.
+    let path = Path::new(&group.pathname);
+    let inside = path.strip_prefix(&mount.root).or_else(|_| path.strip_prefix("/")).unwrap_or(Path::new(""));
+    let own = mounted.join(inside);
+    // With a namespace of its own a group may be outside of what is mounted.
+    let own = if own.starts_with(&mounted) && own.is_dir() { own } else { mounted.clone() };
+    let directories = own.ancestors().take_while(|directory| directory.starts_with(&mounted)).take(MAX_DEPTH);
+    directories.map(|directory| Group { directory: directory.into(), version }).collect()
+}
+
+fn has_memory(mount: &MountInfo, version: Version) -> bool {
+    match version {
+        Version::One => mount.fs_type == "cgroup" && mount.super_options.contains_key("memory"),
+        Version::Two => mount.fs_type == "cgroup2",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine's files, removed with it.
+    struct Machine(PathBuf);
+
+    impl Machine {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("litequic-memory-{name}-{}", std::process::id()));
+            for (file, text) in files {
+                let path = root.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Self(root)
+        }
+
+        fn read(&self, configured: MemoryLimit) -> Option<(u64, u64)> {
+            Usage { page: 4_096, ..Usage::under(self.0.clone()) }
+                .read(configured)
+                .map(|found| (found.used, found.limit))
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const V1: &str = "9:name=systemd:/\n4:memory:/docker/abc\n3:cpuset:/\n0::/\n";
+    const V1_MOUNT: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+        35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro,relatime - cgroup cgroup rw,memory\n\
+        41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+    const V2_MOUNT: &str = "30 22 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn version_1_in_a_container_that_sees_its_own_group_alone() {
+        let machine = Machine::new(
+            "one",
+            &[
+                ("proc/self/cgroup", V1),
+                ("proc/self/mountinfo", V1_MOUNT),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "134217728\n"),
+                ("sys/fs/cgroup/memory/memory.usage_in_bytes", "120000000\n"),
+                ("sys/fs/cgroup/memory/memory.stat", "cache 5\ninactive_file 9\ntotal_inactive_file 20000000\n"),
+            ],
+        );
+        assert_eq!(machine.read(MemoryLimit::Cgroup), Some((100_000_000, 134_217_728)));
+    }
+
+    #[test]
+    fn version_1_without_a_limit() {
+        let machine = Machine::new(
+            "one-free",
+            &[
+                ("proc/self/cgroup", V1),
+                ("proc/self/mountinfo", V1_MOUNT),
+                ("proc/self/statm", "9999 1000 5 5 0 5 0\n"),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("sys/fs/cgroup/memory/memory.usage_in_bytes", "120000000\n"),
+            ],
+        );
+        assert_eq!(machine.read(MemoryLimit::Cgroup), None);
+        assert_eq!(
+            machine.read(MemoryLimit::Bytes(50_000_000)),
+            Some((4_096_000, 50_000_000)),
+            "the one that is configured"
+        );
+        assert_eq!(machine.read(MemoryLimit::None), None);
+    }
+
+    #[test]
+    fn version_2_goes_by_the_nearest_of_nested_limits() {
+        let machine = Machine::new(
+            "two",
+            &[
+                ("proc/self/cgroup", "0::/kubepods/pod1/c1\n"),
+                ("proc/self/mountinfo", V2_MOUNT),
+                ("proc/self/statm", "9999 1000 5 5 0 5 0\n"),
+                ("sys/fs/cgroup/kubepods/pod1/c1/memory.max", "max\n"),
+                ("sys/fs/cgroup/kubepods/pod1/c1/memory.high", "max\n"),
+                ("sys/fs/cgroup/kubepods/pod1/c1/memory.current", "70000000\n"),
+                ("sys/fs/cgroup/kubepods/pod1/memory.max", "100000000\n"),
+                ("sys/fs/cgroup/kubepods/pod1/memory.high", "90000000\n"),
+                ("sys/fs/cgroup/kubepods/pod1/memory.current", "85000000\n"),
+                ("sys/fs/cgroup/kubepods/pod1/memory.stat", "anon 1\nfile 2\ninactive_file 5000000\n"),
+                ("sys/fs/cgroup/kubepods/memory.max", "1000000000\n"),
+                ("sys/fs/cgroup/kubepods/memory.current", "500000000\n"),
+            ],
+        );
+        assert_eq!(machine.read(MemoryLimit::Cgroup), Some((80_000_000, 90_000_000)));
+        assert_eq!(machine.read(MemoryLimit::Bytes(4_200_000)), Some((4_096_000, 4_200_000)), "nearer");
+        assert_eq!(machine.read(MemoryLimit::None), None);
+    }
+
+    #[test]
+    fn version_2_in_a_namespace_whose_group_is_elsewhere() {
+        for path in ["0::/\n", "0::/../../other\n", "0::/gone\n"] {
+            let machine = Machine::new(
+                "two-namespace",
+                &[
+                    ("proc/self/cgroup", path),
+                    ("proc/self/mountinfo", V2_MOUNT),
+                    ("sys/fs/cgroup/memory.max", "1000\n"),
+                    ("sys/fs/cgroup/memory.current", "10\n"),
+                ],
+            );
+            assert_eq!(machine.read(MemoryLimit::Cgroup), Some((10, 1_000)), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_limit() {
+        for (name, files) in [
+            ("none", &[][..]),
+            ("rubbish", &[("proc/self/cgroup", "x:y"), ("proc/self/mountinfo", "1 2 3")][..]),
+            ("unmounted", &[("proc/self/cgroup", V1), ("proc/self/mountinfo", "")][..]),
+            (
+                "words",
+                &[
+                    ("proc/self/cgroup", "0::/\n"),
+                    ("proc/self/mountinfo", V2_MOUNT),
+                    ("sys/fs/cgroup/memory.max", "many\n"),
+                    ("sys/fs/cgroup/memory.current", "some\n"),
+                ],
+            ),
+        ] {
+            let machine = Machine::new(name, files);
+            assert_eq!(machine.read(MemoryLimit::Cgroup), None, "{name}");
+            assert_eq!(machine.read(MemoryLimit::Bytes(1_000)), None, "{name}: what is resident is not known");
+        }
+    }
+
+    #[test]
+    fn this_machine_says_what_this_process_uses() {
+        let usage = Usage::of_this_process();
+        let reading = usage.read(MemoryLimit::Bytes(u64::MAX / 2_000)).unwrap();
+        assert!(reading.used > 1_000_000, "{reading:?}");
+    }
+}

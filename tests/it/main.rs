@@ -27,6 +27,7 @@ mod limits;
 mod lingering;
 mod link;
 mod load;
+mod memory;
 mod migration;
 mod nginx;
 mod origins;

@@ -103,7 +103,12 @@ impl Setup {
 
     /// Starts litequic, and returns when it serves and watches.
     pub(crate) async fn start(&self, origin: SocketAddr) -> Process {
-        self.write(origin, "");
+        self.start_with(origin, "").await
+    }
+
+    /// The same with `more` at the top of its configuration.
+    pub(crate) async fn start_with(&self, origin: SocketAddr, more: &str) -> Process {
+        self.write(origin, more);
         let process = Process::start(["run", "--config", &self.path("litequic.toml")]);
         assert_eq!(process.address(), self.udp);
         assert_eq!(self.reload().await, (200, "nothing has changed\n".into()));
@@ -112,6 +117,11 @@ impl Setup {
 
     pub(crate) async fn client(&self) -> Client {
         Client::over(self.quic(&self.made).await.unwrap(), "localhost").await
+    }
+
+    /// A connection from the address `local`.
+    pub(crate) async fn quic_from(&self, local: Ipv4Addr) -> Result<Quic, quinn::ConnectionError> {
+        Quic::from(local, self.udp, &self.made.cert_pem).await
     }
 
     /// A connection that trusts `made` alone.

@@ -81,8 +81,17 @@ impl Quic {
 
     /// Connects to `litequic` from the address `local`.
     pub(crate) async fn at(local: Ipv4Addr, litequic: &Litequic) -> Result<Self, quinn::ConnectionError> {
-        let config = quinn::ClientConfig::new(Arc::new(tls(&litequic.cert_pem)));
-        Self::between(local.into(), litequic.address, "localhost", config).await
+        Self::from(local, litequic.address, &litequic.cert_pem).await
+    }
+
+    /// Connects to `address` from the address `local`, and trusts `cert_pem` alone.
+    pub(crate) async fn from(
+        local: Ipv4Addr,
+        address: SocketAddr,
+        cert_pem: &str,
+    ) -> Result<Self, quinn::ConnectionError> {
+        let config = quinn::ClientConfig::new(Arc::new(tls(cert_pem)));
+        Self::between(local.into(), address, "localhost", config).await
     }
 
     async fn between(

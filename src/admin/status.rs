@@ -2,7 +2,7 @@
 //! rates asks twice.
 
 use super::State;
-use crate::lifecycle::Phase;
+use crate::{lifecycle::Phase, memory};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -35,6 +35,11 @@ pub(super) async fn status(state: &State) -> Json {
             "refused_at": control.refused_at.get(),
             "refused_since": control.refused_since.get(),
             "renewed_at": control.renewed_at.get(),
+        },
+        "memory": {
+            "step": memory::Step::from(control.memory_step.get()).name(),
+            "used": control.memory_used.get(),
+            "limit": control.memory_limit.get(),
         },
         "metrics": metrics,
     });

@@ -7,6 +7,7 @@ mod files;
 mod handover;
 mod idle;
 mod inside;
+mod memory;
 mod renewal;
 mod service;
 mod sockets;
@@ -21,7 +22,7 @@ use crate::{
     config::{AccessTarget, Config, Limits, Timeouts},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase, Watch},
-    memory,
+    memory::Gauge,
     net::{BindError, ListenError},
     proxy::{self, PageError, Pages, Proxy},
     quic::{EndpointParts, Layout, Pools, SecretError, Secrets, ServerId, WorkerIndex},
@@ -235,7 +236,7 @@ pub async fn start<H: Handler>(
     let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let layout = Layout::new(ServerId::default());
-    let gauge = memory::Gauge::default();
+    let gauge = Gauge::default();
 
     let mut workers = Vec::with_capacity(count);
     for (index, (counters, heartbeat)) in metrics.workers().iter().zip(&heartbeats).enumerate() {
@@ -296,7 +297,7 @@ pub async fn start<H: Handler>(
         tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
     }
     tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
-    tasks.spawn(watch_memory(in_force.clone(), gauge, lifecycle.watch()));
+    tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
     addresses.log(count, https);
     let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
     service::ready();
@@ -370,15 +371,6 @@ async fn check_health(in_force: InForce, mut watch: Watch) {
     let InForce { routing, rerouted, metrics, .. } = in_force;
     select! {
         _ = proxy::check_health(routing, rerouted, Arc::clone(metrics.control())) => {}
-        () = watch.reached(Phase::Stopping) => {}
-    }
-}
-
-/// Looks at memory until the process stops.
-async fn watch_memory(in_force: InForce, gauge: memory::Gauge, mut watch: Watch) {
-    let InForce { config, metrics, .. } = in_force;
-    select! {
-        () = memory::watch(config, gauge, Arc::clone(metrics.control())) => {}
         () = watch.reached(Phase::Stopping) => {}
     }
 }

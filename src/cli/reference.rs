@@ -41,7 +41,7 @@ pub fn counted_by(key: &str) -> Option<String> {
         ("limits", "retry_handshakes") => "litequic_retries_sent_total".into(),
         ("limits", "stream_send_buffer" | "connection_send_buffer" | "worker_send_buffer") => limit("send_buffer"),
         ("limits", "max_tunnels") => "litequic_tunnels_refused_total".into(),
-        ("limits", "memory") => "litequic_memory_steps_total".into(),
+        ("limits", "memory") => limit("memory_connections"),
         ("limits", "by_source") => "litequic_limit_reached_total{limit=\"source_connections\"}".into(),
         ("limits", _) => limit(name),
         ("origin", "retry_share" | "retry_minimum") => "litequic_origin_retries_refused_total".into(),

@@ -168,8 +168,9 @@ impl<H> Connection<H> {
         front.metrics.connections_open.increment();
         let terms = front.terms();
         let budget = Budget::for_connection(u64::from(terms.limits.connection_send_buffer));
-        let holder = front.holders.begin(Rc::clone(&budget));
-        holder.receiving(account.clone());
+        let holder = front.holders.begin();
+        let (sends, received) = (Rc::clone(&budget), account.clone());
+        holder.holds(move || sends.used().saturating_add(received.held()));
         Self {
             budget,
             holder,

@@ -1,9 +1,9 @@
 //! A worker's connections, to end those that are not used, and those that hold the most, for want of memory. Pure.
 
-use crate::{budget::Budget, receive_budget::Account};
 use std::{
-    cell::{Cell, OnceCell, RefCell},
+    cell::{Cell, RefCell},
     collections::BTreeMap,
+    fmt,
     rc::Rc,
     task::{Context, Poll, Waker},
 };
@@ -37,12 +37,10 @@ pub struct Holder {
     state: Rc<State>,
 }
 
-#[derive(Debug)]
+#[derive(Default)]
 struct State {
-    /// What its responses hold.
-    sends: Rc<Budget>,
-    /// What its client has sent and was not read.
-    received: OnceCell<Account>,
+    /// Each tells some of the bytes that it holds.
+    holds: RefCell<Vec<Box<dyn Fn() -> u64>>>,
     serving: Cell<bool>,
     /// When its last request ended, as [`Holders::next`] counts.
     used: Cell<u64>,
@@ -51,11 +49,10 @@ struct State {
 }
 
 impl Holders {
-    /// A connection whose responses hold what `sends` says.
-    pub fn begin(self: &Rc<Self>, sends: Rc<Budget>) -> Holder {
+    /// A connection that holds nothing yet.
+    pub fn begin(self: &Rc<Self>) -> Holder {
         let id = self.tick();
-        let (received, serving, end, waker) = Default::default();
-        let state = Rc::new(State { sends, received, serving, used: Cell::new(id), end, waker });
+        let state = Rc::new(State { used: Cell::new(id), ..State::default() });
         self.open.borrow_mut().insert(id, Rc::clone(&state));
         Holder { all: Rc::clone(self), id, state }
     }
@@ -86,10 +83,9 @@ impl Holders {
 }
 
 impl Holder {
-    /// What its client sends is accounted in `account`.
-    pub fn receiving(&self, account: Account) {
-        // The first one stays: a connection has one.
-        let _ = self.state.received.set(account);
+    /// It holds so many bytes besides as `held` says when asked.
+    pub fn holds(&self, held: impl Fn() -> u64 + 'static) {
+        self.state.holds.borrow_mut().push(Box::new(held));
     }
 
     /// Whether a request is open on it.
@@ -119,13 +115,19 @@ impl Drop for Holder {
     }
 }
 
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("held", &self.held()).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
 impl State {
     fn is_idle(&self) -> bool {
         !self.serving.get() && self.end.get().is_none()
     }
 
     fn held(&self) -> u64 {
-        self.sends.used().saturating_add(self.received.get().map_or(0, Account::held))
+        self.holds.borrow().iter().fold(0, |sum: u64, held| sum.saturating_add(held()))
     }
 
     fn end(&self, end: End) {
@@ -139,11 +141,13 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{budget::Lease, receive_budget::ReceiveBudget};
     use futures_util::task::noop_waker_ref;
 
-    fn begin(all: &Rc<Holders>) -> Holder {
-        all.begin(Budget::for_connection(1 << 20))
+    /// One that holds so many bytes.
+    fn holding(all: &Rc<Holders>, bytes: u64) -> Holder {
+        let holder = all.begin();
+        holder.holds(move || bytes);
+        holder
     }
 
     fn end(holder: &Holder) -> Option<End> {
@@ -156,7 +160,7 @@ mod tests {
     #[test]
     fn connections_without_a_request_end_the_longest_unused_first() {
         let all = Rc::<Holders>::default();
-        let holders: Vec<Holder> = (0..20).map(|_| begin(&all)).collect();
+        let holders: Vec<Holder> = (0..20).map(|_| all.begin()).collect();
         holders[0].serving(true);
         holders[1].serving(true);
         holders[1].serving(false);
@@ -175,39 +179,28 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_that_holds_the_most_ends_both_ways_counted() {
-        let (all, receive) = (Rc::<Holders>::default(), ReceiveBudget::new(1 << 30, 0));
+    fn the_connection_that_holds_the_most_ends_all_counted_that_it_holds() {
+        let all = Rc::<Holders>::default();
         assert_eq!(all.end_heaviest(), None);
-        let (sends, worker) = (Budget::for_connection(1 << 20), Budget::for_worker(1 << 20));
-        let (sender, receiver) = (all.begin(Rc::clone(&sends)), begin(&all));
-        let mut lease = Lease::new(sends, worker, 1 << 20);
-        lease.permit(0, 0, 100_000);
-        let grant = receive.begin(1 << 20);
-        receiver.receiving(grant.account());
-        grant.came(50_000);
-        let held = lease.held();
-        assert!(held > 50_000, "{held}");
-        assert_eq!(all.end_heaviest(), Some(held));
-        assert_eq!((end(&sender), end(&receiver)), (Some(End::Heaviest), None));
-        assert_eq!(all.end_heaviest(), Some(50_000));
-        assert_eq!(end(&receiver), Some(End::Heaviest));
-        assert_eq!(all.end_heaviest(), None);
-        let light = begin(&all);
+        let (one, other, light) = (holding(&all, 60_000), holding(&all, 50_000), holding(&all, LEAST - 1));
+        other.holds(|| 20_000);
+        assert_eq!(all.end_heaviest(), Some(70_000));
+        assert_eq!((end(&one), end(&other)), (None, Some(End::Heaviest)));
+        assert_eq!(all.end_heaviest(), Some(60_000));
+        assert_eq!(end(&one), Some(End::Heaviest));
         assert_eq!((all.end_heaviest(), end(&light)), (None, None), "it holds next to nothing");
     }
 
     #[test]
     fn who_was_told_of_one_reason_is_told_of_the_other() {
         let all = Rc::<Holders>::default();
-        let (sends, worker) = (Budget::for_connection(1 << 20), Budget::for_worker(1 << 20));
-        let holder = all.begin(Rc::clone(&sends));
-        let mut told = None;
-        all.end_idle();
+        let (holder, mut told) = (holding(&all, 100_000), None);
         let cx = Context::from_waker(noop_waker_ref());
+        assert_eq!(all.end_idle(), 1);
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(End::Idle));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
-        Lease::new(sends, worker, 1 << 20).permit(0, 0, 100_000);
-        let lease = all.end_heaviest();
-        assert_eq!(lease, None, "what was leased was given back");
+        assert_eq!(all.end_heaviest(), Some(100_000));
+        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(End::Heaviest));
+        assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
     }
 }

@@ -34,17 +34,36 @@ impl Step {
     }
 }
 
+/// As the metric has it.
+impl From<u64> for Step {
+    fn from(step: u64) -> Self {
+        match step {
+            0 => Self::Normal,
+            1 => Self::Refuse,
+            2 => Self::Shrink,
+            _ => Self::Close,
+        }
+    }
+}
+
+impl From<Step> for u64 {
+    fn from(step: Step) -> Self {
+        step as Self
+    }
+}
+
 /// Where it stands.
 #[derive(Debug, Default)]
-pub(super) struct Ladder(Step);
+pub struct Ladder(Step);
 
 impl Ladder {
-    pub(super) fn step(&self) -> Step {
+    /// What holds.
+    pub fn step(&self) -> Step {
         self.0
     }
 
     /// Memory is as `reading` says; without one nothing is known to be short. Returns what holds from now on.
-    pub(super) fn look(&mut self, reading: Option<Reading>) -> Step {
+    pub fn look(&mut self, reading: Option<Reading>) -> Step {
         let at = |per_cent: u64| {
             reading.is_some_and(|Reading { used, limit }| {
                 limit > 0 && u128::from(used) * 100 >= u128::from(limit) * u128::from(per_cent)

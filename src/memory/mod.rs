@@ -6,21 +6,16 @@ mod ladder;
 mod usage;
 
 pub use holders::{End, Holder, Holders};
-pub use ladder::Step;
+pub use ladder::{Ladder, Step};
+pub use usage::{Limit, Reading, Usage};
 
-use crate::{config::Live, telemetry::ControlMetrics};
-use ladder::Ladder;
-use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::watch::{self, Receiver, Sender},
-    time::sleep,
-};
-use usage::{Reading, Usage};
+use std::time::Duration;
+use tokio::sync::watch::{self, Receiver, Sender};
 
 /// The time between two looks at the memory that is used.
 pub const LOOK: Duration = Duration::from_millis(100);
 
-/// Where [`watch()`] and [`Pressure`] meet.
+/// Where it is told how short memory is, to all copies of [`Pressure`].
 #[derive(Debug)]
 pub struct Gauge(Sender<State>);
 
@@ -86,29 +81,6 @@ impl Pressure {
             }
         };
         let _ = tokio::time::timeout(after, changed).await;
-    }
-}
-
-/// Looks at the memory that is used until the future is dropped, and tells in `gauge` and `metrics`.
-pub async fn watch(config: Live, gauge: Gauge, metrics: Arc<ControlMetrics>) {
-    let usage = Usage::of_this_process();
-    let mut ladder = Ladder::default();
-    loop {
-        let reading = usage.read(config.load().limits.memory);
-        let before = ladder.step();
-        let step = ladder.look(reading);
-        let Reading { used, limit } = reading.unwrap_or_default();
-        gauge.set(step, limit);
-        metrics.memory_used.set(used);
-        metrics.memory_limit.set(limit);
-        metrics.memory_step.set(step as u64);
-        if step > before {
-            metrics.memory_steps.increment();
-            tracing::warn!(step = step.name(), used, limit, "memory is short");
-        } else if step < before {
-            tracing::info!(step = step.name(), used, limit, "memory is less short");
-        }
-        sleep(LOOK).await;
     }
 }
 

@@ -1,7 +1,6 @@
 //! How much memory the process uses, and how much it may: by its memory cgroups (cgroups(7), of version 1 or 2), and by the
 //! limit that is configured.
 
-use crate::config::MemoryLimit;
 use procfs_core::{FromBufRead, ProcessCGroup, ProcessCGroups, process::MountInfo, process::MountInfos};
 use std::{
     fs,
@@ -18,11 +17,23 @@ const MAX_DEPTH: usize = 16;
 /// Below this share of a limit, in per cent, what the kernel could drop is not asked for: that costs more to tell.
 const WORTH: u64 = 80;
 
+/// What the process is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The limits of its memory cgroup and of those that it is in.
+    Cgroup,
+    /// The same, and so many bytes in RAM.
+    Bytes(u64),
+    /// None.
+    None,
+}
+
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Reading {
-    pub(super) used: u64,
-    pub(super) limit: u64,
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Reading {
+    pub used: u64,
+    pub limit: u64,
 }
 
 impl Reading {
@@ -33,7 +44,7 @@ impl Reading {
 
 /// Where it is read.
 #[derive(Debug)]
-pub(super) struct Usage {
+pub struct Usage {
     root: PathBuf,
     /// The process' group, and those that it is in.
     groups: Vec<Group>,
@@ -54,24 +65,27 @@ enum Version {
 }
 
 impl Usage {
-    pub(super) fn of_this_process() -> Self {
+    /// By the files of `/proc/self`, as they are now.
+    pub fn of_this_process() -> Self {
         Self::under(ROOT.into())
+    }
+
+    /// The directory of the process' memory cgroup, where it has one.
+    pub fn group(&self) -> Option<&Path> {
+        self.groups.first().map(|group| &*group.directory)
     }
 
     fn under(root: PathBuf) -> Self {
         let groups = groups(&root);
-        if let Some(own) = groups.first() {
-            tracing::debug!(directory = %own.directory.display(), version = ?own.version, "the process has a memory cgroup");
-        }
         Self { root, groups, page: rustix::param::page_size() as u64 }
     }
 
     /// What is used of the limit that is nearest: the `configured` one, or a group's. `None`: there is no limit.
-    pub(super) fn read(&self, configured: MemoryLimit) -> Option<Reading> {
+    pub fn read(&self, configured: Limit) -> Option<Reading> {
         let own = match configured {
-            MemoryLimit::Cgroup => None,
-            MemoryLimit::Bytes(limit) => self.resident().map(|used| Reading { used, limit }),
-            MemoryLimit::None => return None,
+            Limit::Cgroup => None,
+            Limit::Bytes(limit) => self.resident().map(|used| Reading { used, limit }),
+            Limit::None => return None,
         };
         let groups = self.groups.iter().filter_map(Group::read);
         own.into_iter().chain(groups).max_by_key(|reading| reading.per_mille())
@@ -159,7 +173,7 @@ mod tests {
             Self(root)
         }
 
-        fn read(&self, configured: MemoryLimit) -> Option<(u64, u64)> {
+        fn read(&self, configured: Limit) -> Option<(u64, u64)> {
             Usage { page: 4_096, ..Usage::under(self.0.clone()) }
                 .read(configured)
                 .map(|found| (found.used, found.limit))
@@ -190,7 +204,7 @@ mod tests {
                 ("sys/fs/cgroup/memory/memory.stat", "cache 5\ninactive_file 9\ntotal_inactive_file 20000000\n"),
             ],
         );
-        assert_eq!(machine.read(MemoryLimit::Cgroup), Some((100_000_000, 134_217_728)));
+        assert_eq!(machine.read(Limit::Cgroup), Some((100_000_000, 134_217_728)));
     }
 
     #[test]
@@ -205,13 +219,9 @@ mod tests {
                 ("sys/fs/cgroup/memory/memory.usage_in_bytes", "120000000\n"),
             ],
         );
-        assert_eq!(machine.read(MemoryLimit::Cgroup), None);
-        assert_eq!(
-            machine.read(MemoryLimit::Bytes(50_000_000)),
-            Some((4_096_000, 50_000_000)),
-            "the one that is configured"
-        );
-        assert_eq!(machine.read(MemoryLimit::None), None);
+        assert_eq!(machine.read(Limit::Cgroup), None);
+        assert_eq!(machine.read(Limit::Bytes(50_000_000)), Some((4_096_000, 50_000_000)), "the one that is configured");
+        assert_eq!(machine.read(Limit::None), None);
     }
 
     #[test]
@@ -233,9 +243,9 @@ mod tests {
                 ("sys/fs/cgroup/kubepods/memory.current", "500000000\n"),
             ],
         );
-        assert_eq!(machine.read(MemoryLimit::Cgroup), Some((80_000_000, 90_000_000)));
-        assert_eq!(machine.read(MemoryLimit::Bytes(4_200_000)), Some((4_096_000, 4_200_000)), "nearer");
-        assert_eq!(machine.read(MemoryLimit::None), None);
+        assert_eq!(machine.read(Limit::Cgroup), Some((80_000_000, 90_000_000)));
+        assert_eq!(machine.read(Limit::Bytes(4_200_000)), Some((4_096_000, 4_200_000)), "nearer");
+        assert_eq!(machine.read(Limit::None), None);
     }
 
     #[test]
@@ -250,7 +260,7 @@ mod tests {
                     ("sys/fs/cgroup/memory.current", "10\n"),
                 ],
             );
-            assert_eq!(machine.read(MemoryLimit::Cgroup), Some((10, 1_000)), "{path}");
+            assert_eq!(machine.read(Limit::Cgroup), Some((10, 1_000)), "{path}");
         }
     }
 
@@ -271,15 +281,15 @@ mod tests {
             ),
         ] {
             let machine = Machine::new(name, files);
-            assert_eq!(machine.read(MemoryLimit::Cgroup), None, "{name}");
-            assert_eq!(machine.read(MemoryLimit::Bytes(1_000)), None, "{name}: what is resident is not known");
+            assert_eq!(machine.read(Limit::Cgroup), None, "{name}");
+            assert_eq!(machine.read(Limit::Bytes(1_000)), None, "{name}: what is resident is not known");
         }
     }
 
     #[test]
     fn this_machine_says_what_this_process_uses() {
         let usage = Usage::of_this_process();
-        let reading = usage.read(MemoryLimit::Bytes(u64::MAX / 2_000)).unwrap();
+        let reading = usage.read(Limit::Bytes(u64::MAX / 2_000)).unwrap();
         assert!(reading.used > 1_000_000, "{reading:?}");
     }
 }

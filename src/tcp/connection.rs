@@ -120,8 +120,10 @@ impl<H> Connection<H> {
     pub(super) fn new(front: Rc<Front<H>>, client: Client, alt_svc: Option<HeaderValue>) -> Rc<Self> {
         let (limits, timeouts) = front.terms();
         let budget = Budget::for_connection(CONNECTION_QUEUE.min(limits.connection_send_buffer.into()));
+        let (holder, sends) = (front.budgets.holders.begin(), Rc::clone(&budget));
+        holder.holds(move || sends.used());
         Rc::new(Self {
-            holder: front.budgets.holders.begin(Rc::clone(&budget)),
+            holder,
             told_end: Cell::default(),
             budget,
             client: Rc::new(client),
@@ -179,7 +181,8 @@ impl<H> Connection<H> {
 
     /// What its client sends is accounted in `account`. To be said once, by who serves the connection.
     pub(super) fn hold(&self, account: Account) {
-        self.holder.receiving(account.clone());
+        let received = account.clone();
+        self.holder.holds(move || received.held());
         let _ = self.account.set(account);
     }
 

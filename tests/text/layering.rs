@@ -9,8 +9,18 @@ use std::{fmt, fs, path::Path};
 const BASE: &[&str] = &["number"];
 
 /// Rooms that everyone may use and that know nobody: the vocabulary.
-const GROUND: &[&str] =
-    &["config", "telemetry", "lifecycle", "exchange", "rate", "budget", "receive_budget", "sources", "datagram"];
+const GROUND: &[&str] = &[
+    "config",
+    "telemetry",
+    "lifecycle",
+    "exchange",
+    "rate",
+    "budget",
+    "receive_budget",
+    "sources",
+    "memory",
+    "datagram",
+];
 
 /// Rooms that use the ground alone and meet in `app`.
 const PARTS: &[&str] = &["net", "tls", "quic", "http3", "tcp", "proxy", "admin"];

@@ -79,6 +79,8 @@ function show(now) {
     ['To clients in all', bytes(total('response_body_bytes'))],
     ['Origin connections', whole(total('origin_connections_open'))],
   ];
+  const { step, used, limit } = now.memory || {};
+  if (limit) tiles.push(['Memory of ' + bytes(limit) + (step === 'normal' ? '' : ': ' + step), bytes(used), step === 'normal' ? '' : 'bad']);
   at('tiles').replaceChildren(...tiles.map(([name, value, kind]) => {
     const tile = document.createElement('div');
     tile.append(element('dt', name), element('dd', value, kind));

@@ -1,0 +1,50 @@
+//! Looks at the memory that the process uses, and tells the workers how short it is.
+
+use super::reload::InForce;
+use crate::{
+    config::MemoryLimit,
+    lifecycle::{Phase, Watch},
+    memory::{Gauge, LOOK, Ladder, Limit, Reading, Usage},
+};
+use tokio::{select, time::sleep};
+
+/// Looks until the process stops.
+pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
+    let control = in_force.metrics.control();
+    let usage = Usage::of_this_process();
+    if let Some(directory) = usage.group() {
+        tracing::debug!(directory = %directory.display(), "the process has a memory cgroup");
+    }
+    let mut ladder = Ladder::default();
+    let look = async {
+        loop {
+            let reading = usage.read(limit(in_force.config.load().limits.memory));
+            let before = ladder.step();
+            let step = ladder.look(reading);
+            let Reading { used, limit } = reading.unwrap_or_default();
+            gauge.set(step, limit);
+            control.memory_used.set(used);
+            control.memory_limit.set(limit);
+            control.memory_step.set(step.into());
+            if step > before {
+                control.memory_steps.increment();
+                tracing::warn!(step = step.name(), used, limit, "memory is short");
+            } else if step < before {
+                tracing::info!(step = step.name(), used, limit, "memory is less short");
+            }
+            sleep(LOOK).await;
+        }
+    };
+    select! {
+        () = look => {}
+        () = watch.reached(Phase::Stopping) => {}
+    }
+}
+
+fn limit(configured: MemoryLimit) -> Limit {
+    match configured {
+        MemoryLimit::Cgroup => Limit::Cgroup,
+        MemoryLimit::Bytes(bytes) => Limit::Bytes(bytes),
+        MemoryLimit::None => Limit::None,
+    }
+}

@@ -68,6 +68,8 @@ pub struct Options {
     pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
     /// What a service manager has bound.
     pub inherited: Inherited,
+    /// Says how short memory is. Without it litequic looks itself, as `limits.memory` says.
+    pub memory: Option<Gauge>,
 }
 
 /// Why litequic did not start. Nothing is left running.
@@ -236,7 +238,7 @@ pub async fn start<H: Handler>(
     let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let layout = Layout::new(ServerId::default());
-    let gauge = Gauge::default();
+    let gauge = options.memory.clone().unwrap_or_default();
 
     let mut workers = Vec::with_capacity(count);
     for (index, (counters, heartbeat)) in metrics.workers().iter().zip(&heartbeats).enumerate() {
@@ -297,7 +299,9 @@ pub async fn start<H: Handler>(
         tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
     }
     tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
-    tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
+    if options.memory.is_none() {
+        tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
+    }
     addresses.log(count, https);
     let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
     service::ready();

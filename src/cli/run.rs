@@ -134,7 +134,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         let (reload, requests) = reload::requests();
         let start = async {
             let inherited = inherited(passed)?;
-            let options = Options { key_log: arguments.key_log, reload: Some(reload), inherited };
+            let options = Options { key_log: arguments.key_log, reload: Some(reload), inherited, memory: None };
             app::start(&config, certificates, options, |proxy| proxy).await
         };
         let running = match start.await {

@@ -69,7 +69,7 @@ pub enum MemoryLimit {
     /// What its memory cgroup allows, and those that it is in; without a limit of theirs, any.
     #[default]
     Cgroup,
-    /// So many bytes in RAM, and what its cgroups allow.
+    /// So many bytes in RAM besides the pages of files, and what its cgroups allow.
     Bytes(u64),
     /// Any, whatever its cgroup allows.
     None,

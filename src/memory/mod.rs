@@ -16,7 +16,7 @@ use tokio::sync::watch::{self, Receiver, Sender};
 pub const LOOK: Duration = Duration::from_millis(100);
 
 /// Where it is told how short memory is, to all copies of [`Pressure`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Gauge(Sender<State>);
 
 /// How short memory is. Each worker has a copy.

@@ -22,7 +22,7 @@ const WORTH: u64 = 80;
 pub enum Limit {
     /// The limits of its memory cgroup and of those that it is in.
     Cgroup,
-    /// The same, and so many bytes in RAM.
+    /// The same, and so many bytes in RAM besides the pages of files.
     Bytes(u64),
     /// None.
     None,
@@ -84,17 +84,19 @@ impl Usage {
     pub fn read(&self, configured: Limit) -> Option<Reading> {
         let own = match configured {
             Limit::Cgroup => None,
-            Limit::Bytes(limit) => self.resident().map(|used| Reading { used, limit }),
+            Limit::Bytes(limit) => self.anonymous().map(|used| Reading { used, limit }),
             Limit::None => return None,
         };
         let groups = self.groups.iter().filter_map(Group::read);
         own.into_iter().chain(groups).max_by_key(|reading| reading.per_mille())
     }
 
-    /// Bytes in RAM: the second number of `/proc/self/statm` (proc_pid_statm(5)) is pages.
-    fn resident(&self) -> Option<u64> {
-        let pages = fs::read_to_string(self.root.join("proc/self/statm")).ok()?;
-        let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+    /// Bytes in RAM that no file has: the kernel can drop the pages of the program itself. By `/proc/self/statm`
+    /// (proc_pid_statm(5)): pages in RAM, its second number, less those of files, its third.
+    fn anonymous(&self) -> Option<u64> {
+        let statm = fs::read_to_string(self.root.join("proc/self/statm")).ok()?;
+        let mut numbers = statm.split_whitespace().skip(1).map(|number| number.parse::<u64>().ok());
+        let pages = numbers.next()??.saturating_sub(numbers.next()??);
         Some(pages.saturating_mul(self.page))
     }
 }
@@ -214,7 +216,7 @@ mod tests {
             &[
                 ("proc/self/cgroup", V1),
                 ("proc/self/mountinfo", V1_MOUNT),
-                ("proc/self/statm", "9999 1000 5 5 0 5 0\n"),
+                ("proc/self/statm", "9999 1005 5 5 0 5 0\n"),
                 ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
                 ("sys/fs/cgroup/memory/memory.usage_in_bytes", "120000000\n"),
             ],
@@ -231,7 +233,7 @@ mod tests {
             &[
                 ("proc/self/cgroup", "0::/kubepods/pod1/c1\n"),
                 ("proc/self/mountinfo", V2_MOUNT),
-                ("proc/self/statm", "9999 1000 5 5 0 5 0\n"),
+                ("proc/self/statm", "9999 1005 5 5 0 5 0\n"),
                 ("sys/fs/cgroup/kubepods/pod1/c1/memory.max", "max\n"),
                 ("sys/fs/cgroup/kubepods/pod1/c1/memory.high", "max\n"),
                 ("sys/fs/cgroup/kubepods/pod1/c1/memory.current", "70000000\n"),
@@ -282,7 +284,7 @@ mod tests {
         ] {
             let machine = Machine::new(name, files);
             assert_eq!(machine.read(Limit::Cgroup), None, "{name}");
-            assert_eq!(machine.read(Limit::Bytes(1_000)), None, "{name}: what is resident is not known");
+            assert_eq!(machine.read(Limit::Bytes(1_000)), None, "{name}: what is used is not known");
         }
     }
 

@@ -24,7 +24,7 @@ const HEADERS: RangeInclusive<u64> = 1..=10_000;
 const BUFFER: RangeInclusive<u64> = 16 * KIB..=GIB;
 const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
 /// A process that has just started takes 10 MiB.
-const MEMORY: RangeInclusive<u64> = 8 * MIB..=1024 * GIB;
+const MEMORY: RangeInclusive<u64> = 4 * MIB..=1024 * GIB;
 /// Bytes a second: more than 1 MiB is no slow client.
 const RATE: RangeInclusive<u64> = 0..=MIB;
 /// Zero goes on at once.

@@ -5,6 +5,7 @@ use litequic::{
     app::{self, Options, WorkerDied},
     config::{Config, Io, OriginAddress, Workers},
     lifecycle::{Lifecycle, Phase},
+    memory::Gauge,
     telemetry::{Metrics, WorkerMetrics},
     tls::{self, CertificateStore},
 };
@@ -50,6 +51,16 @@ pub(crate) fn unbuffered(config: &mut Config) {
 impl Litequic {
     /// Starts one worker on 127.0.0.1 before the origin at `origin`, after `edit` has changed what it likes.
     pub(crate) async fn start(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Self {
+        Self::with_config(&Self::config(origin, edit)).await
+    }
+
+    /// The same, where `gauge` says how short memory is.
+    pub(crate) async fn with_memory(origin: SocketAddr, gauge: &Gauge, edit: impl FnOnce(&mut Config)) -> Self {
+        let options = Options { memory: Some(gauge.clone()), ..Options::default() };
+        Self::with_options(&Self::config(origin, edit), options).await
+    }
+
+    fn config(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Config {
         let host = origin.ip().to_string();
         let origin = OriginAddress::Tcp { host, port: origin.port() };
         let mut config = Config::simple((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
@@ -57,23 +68,31 @@ impl Litequic {
         // All clients of a test are at one address.
         config.sources.limited = false;
         edit(&mut config);
-        Self::with_config(&config).await
+        config
     }
 
     /// Starts it with exactly `config`, but for the certificate, and for `litequic.io` where that is `Auto`.
     pub(crate) async fn with_config(config: &Config) -> Self {
+        Self::with_options(config, Options::default()).await
+    }
+
+    async fn with_options(config: &Config, options: Options) -> Self {
         let certificate = tls::self_signed(NAMES).unwrap();
         let store = CertificateStore::new(certificate.certificate().unwrap(), []);
-        Self::with_certificates(config, store, certificate.cert_pem).await
+        Self::with_all(config, options, store, certificate.cert_pem).await
     }
 
     /// Starts it with `config`, in the same way, and `store`, of which clients should trust `cert_pem`.
     pub(crate) async fn with_certificates(config: &Config, store: CertificateStore, cert_pem: String) -> Self {
+        Self::with_all(config, Options::default(), store, cert_pem).await
+    }
+
+    async fn with_all(config: &Config, options: Options, store: CertificateStore, cert_pem: String) -> Self {
         let mut config = config.clone();
         if config.litequic.io == Io::Auto {
             config.litequic.io = super::io();
         }
-        let running = app::start(&config, store, Options::default(), |proxy| proxy).await.unwrap();
+        let running = app::start(&config, store, options, |proxy| proxy).await.unwrap();
         Self {
             address: running.addresses[0],
             addresses: running.addresses.clone(),

@@ -22,6 +22,7 @@ use super::{
     packets::Packets,
     received::Grants,
     recovery::Recovery,
+    spurious::Spurious,
     stateless_reset,
     wakes::Turns,
 };
@@ -149,7 +150,8 @@ pub fn start<T: tls::Provider + Clone>(
     let ids =
         connection_id::Format::new(parts.layout, (parts.generation, Arc::clone(&parts.others)), worker, parts.workers);
     let config = parts.config.load();
-    let connections = Connections::new(&config.limits, Arc::clone(&parts.metrics));
+    let spurious = Spurious::new(Arc::clone(&parts.metrics));
+    let connections = Connections::new(&config.limits, spurious.clone(), Arc::clone(&parts.metrics));
     let merges = config.litequic.ack_merge;
     let batches = Batches::default();
     let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
@@ -183,7 +185,7 @@ pub fn start<T: tls::Provider + Clone>(
     let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);
 
-    let controllers = Controllers::new(Arc::clone(&parts.config), address, moderation);
+    let controllers = Controllers::new(Arc::clone(&parts.config), address, moderation, spurious);
 
     let server = Server::builder()
         .with_tls(Gated::new(handshakes, Arc::clone(&parts.metrics)))

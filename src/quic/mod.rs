@@ -34,6 +34,7 @@ mod placeholder;
 mod received;
 mod recovery;
 mod secrets;
+mod spurious;
 mod stateless_reset;
 mod violation;
 mod wakes;

@@ -210,6 +210,7 @@ metrics! {
     Counter packets_received = "packets_received" "1-RTT packets received, which is all but those of handshakes.";
     Counter packets_sent = "packets_sent" "1-RTT packets sent." "Divided by the line below: after how many packets clients acknowledge.";
     Counter packets_lost = "packets_lost" "1-RTT packets declared lost, probes of the path's MTU apart.";
+    Counter reductions_undone = "congestion_reductions_undone" "Reductions of a congestion window that were taken back: all packets declared lost arrived after all." "Of CUBIC's. A path that reorders.";
     Counter spurious_losses = "spurious_losses" "Packets declared lost that their client acknowledged later." "A path that reorders, or whose delay jumps. Each cost a sending, and rate.";
     Counter mtu_probes_lost = "mtu_probes_lost" "Probes of the path's MTU that were lost: the path is no wider, which is no fault.";
     Counter path_challenges_repeated = "path_challenges_repeated" "PATH_CHALLENGE frames sent again because a client that has moved did not answer." "An answer was lost, or a client's address is forged.";

@@ -5,10 +5,14 @@ use super::{
     heard::{Heard, Listening, SLOW_START_GAIN},
     pacer::{Pacer, Sent},
     reno_friendly::RenoFriendly,
+    undo::Undo,
 };
 use crate::{
     config::Congestion,
-    quic::moderation::{Moderation, longest_turn},
+    quic::{
+        moderation::{Moderation, longest_turn},
+        spurious::Spurious,
+    },
 };
 use num_rational::Ratio;
 use s2n_quic::provider::congestion_controller::{
@@ -19,6 +23,7 @@ use s2n_quic_core::recovery::{
     bandwidth::{self, Bandwidth},
     bbr::BbrCongestionController,
 };
+use std::time::Duration;
 
 /// RFC 9002 §7.7.
 const GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
@@ -54,7 +59,22 @@ pub(in crate::quic) struct Controller {
     /// The application had too little for the window when it sent last.
     under_utilized: bool,
     max_datagram: u16,
+    smoothed_rtt: Duration,
+    /// CUBIC's last reduction.
+    undo: Option<Box<Undo<Before>>>,
     moderation: Moderation,
+    spurious: Spurious,
+}
+
+/// What a reduction of CUBIC's window changes.
+#[derive(Debug, Clone)]
+struct Before {
+    cubic: CubicCongestionController,
+    slow_start: bool,
+    buffer: Buffer,
+    reduced: Option<Timestamp>,
+    friendly: Option<RenoFriendly>,
+    in_flight_most: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -87,7 +107,7 @@ impl Controller {
         congestion: Congestion,
         initial_window: u16,
         path: PathInfo<'_>,
-        moderation: Moderation,
+        (moderation, spurious): (Moderation, Spurious),
     ) -> Self {
         let max_datagram = path.max_datagram_size;
         let window = u32::from(initial_window) * u32::from(max_datagram);
@@ -102,7 +122,7 @@ impl Controller {
             }
         };
         let (heard, pacer, buffer, told, reduced) = Default::default();
-        let (friendly, resumed, in_flight_most, under_utilized, fresh) = (None, None, 0, true, true);
+        let (friendly, resumed, undo, in_flight_most, under_utilized, fresh) = (None, None, None, 0, true, true);
         Self {
             algorithm,
             heard,
@@ -117,7 +137,10 @@ impl Controller {
             in_flight_most,
             under_utilized,
             max_datagram,
+            smoothed_rtt: Duration::ZERO,
+            undo,
             moderation,
+            spurious,
         }
     }
 
@@ -143,6 +166,40 @@ impl Controller {
         self.reduced = Some(now);
         self.in_flight_most = 0;
         self.friendly = Some(RenoFriendly::reduced(window, self.max_datagram.into()));
+    }
+
+    /// CUBIC's reduction was for nothing. What grew since then is lost.
+    fn undo<Pub: Publisher>(&mut self, now: Timestamp, rtt_estimator: &RttEstimator, publisher: &mut Pub) {
+        let in_flight = self.bytes_in_flight();
+        let (Some(undo), Algorithm::Cubic(inner)) = (self.undo.take(), &mut self.algorithm) else { return };
+        let Before { mut cubic, slow_start, buffer, reduced, friendly, in_flight_most } = undo.into_before();
+        if cubic.congestion_window() <= inner.congestion_window() {
+            return;
+        }
+        let listening = &mut Listening { heard: &mut self.heard, publisher };
+        match in_flight.checked_sub(cubic.bytes_in_flight()) {
+            Some(0) => {}
+            Some(more) => cubic.on_packet_sent(now, more as usize, Some(self.under_utilized), rtt_estimator, listening),
+            None => cubic.on_packet_discarded((cubic.bytes_in_flight() - in_flight) as usize, listening),
+        }
+        *inner = cubic;
+        self.heard.slow_start = slow_start;
+        (self.buffer, self.reduced, self.friendly) = (buffer, reduced, friendly);
+        self.in_flight_most = self.in_flight_most.max(in_flight_most);
+        self.spurious.undone();
+    }
+
+    /// What an undone reduction comes back to; there is none to be undone while CUBIC recovers.
+    fn before(&self) -> Option<Before> {
+        let Algorithm::Cubic(cubic) = &self.algorithm else { return None };
+        (!cubic.requires_fast_retransmission()).then(|| Before {
+            cubic: cubic.clone(),
+            slow_start: self.heard.slow_start,
+            buffer: self.buffer,
+            reduced: self.reduced,
+            friendly: self.friendly,
+            in_flight_most: self.in_flight_most,
+        })
     }
 }
 
@@ -183,7 +240,8 @@ impl CongestionController for Controller {
             self.restrain();
         }
         let (in_flight, window) = (self.bytes_in_flight(), self.congestion_window());
-        if in_flight == 0 && window > self.initial {
+        // The handshake's packets grow the window, too.
+        if in_flight == 0 && window > 2 * self.initial {
             self.resumed = Some(time_sent);
         }
         let Self { algorithm, heard, pacer, told, resumed, max_datagram, moderation, .. } = self;
@@ -241,6 +299,7 @@ impl CongestionController for Controller {
     ) {
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_rtt_update(time_sent, now, rtt_estimator, listening));
+        self.smoothed_rtt = rtt_estimator.smoothed_rtt();
         self.buffer.measured(rtt_estimator.smoothed_rtt(), rtt_estimator.min_rtt());
         let (rtt, share) = (rtt_estimator.smoothed_rtt(), self.buffer.share());
         self.pacer.shorten(share);
@@ -259,6 +318,13 @@ impl CongestionController for Controller {
         ack_receive_time: Timestamp,
         publisher: &mut Pub,
     ) {
+        let arrived = self.spurious.take();
+        if arrived > 0
+            && let Some(undo) = &mut self.undo
+            && undo.arrived(arrived, ack_receive_time, self.smoothed_rtt)
+        {
+            self.undo(ack_receive_time, rtt_estimator, publisher);
+        }
         let window = self.congestion_window();
         self.in_flight_most = self.in_flight_most.max(self.bytes_in_flight());
         let unused = self.under_utilized || window >= self.in_flight_most.saturating_add(self.in_flight_most / 2);
@@ -311,6 +377,7 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) {
         let window = self.congestion_window();
+        let before = self.before();
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         let (persistent, burst) = (persistent_congestion, new_loss_burst);
         match (&mut self.algorithm, packet_info) {
@@ -326,6 +393,9 @@ impl CongestionController for Controller {
                 let recovers = inner.requires_fast_retransmission();
                 inner.on_packet_lost(lost_bytes, (), persistent, burst, random_generator, timestamp, listening);
                 if persistent || (!recovers && inner.requires_fast_retransmission()) {
+                    let (earlier, rtt) = (self.undo.take(), self.smoothed_rtt);
+                    let undo = |before| Box::new(Undo::reduce(earlier.map(|earlier| *earlier), before, timestamp, rtt));
+                    self.undo = before.filter(|_| !persistent).map(undo);
                     self.reduced(window, timestamp);
                     self.buffer.overflowed();
                 }
@@ -341,6 +411,9 @@ impl CongestionController for Controller {
             }
             (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
         }
+        if let Some(undo) = &mut self.undo {
+            undo.lost();
+        }
         self.pacer.shorten(self.buffer.share());
     }
 
@@ -350,11 +423,13 @@ impl CongestionController for Controller {
         either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, listening));
         if matches!(self.algorithm, Algorithm::Cubic(_)) && !recovers && self.requires_fast_retransmission() {
             self.reduced(window, event_time);
+            self.undo = None;
         }
     }
 
     fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, publisher: &mut Pub) {
         self.max_datagram = max_data_size;
+        self.undo = None;
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_mtu_update(max_data_size, listening));
     }

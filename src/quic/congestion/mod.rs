@@ -3,6 +3,7 @@
 //!
 //! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are merged,
 //!   do not slow the growth of CUBIC's window.
+//! - [`undo`] takes a reduction of the window back that was made for packets which arrive after all.
 //! - [`reno_friendly`] keeps that window as large as additive increase would make it.
 //! - [`pacer`] decides when packets leave, and how many at once.
 //! - [`buffer`] says how much of the path's buffer that may fill.
@@ -13,12 +14,13 @@ mod controller;
 mod heard;
 mod pacer;
 mod reno_friendly;
+mod undo;
 
 pub(super) use buffer::Buffer;
 pub(super) use controller::Controller;
 pub(super) use heard::is_slow_start;
 
-use super::moderation::Moderation;
+use super::{moderation::Moderation, spurious::Spurious};
 use crate::config::Live;
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
 use std::{fmt, net::SocketAddr};
@@ -29,11 +31,12 @@ pub(super) struct Controllers {
     /// The endpoint's address, as configured.
     address: SocketAddr,
     moderation: Moderation,
+    spurious: Spurious,
 }
 
 impl Controllers {
-    pub(super) fn new(config: Live, address: SocketAddr, moderation: Moderation) -> Self {
-        Self { config, address, moderation }
+    pub(super) fn new(config: Live, address: SocketAddr, moderation: Moderation, spurious: Spurious) -> Self {
+        Self { config, address, moderation, spurious }
     }
 }
 
@@ -43,7 +46,8 @@ impl Endpoint for Controllers {
     fn new_congestion_controller(&mut self, path: PathInfo<'_>) -> Controller {
         let config = self.config.load();
         let congestion = config.congestion(self.address);
-        Controller::new(congestion, config.litequic.initial_window, path, self.moderation.clone())
+        let heard = (self.moderation.clone(), self.spurious.clone());
+        Controller::new(congestion, config.litequic.initial_window, path, heard)
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Entry {
     pub(super) acks: Tally,
     pub(super) told: Told,
     pub(super) lost: Lost,
+    /// Packets that were declared lost and have arrived, of which its path's congestion controller has not heard.
+    pub(super) arrived: u32,
     /// What was received and not read.
     pub(super) received: Option<Account>,
     /// `None` if its client does not listen to ACK_FREQUENCY frames.
@@ -36,6 +38,7 @@ impl Entry {
             acks,
             told,
             lost,
+            arrived: 0,
             received: None,
             peer: None,
             path: None,

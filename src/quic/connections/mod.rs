@@ -24,6 +24,7 @@ use super::{
     conduct::Excess,
     contents::{Contents, Word},
     frame::AckRanges,
+    spurious::Spurious,
 };
 use crate::{config::Limits, receive_budget::Account, telemetry::WorkerMetrics};
 use entry::Entry;
@@ -51,6 +52,9 @@ struct Table {
     max_control_frames: u32,
     /// The first packet's time, from which others' is counted.
     began: Option<Timestamp>,
+    /// Where is told how many packets were declared lost wrongly, and the connection of which it was told last.
+    spurious: Spurious,
+    told: u64,
     metrics: Arc<WorkerMetrics>,
 }
 
@@ -83,11 +87,12 @@ pub(super) enum Verdict {
 }
 
 impl Connections {
-    /// For connections that are held to `limits`.
-    pub(super) fn new(limits: &Limits, metrics: Arc<WorkerMetrics>) -> Self {
+    /// For connections that are held to `limits`. `spurious` hears of packets that were declared lost wrongly.
+    pub(super) fn new(limits: &Limits, spurious: Spurious, metrics: Arc<WorkerMetrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
         let (by_id, max_streams) = (ById::default(), max_streams as usize);
-        Self(Arc::new(Mutex::new(Table { by_id, max_streams, max_control_frames, began: None, metrics })))
+        let (began, told) = (None, 0);
+        Self(Arc::new(Mutex::new(Table { by_id, max_streams, max_control_frames, began, spurious, told, metrics })))
     }
 
     /// Connections that begin now are held to `limits`; earlier ones that may have more streams keep their room.
@@ -153,7 +158,13 @@ impl Connections {
             return Verdict::Pass;
         }
         let mut table = self.lock();
-        let Table { by_id, max_streams, began, metrics, .. } = &mut *table;
+        let Table { by_id, max_streams, began, spurious, told, metrics, .. } = &mut *table;
+        let unheard = spurious.take();
+        if unheard > 0
+            && let Some(entry) = by_id.get_mut(told)
+        {
+            entry.arrived = unheard;
+        }
         let Some(entry) = by_id.get_mut(&connection) else { return Verdict::Pass };
         if contents.control > 0 && !entry.conduct.admit(contents.control, now()) {
             return Verdict::Flood;
@@ -173,7 +184,13 @@ impl Connections {
             metrics.ack_batches.increment();
         }
         if let Some(ranges) = &ack {
-            metrics.spurious_losses.add(entry.lost.acknowledge(ranges.clone()));
+            let arrived = entry.lost.acknowledge(ranges.clone());
+            metrics.spurious_losses.add(arrived);
+            entry.arrived = entry.arrived.saturating_add(u32::try_from(arrived).unwrap_or(u32::MAX));
+        }
+        if entry.arrived > 0 {
+            spurious.tell(std::mem::take(&mut entry.arrived));
+            *told = connection;
         }
         if let Some(peer) = &entry.peer {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
@@ -243,6 +260,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_controller_hears_of_packets_that_arrived_with_the_next_frame_that_s2n_quic_tells_it_of() {
+        let connections = connections();
+        let spurious = connections.lock().spurious.clone();
+        let other = CONNECTION + 1;
+        connections.lock().by_id.insert(other, Entry::new(1_000));
+        let hears = |connection, ack: &[u8]| {
+            judge_of(&connections, connection, ack, (0, 1), Instant::now());
+        };
+        (3..6).for_each(|number| connections.lost(CONNECTION, number));
+        hears(CONNECTION, &[0x02, 4, 0, 0, 3]);
+        // Nothing else was acknowledged: no controller took it.
+        hears(other, &[0x02, 9, 0, 0, 8]);
+        assert_eq!(spurious.take(), 0, "another connection's packets");
+        hears(CONNECTION, &[0x02, 9, 0, 0, 8]);
+        assert_eq!(spurious.take(), 3);
+        hears(CONNECTION, &[0x02, 10, 0, 0, 9]);
+        assert_eq!(spurious.take(), 0);
+    }
+
     fn path(port: u16) -> Tuple {
         let address = |port| SocketAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
         Tuple { remote_address: address(port).into(), local_address: address(443).into() }
@@ -254,7 +291,7 @@ mod tests {
     }
 
     fn connections() -> Connections {
-        let connections = Connections::new(&limits(3), Arc::default());
+        let connections = Connections::new(&limits(3), Spurious::default(), Arc::default());
         connections.lock().by_id.insert(CONNECTION, entry(10));
         connections
     }

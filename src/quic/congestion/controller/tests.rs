@@ -40,7 +40,8 @@ impl Path {
         let moderation = Moderation::new(false, Arc::default());
         let address = SocketAddress::default();
         let path = PathInfo::new(&path::Config::default(), &address);
-        Self { controller: Controller::new(congestion, 10, path, moderation), rtt, delay, now }
+        let spurious = Spurious::default();
+        Self { controller: Controller::new(congestion, 10, path, (moderation, spurious)), rtt, delay, now }
     }
 
     /// Sends a window's packets at once, and has them acknowledged `group` at a time.
@@ -162,7 +163,8 @@ fn either_algorithm_begins_with_the_window_that_is_configured() {
         for packets in [10, 24, 100] {
             let path = PathInfo::new(&path::Config::default(), &address);
             let datagram = u32::from(path.max_datagram_size);
-            let controller = Controller::new(congestion, packets, path, Moderation::new(false, Arc::default()));
+            let hears = (Moderation::new(false, Arc::default()), Spurious::default());
+            let controller = Controller::new(congestion, packets, path, hears);
             assert_eq!(controller.congestion_window(), u32::from(packets) * datagram, "{congestion:?}");
             for (app_limited, expected) in [(None, packets), (Some(false), 10), (Some(true), 10)] {
                 let (mut controller, now) = (controller.clone(), NoopClock.get_time());
@@ -316,4 +318,67 @@ fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
     path.controller.on_ack(path.now, 1_200, info, &path.rtt, &mut Zeros, path.now, &mut Quiet);
     let again = sent(&mut path);
     assert!((0.36..0.5).contains(&again), "two windows a round trip: {again}");
+}
+
+/// RFC 9438 §4.9.2: a path reordered, and nothing was lost.
+#[test]
+fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arrived() {
+    // Packets declared lost, those that arrive, and how much later.
+    for (lost, arrive, after, undone) in
+        [(1, 1, 5, true), (3, 3, 5, true), (3, 2, 5, false), (1, 0, 5, false), (1, 1, 250, false)]
+    {
+        for congested in [false, true] {
+            let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+            (0..4).for_each(|_| path.round(2));
+            if congested {
+                path.lose(false);
+                (0..6).for_each(|_| path.round(2));
+            }
+            let (before, slow_start) = (path.window(), path.controller.heard.slow_start);
+            let spurious = path.controller.spurious.clone();
+            let mut infos = Vec::new();
+            while !path.controller.is_congestion_limited() {
+                infos.push(path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet));
+            }
+            let sent = path.now;
+            path.now += Duration::from_millis(50);
+            for info in &infos[..lost] {
+                let now = path.now;
+                path.controller.on_packet_lost(DATAGRAM, *info, false, true, &mut Zeros, now, &mut Quiet);
+            }
+            assert!(path.window() < before);
+            path.now += Duration::from_millis(after);
+            spurious.tell(arrive);
+            let bytes = (infos.len() - lost) * 1_200;
+            let newest = *infos.last().unwrap();
+            path.controller.on_ack(sent, bytes, newest, &path.rtt, &mut Zeros, path.now, &mut Quiet);
+            assert_eq!(path.controller.bytes_in_flight(), 0);
+            assert_eq!(path.window() >= before, undone, "{lost}, {arrive}, {after}, {congested}");
+            assert_eq!(path.controller.heard.slow_start, undone && slow_start);
+            assert_eq!(spurious.take(), 0);
+            path.round(2);
+            assert_eq!(path.controller.bytes_in_flight(), 0);
+        }
+    }
+}
+
+/// Congestion that routers tell of (ECN), or that persists, is no mistake.
+#[test]
+fn what_else_reduces_a_window_is_not_taken_back() {
+    for persistent in [false, true] {
+        let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+        (0..8).for_each(|_| path.round(2));
+        path.lose(false);
+        path.round(2);
+        if persistent {
+            path.lose(true);
+        } else {
+            path.controller.on_explicit_congestion(1, path.now, &mut Quiet);
+        }
+        let window = path.window();
+        path.controller.spurious.tell(1);
+        path.round(2);
+        assert!(path.window() <= window * 2, "{persistent}: {window}");
+        assert!(path.controller.undo.is_none());
+    }
 }

@@ -1,0 +1,98 @@
+//! What takes back a reduction of the window if all packets for which it was made arrive after all, as where a path reorders
+//! (RFC 9438 §4.9.2). Pure.
+
+use s2n_quic::provider::congestion_controller::Timestamp;
+use std::time::Duration;
+
+/// A packet is acknowledged within so many round trips of its being declared lost, or was lost:
+const ROUND_TRIPS: u32 = 4;
+/// and as long as its acknowledgement may wait (max_ack_delay, RFC 9000 §18.2).
+const DELAY: Duration = Duration::from_millis(25);
+
+/// A reduction, and what there was before.
+#[derive(Debug, Clone)]
+pub(super) struct Undo<T> {
+    before: T,
+    reduced: Timestamp,
+    /// Packets declared lost since then that did not arrive.
+    lost: u32,
+}
+
+impl<T> Undo<T> {
+    /// The window is reduced now, for one packet so far. Where an earlier reduction is in doubt, it is one with that: its
+    /// packets cannot be told from the other's.
+    pub(super) fn reduce(earlier: Option<Self>, before: T, now: Timestamp, rtt: Duration) -> Self {
+        match earlier {
+            Some(earlier) if earlier.is_in_doubt(now, rtt) => earlier,
+            _ => Self { before, reduced: now, lost: 0 },
+        }
+    }
+
+    /// A packet was declared lost.
+    pub(super) fn lost(&mut self) {
+        self.lost = self.lost.saturating_add(1);
+    }
+
+    /// So many packets that were declared lost have arrived. Whether the reduction was for nothing.
+    pub(super) fn arrived(&mut self, packets: u32, now: Timestamp, rtt: Duration) -> bool {
+        let in_doubt = self.is_in_doubt(now, rtt);
+        self.lost = self.lost.saturating_sub(packets);
+        in_doubt && self.lost == 0
+    }
+
+    /// What there was before.
+    pub(super) fn into_before(self) -> T {
+        self.before
+    }
+
+    fn is_in_doubt(&self, now: Timestamp, rtt: Duration) -> bool {
+        self.lost > 0 && now.saturating_duration_since(self.reduced) <= rtt * ROUND_TRIPS + DELAY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s2n_quic_core::time::{Clock as _, NoopClock};
+
+    const RTT: Duration = Duration::from_millis(50);
+
+    fn at(milliseconds: u64) -> Timestamp {
+        NoopClock.get_time() + Duration::from_millis(1_000 + milliseconds)
+    }
+
+    /// A reduction at 0 ms for so many packets.
+    fn reduced(packets: u32) -> Undo<u32> {
+        let mut undo = Undo::reduce(None, 100, at(0), RTT);
+        (0..packets).for_each(|_| undo.lost());
+        undo
+    }
+
+    #[test]
+    fn a_reduction_was_for_nothing_once_all_its_packets_have_arrived() {
+        let mut undo = reduced(3);
+        assert!(!undo.arrived(1, at(5), RTT));
+        undo.lost();
+        assert!(!undo.arrived(2, at(6), RTT));
+        assert!(undo.arrived(1, at(225), RTT));
+        assert_eq!(undo.into_before(), 100);
+    }
+
+    #[test]
+    fn a_packet_that_arrives_late_comes_too_late() {
+        let mut undo = reduced(1);
+        assert!(!undo.arrived(1, at(226), RTT));
+        assert!(!undo.arrived(1, at(0), RTT), "there is nothing left to arrive");
+    }
+
+    #[test]
+    fn a_reduction_beside_one_in_doubt_is_one_with_it() {
+        for (now, before, packets) in [(150, 100, 2), (250, 70, 1)] {
+            let mut undo = Undo::reduce(Some(reduced(1)), 70, at(now), RTT);
+            undo.lost();
+            assert_eq!(undo.arrived(1, at(now), RTT), packets == 1);
+            assert!(packets == 1 || undo.arrived(1, at(now), RTT));
+            assert_eq!(undo.into_before(), before);
+        }
+    }
+}

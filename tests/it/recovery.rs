@@ -218,7 +218,8 @@ async fn packets_that_are_lost_are_counted_and_none_of_them_as_lost_wrongly() {
 #[tokio::test]
 async fn packets_that_were_overtaken_are_counted_as_lost_wrongly_and_reduce_no_window() {
     // Long enough that an acknowledgement with the gap is seen alone, even where many come at once and are merged.
-    let way = Way { spare: HANDSHAKE, hold: Which::Chance(0.01), hold_for: 4 * OVERTAKERS, ..Way::default() };
+    let delay = Duration::from_millis(5);
+    let way = Way { spare: HANDSHAKE, hold: Which::Chance(0.01), hold_for: 2 * OVERTAKERS, delay, ..Way::default() };
     let (litequic, _client, link) = losses_over(way).await;
     assert!(link.down().held.load(Relaxed) > 0);
     litequic.wait_until("wrong losses", |worker| worker.spurious_losses.get(), |wrong| wrong > 0).await;

@@ -55,10 +55,7 @@ impl Subscriber for Life {
 
     fn on_packet_lost(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &PacketLost<'_>) {
         if let (Some(peer), PacketHeader::OneRtt { number, .. }) = (&entry.peer, &event.packet_header) {
-            peer.lost(*number);
-            if !event.is_mtu_probe {
-                peer.lost_data();
-            }
+            peer.lost(*number, !event.is_mtu_probe);
         }
     }
 

@@ -121,18 +121,14 @@ impl Peer {
         }
     }
 
-    /// s2n-quic takes packet number `packet` for lost.
-    pub(super) fn lost(&self, packet: u64) {
+    /// s2n-quic takes packet number `packet` for lost, which carried data or probed for a larger MTU.
+    pub(super) fn lost(&self, packet: u64, data: bool) {
         let mut state = self.lock();
+        state.lost_data |= data;
         if state.delivery.lost(packet) {
             self.wanted.store(state.delivery.is_wanted(), Relaxed);
             self.metrics.ack_frequency_lost.increment();
         }
-    }
-
-    /// A packet is lost that carried data.
-    pub(super) fn lost_data(&self) {
-        self.lock().lost_data = true;
     }
 
     /// What s2n-quic knows of path number `path`.
@@ -293,13 +289,13 @@ mod tests {
         peer.begin();
         assert!(peer.is_wanted());
         assert_eq!((sent(&peer, 7), peer.is_wanted(), in_flight(&peer)), (9, false, Some(7)));
-        peer.lost(6);
+        peer.lost(6, true);
         assert!(!peer.is_wanted());
-        peer.lost(7);
+        peer.lost(7, true);
         assert!(peer.is_wanted());
         assert_eq!(sent(&peer, 9), 9);
         batch(&peer, Duration::ZERO, 1, 1, (9, 9));
-        peer.lost(9);
+        peer.lost(9, true);
         // However busy the worker is.
         (1..100).for_each(|n| batch(&peer, Duration::from_secs(n), n, 20, (40 * n, 40 * n)));
         assert_eq!((peer.is_wanted(), in_flight(&peer)), (false, None));
@@ -336,10 +332,10 @@ mod tests {
         let measured = |path, window| peer.measured(path, ms(22), ms(20), window);
         measured(1, 100_000);
         // An MTU probe is lost; BBR's window goes up and down by itself; packets are lost.
-        peer.lost(3);
+        peer.lost(3, false);
         measured(1, 70_000);
         assert_eq!(share(), None);
-        peer.lost_data();
+        peer.lost(4, true);
         measured(1, 90_000);
         assert_eq!(share(), None);
         measured(1, 60_000);
@@ -387,7 +383,7 @@ mod tests {
         let mut payload = [0x1e, 0x31, 0, 0x31, 0];
         peer.fill(1, &mut payload);
         assert_eq!(payload, [0x1e, 0, 0, 0, 0]);
-        peer.lost(1);
+        peer.lost(1, true);
         assert_eq!((peer.is_wanted(), peer.metrics.ack_frequency_misplaced.get()), (false, 1));
         assert_eq!(peer.metrics.ack_frequency_sent.get(), 0);
     }

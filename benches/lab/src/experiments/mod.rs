@@ -1,6 +1,7 @@
 //! The experiments: what is asked, of whom, with which load. Each file answers with tasks; the lab runs them, `report`
 //! writes down what came of it.
 
+mod attacks;
 mod batch;
 mod bloat;
 mod fairness;
@@ -80,6 +81,8 @@ pub(crate) enum Command {
     Fairness(Options),
     /// Memory a download, fast and slow.
     Readers(Options),
+    /// What an honest client sees while others attack.
+    Attacks(attacks::AttackOptions),
     /// Those over paths, one after the other.
     Paths(Options),
     /// All of them, one after the other.
@@ -162,6 +165,13 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Readers(options) => (options, &[&readers::EXPERIMENT]),
+        Command::Attacks(attacks::AttackOptions { options, memory, seconds }) => {
+            let mut lab = Lab::new(options)?;
+            if !attacks::conduct(&mut lab, memory, seconds)? {
+                say("attacks: stopped as it was told to; --resume goes on");
+            }
+            return Ok(());
+        }
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::All(options) => (options, &EXPERIMENTS),
         Command::Report { folder, against: None } => {

@@ -1,5 +1,5 @@
 //! The honest client: a new connection and a small request every 200 ms over each protocol, and to the status port, each with
-//! a patience of 2 s. It comes from another address than attackers.
+//! a patience of 2 s. Each comes from another address than the one before and attackers, as of different clients.
 
 use super::{
     Target, quic, raise_limits, run, tcp, tls,
@@ -28,7 +28,9 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-const FROM: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Addresses from which it comes: the first of them, and how many.
+const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
+const ADDRESSES: u32 = 250;
 /// Between two requests over a protocol.
 const EVERY: Duration = Duration::from_millis(200);
 /// For a request, its connection and handshake included.
@@ -131,12 +133,17 @@ pub(crate) fn honest(arguments: &HonestArguments) -> Result<()> {
             status_path: arguments.status_path.clone(),
             tls: RefCell::new(tls::Configs::new(&arguments.target.ca)?),
         });
+        // The first of each in a process also loads code and tables, which is not the server's doing.
+        for protocol in Protocol::ALL.into_iter().filter(|_| arguments.seconds > 0.0) {
+            let _ = client.timed(protocol, FROM).await;
+        }
         let (began, mut at) = (Instant::now(), Duration::ZERO);
         let (mut tasks, mut report) = (JoinSet::new(), Honest::default());
+        let mut sources = (0..ADDRESSES).map(|nth| Ipv4Addr::from_bits(FROM.to_bits() + nth)).cycle();
         loop {
-            for protocol in Protocol::ALL {
+            for (protocol, from) in Protocol::ALL.into_iter().zip(&mut sources) {
                 let client = Rc::clone(&client);
-                tasks.spawn_local(async move { (protocol, client.timed(protocol).await) });
+                tasks.spawn_local(async move { (protocol, client.timed(protocol, from).await) });
             }
             at += EVERY;
             if at.as_secs_f64() >= arguments.seconds {
@@ -160,21 +167,21 @@ struct Client {
 }
 
 impl Client {
-    async fn timed(&self, protocol: Protocol) -> Result<Duration> {
+    async fn timed(&self, protocol: Protocol, from: Ipv4Addr) -> Result<Duration> {
         let began = Instant::now();
         let asked: Pin<Box<dyn Future<Output = Result<()>>>> = match protocol {
-            Protocol::H3 => Box::pin(self.h3()),
-            Protocol::H2 => Box::pin(self.h2()),
-            Protocol::H1 => Box::pin(self.h1()),
-            Protocol::Status => Box::pin(self.status()),
+            Protocol::H3 => Box::pin(self.h3(from)),
+            Protocol::H2 => Box::pin(self.h2(from)),
+            Protocol::H1 => Box::pin(self.h1(from)),
+            Protocol::Status => Box::pin(self.status(from)),
         };
         let Ok(outcome) = timeout(PATIENCE, asked).await else { bail!("not within 2 s") };
         outcome.map(|()| began.elapsed())
     }
 
-    async fn h3(&self) -> Result<()> {
+    async fn h3(&self, from: Ipv4Addr) -> Result<()> {
         let config = quic::config(&mut self.tls.borrow_mut(), None)?;
-        let endpoint = quic::endpoint(FROM)?;
+        let endpoint = quic::endpoint(from)?;
         let connection = endpoint.connect_with(config, self.target.address, tls::NAME)?.await?;
         let mut control = connection.open_uni().await?;
         control.write_all(&wire::H3_CONTROL).await?;
@@ -188,14 +195,14 @@ impl Client {
         Ok(())
     }
 
-    async fn secure(&self, protocol: &'static str) -> Result<TokioIo<TlsStream<TcpStream>>> {
+    async fn secure(&self, from: Ipv4Addr, protocol: &'static str) -> Result<TokioIo<TlsStream<TcpStream>>> {
         let config = self.tls.borrow_mut().of(protocol)?;
-        let stream = tcp::connect(FROM, self.target.address, None).await?;
+        let stream = tcp::connect(from, self.target.address, None).await?;
         Ok(TokioIo::new(TlsConnector::from(config).connect(tls::name()?, stream).await?))
     }
 
-    async fn h2(&self) -> Result<()> {
-        let stream = self.secure("h2").await?;
+    async fn h2(&self, from: Ipv4Addr) -> Result<()> {
+        let stream = self.secure(from, "h2").await?;
         let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await?;
         // Ends with its sender.
         spawn_local(connection);
@@ -203,16 +210,16 @@ impl Client {
         check(sender.send_request(Request::get(path).body(Empty::<bytes::Bytes>::new())?).await?).await
     }
 
-    async fn h1(&self) -> Result<()> {
-        let stream = self.secure("http/1.1").await?;
+    async fn h1(&self, from: Ipv4Addr) -> Result<()> {
+        let stream = self.secure(from, "http/1.1").await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
         spawn_local(connection);
         let request = Request::get(Ask::Get(BODY).path()).header("host", tls::NAME);
         check(sender.send_request(request.body(Empty::<bytes::Bytes>::new())?).await?).await
     }
 
-    async fn status(&self) -> Result<()> {
-        let mut stream = tcp::connect(FROM, self.target.probes, None).await?;
+    async fn status(&self, from: Ipv4Addr) -> Result<()> {
+        let mut stream = tcp::connect(from, self.target.probes, None).await?;
         stream.write_all(&wire::status(&self.status_path, self.target.probes)).await?;
         let mut answer = Vec::new();
         stream.take(LONGEST).read_to_end(&mut answer).await?;

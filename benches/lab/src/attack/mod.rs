@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Where attackers come from; honest clients have 127.0.0.1.
+/// Where attackers come from; honest clients have others.
 const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 /// Before an attacker whose connection was closed opens the next one.
 const AGAIN: Duration = Duration::from_millis(100);

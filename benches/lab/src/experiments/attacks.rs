@@ -53,7 +53,7 @@ fn attacks(options: &Options, seconds: Option<u16>) -> Assault {
         experiment: "attacks",
         about: "What does an honest client see while others attack? Every 200 ms a new connection and a small request over HTTP/3, \
                 HTTP/2 and HTTP/1.1, and to the status port, each with a patience of 2 s: the share that was served, and latencies, in \
-                which a request that failed counts as 2 s. Attackers come from one other address. Contenders as they come, and, \
+                which a request that failed counts as 2 s. Each comes from another address; attackers from one. Contenders as they come, and, \
                 *hardened*, with what their manuals offer."
             .to_owned(),
         cases: cases.collect(),

@@ -110,7 +110,7 @@ impl Honest {
         let time = match outcome {
             Ok(time) => u64::try_from(time.as_micros()).ok(),
             Err(why) => {
-                *self.failures.entry(format!("{}: {why}", protocol.name())).or_default() += 1;
+                *self.failures.entry(format!("{}: {why:#}", protocol.name())).or_default() += 1;
                 None
             }
         };

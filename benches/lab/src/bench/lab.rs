@@ -6,7 +6,7 @@ mod attempt;
 mod path;
 mod programs;
 
-pub(crate) use self::attacks::Assault;
+pub(crate) use self::attacks::{Assault, Trial};
 use self::attempt::Measured;
 use super::{
     contender::{Contender, Kind},

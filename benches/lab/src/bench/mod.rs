@@ -26,7 +26,7 @@ mod task;
 mod template;
 
 pub(crate) use self::{
-    lab::{Assault, Lab, say},
+    lab::{Assault, Lab, Trial, say},
     observe::Observe,
     task::{Task, Variant},
 };

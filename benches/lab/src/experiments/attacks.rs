@@ -3,15 +3,17 @@
 use super::{Options, worked};
 use crate::{
     attack::Attack,
-    bench::{Assault, Lab, say},
+    bench::{Assault, Lab, Trial, say},
     report::{self, Case, Per},
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
 /// For how long each attack lasts, and all of them in a memory cgroup.
 const SECONDS: f64 = 10.0;
 const SECONDS_IN_MEMORY: f64 = 120.0;
+/// The client alone in a memory cgroup: some hundred requests over each protocol.
+const SECONDS_ALONE: f64 = 30.0;
 const SECONDS_QUICK: f64 = 0.6;
 /// How the case without attackers is called.
 const ALONE: &str = "no attack";
@@ -20,35 +22,48 @@ const ALONE: &str = "no attack";
 #[derive(Debug, Args)]
 pub(crate) struct AttackOptions {
     #[command(flatten)]
-    pub(super) options: Options,
+    options: Options,
     /// Instead: each contender in a memory cgroup with this limit, all attackers at once for two minutes; memory over time.
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(super) memory: Option<u64>,
+    memory: Option<u64>,
     /// How long each attack lasts; 10, or 120 with --memory.
     #[arg(long, value_name = "N")]
-    pub(super) seconds: Option<u16>,
+    seconds: Option<u16>,
 }
 
-/// Runs it; `false`: it was stopped.
-pub(super) fn conduct(lab: &mut Lab, memory: Option<u64>, seconds: Option<u16>) -> Result<bool> {
+/// Runs the command.
+pub(super) fn run(arguments: AttackOptions) -> Result<()> {
+    let AttackOptions { options, memory, seconds } = arguments;
+    if options.plan {
+        bail!("--plan: attacks take what each lasts, and 5 s around it, for each contender, case and round");
+    }
+    conduct(&mut Lab::new(options)?, memory, seconds)
+}
+
+/// Runs it in a laboratory that is set up.
+pub(super) fn conduct(lab: &mut Lab, memory: Option<u64>, seconds: Option<u16>) -> Result<()> {
     let options = lab.options().clone();
     let assault = match memory {
         None => attacks(&options, seconds),
         Some(limit) => in_memory(&options, limit, seconds),
     };
-    let Some(results) = lab.assault(&assault)? else { return Ok(false) };
+    let Some(results) = lab.assault(&assault)? else {
+        say("attacks: stopped as it was told to; --resume goes on");
+        return Ok(());
+    };
     let page = report::save(&results, &options.out)?;
     say(&format!("{}: {}", assault.experiment, page.display()));
     if options.quick {
         worked(&results)?;
     }
-    Ok(true)
+    Ok(())
 }
 
 fn attacks(options: &Options, seconds: Option<u16>) -> Assault {
     let attacks = if options.quick { &[Attack::All][..] } else { &Attack::EACH };
     let alone = (!options.quick).then_some(None);
-    let cases = alone.into_iter().chain(attacks.iter().copied().map(Some)).map(|attack| (case(attack), attack));
+    let seconds = length(options, seconds, SECONDS);
+    let trials = alone.into_iter().chain(attacks.iter().copied().map(Some)).map(|attack| trial(attack, seconds));
     Assault {
         experiment: "attacks",
         about: "What does an honest client see while others attack? Every 200 ms a new connection and a small request over HTTP/3, \
@@ -56,15 +71,15 @@ fn attacks(options: &Options, seconds: Option<u16>) -> Assault {
                 which a request that failed counts as 2 s. Each comes from another address; attackers from one. Contenders as they come, and, \
                 *hardened*, with what their manuals offer."
             .to_owned(),
-        cases: cases.collect(),
-        seconds: length(options, seconds, SECONDS),
+        trials: trials.collect(),
         hardened: !options.quick,
         limit: None,
     }
 }
 
 fn in_memory(options: &Options, limit: u64, seconds: Option<u16>) -> Assault {
-    let cases = [None, Some(Attack::All)].map(|attack| (case(attack), attack));
+    let seconds = length(options, seconds, SECONDS_IN_MEMORY);
+    let trials = [trial(None, seconds.min(SECONDS_ALONE)), trial(Some(Attack::All), seconds)];
     Assault {
         experiment: "attacks-memory",
         about: format!(
@@ -72,8 +87,7 @@ fn in_memory(options: &Options, limit: u64, seconds: Option<u16>) -> Assault {
              memory cgroup with that limit: OOM kills, latencies beside those alone, memory over time.",
             limit >> 20
         ),
-        cases: cases.into(),
-        seconds: length(options, seconds, SECONDS_IN_MEMORY),
+        trials: trials.into(),
         hardened: false,
         limit: Some(limit),
     }
@@ -81,6 +95,10 @@ fn in_memory(options: &Options, limit: u64, seconds: Option<u16>) -> Assault {
 
 fn length(options: &Options, seconds: Option<u16>, otherwise: f64) -> f64 {
     if options.quick { SECONDS_QUICK } else { seconds.map_or(otherwise, f64::from) }
+}
+
+fn trial(attack: Option<Attack>, seconds: f64) -> Trial {
+    Trial { case: case(attack), attack, seconds }
 }
 
 fn case(attack: Option<Attack>) -> Case {

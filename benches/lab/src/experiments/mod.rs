@@ -145,6 +145,7 @@ const OVER_PATHS: [&Experiment; 6] = [
 
 /// Runs a command.
 pub(crate) fn run(command: Command) -> Result<()> {
+    let is_all = matches!(command, Command::All(_));
     let (options, experiments): (Options, &[&Experiment]) = match command {
         Command::Peers(options) => (options, &[&peers::EXPERIMENT]),
         Command::Ladder(options) => (options, &[&ladder::EXPERIMENT]),
@@ -165,13 +166,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Readers(options) => (options, &[&readers::EXPERIMENT]),
-        Command::Attacks(attacks::AttackOptions { options, memory, seconds }) => {
-            let mut lab = Lab::new(options)?;
-            if !attacks::conduct(&mut lab, memory, seconds)? {
-                say("attacks: stopped as it was told to; --resume goes on");
-            }
-            return Ok(());
-        }
+        Command::Attacks(arguments) => return attacks::run(arguments),
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::All(options) => (options, &EXPERIMENTS),
         Command::Report { folder, against: None } => {
@@ -198,6 +193,11 @@ pub(crate) fn run(command: Command) -> Result<()> {
                 failed.push(experiment.name);
             }
         }
+    }
+    if is_all && let Err(error) = attacks::conduct(&mut lab, None, None) {
+        interrupt::check()?;
+        say(&format!("attacks: FAILED: {error:#}"));
+        failed.push("attacks");
     }
     if experiments.len() > 1 {
         say(&report::join(&lab.options().out)?.display().to_string());

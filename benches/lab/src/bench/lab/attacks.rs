@@ -90,14 +90,19 @@ const ATTACKED: [Attacked; 4] = [
 pub(crate) struct Assault {
     pub(crate) experiment: &'static str,
     pub(crate) about: String,
-    /// Attacks, or none, one after the other.
-    pub(crate) cases: Vec<(Case, Option<Attack>)>,
-    /// For how long.
-    pub(crate) seconds: f64,
+    /// One after the other.
+    pub(crate) trials: Vec<Trial>,
     /// Whether contenders take part with a hardened configuration, too.
     pub(crate) hardened: bool,
     /// The memory cgroup's limit in bytes, if there is one.
     pub(crate) limit: Option<u64>,
+}
+
+/// An attack, or none, for so long.
+pub(crate) struct Trial {
+    pub(crate) case: Case,
+    pub(crate) attack: Option<Attack>,
+    pub(crate) seconds: f64,
 }
 
 /// A contender as it is attacked.
@@ -122,8 +127,8 @@ impl Lab {
         let opponents = self.opponents(assault.hardened);
         self.present = opponents.iter().map(|opponent| opponent.present.clone()).collect();
         let mut results = self.results(assault.experiment, &assault.about, "litequic");
-        let cases: Vec<_> = assault.cases.iter().filter(|(case, _)| self.options.takes(&case.name)).collect();
-        results.cases = cases.iter().map(|(case, _)| case.clone()).collect();
+        let trials: Vec<&Trial> = assault.trials.iter().filter(|trial| self.options.takes(&trial.case.name)).collect();
+        results.cases = trials.iter().map(|trial| trial.case.clone()).collect();
         if self.options.resume
             && let Some(earlier) = report::earlier(assault.experiment, &self.options.out)?
         {
@@ -133,15 +138,15 @@ impl Lab {
         }
         for round in 1..=self.options.rounds(1) {
             for opponent in &opponents {
-                for (case, attack) in &cases {
+                for trial in &trials {
                     let name = &opponent.present.contender.name;
-                    if results.has(&case.name, name, round) {
+                    if results.has(&trial.case.name, name, round) {
                         continue;
                     }
                     if self.is_over() {
                         return Ok(None);
                     }
-                    let run = self.stand(assault, opponent, case, *attack, round)?;
+                    let run = self.stand(assault, opponent, trial, round)?;
                     say(&line(&run));
                     results.runs.push(run);
                     report::keep(&results, &self.options.out)?;
@@ -172,17 +177,10 @@ impl Lab {
     }
 
     /// A contender's turn at an attack, as a run; an error is for the lab as a whole.
-    fn stand(
-        &mut self,
-        assault: &Assault,
-        opponent: &Opponent,
-        case: &Case,
-        attack: Option<Attack>,
-        round: usize,
-    ) -> Result<Run> {
+    fn stand(&mut self, assault: &Assault, opponent: &Opponent, trial: &Trial, round: usize) -> Result<Run> {
         let mut run = Run {
             contender: opponent.present.contender.name.clone(),
-            case: case.name.clone(),
+            case: trial.case.name.clone(),
             round,
             attempt: 1,
             counts: false,
@@ -192,7 +190,7 @@ impl Lab {
             client: String::new(),
             trace: None,
         };
-        match self.attacked(assault, opponent, attack) {
+        match self.attacked(assault, opponent, trial) {
             Ok(stood) => {
                 (run.counts, run.noise, run.figures, run.client) = (true, stood.noise, stood.figures, stood.client);
                 let saved =
@@ -208,7 +206,7 @@ impl Lab {
     }
 
     /// Starts a contender, has it prove itself, attacks it, asks it honestly meanwhile.
-    fn attacked(&mut self, assault: &Assault, opponent: &Opponent, attack: Option<Attack>) -> Result<Stood> {
+    fn attacked(&mut self, assault: &Assault, opponent: &Opponent, trial: &Trial) -> Result<Stood> {
         self.start_origin(true)?;
         let name = &opponent.present.contender.name;
         let folder = tempfile::Builder::new().prefix(name).tempdir_in(self.folder.path())?;
@@ -223,13 +221,14 @@ impl Lab {
         };
         let watched = group.as_ref().map(|group| self.watch(group, name));
         let begin = if self.options.quick { BEGIN_QUICK } else { BEGIN };
-        let seconds = assault.seconds + begin.as_secs_f64() + PATIENCE.as_secs_f64();
-        let mut attackers = attack.map(|attack| self.start_attackers(attack, seconds, folder.path())).transpose()?;
+        let seconds = trial.seconds + begin.as_secs_f64() + PATIENCE.as_secs_f64();
+        let mut attackers =
+            trial.attack.map(|attack| self.start_attackers(attack, seconds, folder.path())).transpose()?;
         interrupt::sleep(begin)?;
         let (before, began) = ((server.cpu(), cores()?), Instant::now());
-        let (command, line) = self.honest(opponent, assault.seconds);
+        let (command, line) = self.honest(opponent, trial.seconds);
         let (mut memory, mut looked) = (server.memory(), Instant::now());
-        let patience = HONEST + Duration::from_secs_f64(assault.seconds);
+        let patience = HONEST + Duration::from_secs_f64(trial.seconds);
         let finished = process::finish(command, patience, || {
             if looked.elapsed() >= MEMORY_LOOK {
                 (memory, looked) = (memory.max(server.memory()), Instant::now());

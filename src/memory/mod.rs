@@ -30,8 +30,11 @@ struct State {
     limit: u64,
 }
 
-/// The share of the limit that a budget of all workers has at most, once buffers are made smaller: a sixteenth.
-const BUDGET: u64 = 16;
+/// The share of the limit that a budget of all workers has at most: a quarter. What clients that do not read can fill at
+/// once then leaves room for connections, and brings no step by itself.
+const BUDGET: u64 = 4;
+/// The same once buffers are made smaller: a sixteenth.
+const SHRUNK: u64 = 16;
 
 impl Default for Gauge {
     fn default() -> Self {
@@ -66,10 +69,11 @@ impl Pressure {
     /// What a budget of one of so many `workers` may have, of the bytes that are configured.
     pub fn budget(&self, configured: u64, workers: usize) -> u64 {
         let State { step, limit } = *self.0.borrow();
-        if step < Step::Shrink {
+        if limit == 0 {
             return configured;
         }
-        (limit / BUDGET).checked_div(workers as u64).map_or(configured, |share| share.min(configured))
+        let share = if step < Step::Shrink { BUDGET } else { SHRUNK };
+        (limit / share).checked_div(workers as u64).map_or(configured, |share| share.min(configured))
     }
 
     /// Waits until `after` has passed, or memory has become shorter or less short. Cancel safe.
@@ -89,13 +93,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_are_a_share_of_the_limit_once_memory_is_short() {
+    fn budgets_are_a_share_of_the_limit_and_a_smaller_one_once_memory_is_short() {
         const MIB: u64 = 1024 * 1024;
         let gauge = Gauge::default();
         let pressure = gauge.pressure();
+        assert_eq!(pressure.budget(64, 1), 64, "without a limit");
         for (step, configured, workers, budget) in [
-            (Step::Normal, 64, 2, 64),
-            (Step::Refuse, 64, 2, 64),
+            (Step::Normal, 8, 2, 8),
+            (Step::Normal, 64, 2, 16),
+            (Step::Refuse, 64, 2, 16),
+            (Step::Refuse, 64, 1, 32),
             (Step::Shrink, 64, 2, 4),
             (Step::Close, 64, 2, 4),
             (Step::Shrink, 2, 2, 2),

@@ -99,6 +99,31 @@ async fn near_the_limit_idle_connections_end_and_a_client_gets_no_second_one() {
     litequic.stop().await;
 }
 
+/// Far from the limit: clients that read nothing fill no more of it than a quarter.
+#[tokio::test]
+async fn what_clients_do_not_read_is_a_quarter_of_the_limit_at_most_before_memory_is_short() {
+    const SMALL: u64 = 16 << 20;
+    let gauge = Gauge::default();
+    let litequic = start(&gauge).await;
+    gauge.set(Step::Normal, SMALL);
+    let held = |litequic: &Litequic| litequic.sum(|worker| worker.send_buffered.get());
+    let mut readers = Vec::new();
+    for _ in 0..24 {
+        readers.push(unread(Client::to(&litequic).await, "/bytes/50000000").await);
+    }
+    litequic.wait_until("a stream waits", |worker| worker.limit_send_buffer.get(), |waits| waits > 0).await;
+    litequic.wait_until("held", |worker| worker.send_buffered.get(), |held| held > SMALL / 8).await;
+    // The gauge is set twice a second.
+    for _ in 0..15 {
+        assert!(held(&litequic) <= SMALL / 4, "{}", held(&litequic));
+        sleep(Duration::from_millis(100)).await;
+    }
+    let newcomer = client_from(OTHER, &litequic).await;
+    assert_eq!(newcomer.get("/status/204").await.status, 204);
+    drop(readers);
+    litequic.stop().await;
+}
+
 #[tokio::test]
 async fn nearer_to_it_no_client_gets_a_connection() {
     let gauge = Gauge::default();

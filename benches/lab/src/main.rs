@@ -1,6 +1,7 @@
 //! litequic's measuring laboratory: one binary with a load generator (`load`), the bench that runs contenders and loads them
-//! with it or with other clients (`fetch`), and an emulator of links between them (`link`). benches/lab/README.md tells how figures come about.
+//! with it or with other clients (`fetch`) or attacks them (`attack`), and an emulator of links between them (`link`). benches/lab/README.md tells how figures come about.
 
+mod attack;
 mod bench;
 mod experiments;
 mod fetch;
@@ -28,6 +29,12 @@ enum Command {
     Link(link::Arguments),
     #[command(flatten)]
     Experiment(experiments::Command),
+    /// A part of the lab: attackers.
+    #[command(hide = true)]
+    Attack(attack::Arguments),
+    /// A part of the lab: the client beside attackers.
+    #[command(hide = true)]
+    Honest(attack::HonestArguments),
     /// A part of the lab: moves the packets of links.
     #[command(hide = true)]
     Emulate(link::EmulateArguments),
@@ -55,6 +62,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let outcome = match Arguments::parse().command {
         Command::Load(arguments) => return load::main(&arguments),
         Command::Link(arguments) => link::run(&arguments),
+        Command::Attack(arguments) => attack::attack(&arguments),
+        Command::Honest(arguments) => attack::honest(&arguments),
         Command::Emulate(arguments) => link::emulate(&arguments),
         Command::Fetch(arguments) => fetch::fetch(&arguments),
         Command::Experiment(command) => experiments::run(command),

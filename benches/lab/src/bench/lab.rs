@@ -1,10 +1,12 @@
 //! A laboratory that is set up: namespaces, files, origins, contenders. Runs tasks in rounds, contenders in turn, and
 //! repeats what was disturbed (`attempt`: one try). All of it is gone when it is dropped.
 
+mod attacks;
 mod attempt;
 mod path;
 mod programs;
 
+pub(crate) use self::attacks::{Assault, Trial};
 use self::attempt::Measured;
 use super::{
     contender::{Contender, Kind},

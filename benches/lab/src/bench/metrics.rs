@@ -144,7 +144,8 @@ pub(crate) fn print(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn fetch(url: &str) -> Result<String> {
+/// The text of metrics at `http://IP:PORT/PATH`.
+pub(crate) fn fetch(url: &str) -> Result<String> {
     let parts = url.strip_prefix("http://").and_then(|rest| rest.split_once('/'));
     let (authority, path) = parts.with_context(|| format!("{url}: http://IP:PORT/PATH is wanted"))?;
     let address: SocketAddr = authority.parse().with_context(|| format!("{url}: an IP address and port"))?;

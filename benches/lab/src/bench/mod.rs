@@ -2,6 +2,7 @@
 //! door; what is pure (statistics, noise, descriptions, templates, the reading of /proc and of tools' output) stands in
 //! files of its own.
 
+mod cgroup;
 pub(crate) mod contender;
 mod files;
 pub(crate) mod floor;
@@ -18,24 +19,26 @@ pub(crate) mod process;
 mod procfs;
 mod profile;
 pub(crate) mod rival;
+mod sampler;
 pub(crate) mod sink;
 pub(crate) mod stats;
 mod task;
 mod template;
 
 pub(crate) use self::{
-    lab::{Lab, say},
+    lab::{Assault, Lab, Trial, say},
     observe::Observe,
     task::{Task, Variant},
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.
-pub(crate) const PLACEHOLDERS: [&str; 17] = [
+pub(crate) const PLACEHOLDERS: [&str; 20] = [
     "BIN",         // the program's path
     "RUN",         // a folder of the run's own, where the expanded templates lie
     "ADDRESS",     // where to listen
     "PORT",        // UDP, and TCP for HTTP/1.1
     "ADMIN_PORT",  // TCP on 127.0.0.1, for whoever tells metrics
+    "STATUS_PORT", // TCP on 127.0.0.1, for status without secrets, where a configuration has it
     "CERT",        // the certificate, PEM
     "KEY",         // its key
     "BOTH",        // certificate and key in one file
@@ -48,5 +51,8 @@ pub(crate) const PLACEHOLDERS: [&str; 17] = [
     "TUNED",   // over a path, tuned
     "UNTUNED", // whatever is not tuned
     "AMPLE",   // without a path, or tuned
-    "EXTRA",   // what an experiment adds to litequic's configuration
+    // Of those that are attacked.
+    "DEFAULT",  // as they come
+    "HARDENED", // with what their manuals offer against attacks
+    "EXTRA",    // what an experiment adds to litequic's configuration
 ];

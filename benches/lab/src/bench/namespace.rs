@@ -19,6 +19,8 @@ use std::{fs, path::Path, process::Command, thread};
 
 /// What namespaces of the lab are called: this, the process ID of the lab that made them, a side.
 const PREFIX: &str = "litequic-lab-";
+/// What a lab's program is called, at its beginning.
+const PROGRAM: &str = "litequic-lab";
 /// Where iproute2 keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
 /// What the lab changed of the machine, to be restored even after a crash.
@@ -240,8 +242,9 @@ fn owner(namespace: &str) -> Option<u32> {
     namespace.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }
 
+/// Whether a process is a lab, whatever is added to its program's name, as of another build beside the first.
 fn is_lab(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "litequic-lab")
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with(PROGRAM))
 }
 
 /// Ends every process in a namespace, then removes it. What cannot be removed is left to the next lab's sweep.
@@ -309,5 +312,17 @@ mod tests {
     fn another_program_that_got_the_number_of_a_dead_lab_is_no_lab() {
         assert!(!is_lab(1));
         assert!(!is_lab(u32::MAX));
+    }
+
+    #[test]
+    fn another_build_of_the_lab_is_one_by_the_beginning_of_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("litequic-lab-new");
+        fs::copy("/bin/sleep", &other).unwrap();
+        let mut child = Command::new(&other).arg("1000").spawn().unwrap();
+        let found = is_lab(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found);
     }
 }

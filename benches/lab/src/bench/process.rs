@@ -2,6 +2,7 @@
 //! CPU time and memory from /proc.
 
 use super::{
+    cgroup::Cgroup,
     interrupt,
     namespace::Place,
     procfs::{self, CoreTimes, Cpu, ProcessStat},
@@ -48,6 +49,21 @@ pub(crate) fn command(
     group(command)
 }
 
+/// The same in a memory cgroup. Not by `ip netns exec`, which hides cgroups: it mounts another /sys.
+pub(crate) fn command_in(
+    group: &Cgroup,
+    place: &Place,
+    cores: &str,
+    arguments: &[String],
+    environment: &BTreeMap<String, String>,
+) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ >\"$0\" && exec \"$@\""]).arg(group.processes());
+    command.args(["nsenter", &format!("--net=/run/netns/{}", place.namespace), "taskset", "-c", cores]).args(arguments);
+    command.envs(environment);
+    self::group(command)
+}
+
 /// A command as the head of a process group of its own, for `finish` to end.
 pub(crate) fn group(mut command: Command) -> Command {
     command.stdin(Stdio::null()).process_group(0);
@@ -92,6 +108,11 @@ impl Server {
         let end = log.get(log.len().saturating_sub(QUOTE)..).unwrap_or_default();
         let text = String::from_utf8_lossy(end).trim().replace('\n', " | ");
         if text.is_empty() { "empty".to_owned() } else { text }
+    }
+
+    /// All that it printed.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     /// Its processes: the group, and whoever descends from it.

@@ -122,6 +122,11 @@ pub(crate) fn number(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?.trim().parse().ok()
 }
 
+/// The number behind a key and a blank, as the files of cgroups have it.
+pub(crate) fn pair(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?.trim().parse().ok()
+}
+
 /// A counter of a table that /proc/net/snmp has: a line of names, a line of numbers.
 pub(crate) fn snmp(text: &str, protocol: &str, counter: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| *name == protocol);

@@ -1,13 +1,27 @@
 //! The origin of uploads: reads each request's body to its end and answers with its length, so that the client knows
-//! that every byte came through. Plain HTTP/1.1.
+//! that every byte came through. To a GET of `/bN` it answers N zeros. Plain HTTP/1.1.
 
 use anyhow::{Context as _, Result};
+use bytes::Bytes;
 use clap::Args;
-use http_body_util::{BodyExt as _, Full};
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use http_body_util::BodyExt as _;
+use hyper::{
+    Method, Request, Response,
+    body::{Body, Frame, Incoming, SizeHint},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
-use std::net::SocketAddr;
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context as TaskContext, Poll},
+};
 use tokio::net::TcpListener;
+
+/// Zeros, written at a time.
+const ZEROS: &[u8] = &[0; 64 * 1024];
 
 /// Where it listens.
 #[derive(Debug, Args)]
@@ -41,13 +55,47 @@ async fn accept(listener: TcpListener) -> Result<()> {
     }
 }
 
-async fn swallow(request: Request<Incoming>) -> Result<Response<Full<bytes::Bytes>>, hyper::Error> {
+async fn swallow(request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
+    if let Some(zeros) = wanted(request.method(), request.uri().path()) {
+        return Ok(Response::new(Answer { text: Bytes::new(), zeros }));
+    }
     let mut body = request.into_body();
     let mut count = 0;
     while let Some(frame) = body.frame().await {
-        count += frame?.data_ref().map_or(0, bytes::Bytes::len) as u64;
+        count += frame?.data_ref().map_or(0, Bytes::len) as u64;
     }
-    Ok(Response::new(Full::new(answer_to(count).into())))
+    Ok(Response::new(Answer { text: answer_to(count).into(), zeros: 0 }))
+}
+
+/// How many zeros a request is for.
+fn wanted(method: &Method, path: &str) -> Option<u64> {
+    (method == Method::GET).then(|| path.strip_prefix("/b")?.parse().ok()).flatten()
+}
+
+/// A text, and zeros behind it.
+struct Answer {
+    text: Bytes,
+    zeros: u64,
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let text = std::mem::take(&mut self.text);
+        if !text.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(text))));
+        }
+        let length = usize::try_from(self.zeros).unwrap_or(usize::MAX).min(ZEROS.len());
+        self.zeros -= length as u64;
+        let piece = Bytes::from_static(ZEROS.get(..length).unwrap_or_default());
+        Poll::Ready((length > 0).then(|| Ok(Frame::data(piece))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.text.len() as u64 + self.zeros)
+    }
 }
 
 #[cfg(test)]
@@ -69,5 +117,19 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("\r\n\r\n8 bytes\n"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_get_is_answered_with_as_many_zeros_as_it_names() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(accept(listener));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /b100000 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        let head = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        assert!(String::from_utf8_lossy(&answer[..head]).contains("content-length: 100000\r\n"));
+        assert_eq!(answer[head..], [0; 100_000]);
     }
 }

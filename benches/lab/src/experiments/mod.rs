@@ -1,6 +1,7 @@
 //! The experiments: what is asked, of whom, with which load. Each file answers with tasks; the lab runs them, `report`
 //! writes down what came of it.
 
+mod attacks;
 mod batch;
 mod bloat;
 mod fairness;
@@ -80,6 +81,8 @@ pub(crate) enum Command {
     Fairness(Options),
     /// Memory a download, fast and slow.
     Readers(Options),
+    /// What an honest client sees while others attack.
+    Attacks(attacks::AttackOptions),
     /// Those over paths, one after the other.
     Paths(Options),
     /// All of them, one after the other.
@@ -142,6 +145,7 @@ const OVER_PATHS: [&Experiment; 6] = [
 
 /// Runs a command.
 pub(crate) fn run(command: Command) -> Result<()> {
+    let is_all = matches!(command, Command::All(_));
     let (options, experiments): (Options, &[&Experiment]) = match command {
         Command::Peers(options) => (options, &[&peers::EXPERIMENT]),
         Command::Ladder(options) => (options, &[&ladder::EXPERIMENT]),
@@ -162,6 +166,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Readers(options) => (options, &[&readers::EXPERIMENT]),
+        Command::Attacks(arguments) => return attacks::run(arguments),
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::All(options) => (options, &EXPERIMENTS),
         Command::Report { folder, against: None } => {
@@ -188,6 +193,11 @@ pub(crate) fn run(command: Command) -> Result<()> {
                 failed.push(experiment.name);
             }
         }
+    }
+    if is_all && let Err(error) = attacks::conduct(&mut lab, None, None) {
+        interrupt::check()?;
+        say(&format!("attacks: FAILED: {error:#}"));
+        failed.push("attacks");
     }
     if experiments.len() > 1 {
         say(&report::join(&lab.options().out)?.display().to_string());

@@ -48,7 +48,12 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 57] = [
+pub(super) const SHOWN: [&str; 73] = [
+    "served",
+    "served_h3",
+    "served_h2",
+    "served_h1",
+    "served_status",
     "share",
     "goodput",
     "steady",
@@ -77,6 +82,10 @@ pub(super) const SHOWN: [&str; 57] = [
     "syscalls",
     "p50_us",
     "p99_us",
+    "p99_h3_us",
+    "p99_h2_us",
+    "p99_h1_us",
+    "p99_status_us",
     "first_us",
     "later_us",
     "first_byte_us",
@@ -106,6 +115,13 @@ pub(super) const SHOWN: [&str; 57] = [
     "drops",
     "late_us",
     "origin_cpu",
+    "memory_peak",
+    "oom_kills",
+    "step_most",
+    "ended",
+    "attack_connections",
+    "attack_closed",
+    "attack_requests",
 ];
 
 /// Whether pages show a figure.
@@ -127,7 +143,7 @@ impl Better {
             "cpu" | "user" | "system" | "wakes" | "sends" | "memory_each" | "memory_most" | "syscalls" | "io_calls"
             | "p50_us" | "p99_us" | "first_byte_us" | "first_us" | "later_us" | "rtt_mean_us" | "declared_lost"
             | "spurious" => Some(Self::Less),
-            "goodput" | "steady" | "rate" | "fairness" => Some(Self::More),
+            "goodput" | "steady" | "rate" | "fairness" | "served" => Some(Self::More),
             _ => None,
         }
     }
@@ -160,6 +176,22 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "memory_most" => "at the most".to_owned(),
         "memory" => "memory before, MB".to_owned(),
         "syscalls" => "system calls a MB".to_owned(),
+        "served" => "served within 2 s, %".to_owned(),
+        "served_h3" => "HTTP/3".to_owned(),
+        "served_h2" => "HTTP/2".to_owned(),
+        "served_h1" => "HTTP/1.1".to_owned(),
+        "served_status" => "status port".to_owned(),
+        "p99_h3_us" => "p99 µs, HTTP/3".to_owned(),
+        "p99_h2_us" => "HTTP/2".to_owned(),
+        "p99_h1_us" => "HTTP/1.1".to_owned(),
+        "p99_status_us" => "status port".to_owned(),
+        "memory_peak" => "memory at most, MB".to_owned(),
+        "oom_kills" => "OOM kills".to_owned(),
+        "step_most" => "highest memory step".to_owned(),
+        "ended" => "process ended".to_owned(),
+        "attack_connections" => "attackers' connections".to_owned(),
+        "attack_closed" => "of them closed".to_owned(),
+        "attack_requests" => "attackers' requests".to_owned(),
         "p50_us" => "median µs".to_owned(),
         "p99_us" => "p99 µs".to_owned(),
         "first_us" => "first of a connection, median µs".to_owned(),

@@ -1,7 +1,7 @@
 //! An experiment's page. Pure: results into text.
 
 use super::{
-    Case, Results, Run,
+    Case, Results, Run, attacks,
     figures::{SHOWN, interval, number, title},
 };
 use crate::bench::{contender::Kind, rival::SATURATED};
@@ -12,6 +12,9 @@ pub(super) fn page(results: &Results, plots: &[(String, String)]) -> String {
     let mut text = format!("# {}\n\n{}\n\n", results.experiment, results.about);
     if results.quick {
         text += "**Quick: this run shows that the experiment works. Its figures mean nothing.**\n\n";
+    }
+    if results.experiment == attacks::EXPERIMENT {
+        text += &attacks::table(results);
     }
     for (file, caption) in plots {
         let _ = writeln!(text, "![{caption}]({file})\n");

@@ -1,9 +1,11 @@
 //! What an experiment found, as JSON keeps it: every run with its noise, voids included. Pages and plots are made of it
 //! (`markdown`, `plot`), by the experiment itself or later by `litequic-lab report`.
 
+mod attacks;
 mod compare;
 mod figures;
 mod markdown;
+mod memory;
 mod overview;
 mod plot;
 mod strip;
@@ -13,7 +15,8 @@ mod write;
 
 pub(crate) use self::{
     figures::{Per, is_shown},
-    write::{against, earlier, join, keep, save, save_trace},
+    memory::MemoryTrace,
+    write::{against, earlier, join, keep, save, save_memory, save_trace},
 };
 use crate::bench::{
     contender::Kind,

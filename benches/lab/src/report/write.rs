@@ -1,6 +1,6 @@
 //! Results into a folder, and a folder's results into one page.
 
-use super::{Results, Run, compare, markdown, overview, plot, strip, trace};
+use super::{MemoryTrace, Results, Run, compare, markdown, overview, plot, strip, trace};
 use crate::link::Trace;
 use anyhow::{Context as _, Result, bail};
 use std::{
@@ -42,6 +42,18 @@ pub(crate) fn save_trace(trace: &Trace, experiment: &str, run: &Run, folder: &Pa
     write(folder, &format!("trace-{name}.csv"), &trace.csv())?;
     let plot = format!("trace-{name}.svg");
     write(folder, &plot, &trace::plot(trace, &caption)?)?;
+    Ok(plot)
+}
+
+/// Writes a run's memory over time and its plot; the plot's name.
+pub(crate) fn save_memory(trace: &MemoryTrace, experiment: &str, run: &Run, folder: &Path) -> Result<String> {
+    let Run { contender, case, round, .. } = run;
+    let caption = format!("{experiment}: {case}, {contender}");
+    let name = slug(&format!("{caption} {round}"));
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    write(folder, &format!("{name}.csv"), &trace.csv())?;
+    let plot = format!("{name}.svg");
+    write(folder, &plot, &trace.plot(&caption)?)?;
     Ok(plot)
 }
 

@@ -31,16 +31,16 @@ use std::{
 };
 
 pub(super) const PORT: u16 = 8443;
-const ADMIN_PORT: u16 = 8444;
+pub(super) const ADMIN_PORT: u16 = 8444;
 /// The same of a server that others load meanwhile.
 pub(super) const OTHER_PORT: u16 = 8445;
 const OTHER_ADMIN_PORT: u16 = 8446;
 const ORIGIN_PORT: u16 = 8080;
-const SINK_PORT: u16 = 8081;
+pub(super) const SINK_PORT: u16 = 8081;
 /// For a server to answer its first request.
-const READY: Duration = Duration::from_secs(10);
+pub(super) const READY: Duration = Duration::from_secs(10);
 /// Between two questions whether it does.
-const READY_LOOK: Duration = Duration::from_millis(50);
+pub(super) const READY_LOOK: Duration = Duration::from_millis(50);
 /// For a load to end. Its own deadline is 300 s.
 const LOAD: Duration = Duration::from_secs(320);
 /// For idle connections to be open.
@@ -254,7 +254,7 @@ impl Lab {
     }
 
     /// A command line without the places of this machine and this run, for the report.
-    fn without_places(&self, line: &str) -> String {
+    pub(super) fn without_places(&self, line: &str) -> String {
         let places = [(self.own.as_path(), "litequic-lab"), (self.folder.path(), "@LAB@")];
         let clients =
             self.clients.iter().filter_map(|(client, found)| Some((found.as_deref().ok()?, client.program())));
@@ -314,7 +314,7 @@ impl Lab {
         }
     }
 
-    fn start_origin(&mut self, upload: bool) -> Result<()> {
+    pub(super) fn start_origin(&mut self, upload: bool) -> Result<()> {
         let there = if upload { &mut self.sink } else { &mut self.file_origin };
         if there.as_mut().is_some_and(|server| server.check().is_ok()) {
             return Ok(());
@@ -372,7 +372,7 @@ impl Lab {
     }
 
     /// Waits until both cores are idle, or patience is over.
-    fn wait_for_quiet(&self) -> Result<()> {
+    pub(super) fn wait_for_quiet(&self) -> Result<()> {
         let cores = [self.options.server_core, self.options.client_core];
         let busy = || cores.map(|core| process::core_times(core).map_or(0.0, |times| times.busy));
         let end = Instant::now() + Duration::from_secs(self.options.patience());

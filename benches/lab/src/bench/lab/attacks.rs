@@ -1,0 +1,462 @@
+//! Contenders under attack: attackers and an honest client at once, and what the honest client sees.
+
+use super::{
+    Lab, Present,
+    attempt::{ADMIN_PORT, PORT, READY, READY_LOOK, SINK_PORT},
+    say,
+};
+use crate::{
+    attack::{Attack, Honest, PATIENCE, Protocol, Tally},
+    bench::{
+        cgroup::{Cgroup, Usage},
+        interrupt, metrics,
+        namespace::{self, Topology},
+        noise::Noise,
+        process::{self, Server},
+        sampler::{Sampler, Series},
+        template::Values,
+    },
+    report::{self, Case, MemoryTrace, Results, Run},
+};
+use anyhow::{Context as _, Result, anyhow};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// Of the status address.
+const STATUS_PORT: u16 = 8447;
+/// For attackers to have begun before the honest client does.
+const BEGIN: Duration = Duration::from_secs(1);
+const BEGIN_QUICK: Duration = Duration::from_millis(200);
+/// For the honest client to end, beside the time it asks.
+const HONEST: Duration = Duration::from_secs(20);
+/// Attackers are the machine's last concern: honest client and origin run on the same core.
+const NICE: &str = "19";
+/// Between two looks at memory: at all processes' pages, at a cgroup, at litequic's step.
+const MEMORY_LOOK: Duration = Duration::from_millis(200);
+const CGROUP_LOOK: Duration = Duration::from_millis(100);
+const STEP_LOOK: Duration = Duration::from_millis(500);
+/// litequic's metric of it.
+const STEP: &str = "litequic_memory_step";
+/// How a hardened contender is called.
+const HARDENED: &str = "-hardened";
+
+/// A contender's configuration when it is attacked: the file's name in its description, the template, where its status is.
+struct Attacked {
+    name: &'static str,
+    file: &'static str,
+    template: &'static str,
+    status: &'static str,
+    /// Whether there is more that its manual offers.
+    hardens: bool,
+}
+
+const ATTACKED: [Attacked; 4] = [
+    Attacked {
+        name: "litequic",
+        file: "run.toml",
+        template: include_str!("../../../contenders/attacks/run.toml"),
+        status: "/healthz",
+        hardens: false,
+    },
+    Attacked {
+        name: "nginx",
+        file: "proxy.conf",
+        template: include_str!("../../../contenders/attacks/proxy.conf"),
+        status: "/status",
+        hardens: true,
+    },
+    Attacked {
+        name: "haproxy",
+        file: "haproxy.cfg",
+        template: include_str!("../../../contenders/attacks/haproxy.cfg"),
+        status: "/status",
+        hardens: true,
+    },
+    Attacked {
+        name: "caddy",
+        file: "Caddyfile",
+        template: include_str!("../../../contenders/attacks/Caddyfile"),
+        status: "/config/",
+        hardens: true,
+    },
+];
+
+/// What contenders are to stand.
+pub(crate) struct Assault {
+    pub(crate) experiment: &'static str,
+    pub(crate) about: String,
+    /// One after the other.
+    pub(crate) trials: Vec<Trial>,
+    /// Whether contenders take part with a hardened configuration, too.
+    pub(crate) hardened: bool,
+    /// The memory cgroup's limit in bytes, if there is one.
+    pub(crate) limit: Option<u64>,
+}
+
+/// An attack, or none, for so long.
+pub(crate) struct Trial {
+    pub(crate) case: Case,
+    pub(crate) attack: Option<Attack>,
+    pub(crate) seconds: f64,
+}
+
+/// A contender as it is attacked.
+struct Opponent {
+    present: Present,
+    status: &'static str,
+    hardened: bool,
+}
+
+/// What came of an attack.
+struct Stood {
+    noise: Noise,
+    figures: BTreeMap<String, f64>,
+    client: String,
+    trace: Option<MemoryTrace>,
+}
+
+impl Lab {
+    /// Runs each attack on each contender; `None`: it was stopped.
+    pub(crate) fn assault(&mut self, assault: &Assault) -> Result<Option<Results>> {
+        self.settle(Topology::Lo)?;
+        let opponents = self.opponents(assault.hardened);
+        self.present = opponents.iter().map(|opponent| opponent.present.clone()).collect();
+        let mut results = self.results(assault.experiment, &assault.about, "litequic");
+        let trials: Vec<&Trial> = assault.trials.iter().filter(|trial| self.options.takes(&trial.case.name)).collect();
+        results.cases = trials.iter().map(|trial| trial.case.clone()).collect();
+        if self.options.resume
+            && let Some(earlier) = report::earlier(assault.experiment, &self.options.out)?
+        {
+            results
+                .go_on(earlier)
+                .map_err(|why| anyhow!("cannot go on with what is in {}: {why}", self.options.out.display()))?;
+        }
+        for round in 1..=self.options.rounds(1) {
+            for opponent in &opponents {
+                for trial in &trials {
+                    let name = &opponent.present.contender.name;
+                    if results.has(&trial.case.name, name, round) {
+                        continue;
+                    }
+                    if self.is_over() {
+                        return Ok(None);
+                    }
+                    let run = self.stand(assault, opponent, trial, round)?;
+                    say(&line(&run));
+                    results.runs.push(run);
+                    report::keep(&results, &self.options.out)?;
+                }
+            }
+        }
+        results.contenders.retain(|one| results.runs.iter().any(|run| run.contender == one.name));
+        Ok(Some(results))
+    }
+
+    /// Who can be attacked, in each of its configurations.
+    fn opponents(&self, hardened: bool) -> Vec<Opponent> {
+        let mut all = Vec::new();
+        for attacked in &ATTACKED {
+            let Some(found) = self.found.iter().find(|found| found.contender.name == attacked.name) else { continue };
+            for hardened in [false, true].into_iter().take(if hardened && attacked.hardens { 2 } else { 1 }) {
+                let mut present = found.clone();
+                let contender = &mut present.contender;
+                contender.templates = BTreeMap::from([(attacked.file.to_owned(), attacked.template.to_owned())]);
+                contender.tuned = None;
+                if hardened {
+                    contender.name += HARDENED;
+                }
+                all.push(Opponent { present, status: attacked.status, hardened });
+            }
+        }
+        all
+    }
+
+    /// A contender's turn at an attack, as a run; an error is for the lab as a whole.
+    fn stand(&mut self, assault: &Assault, opponent: &Opponent, trial: &Trial, round: usize) -> Result<Run> {
+        let mut run = Run {
+            contender: opponent.present.contender.name.clone(),
+            case: trial.case.name.clone(),
+            round,
+            attempt: 1,
+            counts: false,
+            void: None,
+            noise: Noise::default(),
+            figures: BTreeMap::new(),
+            client: String::new(),
+            trace: None,
+        };
+        match self.attacked(assault, opponent, trial) {
+            Ok(stood) => {
+                (run.counts, run.noise, run.figures, run.client) = (true, stood.noise, stood.figures, stood.client);
+                let saved =
+                    stood.trace.map(|trace| report::save_memory(&trace, assault.experiment, &run, &self.options.out));
+                run.trace = saved.transpose()?;
+            }
+            Err(error) => {
+                interrupt::check()?;
+                run.void = Some(format!("{error:#}"));
+            }
+        }
+        Ok(run)
+    }
+
+    /// Starts a contender, has it prove itself, attacks it, asks it honestly meanwhile.
+    fn attacked(&mut self, assault: &Assault, opponent: &Opponent, trial: &Trial) -> Result<Stood> {
+        self.start_origin(true)?;
+        let name = &opponent.present.contender.name;
+        let folder = tempfile::Builder::new().prefix(name).tempdir_in(self.folder.path())?;
+        let group = assault.limit.map(Cgroup::new).transpose()?;
+        let mut server = self.start_attacked(opponent, folder.path(), group.as_ref())?;
+        self.wait_for_quiet()?;
+        self.prove_honestly(opponent, &mut server)?;
+
+        let cores = || -> Result<_> {
+            let (server, client) = (self.options.server_core, self.options.client_core);
+            Ok((process::core_times(server)?, process::core_times(client)?))
+        };
+        let watched = group.as_ref().map(|group| self.watch(group, name));
+        let begin = if self.options.quick { BEGIN_QUICK } else { BEGIN };
+        let seconds = trial.seconds + begin.as_secs_f64() + PATIENCE.as_secs_f64();
+        let mut attackers =
+            trial.attack.map(|attack| self.start_attackers(attack, seconds, folder.path())).transpose()?;
+        interrupt::sleep(begin)?;
+        let (before, began) = ((server.cpu(), cores()?), Instant::now());
+        let (command, line) = self.honest(opponent, trial.seconds);
+        let (mut memory, mut looked) = (server.memory(), Instant::now());
+        let patience = HONEST + Duration::from_secs_f64(trial.seconds);
+        let finished = process::finish(command, patience, || {
+            if looked.elapsed() >= MEMORY_LOOK {
+                (memory, looked) = (memory.max(server.memory()), Instant::now());
+            }
+            attackers.as_mut().map_or(Ok(()), Server::check)
+        })?;
+        let (after, wall) = ((server.cpu(), cores()?), began.elapsed().as_secs_f64());
+        let honest: Honest = serde_json::from_str(&finished.stdout)
+            .with_context(|| format!("the honest client said nothing: {}", finished.stderr))?;
+        let (cpu, own) = (after.0 - before.0, (after.1.0 - before.1.0, after.1.1 - before.1.1));
+        // All that is on the client's core is the lab's.
+        let noise = Noise::of(own.0, cpu.total(), own.1, own.1.busy);
+        let mut figures = seen(&honest);
+        figures.extend(
+            [
+                ("busy", cpu.total() / wall * 100.0),
+                ("memory_peak", memory as f64 / 1e6),
+                ("ended", f64::from(u8::from(server.check().is_err()))),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        figures.extend(attackers.map(|attackers| attackers.log()).iter().flat_map(|log| tallied(log)));
+        for (why, count) in &honest.failures {
+            say(&format!("  {name}: {count} × {why}"));
+        }
+        let trace = match (watched, group.as_ref().zip(assault.limit)) {
+            (Some((usage, step)), Some((group, limit))) => {
+                let trace = memory_trace(limit, usage.finish(), step.map(Sampler::finish).unwrap_or_default());
+                figures.extend(trace.figures());
+                figures.extend(group.oom_kills().map(|kills| ("oom_kills".to_owned(), kills as f64)));
+                Some(trace)
+            }
+            _ => None,
+        };
+        // Before its cgroup.
+        drop(server);
+        Ok(Stood { noise, figures, client: line, trace })
+    }
+
+    /// Starts a contender, in a cgroup where there is one.
+    fn start_attacked(&self, opponent: &Opponent, folder: &Path, group: Option<&Cgroup>) -> Result<Server> {
+        let Opponent { present: Present { contender, program, .. }, hardened, .. } = opponent;
+        let mut values = Values::default();
+        values.set("BIN", program.display());
+        values.set("RUN", folder.display());
+        values.set("ADDRESS", self.network.address);
+        values.set("PORT", PORT);
+        values.set("ADMIN_PORT", ADMIN_PORT);
+        values.set("STATUS_PORT", STATUS_PORT);
+        values.set("CERT", self.files.certificate.display());
+        values.set("KEY", self.files.key.display());
+        values.set("BOTH", self.files.both.display());
+        values.set("ORIGIN_PORT", SINK_PORT);
+        values.set("WORKERS", 1);
+        values.set("DEFAULT", if *hardened { "#" } else { "" });
+        values.set("HARDENED", if *hardened { "" } else { "#" });
+        for (name, template) in &contender.templates {
+            fs::write(folder.join(name), values.expand(template, name)?)?;
+        }
+        let mut environment = BTreeMap::new();
+        for (name, value) in &contender.environment {
+            environment.insert(name.clone(), values.expand(value, name)?);
+        }
+        let arguments = contender.expand(&contender.command, &values)?;
+        let core = self.options.server_core.to_string();
+        let place = &self.network.server;
+        let command = match group {
+            None => process::command(place, &core, &arguments, &environment),
+            Some(group) => process::command_in(group, place, &core, &arguments, &environment),
+        };
+        Server::start(&contender.name, command, folder.join("log"))
+    }
+
+    /// Waits until an honest request of each kind is answered.
+    fn prove_honestly(&self, opponent: &Opponent, server: &mut Server) -> Result<()> {
+        let end = Instant::now() + READY;
+        loop {
+            let (command, _) = self.honest(opponent, 0.0);
+            let answer = process::finish(command, READY, || server.check());
+            interrupt::check()?;
+            server.check()?;
+            let honest = answer.and_then(|finished| Ok(serde_json::from_str::<Honest>(&finished.stdout)?));
+            let (all, served) = honest.as_ref().map_or((0, 0), |honest| honest.served(&Protocol::ALL));
+            if all > 0 && all == served {
+                return Ok(());
+            }
+            let why = honest.map_or_else(|error| format!("{error:#}"), |honest| format!("{:?}", honest.failures));
+            if Instant::now() > end {
+                return Err(anyhow!("no right answer: {why}; its log: {}", server.quote()));
+            }
+            interrupt::sleep(READY_LOOK)?;
+        }
+    }
+
+    /// The honest client's command, and how reports call it.
+    fn honest(&self, opponent: &Opponent, seconds: f64) -> (Command, String) {
+        let mut arguments = vec![self.own.display().to_string(), "honest".to_owned()];
+        arguments.extend(self.whom());
+        arguments.extend(["--status-path", opponent.status, "--seconds", &seconds.to_string()].map(str::to_owned));
+        let core = self.options.client_core.to_string();
+        let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
+        (command, self.without_places(&arguments.join(" ")))
+    }
+
+    fn start_attackers(&self, attack: Attack, seconds: f64, folder: &Path) -> Result<Server> {
+        let mut arguments = ["nice", "-n", NICE].map(str::to_owned).to_vec();
+        arguments.extend([self.own.display().to_string(), "attack".to_owned(), attack.argument()]);
+        arguments.extend(self.whom());
+        // They are ended with the honest client, whose last request may take all its patience.
+        arguments.extend(["--seconds".to_owned(), (seconds + HONEST.as_secs_f64()).to_string()]);
+        let core = self.options.client_core.to_string();
+        let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
+        Server::start("attackers", command, folder.join("attackers.log"))
+    }
+
+    fn whom(&self) -> Vec<String> {
+        let [address, status] = [PORT, STATUS_PORT].map(|port| format!("{}:{port}", self.network.address));
+        let ca = self.files.certificate.display().to_string();
+        ["--address", &address, "--probes", &status, "--ca", &ca].map(str::to_owned).to_vec()
+    }
+
+    /// Looks at a cgroup's memory, and at litequic's step.
+    fn watch(&self, group: &Cgroup, name: &str) -> (Sampler<Usage>, Option<Sampler<f64>>) {
+        let namespace = self.network.server.namespace.clone();
+        let step = move || {
+            let url = format!("http://127.0.0.1:{ADMIN_PORT}/metrics");
+            let text = namespace::inside(&namespace, || metrics::fetch(&url)).ok()?;
+            metrics::counters(&text).get(STEP).copied()
+        };
+        let step = (name == "litequic").then(|| Sampler::start(STEP_LOOK, step));
+        (Sampler::start(CGROUP_LOOK, group.usage()), step)
+    }
+}
+
+/// What the honest client saw: over HTTP, and of the status port.
+fn seen(honest: &Honest) -> BTreeMap<String, f64> {
+    const HTTP: [Protocol; 3] = [Protocol::H3, Protocol::H2, Protocol::H1];
+    let share = |protocols: &[Protocol]| {
+        let (all, served) = honest.served(protocols);
+        (all > 0).then(|| served as f64 / all as f64 * 100.0)
+    };
+    let mut figures = BTreeMap::new();
+    let mut set = |name: String, value: Option<f64>| figures.extend(value.map(|value| (name, value)));
+    set("served".to_owned(), share(&HTTP));
+    set("p50_us".to_owned(), honest.quantile(&HTTP, 0.5));
+    set("p99_us".to_owned(), honest.quantile(&HTTP, 0.99));
+    for protocol in Protocol::ALL {
+        set(format!("served_{}", protocol.name()), share(&[protocol]));
+        set(format!("p99_{}_us", protocol.name()), honest.quantile(&[protocol], 0.99));
+    }
+    figures
+}
+
+/// What attackers got, by their log.
+fn tallied(log: &str) -> BTreeMap<String, f64> {
+    let Some(Tally { connections, closed, requests }) = Tally::last(log) else { return BTreeMap::new() };
+    let all = [("attack_connections", connections), ("attack_closed", closed), ("attack_requests", requests)];
+    all.map(|(name, count)| (name.to_owned(), count as f64)).into()
+}
+
+fn memory_trace(limit: u64, usage: Series<Usage>, step: Series<f64>) -> MemoryTrace {
+    let of = |bytes: fn(Usage) -> u64| usage.iter().map(|(at, usage)| (*at, bytes(*usage) as f64)).collect();
+    MemoryTrace {
+        limit: limit as f64,
+        charged: of(|usage| usage.charged),
+        kept: of(|usage| usage.charged.saturating_sub(usage.droppable)),
+        step,
+    }
+}
+
+/// A run in a line.
+fn line(run: &Run) -> String {
+    let Run { contender, case, figures, void, .. } = run;
+    let figure = |name: &str| figures.get(name).copied().unwrap_or(f64::NAN);
+    match void {
+        Some(why) => format!("attacks: {contender}, {case}: VOID, {why}"),
+        None => format!(
+            "attacks: {contender}, {case}: {:.1} % served (h3 {:.0}, h2 {:.0}, h1 {:.0}, status {:.0}), p50 {:.1} ms, p99 {:.1} ms, \
+             {:.0} MB, CPU {:.0} %; attackers: {:.0} connections, {:.0} closed, {:.0} requests",
+            figure("served"),
+            figure("served_h3"),
+            figure("served_h2"),
+            figure("served_h1"),
+            figure("served_status"),
+            figure("p50_us") / 1e3,
+            figure("p99_us") / 1e3,
+            figure("memory_peak"),
+            figure("busy"),
+            figure("attack_connections"),
+            figure("attack_closed"),
+            figure("attack_requests"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{PLACEHOLDERS, contender::Contender};
+
+    #[test]
+    fn every_contender_that_is_attacked_has_its_template_and_hardens_where_it_says_so() {
+        let all = Contender::built_in().unwrap();
+        for attacked in &ATTACKED {
+            let contender = all.iter().find(|one| one.name == attacked.name).unwrap();
+            assert_eq!(contender.files, [attacked.file], "{}", attacked.name);
+            let expanded = |hardened: bool| {
+                let mut values = Values::default();
+                for name in PLACEHOLDERS {
+                    values.set(name, "x");
+                }
+                values.set("DEFAULT", if hardened { "#" } else { "" });
+                values.set("HARDENED", if hardened { "" } else { "#" });
+                let text = values.expand(attacked.template, attacked.file).unwrap();
+                let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+                lines.map(str::to_owned).collect::<Vec<_>>()
+            };
+            assert_eq!(expanded(false) != expanded(true), attacked.hardens, "{}", attacked.name);
+        }
+    }
+
+    #[test]
+    fn what_an_honest_client_saw_becomes_figures() {
+        let honest =
+            r#"{"requests":{"h3":[1000,null],"h1":[3000,4000],"status":[500]},"failures":{"h3: not within 2 s":1}}"#;
+        let figures = seen(&serde_json::from_str(honest).unwrap());
+        assert_eq!((figures["served"], figures["served_h3"], figures["served_status"]), (75.0, 50.0, 100.0));
+        assert_eq!((figures["p50_us"], figures["p99_us"], figures["p99_h1_us"]), (3000.0, 2e6, 4000.0));
+        assert!(!figures.contains_key("served_h2"));
+    }
+}

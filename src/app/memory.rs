@@ -15,10 +15,21 @@ pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
     if let Some(directory) = usage.group() {
         tracing::debug!(directory = %directory.display(), "the process has a memory cgroup");
     }
-    let mut ladder = Ladder::default();
+    let (mut ladder, mut failed) = (Ladder::default(), false);
     let look = async {
         loop {
-            let reading = usage.read(limit(in_force.config.load().limits.memory));
+            let reading = match usage.read(limit(in_force.config.load().limits.memory)) {
+                Ok(reading) => reading,
+                Err(error) => {
+                    // What held goes on to hold.
+                    if !std::mem::replace(&mut failed, true) {
+                        tracing::warn!(%error, "the memory that is used cannot be read");
+                    }
+                    sleep(LOOK).await;
+                    continue;
+                }
+            };
+            failed = false;
             let before = ladder.step();
             let step = ladder.look(reading);
             let Reading { used, limit } = reading.unwrap_or_default();

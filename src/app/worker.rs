@@ -28,7 +28,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll, Waker},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     runtime::{Builder, Handle, LocalOptions},
@@ -177,7 +177,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             endpoints.spawn_local(accept(endpoint, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
         }
         let beat = async {
-            let (mut idle, mut pressure) = (Idle::default(), pressure);
+            let (mut idle, mut relief, mut pressure) = (Idle::default(), Relief::default(), pressure);
             loop {
                 plan.heartbeat.tick();
                 panic_if_asked("worker");
@@ -189,7 +189,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
                 lines.flush();
                 if pressure.step() > Step::Normal {
-                    relieve(pressure.step(), &budgets.holders, &counters);
+                    relief.look(pressure.step(), &budgets.holders, &counters);
                     pressure.changed_within(memory::LOOK).await;
                     continue;
                 }
@@ -216,16 +216,38 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
     })
 }
 
-/// Memory is short: ends connections, and gives back what they took.
-fn relieve(step: Step, holders: &Holders, metrics: &WorkerMetrics) {
-    metrics.limit_memory_idle.add(holders.end_idle() as u64);
-    if step == Step::Close
-        && let Some(bytes) = holders.end_heaviest()
-    {
-        metrics.limit_memory_held.increment();
-        tracing::warn!(bytes, "memory is short: the connection that holds the most ends");
+/// What a worker does at each look while memory is short.
+#[derive(Debug, Default)]
+struct Relief {
+    /// Connections have ended since memory was given back.
+    ended: bool,
+    /// Looks since then.
+    looks: u32,
+}
+
+impl Relief {
+    /// Ends connections, and gives back what those took that ended at the last look: they are gone by now.
+    fn look(&mut self, step: Step, holders: &Holders, metrics: &WorkerMetrics) {
+        /// Looks after which memory is given back at the latest: a second.
+        const OFTEN: u32 = 10;
+        self.looks += 1;
+        if self.ended || self.looks >= OFTEN {
+            // What it brings is read before another one ends.
+            *self = Self::default();
+            idle::release();
+            return;
+        }
+        let idle = holders.end_idle(Instant::now());
+        metrics.limit_memory_idle.add(idle as u64);
+        self.ended = idle > 0;
+        if step == Step::Close
+            && let Some(bytes) = holders.end_heaviest()
+        {
+            self.ended = true;
+            metrics.limit_memory_held.increment();
+            tracing::warn!(bytes, "memory is short: the connection that holds the most ends");
+        }
     }
-    idle::release();
 }
 
 /// What the listeners of a worker take part in.

@@ -99,7 +99,7 @@ pub async fn serve<H: Handler>(
             }
         }
         connection.lingering.poll(cx);
-        connection.holder.serving(!requests.is_empty());
+        connection.holder.serving(requests.len());
         while let Poll::Ready(end) = connection.holder.poll_end(cx, &mut told) {
             match end {
                 End::Idle => exhausted.notify_one(),

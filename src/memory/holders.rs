@@ -6,12 +6,17 @@ use std::{
     fmt,
     rc::Rc,
     task::{Context, Poll, Waker},
+    time::{Duration, Instant},
 };
 
 /// Of the connections without a request so many end at a look: a sixteenth.
 const IDLE: usize = 16;
-/// A connection that holds fewer bytes does not end for what it holds.
-const LEAST: u64 = 16 * 1024;
+/// A connection without a request for less than that does not end: its next request may be on its way.
+const UNUSED: Duration = Duration::from_secs(1);
+/// Bytes that a connection takes beside what it says, and an open request (docs/limits.md): of those that say little, the one
+/// with the most requests holds the most.
+const CONNECTION: u64 = 28 * 1024;
+const REQUEST: u64 = 72 * 1024;
 
 /// Why a connection ends for want of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +46,10 @@ pub struct Holder {
 struct State {
     /// Each tells some of the bytes that it holds.
     holds: RefCell<Vec<Box<dyn Fn() -> u64>>>,
-    serving: Cell<bool>,
-    /// When its last request ended, as [`Holders::next`] counts.
-    used: Cell<u64>,
+    /// Requests that are open on it.
+    requests: Cell<u32>,
+    /// When it began, or its last request ended.
+    used: Cell<Option<Instant>>,
     end: Cell<Option<End>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -51,16 +57,17 @@ struct State {
 impl Holders {
     /// A connection that holds nothing yet.
     pub fn begin(self: &Rc<Self>) -> Holder {
-        let id = self.tick();
-        let state = Rc::new(State { used: Cell::new(id), ..State::default() });
+        let id = self.next.replace(self.next.get().wrapping_add(1));
+        let state = Rc::new(State { used: Cell::new(Some(Instant::now())), ..State::default() });
         self.open.borrow_mut().insert(id, Rc::clone(&state));
         Holder { all: Rc::clone(self), id, state }
     }
 
-    /// Ends a share of the connections without a request: those of which the last one is the longest ago. Returns how many.
-    pub fn end_idle(&self) -> usize {
+    /// Ends a share of the connections without a request: those of which the last one is the longest ago, a second at least.
+    /// Returns how many.
+    pub fn end_idle(&self, now: Instant) -> usize {
         let open = self.open.borrow();
-        let mut idle: Vec<&Rc<State>> = open.values().filter(|state| state.is_idle()).collect();
+        let mut idle: Vec<&Rc<State>> = open.values().filter(|state| state.is_idle(now)).collect();
         idle.sort_unstable_by_key(|state| state.used.get());
         let ending = idle.iter().take(idle.len().div_ceil(IDLE));
         ending.map(|state| state.end(End::Idle)).count()
@@ -71,14 +78,8 @@ impl Holders {
         let open = self.open.borrow();
         let held = open.values().filter(|state| state.end.get() != Some(End::Heaviest));
         let (bytes, state) = held.map(|state| (state.held(), state)).max_by_key(|(bytes, _)| *bytes)?;
-        (bytes >= LEAST).then(|| {
-            state.end(End::Heaviest);
-            bytes
-        })
-    }
-
-    fn tick(&self) -> u64 {
-        self.next.replace(self.next.get().wrapping_add(1))
+        state.end(End::Heaviest);
+        Some(bytes)
     }
 }
 
@@ -88,10 +89,11 @@ impl Holder {
         self.state.holds.borrow_mut().push(Box::new(held));
     }
 
-    /// Whether a request is open on it.
-    pub fn serving(&self, is: bool) {
-        if self.state.serving.replace(is) && !is {
-            self.state.used.set(self.all.tick());
+    /// So many requests are open on it.
+    pub fn serving(&self, requests: usize) {
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+        if self.state.requests.replace(requests) > 0 && requests == 0 {
+            self.state.used.set(Some(Instant::now()));
         }
     }
 
@@ -122,12 +124,14 @@ impl fmt::Debug for State {
 }
 
 impl State {
-    fn is_idle(&self) -> bool {
-        !self.serving.get() && self.end.get().is_none()
+    fn is_idle(&self, now: Instant) -> bool {
+        let unused = || self.used.get().is_none_or(|used| now.saturating_duration_since(used) >= UNUSED);
+        self.requests.get() == 0 && self.end.get().is_none() && unused()
     }
 
     fn held(&self) -> u64 {
-        self.holds.borrow().iter().fold(0, |sum: u64, held| sum.saturating_add(held()))
+        let taken = CONNECTION.saturating_add(REQUEST.saturating_mul(self.requests.get().into()));
+        self.holds.borrow().iter().fold(taken, |sum, held| sum.saturating_add(held()))
     }
 
     fn end(&self, end: End) {
@@ -161,14 +165,16 @@ mod tests {
     fn connections_without_a_request_end_the_longest_unused_first() {
         let all = Rc::<Holders>::default();
         let holders: Vec<Holder> = (0..20).map(|_| all.begin()).collect();
-        holders[0].serving(true);
-        holders[1].serving(true);
-        holders[1].serving(false);
-        assert_eq!(all.end_idle(), 2);
+        assert_eq!(all.end_idle(Instant::now()), 0, "they have just begun");
+        holders[0].serving(1);
+        holders[1].serving(2);
+        holders[1].serving(0);
+        let later = Instant::now() + UNUSED;
+        assert_eq!(all.end_idle(later), 2);
         let ended: Vec<usize> = (0..20).filter(|&nth| end(&holders[nth]).is_some()).collect();
         assert_eq!(ended, [2, 3]);
         let mut looks = 0;
-        while all.end_idle() > 0 {
+        while all.end_idle(later) > 0 {
             looks += 1;
         }
         assert!(looks > 5, "{looks}");
@@ -179,16 +185,18 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_that_holds_the_most_ends_all_counted_that_it_holds() {
+    fn the_connection_that_holds_the_most_ends_its_requests_and_all_that_it_says_counted() {
         let all = Rc::<Holders>::default();
         assert_eq!(all.end_heaviest(), None);
-        let (one, other, light) = (holding(&all, 60_000), holding(&all, 50_000), holding(&all, LEAST - 1));
+        let (one, other, requests, light) = (holding(&all, 60_000), holding(&all, 50_000), all.begin(), all.begin());
         other.holds(|| 20_000);
-        assert_eq!(all.end_heaviest(), Some(70_000));
-        assert_eq!((end(&one), end(&other)), (None, Some(End::Heaviest)));
-        assert_eq!(all.end_heaviest(), Some(60_000));
-        assert_eq!(end(&one), Some(End::Heaviest));
-        assert_eq!((all.end_heaviest(), end(&light)), (None, None), "it holds next to nothing");
+        requests.serving(3);
+        for (holder, bytes) in [(&requests, 3 * REQUEST), (&other, 70_000), (&one, 60_000), (&light, 0)] {
+            assert_eq!(end(holder), None);
+            assert_eq!(all.end_heaviest(), Some(CONNECTION + bytes));
+            assert_eq!(end(holder), Some(End::Heaviest));
+        }
+        assert_eq!(all.end_heaviest(), None);
     }
 
     #[test]
@@ -196,10 +204,10 @@ mod tests {
         let all = Rc::<Holders>::default();
         let (holder, mut told) = (holding(&all, 100_000), None);
         let cx = Context::from_waker(noop_waker_ref());
-        assert_eq!(all.end_idle(), 1);
+        assert_eq!(all.end_idle(Instant::now() + UNUSED), 1);
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(End::Idle));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
-        assert_eq!(all.end_heaviest(), Some(100_000));
+        assert_eq!(all.end_heaviest(), Some(CONNECTION + 100_000));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(End::Heaviest));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
     }

@@ -8,12 +8,12 @@ pub enum Step {
     /// Nothing.
     #[default]
     Normal,
-    /// New connections are refused, but for clients that have none; connections without a request end, those first whose last
-    /// one is the longest ago.
+    /// A client that has two connections gets no third; connections without a request end, those first whose last one is the
+    /// longest ago.
     Refuse,
-    /// All new connections are refused; budgets of bodies are a share of the limit.
+    /// Budgets of bodies are a smaller share of the limit.
     Shrink,
-    /// The connections that hold the most end.
+    /// All new connections are refused; those that hold the most end.
     Close,
 }
 
@@ -23,6 +23,16 @@ const STEPS: [(Step, u64); 3] = [(Step::Close, 95), (Step::Shrink, 90), (Step::R
 const HYSTERESIS: u64 = 5;
 
 impl Step {
+    /// Whether a new connection is refused to a client, of which `has_some` says whether it has some already.
+    pub fn refuses(self, has_some: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Normal => false,
+            // Who holds memory just below the last step would keep all others out.
+            Self::Refuse | Self::Shrink => has_some(),
+            Self::Close => true,
+        }
+    }
+
     /// As the log and the status page have it.
     pub fn name(self) -> &'static str {
         match self {
@@ -62,7 +72,7 @@ impl Ladder {
         self.0
     }
 
-    /// Memory is as `reading` says; without one nothing is known to be short. Returns what holds from now on.
+    /// Memory is as `reading` says; without one nothing is short. Returns what holds from now on.
     pub fn look(&mut self, reading: Option<Reading>) -> Step {
         let at = |per_cent: u64| {
             reading.is_some_and(|Reading { used, limit }| {

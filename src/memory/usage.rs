@@ -3,7 +3,9 @@
 
 use procfs_core::{FromBufRead, ProcessCGroup, ProcessCGroups, process::MountInfo, process::MountInfos};
 use std::{
-    fs,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -16,6 +18,10 @@ const NO_LIMIT: u64 = 1 << 62;
 const MAX_DEPTH: usize = 16;
 /// Below this share of a limit, in per cent, what the kernel could drop is not asked for: that costs more to tell.
 const WORTH: u64 = 80;
+/// A group that is full, but of whose limit the process itself has less than this part, is not relieved by its connections.
+const PART: u64 = 4;
+/// Bytes of such a file that are read at most; `memory.stat` has some 2 KiB.
+const MOST: usize = 16 * 1024;
 
 /// What the process is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,20 +48,23 @@ impl Reading {
     }
 }
 
-/// Where it is read.
+/// Where it is read. The files stay open: as files run out memory often does, too.
 #[derive(Debug)]
 pub struct Usage {
-    root: PathBuf,
-    /// The process' group, and those that it is in.
+    statm: Option<File>,
+    /// The process' group, and those that it is in, as far as they are limited or may be.
     groups: Vec<Group>,
     page: u64,
 }
 
 /// A memory cgroup.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 struct Group {
     directory: PathBuf,
     version: Version,
+    limits: Vec<File>,
+    used: File,
+    stat: Option<File>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +76,7 @@ enum Version {
 impl Usage {
     /// By the files of `/proc/self`, as they are now.
     pub fn of_this_process() -> Self {
-        Self::under(ROOT.into())
+        Self::under(Path::new(ROOT))
     }
 
     /// The directory of the process' memory cgroup, where it has one.
@@ -75,51 +84,97 @@ impl Usage {
         self.groups.first().map(|group| &*group.directory)
     }
 
-    fn under(root: PathBuf) -> Self {
-        let groups = groups(&root);
-        Self { root, groups, page: rustix::param::page_size() as u64 }
+    fn under(root: &Path) -> Self {
+        let statm = File::open(root.join("proc/self/statm")).ok();
+        Self { statm, groups: groups(root), page: rustix::param::page_size() as u64 }
     }
 
-    /// What is used of the limit that is nearest: the `configured` one, or a group's. `None`: there is no limit.
-    pub fn read(&self, configured: Limit) -> Option<Reading> {
-        let own = match configured {
-            Limit::Cgroup => None,
-            Limit::Bytes(limit) => self.anonymous().map(|used| Reading { used, limit }),
-            Limit::None => return None,
+    /// What is used of the limit that is nearest: the `configured` one, or a group's of whose limit the process has a good
+    /// part itself. `None`: there is no limit.
+    ///
+    /// # Errors
+    ///
+    /// What the process has cannot be read, or what a group has.
+    pub fn read(&self, configured: Limit) -> io::Result<Option<Reading>> {
+        if configured == Limit::None || (configured == Limit::Cgroup && self.groups.is_empty()) {
+            return Ok(None);
+        }
+        let own = self.anonymous()?;
+        let mut nearest = match configured {
+            Limit::Bytes(limit) => Some(Reading { used: own, limit }),
+            Limit::Cgroup | Limit::None => None,
         };
-        let groups = self.groups.iter().filter_map(Group::read);
-        own.into_iter().chain(groups).max_by_key(|reading| reading.per_mille())
+        for group in &self.groups {
+            let reading = group.read()?.filter(|reading| own >= reading.limit / PART);
+            nearest = nearest.into_iter().chain(reading).max_by_key(|reading| reading.per_mille());
+        }
+        Ok(nearest)
     }
 
     /// Bytes in RAM that no file has: the kernel can drop the pages of the program itself. By `/proc/self/statm`
     /// (proc_pid_statm(5)): pages in RAM, its second number, less those of files, its third.
-    fn anonymous(&self) -> Option<u64> {
-        let statm = fs::read_to_string(self.root.join("proc/self/statm")).ok()?;
-        let mut numbers = statm.split_whitespace().skip(1).map(|number| number.parse::<u64>().ok());
-        let pages = numbers.next()??.saturating_sub(numbers.next()??);
-        Some(pages.saturating_mul(self.page))
+    fn anonymous(&self) -> io::Result<u64> {
+        let statm = text(self.statm.as_ref().ok_or(io::ErrorKind::NotFound)?)?;
+        let mut numbers = statm.split_whitespace().skip(1).map_while(|number| number.parse::<u64>().ok());
+        let (Some(resident), Some(files)) = (numbers.next(), numbers.next()) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        Ok(resident.saturating_sub(files).saturating_mul(self.page))
     }
 }
 
 impl Group {
-    /// `None` where there is no limit, or where it cannot be read.
-    fn read(&self) -> Option<Reading> {
-        let (limits, used, file): (&[&str], _, _) = match self.version {
-            Version::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_inactive_file"),
+    /// `None` if it has no such files, as the root has none.
+    fn open(directory: &Path, version: Version) -> Option<Self> {
+        let (limits, used): (&[&str], _) = match version {
+            Version::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes"),
             // Beyond `memory.high` the kernel slows the process down.
-            Version::Two => (&["memory.max", "memory.high"], "memory.current", "inactive_file"),
+            Version::Two => (&["memory.max", "memory.high"], "memory.current"),
         };
-        let number = |name: &&str| fs::read_to_string(self.directory.join(name)).ok()?.trim().parse::<u64>().ok();
-        let limit = limits.iter().filter_map(number).min().filter(|limit| *limit < NO_LIMIT)?;
-        let used = number(&used)?;
+        let open = |name: &str| File::open(directory.join(name)).ok();
+        let limits: Vec<File> = limits.iter().filter_map(|name| open(name)).collect();
+        let used = open(used).filter(|_| !limits.is_empty())?;
+        Some(Self { directory: directory.into(), version, limits, used, stat: open("memory.stat") })
+    }
+
+    /// `None` where there is no limit.
+    fn read(&self) -> io::Result<Option<Reading>> {
+        let number = |file: &File| text(file).map(|text| text.trim().parse::<u64>().ok());
+        let mut nearest = None;
+        for limit in &self.limits {
+            nearest = nearest.into_iter().chain(number(limit)?.filter(|limit| *limit < NO_LIMIT)).min();
+        }
+        let Some(limit) = nearest else { return Ok(None) };
+        let used = number(&self.used)?.ok_or(io::ErrorKind::InvalidData)?;
         let reading = Reading { used, limit };
         if reading.per_mille() < u128::from(WORTH) * 10 {
-            return Some(reading);
+            return Ok(Some(reading));
         }
-        // Pages of files that were not used lately: the kernel drops them before it kills anything, as the kubelet counts it.
-        let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
-        Some(Reading { used: used.saturating_sub(figure(&stat, file).unwrap_or(0)), limit })
+        // The kernel drops pages of files before it kills anything.
+        let droppable: &[&str] = match self.version {
+            Version::One => &["total_inactive_file", "total_active_file"],
+            Version::Two => &["inactive_file", "active_file", "slab_reclaimable"],
+        };
+        let stat = self.stat.as_ref().map_or_else(|| Ok(String::new()), text)?;
+        let droppable = droppable.iter().filter_map(|name| figure::<u64>(&stat, name)).fold(0, u64::saturating_add);
+        Ok(Some(Reading { used: used.saturating_sub(droppable), limit }))
     }
+}
+
+/// All of a file of the kernel's, from its beginning.
+fn text(file: &File) -> io::Result<String> {
+    let mut bytes = vec![0; MOST];
+    let mut length = 0;
+    loop {
+        match file.read_at(&mut bytes[length..], length as u64) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(length);
+    String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// A line of `memory.stat`.
@@ -147,7 +202,7 @@ fn groups(root: &Path) -> Vec<Group> {
     // With a namespace of its own a group may be outside of what is mounted.
     let own = if own.starts_with(&mounted) && own.is_dir() { own } else { mounted.clone() };
     let directories = own.ancestors().take_while(|directory| directory.starts_with(&mounted)).take(MAX_DEPTH);
-    directories.map(|directory| Group { directory: directory.into(), version }).collect()
+    directories.filter_map(|directory| Group::open(directory, version)).collect()
 }
 
 fn has_memory(mount: &MountInfo, version: Version) -> bool {
@@ -167,7 +222,9 @@ mod tests {
     impl Machine {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
             let root = std::env::temp_dir().join(format!("litequic-memory-{name}-{}", std::process::id()));
-            for (file, text) in files {
+            // It has 20,000 pages of its own in RAM, unless told otherwise.
+            let usual = [("proc/self/statm", "99999 20005 5 5 0 5 0\n")];
+            for (file, text) in usual.iter().chain(files) {
                 let path = root.join(file);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, text).unwrap();
@@ -176,9 +233,8 @@ mod tests {
         }
 
         fn read(&self, configured: Limit) -> Option<(u64, u64)> {
-            Usage { page: 4_096, ..Usage::under(self.0.clone()) }
-                .read(configured)
-                .map(|found| (found.used, found.limit))
+            let usage = Usage { page: 4_096, ..Usage::under(&self.0) };
+            usage.read(configured).unwrap().map(|found| (found.used, found.limit))
         }
     }
 
@@ -203,7 +259,10 @@ mod tests {
                 ("proc/self/mountinfo", V1_MOUNT),
                 ("sys/fs/cgroup/memory/memory.limit_in_bytes", "134217728\n"),
                 ("sys/fs/cgroup/memory/memory.usage_in_bytes", "120000000\n"),
-                ("sys/fs/cgroup/memory/memory.stat", "cache 5\ninactive_file 9\ntotal_inactive_file 20000000\n"),
+                (
+                    "sys/fs/cgroup/memory/memory.stat",
+                    "cache 5\ninactive_file 9\ntotal_inactive_file 15000000\ntotal_active_file 5000000\n",
+                ),
             ],
         );
         assert_eq!(machine.read(Limit::Cgroup), Some((100_000_000, 134_217_728)));
@@ -233,20 +292,22 @@ mod tests {
             &[
                 ("proc/self/cgroup", "0::/kubepods/pod1/c1\n"),
                 ("proc/self/mountinfo", V2_MOUNT),
-                ("proc/self/statm", "9999 1005 5 5 0 5 0\n"),
                 ("sys/fs/cgroup/kubepods/pod1/c1/memory.max", "max\n"),
                 ("sys/fs/cgroup/kubepods/pod1/c1/memory.high", "max\n"),
                 ("sys/fs/cgroup/kubepods/pod1/c1/memory.current", "70000000\n"),
                 ("sys/fs/cgroup/kubepods/pod1/memory.max", "100000000\n"),
                 ("sys/fs/cgroup/kubepods/pod1/memory.high", "90000000\n"),
                 ("sys/fs/cgroup/kubepods/pod1/memory.current", "85000000\n"),
-                ("sys/fs/cgroup/kubepods/pod1/memory.stat", "anon 1\nfile 2\ninactive_file 5000000\n"),
+                (
+                    "sys/fs/cgroup/kubepods/pod1/memory.stat",
+                    "anon 1\nfile 2\ninactive_file 2000000\nactive_file 2000000\nslab_reclaimable 1000000\n",
+                ),
                 ("sys/fs/cgroup/kubepods/memory.max", "1000000000\n"),
                 ("sys/fs/cgroup/kubepods/memory.current", "500000000\n"),
             ],
         );
         assert_eq!(machine.read(Limit::Cgroup), Some((80_000_000, 90_000_000)));
-        assert_eq!(machine.read(Limit::Bytes(4_200_000)), Some((4_096_000, 4_200_000)), "nearer");
+        assert_eq!(machine.read(Limit::Bytes(82_000_000)), Some((81_920_000, 82_000_000)), "nearer");
         assert_eq!(machine.read(Limit::None), None);
     }
 
@@ -284,14 +345,48 @@ mod tests {
         ] {
             let machine = Machine::new(name, files);
             assert_eq!(machine.read(Limit::Cgroup), None, "{name}");
-            assert_eq!(machine.read(Limit::Bytes(1_000)), None, "{name}: what is used is not known");
         }
+    }
+
+    #[test]
+    fn what_others_in_a_group_use_is_not_this_process_to_end() {
+        for (pages, limit) in [(25_005, Some((99_000_000, 100_000_000))), (6_005, None)] {
+            let machine = Machine::new(
+                "others",
+                &[
+                    ("proc/self/cgroup", "0::/\n"),
+                    ("proc/self/mountinfo", V2_MOUNT),
+                    ("proc/self/statm", &format!("99999 {pages} 5 5 0 5 0\n")),
+                    ("sys/fs/cgroup/memory.max", "100000000\n"),
+                    ("sys/fs/cgroup/memory.current", "99000000\n"),
+                ],
+            );
+            assert_eq!(machine.read(Limit::Cgroup), limit);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_any_more_is_an_error() {
+        let machine = Machine::new(
+            "failing",
+            &[
+                ("proc/self/cgroup", "0::/\n"),
+                ("proc/self/mountinfo", V2_MOUNT),
+                ("sys/fs/cgroup/memory.max", "1000\n"),
+                ("sys/fs/cgroup/memory.current", "some\n"),
+            ],
+        );
+        let usage = Usage::under(&machine.0);
+        assert!(usage.read(Limit::Cgroup).is_err());
+        assert_eq!(usage.read(Limit::None).unwrap(), None);
+        fs::write(machine.0.join("sys/fs/cgroup/memory.current"), "10\n").unwrap();
+        assert_eq!(usage.read(Limit::Cgroup).unwrap(), Some(Reading { used: 10, limit: 1_000 }), "a file stays open");
     }
 
     #[test]
     fn this_machine_says_what_this_process_uses() {
         let usage = Usage::of_this_process();
-        let reading = usage.read(Limit::Bytes(u64::MAX / 2_000)).unwrap();
+        let reading = usage.read(Limit::Bytes(u64::MAX / 2_000)).unwrap().unwrap();
         assert!(reading.used > 1_000_000, "{reading:?}");
     }
 }

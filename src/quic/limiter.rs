@@ -82,17 +82,20 @@ impl Admission {
     }
 
     /// Judges an attempt that goes ahead but for where its client is.
-    fn judge_source(&self, config: &Config, client: IpAddr) -> Verdict {
+    fn judge_source(&self, config: &Config, client: IpAddr, validated: bool) -> Verdict {
         let (metrics, limits) = (&self.metrics, &config.limits);
         let source = config.source(client);
         let (connections, handshakes) = (metrics.connections_held.get(), metrics.handshakes_open.get());
         let step = self.pressure.step();
-        let full = if step >= Step::Shrink || (step == Step::Refuse && self.sources.connections.has(source)) {
+        let full = if step.refuses(|| self.sources.connections.has(source)) {
             &metrics.limit_memory_connections
         } else if !self.sources.handshakes.admits(source, handshakes, limits.max_handshakes.into()) {
             &metrics.limit_source_handshakes
         } else if !self.sources.connections.admits(source, connections, limits.max_connections.into()) {
             &metrics.limit_source_connections
+        } else if step > Step::Normal && !validated {
+            // By then it matters what a client has: its address is to be its own.
+            return Verdict::Retry;
         } else {
             return Verdict::Allow;
         };
@@ -109,7 +112,7 @@ impl Admission {
         let metrics = &self.metrics;
         let config = self.config.load();
         let verdict = judge(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
-        let verdict = if verdict == Verdict::Allow { self.judge_source(&config, client) } else { verdict };
+        let verdict = if verdict == Verdict::Allow { self.judge_source(&config, client, validated) } else { verdict };
         if matches!(verdict, Verdict::Retry | Verdict::Refuse) && !self.answers.admit(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();

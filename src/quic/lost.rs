@@ -2,63 +2,93 @@
 //! takes no notice of those. Pure.
 
 use super::frame::{AckRanges, Numbers};
+use std::collections::VecDeque;
 
 /// Packets declared lost are remembered until a number so much larger is acknowledged: a gigabit's in 300 ms.
 const REMEMBERED: u64 = 1 << 15;
 /// Ranges of lost packets remembered a connection, 16 octets each; beyond it the oldest is forgotten.
 const MAX_RANGES: usize = 256;
 
+/// Numbers that were left out, remembered a connection: s2n-quic leaves out one in half to two and a half windows.
+const SKIPPED: usize = 16;
+
 /// Numbers of packets that one connection has declared lost, in ascending ranges that do not touch.
 #[derive(Debug, Default)]
-pub(super) struct Lost(Vec<Numbers>);
+pub(super) struct Lost {
+    ranges: Vec<Numbers>,
+    /// The last ones that were never sent.
+    skipped: VecDeque<u64>,
+    /// The client acknowledged one of them: nothing of what it says arrived counts.
+    lies: bool,
+}
 
 impl Lost {
     /// Packet `number` was declared lost. s2n-quic does so in ascending order.
     pub(super) fn add(&mut self, number: u64) {
-        match self.0.last_mut() {
+        match self.ranges.last_mut() {
             Some(last) if number <= last.high => {}
             Some(last) if number == last.high + 1 => last.high = number,
             _ => {
-                if self.0.len() >= MAX_RANGES {
-                    self.0.remove(0);
+                if self.ranges.len() >= MAX_RANGES {
+                    self.ranges.remove(0);
                 }
-                self.0.push(Numbers { low: number, high: number });
+                self.ranges.push(Numbers { low: number, high: number });
             }
         }
     }
 
-    /// How many of the packets in `ranges` had been declared lost. They are not any more.
+    /// `number` was never sent.
+    pub(super) fn skipped(&mut self, number: u64) {
+        if self.skipped.len() >= SKIPPED {
+            self.skipped.pop_front();
+        }
+        self.skipped.push_back(number);
+    }
+
+    /// Packets that were declared lost so far do not matter any more.
+    pub(super) fn forget(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// How many of the packets in `ranges` had been declared lost. They are not any more. 0 of a client that acknowledged what was
+    /// never sent.
     pub(super) fn acknowledge(&mut self, ranges: AckRanges<'_>) -> u64 {
         let mut count = 0;
-        if self.0.is_empty() {
+        if self.ranges.is_empty() || self.lies {
             // As of most connections, all their lives.
             return count;
         }
         // In descending order. What goes below zero is for s2n-quic to complain about.
-        for (nth, acknowledged) in ranges.map_while(Result::ok).enumerate() {
+        for (nth, acknowledged) in ranges.clone().map_while(Result::ok).enumerate() {
             if nth == 0 {
-                let old = self.0.partition_point(|lost| lost.high.saturating_add(REMEMBERED) < acknowledged.high);
-                self.0.drain(..old);
+                let old = self.ranges.partition_point(|lost| lost.high.saturating_add(REMEMBERED) < acknowledged.high);
+                self.ranges.drain(..old);
             }
-            if self.0.first().is_none_or(|oldest| acknowledged.high < oldest.low) {
+            if self.ranges.first().is_none_or(|oldest| acknowledged.high < oldest.low) {
                 break;
             }
             count += self.take(acknowledged);
         }
         // What is taken out of a range's middle leaves two.
-        self.0.drain(..self.0.len().saturating_sub(MAX_RANGES));
-        count
+        self.ranges.drain(..self.ranges.len().saturating_sub(MAX_RANGES));
+        if count > 0 {
+            let acknowledges = |number: &u64| {
+                ranges.clone().map_while(Result::ok).any(|range| (range.low..=range.high).contains(number))
+            };
+            self.lies = self.skipped.iter().any(acknowledges);
+        }
+        if self.lies { 0 } else { count }
     }
 
     /// Takes out what lies in `acknowledged`.
     fn take(&mut self, acknowledged: Numbers) -> u64 {
         let Numbers { low, high } = acknowledged;
-        let from = self.0.partition_point(|lost| lost.high < low);
-        let to = self.0.partition_point(|lost| lost.low <= high);
-        let Some([first, .., last] | [first @ last]) = self.0.get(from..to) else { return 0 };
+        let from = self.ranges.partition_point(|lost| lost.high < low);
+        let to = self.ranges.partition_point(|lost| lost.low <= high);
+        let Some([first, .., last] | [first @ last]) = self.ranges.get(from..to) else { return 0 };
         let below = (first.low < low).then(|| Numbers { low: first.low, high: low - 1 });
         let above = (last.high > high).then(|| Numbers { low: high + 1, high: last.high });
-        let taken = self.0.splice(from..to, below.into_iter().chain(above));
+        let taken = self.ranges.splice(from..to, below.into_iter().chain(above));
         taken.map(|lost| lost.high.min(high) - lost.low.max(low) + 1).sum()
     }
 }
@@ -105,21 +135,39 @@ mod tests {
         assert_eq!(acknowledge(&mut lost, &[4..=4, 8..=12]), 3);
         assert_eq!(acknowledge(&mut lost, &[4..=4, 8..=12]), 0);
         assert_eq!(acknowledge(&mut lost, &[0..=20]), 3);
-        assert!(lost.0.is_empty());
+        assert!(lost.ranges.is_empty());
+    }
+
+    #[test]
+    fn nothing_counts_of_a_client_that_acknowledges_what_was_never_sent() {
+        let mut lost = lost([3, 5, 30, 40]);
+        (0..20).for_each(|number| lost.skipped(number * 100 + 4));
+        assert_eq!(acknowledge(&mut lost, &[3..=3, 6..=403]), 3, "404 is the oldest that is remembered");
+        lost.add(1_000);
+        assert_eq!(acknowledge(&mut lost, &[404..=1_000]), 0);
+        assert_eq!(lost.skipped.len(), SKIPPED);
+        lost.add(2_000);
+        assert_eq!(acknowledge(&mut lost, &[2_000..=2_000]), 0, "it lied once");
+        let mut honest = self::lost([3, 5]);
+        honest.skipped(4);
+        assert_eq!(acknowledge(&mut honest, &[0..=3, 5..=9]), 2);
+        honest.add(20);
+        honest.forget();
+        assert_eq!(acknowledge(&mut honest, &[20..=20]), 0);
     }
 
     #[test]
     fn what_is_remembered_is_bounded_in_number_and_age() {
         let mut lost = lost((0..2000).map(|number| number * 2));
-        assert_eq!(lost.0.len(), MAX_RANGES);
+        assert_eq!(lost.ranges.len(), MAX_RANGES);
         assert_eq!(acknowledge(&mut lost, &[0..=4000]), MAX_RANGES as u64);
         let mut split = self::lost(0..1000);
         let even: Vec<_> = (0..1000).step_by(2).map(|number| number..=number).collect();
         assert_eq!(acknowledge(&mut split, &even), 500);
-        assert_eq!(split.0.len(), MAX_RANGES);
+        assert_eq!(split.ranges.len(), MAX_RANGES);
         let mut old = self::lost([10, 5000]);
         assert_eq!(acknowledge(&mut old, &[20_000 + REMEMBERED..=20_000 + REMEMBERED]), 0);
-        assert!(old.0.is_empty());
+        assert!(old.ranges.is_empty());
     }
 
     proptest! {
@@ -134,9 +182,9 @@ mod tests {
                 let ranges: Vec<RangeInclusive<u64>> = acknowledged.iter().map(|&number| number..=number).collect();
                 let expected = acknowledged.iter().filter(|number| oracle.remove(number)).count();
                 prop_assert_eq!(acknowledge(&mut lost, &ranges), expected as u64);
-                let left: BTreeSet<u64> = lost.0.iter().flat_map(|range| range.low..=range.high).collect();
+                let left: BTreeSet<u64> = lost.ranges.iter().flat_map(|range| range.low..=range.high).collect();
                 prop_assert_eq!(&left, &oracle);
-                prop_assert!(lost.0.is_sorted_by(|one, next| one.high + 1 < next.low));
+                prop_assert!(lost.ranges.is_sorted_by(|one, next| one.high + 1 < next.low));
             }
         }
     }

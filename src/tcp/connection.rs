@@ -35,7 +35,7 @@ use std::{
     future::{Future, poll_fn},
     rc::{Rc, Weak},
     sync::Arc,
-    task::Poll,
+    task::{Poll, ready},
     time::Duration,
 };
 use tokio::{
@@ -191,14 +191,17 @@ impl<H> Connection<H> {
         poll_fn(|cx| self.account.get().map_or(Poll::Pending, |account| account.poll_over(cx))).await;
     }
 
-    /// Waits until it is to end for want of memory.
-    async fn ends_for_memory(&self) -> memory::End {
+    /// Waits until it is to end for want of memory. One that is `leaving` ends soon by itself: not for being idle.
+    async fn ends_for_memory(&self, leaving: bool) -> memory::End {
         poll_fn(|cx| {
             let mut told = self.told_end.get();
-            self.holder.poll_end(cx, &mut told).map(|end| {
+            loop {
+                let end = ready!(self.holder.poll_end(cx, &mut told));
                 self.told_end.set(told);
-                end
-            })
+                if !(leaving && end == memory::End::Idle) {
+                    return Poll::Ready(end);
+                }
+            }
         })
         .await
     }
@@ -254,9 +257,9 @@ impl<H> Connection<H> {
                 self.metrics().limit_receive_held.increment();
                 (Ending::Now, Some(Reason::Flood))
             }
-            end = self.ends_for_memory() => match end {
+            end = self.ends_for_memory(leaving) => match end {
                 memory::End::Heaviest => (Ending::Now, Some(Reason::Flood)),
-                memory::End::Idle => (if leaving { Ending::Now } else { Ending::Soon }, Some(Reason::Idle)),
+                memory::End::Idle => (Ending::Soon, Some(Reason::Idle)),
             },
             () = self.drained(&mut watch), if !leaving => (Ending::Soon, Some(Reason::Done)),
             () = self.exhausted.notified(), if !leaving => (Ending::Soon, Some(Reason::Done)),
@@ -324,7 +327,7 @@ pub(super) struct Open<H> {
 impl<H> Open<H> {
     fn new(connection: Rc<Connection<H>>) -> Self {
         connection.told.opened();
-        connection.holder.serving(true);
+        connection.holder.serving(connection.told.serving());
         connection.metrics().requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
         Self { connection, recording, began: Instant::now(), size: None, ended: false }
@@ -390,7 +393,7 @@ impl<H> Drop for Open<H> {
         if let Some(account) = connection.account.get().filter(|_| !connection.told.is_serving()) {
             account.none_is_left();
         }
-        connection.holder.serving(connection.told.is_serving());
+        connection.holder.serving(connection.told.serving());
         connection.idle_since.set(Instant::now());
         connection.metrics().request_duration.observe(self.began.elapsed());
         if let Some(size) = self.size {

@@ -31,6 +31,10 @@ const GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
 /// Packets that may be in flight to begin with where a client has moved to: RFC 9002 §7.2, s2n-quic's own initial window.
 const MOVED: u32 = 10;
 
+/// How often slow start goes on on a path after losses that were none. A client that acknowledges what it never received would
+/// have the window double for ever.
+const SLOW_STARTS: u8 = 8;
+
 /// Packets that a window in use may have room for, as pacing interrupts sending: s2n-quic's own measure.
 const UNUSED: u32 = 3;
 
@@ -60,6 +64,8 @@ pub(in crate::quic) struct Controller {
     under_utilized: bool,
     max_datagram: u16,
     smoothed_rtt: Duration,
+    /// How often slow start may go on yet.
+    slow_starts: u8,
     /// CUBIC's last reduction.
     undo: Option<Box<Undo<Before>>>,
     moderation: Moderation,
@@ -138,6 +144,7 @@ impl Controller {
             under_utilized,
             max_datagram,
             smoothed_rtt: Duration::ZERO,
+            slow_starts: SLOW_STARTS,
             undo,
             moderation,
             spurious,
@@ -173,9 +180,10 @@ impl Controller {
         let in_flight = self.bytes_in_flight();
         let (Some(undo), Algorithm::Cubic(inner)) = (self.undo.take(), &mut self.algorithm) else { return };
         let Before { mut cubic, slow_start, buffer, reduced, friendly, in_flight_most } = undo.into_before();
-        if cubic.congestion_window() <= inner.congestion_window() {
+        if cubic.congestion_window() <= inner.congestion_window() || (slow_start && self.slow_starts == 0) {
             return;
         }
+        self.slow_starts -= u8::from(slow_start);
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         match in_flight.checked_sub(cubic.bytes_in_flight()) {
             Some(0) => {}
@@ -421,9 +429,10 @@ impl CongestionController for Controller {
         let (recovers, window) = (self.requires_fast_retransmission(), self.congestion_window());
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, listening));
+        // A router says that there is congestion, whatever has arrived.
+        self.undo = None;
         if matches!(self.algorithm, Algorithm::Cubic(_)) && !recovers && self.requires_fast_retransmission() {
             self.reduced(window, event_time);
-            self.undo = None;
         }
     }
 

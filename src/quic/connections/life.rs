@@ -76,7 +76,10 @@ impl Subscriber for Life {
     /// Comes once a packet was decrypted that shows the client elsewhere.
     fn on_active_path_updated(&mut self, place: &mut Place, _: &ConnectionMeta, event: &ActivePathUpdated<'_>) {
         place.is_at(&event.active);
-        if let Some(entry) = self.0.lock().by_id.get(&place.connection) {
+        if let Some(entry) = self.0.lock().by_id.get_mut(&place.connection) {
+            // What the old path still delivers tells nothing of the new one.
+            entry.lost.forget();
+            entry.arrived = 0;
             entry.conduct.moved(event.active.id);
         }
     }

@@ -67,6 +67,11 @@ impl Told {
         self.open.set(self.open.get().saturating_sub(1));
     }
 
+    /// How many are being served.
+    pub(in crate::tcp) fn serving(&self) -> usize {
+        self.open.get() as usize
+    }
+
     /// Whether any is being served.
     pub(in crate::tcp) fn is_serving(&self) -> bool {
         self.open.get() > 0

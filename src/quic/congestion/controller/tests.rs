@@ -382,3 +382,33 @@ fn what_else_reduces_a_window_is_not_taken_back() {
         assert!(path.controller.undo.is_none());
     }
 }
+
+/// A client that says of every loss that the packet arrived does not have the window double for ever.
+#[test]
+fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
+    let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+    let mut rounds = 0;
+    while path.controller.heard.slow_start {
+        let info = path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+        path.now += path.delay;
+        path.controller.on_packet_lost(DATAGRAM, info, false, true, &mut Zeros, path.now, &mut Quiet);
+        path.controller.spurious.tell(1);
+        path.round(2);
+        rounds += 1;
+        assert!(rounds <= SLOW_STARTS + 1);
+    }
+    assert_eq!(rounds, SLOW_STARTS + 1);
+}
+
+/// The same frame may tell of ECN's congestion and of a packet that arrived.
+#[test]
+fn congestion_that_a_router_tells_of_within_recovery_stays() {
+    let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+    (0..4).for_each(|_| path.round(2));
+    path.lose(false);
+    let window = path.window();
+    path.controller.on_explicit_congestion(1, path.now, &mut Quiet);
+    path.controller.spurious.tell(1);
+    path.round(2);
+    assert!(path.window() < window + window / 4);
+}

@@ -11,9 +11,9 @@ pub enum Step {
     /// New connections are refused, but for clients that have none; connections without a request end, those first whose last
     /// one is the longest ago.
     Refuse,
-    /// All new connections are refused; budgets of bodies are a share of the limit.
+    /// Budgets of bodies are a smaller share of the limit.
     Shrink,
-    /// The connections that hold the most end.
+    /// All new connections are refused; the connections that hold the most end.
     Close,
 }
 
@@ -23,6 +23,12 @@ const STEPS: [(Step, u64); 3] = [(Step::Close, 95), (Step::Shrink, 90), (Step::R
 const HYSTERESIS: u64 = 5;
 
 impl Step {
+    /// Whether a client gets no connection; `has` says whether it has one already. At [`Step::Shrink`] one without gets in,
+    /// too: whoever keeps memory there would otherwise keep everybody out.
+    pub fn refuses(self, has: impl FnOnce() -> bool) -> bool {
+        self >= Self::Close || (self >= Self::Refuse && has())
+    }
+
     /// As the log and the status page have it.
     pub fn name(self) -> &'static str {
         match self {
@@ -107,6 +113,14 @@ mod tests {
         ] {
             assert_eq!(look(&mut ladder, used), step, "{used}");
         }
+    }
+
+    #[test]
+    fn who_has_a_connection_is_refused_before_who_has_none() {
+        let refused =
+            |has: bool| [Step::Normal, Step::Refuse, Step::Shrink, Step::Close].map(|step| step.refuses(|| has));
+        assert_eq!(refused(true), [false, true, true, true]);
+        assert_eq!(refused(false), [false, false, false, true]);
     }
 
     #[test]

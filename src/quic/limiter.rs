@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live, Network},
-    memory::{Pressure, Step},
+    memory::Pressure,
     sources::Pool,
     telemetry::WorkerMetrics,
 };
@@ -87,7 +87,7 @@ impl Admission {
         let source = config.source(client);
         let (connections, handshakes) = (metrics.connections_held.get(), metrics.handshakes_open.get());
         let step = self.pressure.step();
-        let full = if step >= Step::Shrink || (step == Step::Refuse && self.sources.connections.has(source)) {
+        let full = if step.refuses(|| self.sources.connections.has(source)) {
             &metrics.limit_memory_connections
         } else if !self.sources.handshakes.admits(source, handshakes, limits.max_handshakes.into()) {
             &metrics.limit_source_handshakes

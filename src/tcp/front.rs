@@ -5,7 +5,7 @@ use crate::{
     config::{Config, Limits, Live, Network, Timeouts},
     exchange::{CertificateRequest, Client, Records},
     lifecycle::Watch,
-    memory::{Holders, Pressure, Step},
+    memory::{Holders, Pressure},
     receive_budget::ReceiveBudget,
     sources::{self, Pool},
     telemetry::WorkerMetrics,
@@ -101,7 +101,7 @@ impl<H> Front<H> {
         }
         let source = self.source(client);
         let step = self.budgets.pressure.step();
-        if step >= Step::Shrink || (step == Step::Refuse && self.sources.connections.has(source)) {
+        if step.refuses(|| self.sources.connections.has(source)) {
             self.metrics.limit_memory_connections.increment();
             return None;
         }

@@ -131,9 +131,10 @@ impl<S: Copy + Eq + Hash + fmt::Display> Pool<S> {
         })
     }
 
-    /// Whether `source` has a place, and another that it may be about to give back; one that is exempt counts as if it had.
+    /// Whether `source` has a place, and another that it may be about to give back. One that is exempt is many clients, and counts
+    /// as if it had none.
     pub fn has(&self, source: Option<S>) -> bool {
-        source.is_none_or(|source| self.with(|shares| shares.places(source) > 1))
+        source.is_some_and(|source| self.with(|shares| shares.places(source) > 1))
     }
 
     /// A place for `source`.

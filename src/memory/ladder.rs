@@ -120,6 +120,14 @@ mod tests {
     }
 
     #[test]
+    fn who_has_connections_is_refused_before_who_has_none() {
+        let refused =
+            |has: bool| [Step::Normal, Step::Refuse, Step::Shrink, Step::Close].map(|step| step.refuses(|| has));
+        assert_eq!(refused(true), [false, true, true, true]);
+        assert_eq!(refused(false), [false, false, false, true]);
+    }
+
+    #[test]
     fn without_a_limit_nothing_is_short() {
         let mut ladder = Ladder::default();
         look(&mut ladder, 990);

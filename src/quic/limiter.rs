@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live, Network},
-    memory::{Pressure, Step},
+    memory::Pressure,
     sources::Pool,
     telemetry::WorkerMetrics,
 };

@@ -127,13 +127,22 @@ async fn what_clients_do_not_read_is_a_quarter_of_the_limit_at_most_before_memor
 }
 
 #[tokio::test]
+async fn nearer_to_it_a_client_without_a_connection_gets_one_still() {
+    let gauge = Gauge::default();
+    let litequic = start(&gauge).await;
+    let busy = (busy(Client::to(&litequic).await).await, busy(Client::to(&litequic).await).await);
+    gauge.set(Step::Shrink, LIMIT);
+    is_refused(Quic::at(Ipv4Addr::LOCALHOST, &litequic).await);
+    assert_eq!(client_from(OTHER, &litequic).await.get("/status/204").await.status, 204);
+    assert!(is_kept(litequic.tcp[0]).await, "over TCP this client has no connection");
+    goes_on(&busy.0.0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn at_it_no_client_gets_a_connection() {
     let gauge = Gauge::default();
     let litequic = start(&gauge).await;
-    gauge.set(Step::Shrink, LIMIT);
-    // Who holds memory up to here does not keep others out.
-    let newcomer = client_from(OTHER, &litequic).await;
-    assert_eq!(newcomer.get("/status/204").await.status, 204);
     gauge.set(Step::Close, LIMIT);
     is_refused(Quic::at(OTHER, &litequic).await);
     assert!(!is_kept(litequic.tcp[0]).await);

@@ -184,8 +184,8 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
             "memory",
             memory(MEMORY),
             defaults.memory,
-            "Memory of the process. From 85 % of it on a client gets no second connection, and connections without a request \
-            end; from 90 % on no client gets any, and what bodies may hold is made smaller; from 95 % on the connections that \
+            "Memory of the process. From 85 % of it on a client gets no third connection, and connections without a request \
+            end; from 90 % on what bodies may hold is made smaller; from 95 % on no client gets any connection, and those that \
             hold the most end, ten a second and worker. `worker_send_buffer` and `worker_receive_buffer` of all workers are a \
             quarter of it each at most. `\"cgroup\"`: what the memory cgroup allows; a size: that at most; \
             `\"none\"`: any.",

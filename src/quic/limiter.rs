@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     config::{Config, Limits, Live, Network},
-    memory::Pressure,
+    memory::{Pressure, Step},
     sources::Pool,
     telemetry::WorkerMetrics,
 };

@@ -184,8 +184,8 @@ impl Collector for Control {
             ("memory_limit_bytes", "The limit of that memory; 0 without one.", &self.0.memory_limit),
             (
                 "memory_step",
-                "How short memory is: 1: a client that has a connection gets no other; 2: nobody gets any, and buffers are \
-                smaller; 3: the connections that hold the most end.",
+                "How short memory is: 1: a client that has two connections gets no third; 2: buffers are smaller; 3: no client \
+                gets a connection, and those that hold the most end.",
                 &self.0.memory_step,
             ),
             ("generation", "The process' generation: each that takes over has the next.", &self.0.generation),

@@ -142,11 +142,9 @@ async fn nearer_to_it_a_client_without_a_connection_gets_one_still() {
 async fn at_it_no_client_gets_a_connection() {
     let gauge = Gauge::default();
     let litequic = start(&gauge).await;
-    let busy = busy(Client::to(&litequic).await).await;
     gauge.set(Step::Close, LIMIT);
     is_refused(Quic::at(OTHER, &litequic).await);
     assert!(!is_kept(litequic.tcp[0]).await);
-    goes_on(&busy.0);
     gauge.set(Step::Normal, LIMIT);
     assert!(is_kept(litequic.tcp[0]).await);
     assert!(Quic::at(OTHER, &litequic).await.is_ok());

@@ -32,8 +32,8 @@ pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
             failed = false;
             let before = ladder.step();
             let step = ladder.look(reading);
+            gauge.set(step, reading.unwrap_or_default());
             let Reading { used, limit } = reading.unwrap_or_default();
-            gauge.set(step, limit);
             control.memory_used.set(used);
             control.memory_limit.set(limit);
             control.memory_step.set(step.into());

@@ -189,7 +189,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
                 lines.flush();
                 if pressure.step() > Step::Normal {
-                    relief.look(pressure.step(), &budgets.holders, &counters);
+                    relief.look(&pressure, workers, &budgets.holders, &counters);
                     pressure.changed_within(memory::LOOK).await;
                     continue;
                 }
@@ -227,7 +227,7 @@ struct Relief {
 
 impl Relief {
     /// Ends connections, and gives back what those took that ended at the last look: they are gone by now.
-    fn look(&mut self, step: Step, holders: &Holders, metrics: &WorkerMetrics) {
+    fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &Holders, metrics: &WorkerMetrics) {
         /// Looks after which memory is given back at the latest: a second.
         const OFTEN: u32 = 10;
         self.looks += 1;
@@ -240,12 +240,13 @@ impl Relief {
         let idle = holders.end_idle(Instant::now());
         metrics.limit_memory_idle.add(idle as u64);
         self.ended = idle > 0;
-        if step == Step::Close
-            && let Some(bytes) = holders.end_heaviest()
-        {
-            self.ended = true;
-            metrics.limit_memory_held.increment();
-            tracing::warn!(bytes, "memory is short: the connection that holds the most ends");
+        if pressure.step() == Step::Close {
+            let (connections, bytes) = holders.end_heaviest(pressure.excess(workers));
+            self.ended |= connections > 0;
+            metrics.limit_memory_held.add(connections);
+            if connections > 0 {
+                tracing::warn!(connections, bytes, "memory is short: the connections that hold the most end");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    cmp::Reverse,
     collections::BTreeMap,
     fmt,
     rc::Rc,
@@ -17,6 +18,8 @@ const UNUSED: Duration = Duration::from_secs(1);
 /// with the most requests holds the most.
 const CONNECTION: u64 = 28 * 1024;
 const REQUEST: u64 = 72 * 1024;
+/// Connections that end at a look at most for what they hold.
+const HEAVIEST: usize = 64;
 
 /// Why a connection ends for want of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +76,22 @@ impl Holders {
         ending.map(|state| state.end(End::Idle)).count()
     }
 
-    /// Ends the connection that holds the most. Returns the bytes that it holds, if there is one.
-    pub fn end_heaviest(&self) -> Option<u64> {
+    /// Ends the connections that hold the most, until they hold `bytes` together: one at least if there is any, and
+    /// [`HEAVIEST`] at most. Returns how many, and what they hold.
+    pub fn end_heaviest(&self, bytes: u64) -> (u64, u64) {
         let open = self.open.borrow();
         let held = open.values().filter(|state| state.end.get() != Some(End::Heaviest));
-        let (bytes, state) = held.map(|state| (state.held(), state)).max_by_key(|(bytes, _)| *bytes)?;
-        state.end(End::Heaviest);
-        Some(bytes)
+        let mut heaviest: Vec<(u64, &Rc<State>)> = held.map(|state| (state.held(), state)).collect();
+        heaviest.sort_by_key(|(bytes, _)| Reverse(*bytes));
+        let (mut ended, mut freed) = (0, 0_u64);
+        for (bytes_held, state) in heaviest.into_iter().take(HEAVIEST) {
+            if ended > 0 && freed >= bytes {
+                break;
+            }
+            state.end(End::Heaviest);
+            (ended, freed) = (ended + 1, freed.saturating_add(bytes_held));
+        }
+        (ended, freed)
     }
 }
 
@@ -187,16 +199,20 @@ mod tests {
     #[test]
     fn the_connection_that_holds_the_most_ends_its_requests_and_all_that_it_says_counted() {
         let all = Rc::<Holders>::default();
-        assert_eq!(all.end_heaviest(), None);
+        assert_eq!(all.end_heaviest(1), (0, 0));
         let (one, other, requests, light) = (holding(&all, 60_000), holding(&all, 50_000), all.begin(), all.begin());
         other.holds(|| 20_000);
         requests.serving(3);
         for (holder, bytes) in [(&requests, 3 * REQUEST), (&other, 70_000), (&one, 60_000), (&light, 0)] {
             assert_eq!(end(holder), None);
-            assert_eq!(all.end_heaviest(), Some(CONNECTION + bytes));
+            assert_eq!(all.end_heaviest(0), (1, CONNECTION + bytes));
             assert_eq!(end(holder), Some(End::Heaviest));
         }
-        assert_eq!(all.end_heaviest(), None);
+        assert_eq!(all.end_heaviest(0), (0, 0));
+        let many: Vec<Holder> = (0..100).map(|_| holding(&all, 12 * 1024)).collect();
+        assert_eq!(all.end_heaviest(100 * 1024), (3, 120 * 1024));
+        assert_eq!(all.end_heaviest(u64::MAX).0, HEAVIEST as u64);
+        drop(many);
     }
 
     #[test]
@@ -207,7 +223,7 @@ mod tests {
         assert_eq!(all.end_idle(Instant::now() + UNUSED), 1);
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(End::Idle));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
-        assert_eq!(all.end_heaviest(), Some(CONNECTION + 100_000));
+        assert_eq!(all.end_heaviest(1), (1, CONNECTION + 100_000));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Ready(End::Heaviest));
         assert_eq!(holder.poll_end(&cx, &mut told), Poll::Pending);
     }

@@ -44,6 +44,12 @@ impl Step {
     }
 }
 
+/// Bytes that are used beyond what the last step is left at.
+pub(super) fn excess(Reading { used, limit }: Reading) -> u64 {
+    let (_, per_cent) = STEPS[0];
+    used.saturating_sub(limit / 100 * (per_cent - HYSTERESIS))
+}
+
 /// As the metric has it.
 impl From<u64> for Step {
     fn from(step: u64) -> Self {

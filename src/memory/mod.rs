@@ -28,6 +28,8 @@ struct State {
     step: Step,
     /// Bytes; 0 while there is no limit.
     limit: u64,
+    /// Bytes that are used beyond what [`Step::Close`] is left at, while it holds.
+    excess: u64,
 }
 
 /// The share of the limit that a budget of all workers has at most: a quarter. What clients that do not read can fill at
@@ -48,9 +50,11 @@ impl Gauge {
         Pressure(self.0.subscribe())
     }
 
-    /// From now on memory is so short, with so many bytes as its limit.
-    pub fn set(&self, step: Step, limit: u64) {
-        self.0.send_if_modified(|state| std::mem::replace(state, State { step, limit }) != State { step, limit });
+    /// From now on memory is so short, as `reading` says.
+    pub fn set(&self, step: Step, reading: Reading) {
+        let excess = if step == Step::Close { ladder::excess(reading) } else { 0 };
+        let now = State { step, limit: reading.limit, excess };
+        self.0.send_if_modified(|state| std::mem::replace(state, now) != now);
     }
 }
 
@@ -66,9 +70,14 @@ impl Pressure {
         self.0.borrow().step
     }
 
+    /// Bytes that connections of one of so many `workers` are to give back by their end.
+    pub fn excess(&self, workers: usize) -> u64 {
+        self.0.borrow().excess.checked_div(workers as u64).unwrap_or(0)
+    }
+
     /// What a budget of one of so many `workers` may have, of the bytes that are configured.
     pub fn budget(&self, configured: u64, workers: usize) -> u64 {
-        let State { step, limit } = *self.0.borrow();
+        let State { step, limit, .. } = *self.0.borrow();
         if limit == 0 {
             return configured;
         }
@@ -108,7 +117,12 @@ mod tests {
             (Step::Shrink, 2, 2, 2),
             (Step::Shrink, 64, 0, 64),
         ] {
-            gauge.set(step, 128 * MIB);
+            gauge.set(step, Reading { used: 127 * MIB, limit: 128 * MIB });
+            let excess = if step == Step::Close { 127 * MIB - 128 * MIB / 100 * 90 } else { 0 };
+            assert!(
+                pressure.excess(workers).abs_diff(excess.checked_div(workers as u64).unwrap_or(0)) < 100,
+                "{step:?}"
+            );
             assert_eq!(pressure.budget(configured * MIB, workers), budget * MIB, "{step:?} {configured} {workers}");
         }
     }

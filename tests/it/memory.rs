@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use http::Method;
-use litequic::memory::{Gauge, Step};
+use litequic::memory::{Gauge, Reading, Step};
 use quinn::ConnectionError;
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -29,7 +29,7 @@ const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// It runs for longer than any of the tests.
 const LONG: &str = "/drip/1000/60";
 /// Bytes: of no matter here, buffers stay as they are.
-const LIMIT: u64 = 1 << 30;
+const LIMIT: Reading = Reading { used: 0, limit: 1 << 30 };
 
 /// A client whose request goes on, and what is to be kept for it to.
 async fn busy(client: Client) -> (Client, impl Sized) {
@@ -107,7 +107,7 @@ async fn what_clients_do_not_read_is_a_quarter_of_the_limit_at_most_before_memor
     const SMALL: u64 = 16 << 20;
     let gauge = Gauge::default();
     let litequic = start(&gauge).await;
-    gauge.set(Step::Normal, SMALL);
+    gauge.set(Step::Normal, Reading { used: 0, limit: SMALL });
     let held = |litequic: &Litequic| litequic.sum(|worker| worker.send_buffered.get());
     let mut readers = Vec::new();
     for _ in 0..24 {

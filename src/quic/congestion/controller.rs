@@ -307,6 +307,9 @@ impl CongestionController for Controller {
     ) {
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_rtt_update(time_sent, now, rtt_estimator, listening));
+        if self.smoothed_rtt.is_zero() {
+            self.pacer.measured(rtt_estimator.smoothed_rtt());
+        }
         self.smoothed_rtt = rtt_estimator.smoothed_rtt();
         self.buffer.measured(rtt_estimator.smoothed_rtt(), rtt_estimator.min_rtt());
         let (rtt, share) = (rtt_estimator.smoothed_rtt(), self.buffer.share());

@@ -135,6 +135,12 @@ impl Pacer {
         }
     }
 
+    /// The path's round-trip time was measured for the first time: what was paced by a guess waits no longer.
+    pub(super) fn measured(&mut self, rtt: Duration) {
+        self.unpaced = rtt < UNPACED;
+        (self.departure, self.train) = (None, None);
+    }
+
     /// An acknowledgement came. What it lets go begins another train; with `hold`, not within a train's length of the last,
     /// so that the packets of several acknowledgements leave together.
     pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32, hold: bool) {

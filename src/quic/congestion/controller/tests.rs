@@ -412,3 +412,21 @@ fn congestion_that_a_router_tells_of_within_recovery_stays() {
     path.round(2);
     assert!(path.window() < window + window / 4);
 }
+
+/// The first flight is paced by a guess, s2n-quic's initial round-trip time of 333 ms: on a short path the next one does not wait
+/// for that.
+#[test]
+fn the_first_measurement_ends_the_pacing_by_a_guess() {
+    let moderation = Moderation::new(false, Arc::default());
+    let address = SocketAddress::default();
+    let path = PathInfo::new(&path::Config::default(), &address);
+    let mut controller = Controller::new(Congestion::Cubic, 24, path, (moderation, Spurious::default()));
+    let (mut rtt, began) = (RttEstimator::default(), NoopClock.get_time() + Duration::from_secs(1));
+    let infos: Vec<PacketInfo> =
+        (0..4).map(|_| controller.on_packet_sent(began, 1_200, None, &rtt, &mut Quiet)).collect();
+    let now = began + Duration::from_millis(1);
+    rtt.update_rtt(Duration::ZERO, Duration::from_millis(1), now, true, PacketNumberSpace::Initial);
+    controller.on_rtt_update(began, now, &rtt, &mut Quiet);
+    controller.on_ack(began, 1_200, infos[0], &rtt, &mut Zeros, now, &mut Quiet);
+    assert_eq!(controller.earliest_departure_time(), None);
+}

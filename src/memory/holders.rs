@@ -76,8 +76,8 @@ impl Holders {
         ending.map(|state| state.end(End::Idle)).count()
     }
 
-    /// Ends the connections that hold the most, until they hold `bytes` together: one at least if there is any, and
-    /// [`HEAVIEST`] at most. Returns how many, and what they hold.
+    /// Ends the connections that hold the most, until they hold `bytes` together: one at least if there is any, and 64
+    /// at most. Returns how many, and what they hold.
     pub fn end_heaviest(&self, bytes: u64) -> (u64, u64) {
         let open = self.open.borrow();
         let held = open.values().filter(|state| state.end.get() != Some(End::Heaviest));

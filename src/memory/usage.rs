@@ -4,8 +4,7 @@
 use procfs_core::{FromBufRead, ProcessCGroup, ProcessCGroups, process::MountInfo, process::MountInfos};
 use std::{
     fs::{self, File},
-    io,
-    os::unix::fs::FileExt,
+    io::{self, Read, Seek},
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -21,7 +20,7 @@ const WORTH: u64 = 80;
 /// A group that is full, but of whose limit the process itself has less than this part, is not relieved by its connections.
 const PART: u64 = 4;
 /// Bytes of such a file that are read at most; `memory.stat` has some 2 KiB.
-const MOST: usize = 16 * 1024;
+const MOST: u64 = 16 * 1024;
 
 /// What the process is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,19 +161,11 @@ impl Group {
 }
 
 /// All of a file of the kernel's, from its beginning.
-fn text(file: &File) -> io::Result<String> {
-    let mut bytes = vec![0; MOST];
-    let mut length = 0;
-    loop {
-        match file.read_at(&mut bytes[length..], length as u64) {
-            Ok(0) => break,
-            Ok(read) => length += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(length);
-    String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+fn text(mut file: &File) -> io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.take(MOST).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// A line of `memory.stat`.

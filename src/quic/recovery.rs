@@ -5,7 +5,7 @@ use super::connections::Connections;
 use crate::telemetry::WorkerMetrics;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
-    events::{HandshakeStatus, HandshakeStatusUpdated, PacketHeader, PacketLost, PacketSent, RecoveryMetrics},
+    events::{HandshakeStatus, HandshakeStatusUpdated, PacketHeader, PacketLost, RecoveryMetrics},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -30,8 +30,6 @@ impl Recovery {
 #[derive(Debug, Default)]
 pub(super) struct Course {
     handshake_done: bool,
-    /// The number of the next 1-RTT packet.
-    next: u64,
     /// When its round-trip time was looked at last, in s2n-quic's time.
     sampled: Duration,
 }
@@ -58,15 +56,6 @@ impl Subscriber for Recovery {
                 self.connections.lost(meta.id, number);
             }
         }
-    }
-
-    fn on_packet_sent(&mut self, course: &mut Course, meta: &ConnectionMeta, event: &PacketSent) {
-        let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
-        // s2n-quic leaves out a number now and then: who acknowledges it acknowledges what it never received (RFC 9000 §21.4).
-        if number > course.next {
-            self.connections.skipped(meta.id, number - 1);
-        }
-        course.next = number + 1;
     }
 
     fn on_recovery_metrics(&mut self, course: &mut Course, meta: &ConnectionMeta, event: &RecoveryMetrics<'_>) {

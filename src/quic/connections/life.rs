@@ -5,8 +5,8 @@ use super::{Connections, entry::Entry, flight::Flight, window::State};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{
-        ActivePathUpdated, ConnectionStarted, EcnState, EcnStateChanged, Frame, FrameSent, Path, RecoveryMetrics,
-        TransportParametersReceived,
+        ActivePathUpdated, ConnectionStarted, EcnState, EcnStateChanged, Frame, FrameSent, PacketHeader, Path,
+        RecoveryMetrics, TransportParametersReceived,
     },
 };
 use s2n_quic_core::path::Tuple;
@@ -24,6 +24,8 @@ pub(in super::super) struct Place {
     flight: Arc<Flight>,
     /// The stream that was sent on last, of those that `flight` tracks.
     last: Option<(u64, Arc<State>)>,
+    /// The number of the next 1-RTT packet.
+    next: u64,
 }
 
 impl Place {
@@ -34,6 +36,14 @@ impl Place {
                 remote_address: path.remote_addr.clone().into(),
                 local_address: path.local_addr.clone().into(),
             });
+        }
+    }
+
+    /// Packet `number` was never sent.
+    #[cold]
+    fn skipped(&self, number: u64) {
+        if let Some(entry) = self.connections.lock().by_id.get_mut(&self.connection) {
+            entry.lost.skipped(number);
         }
     }
 }
@@ -53,7 +63,7 @@ impl Subscriber for Life {
         let flight = Arc::clone(&entry.flight);
         table.by_id.insert(meta.id, entry);
         drop(table);
-        Place { connections: self.0.clone(), connection: meta.id, flight, last: None }
+        Place { connections: self.0.clone(), connection: meta.id, flight, last: None, next: 0 }
     }
 
     fn on_connection_started(&mut self, place: &mut Place, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
@@ -89,6 +99,16 @@ impl Subscriber for Life {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
             let bytes = len.into();
             place.flight.sent(&mut place.last, id, bytes, offset.saturating_add(bytes));
+        }
+        if let PacketHeader::OneRtt { number, .. } = event.packet_header
+            && number >= place.next
+        {
+            // s2n-quic leaves out a number now and then: who acknowledges it acknowledges what it never received (RFC 9000
+            // §21.4).
+            if number > place.next {
+                place.skipped(number - 1);
+            }
+            place.next = number + 1;
         }
     }
 

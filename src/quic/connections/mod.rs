@@ -145,13 +145,6 @@ impl Connections {
         }
     }
 
-    /// Packet `number` of a connection, by s2n-quic's ID, was never sent.
-    pub(super) fn skipped(&self, connection: u64, number: u64) {
-        if let Some(entry) = self.lock().by_id.get_mut(&connection) {
-            entry.lost.skipped(number);
-        }
-    }
-
     /// What s2n-quic is told of connections.
     pub(super) fn subscriber(&self) -> Life {
         Life(self.clone())

@@ -175,6 +175,16 @@ impl Controller {
         self.friendly = Some(RenoFriendly::reduced(window, self.max_datagram.into()));
     }
 
+    /// So many packets that were declared lost have arrived.
+    #[cold]
+    #[inline(never)]
+    fn arrived<Pub: Publisher>(&mut self, packets: u32, now: Timestamp, rtt: &RttEstimator, publisher: &mut Pub) {
+        let smoothed_rtt = self.smoothed_rtt;
+        if self.undo.as_mut().is_some_and(|undo| undo.arrived(packets, now, smoothed_rtt)) {
+            self.undo(now, rtt, publisher);
+        }
+    }
+
     /// CUBIC's reduction was for nothing. What grew since then is lost.
     fn undo<Pub: Publisher>(&mut self, now: Timestamp, rtt_estimator: &RttEstimator, publisher: &mut Pub) {
         let in_flight = self.bytes_in_flight();
@@ -198,6 +208,8 @@ impl Controller {
     }
 
     /// What an undone reduction comes back to; there is none to be undone while CUBIC recovers.
+    #[cold]
+    #[inline(never)]
     fn before(&self) -> Option<Before> {
         let Algorithm::Cubic(cubic) = &self.algorithm else { return None };
         (!cubic.requires_fast_retransmission()).then(|| Before {
@@ -330,11 +342,8 @@ impl CongestionController for Controller {
         publisher: &mut Pub,
     ) {
         let arrived = self.spurious.take();
-        if arrived > 0
-            && let Some(undo) = &mut self.undo
-            && undo.arrived(arrived, ack_receive_time, self.smoothed_rtt)
-        {
-            self.undo(ack_receive_time, rtt_estimator, publisher);
+        if arrived > 0 {
+            self.arrived(arrived, ack_receive_time, rtt_estimator, publisher);
         }
         let window = self.congestion_window();
         self.in_flight_most = self.in_flight_most.max(self.bytes_in_flight());

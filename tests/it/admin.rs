@@ -227,7 +227,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
 
 /// The page in both colour schemes, while clients of every protocol ask two origins, a server of which is down.
 async fn take_pictures(program: &Path, folder: &Path) {
-    let (site, media, down) = (origin::demo().await, origin::demo().await, origin::nobody().await);
+    let (site, media, down) = (origin::demo().await, origin::demo().await, origin::nobody());
     let media = format!(
         "routes = [{{ path_prefix = \"/bytes/\", origin = \"media\" }}]\n\
          origins.media = {{ url = [\"http://{media}\", \"http://{down}\"], health = {{ path = \"/status/204\" }} }}"

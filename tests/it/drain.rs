@@ -439,7 +439,7 @@ async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
 
 #[tokio::test]
 async fn readiness_follows_the_origin_where_it_is_asked_to() {
-    let address = origin::nobody().await;
+    let address = origin::nobody();
     let litequic = Litequic::start(address, |config| {
         with_admin(config);
         config.admin.ready_needs_origin = true;

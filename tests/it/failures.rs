@@ -38,7 +38,7 @@ fn is_litequic_s_own(response: &raw::Response) {
 
 #[tokio::test]
 async fn an_origin_that_refuses_the_connection_is_a_502() {
-    let litequic = Litequic::start(origin::nobody().await, |_| {}).await;
+    let litequic = Litequic::start(origin::nobody(), |_| {}).await;
     let client = Raw::to(&litequic).await;
     let response = client.ask(&get()).await.response();
     assert_eq!(response.fields.status(), 502);

@@ -279,7 +279,7 @@ async fn a_faulty_file_changes_nothing_and_every_fault_is_told() {
     let (setup, origin) = (Setup::new(), saying("the old origin").await);
     let process = setup.start(origin.address).await;
     let client = setup.client().await;
-    let nobody = origin::nobody().await;
+    let nobody = origin::nobody();
     setup.write(nobody, "limits.max_heders = 5\ntimeouts.idle = \"never\"");
     let (status, faults) = setup.reload().await;
     assert_eq!(status, 422, "{faults}");
@@ -364,7 +364,7 @@ async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_respons
 
 #[tokio::test]
 async fn readiness_and_the_drain_go_by_what_was_reloaded() {
-    let (setup, nobody) = (Setup::new(), origin::nobody().await);
+    let (setup, nobody) = (Setup::new(), origin::nobody());
     let process = setup.start(nobody).await;
     assert_eq!(ask(setup.admin, "GET /readyz").await.0, 200);
     setup.write(nobody, "admin.ready_needs_origin = true\ntimeouts.drain_grace = \"1h 7s\"");

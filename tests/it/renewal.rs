@@ -121,7 +121,7 @@ async fn a_certificate_that_cannot_be_read_keeps_no_other_from_being_renewed() {
 
 #[tokio::test]
 async fn authorities_and_revocation_lists_are_renewed_while_the_configuration_is_refused() {
-    let (setup, nobody) = (Setup::new(), origin::nobody().await);
+    let (setup, nobody) = (Setup::new(), origin::nobody());
     let (one, other) = (self_signed(["one"]).unwrap(), self_signed(["other"]).unwrap());
     let ca = setup.path("ca.crt");
     fs::write(&ca, &one.cert_pem).unwrap();

@@ -119,7 +119,7 @@ async fn with_pages(answer: &str) -> (Litequic, tempfile::TempDir, Always) {
     {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let gone = origin::nobody().await;
+    let gone = origin::nobody();
     let origin = Always::new(answer).await;
     let text = format!(
         r#"

@@ -1,6 +1,6 @@
 //! Origins that a test plays itself, byte for byte, and the demo's, which answers by itself.
 
-use super::within;
+use super::{ports::free_tcp_port, within};
 use futures_util::FutureExt;
 use litequic::cli::demo::origin::DemoOrigin;
 use std::{
@@ -23,9 +23,9 @@ pub(crate) async fn demo() -> SocketAddr {
     address
 }
 
-/// An address at which nobody listens.
-pub(crate) async fn nobody() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
+/// An address at which nobody listens, and that no other test is given.
+pub(crate) fn nobody() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_tcp_port()).into()
 }
 
 /// An origin whose connections the test plays.

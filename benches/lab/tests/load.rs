@@ -454,7 +454,9 @@ fn a_load_that_is_cut_ends_in_time_and_abandons_what_is_under_way() {
         let closed = server.behaviour.gate.blocking_lock();
         let report = server.load(protocol, "download --path /right/500000 --warmup 0 --seconds 1 --cut");
         drop(closed);
-        assert_eq!(report["void"], "nothing was measured", "{report:#}");
+        // On a busy machine the client may have given the server up by then.
+        let reasons = ["nothing was measured", "no sign of the server for 10s"];
+        assert!(reasons.iter().any(|reason| report["void"] == *reason), "{report:#}");
     }
 }
 

@@ -73,6 +73,8 @@ packages() {
     command -v curl >/dev/null || missing+=(curl)
     command -v h2load >/dev/null || missing+=(nghttp2-client)
     command -v chromium >/dev/null || missing+=(chromium)
+    command -v firefox-esr >/dev/null || missing+=(firefox-esr)
+    command -v certutil >/dev/null || missing+=(libnss3-tools)
     command -v ffmpeg >/dev/null || missing+=(ffmpeg)
     command -v npm >/dev/null || missing+=(npm)
     command -v openssl >/dev/null || missing+=(openssl)

@@ -39,7 +39,7 @@ mod stateless_reset;
 mod violation;
 mod wakes;
 
-pub use ack_frequency::Offer;
+pub use ack_frequency::{Draft, Offer};
 #[cfg(not(fuzzing))]
 pub use client::{ConnectError, connect};
 pub use client_address::client_address;

@@ -219,7 +219,7 @@ metrics! {
     Counter ack_batches = "ack_batches" "Batches of a connection's datagrams that held ACK frames." "ACK frames a batch: how far a worker is behind its clients. 0 with `io = \"s2n-quic\"`, as the line above.";
     Counter ecn_capable = "ecn_validations" [result = "capable"] "Paths by what the validation of ECN came to." "Paths on which congestion marks were found to pass both ways.";
     Counter ecn_failed = "ecn_validations" [result = "failed"] "Paths by what the validation of ECN came to." "Paths on which they were not, or no longer: litequic then goes by losses.";
-    Counter ack_frequency_offered = "ack_frequency_offers" "Connections whose client can be asked to acknowledge less often." "Few browsers do; see [`litequic.ack_frequency`](../configuration.md#litequic).";
+    Counter ack_frequency_offered = "ack_frequency_offers" "Connections whose client can be asked to acknowledge less often." "Firefox does, Chromium does not; see [`litequic.ack_frequency`](../configuration.md#litequic).";
     Counter ack_frequency_sent = "ack_frequency_frames" [event = "sent"] "ACK_FREQUENCY frames by what became of them." "Questions to such clients: a handful each, if their worker is ever busy.";
     Counter ack_frequency_acknowledged = "ack_frequency_frames" [event = "acknowledged"] "ACK_FREQUENCY frames by what became of them." "Those that arrived.";
     Counter ack_frequency_lost = "ack_frequency_frames" [event = "lost"] "ACK_FREQUENCY frames by what became of them." "Those that were lost, and asked again.";

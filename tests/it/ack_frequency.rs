@@ -1,16 +1,19 @@
-//! How often clients acknowledge: those that offer to listen (draft-ietf-quic-ack-frequency; quinn always does) are asked
-//! for as much as `litequic.ack_frequency` says, and the others never.
+//! How often clients acknowledge: those that offer to listen (draft-ietf-quic-ack-frequency; quinn always does, Firefox by
+//! an older draft) are asked for as much as `litequic.ack_frequency` says, and the others never.
 
 use crate::support::{
     client::{Client, Quic},
     link::{Faults, Link, Way, Which},
-    needs, origin,
+    needs,
+    neqo::{self, AckFrequency as Frame},
+    origin,
     process::Process,
     proxy::Litequic,
     within,
 };
 use litequic::{
     config::{AckFrequency, Io},
+    quic::{Draft, Offer},
     telemetry::{Gauge, WorkerMetrics},
 };
 use quinn::ConnectionStats;
@@ -36,18 +39,33 @@ async fn connect(litequic: &Litequic, link: &Link) -> Client {
     Client::over(Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await, "localhost").await
 }
 
+/// A client that reads the frame by the older draft, and as strictly as neqo.
+async fn connect_as_neqo(litequic: &Litequic, link: &Link) -> (Client, neqo::Seen) {
+    let (config, seen) = neqo::config(&litequic.cert_pem, quinn::TransportConfig::default());
+    let quic = Quic::with_config(link.address, "localhost", config).await.unwrap();
+    (Client::over(quic, "localhost").await, seen)
+}
+
 fn stats(client: &Client) -> ConnectionStats {
     client.quic.connection.stats()
 }
 
 /// Packets an ACK frame that the client sends during a slow download.
 async fn packets_an_ack(litequic: &Litequic) -> (f64, ConnectionStats) {
-    let link = Link::between(litequic.address, down(Way { rate: Some(SLOW), ..Way::default() }));
+    let link = slow_link(litequic);
     let client = connect(litequic, &link).await;
+    packets_an_ack_of(&client).await
+}
+
+fn slow_link(litequic: &Litequic) -> Link {
+    Link::between(litequic.address, down(Way { rate: Some(SLOW), ..Way::default() }))
+}
+
+async fn packets_an_ack_of(client: &Client) -> (f64, ConnectionStats) {
     client.get("/bytes/1").await;
-    let before = stats(&client);
+    let before = stats(client);
     assert_eq!(client.get(&format!("/bytes/{DOWNLOAD}")).await.body.len(), DOWNLOAD);
-    let after = stats(&client);
+    let after = stats(client);
     let packets = after.udp_rx.datagrams - before.udp_rx.datagrams;
     assert!(packets >= (DOWNLOAD / PACKET) as u64, "{packets} packets");
     let acks = after.frame_tx.acks - before.frame_tx.acks;
@@ -80,6 +98,47 @@ async fn a_client_acknowledges_as_rarely_as_it_is_asked_to() {
         assert_eq!((sum(|worker| worker.ack_threshold_8.get()), sum(|worker| worker.ack_threshold_2.get())), (1, 0));
         litequic.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_client_of_firefoxs_draft_acknowledges_as_rarely_as_it_is_asked_to() {
+    for threshold in [2, 10, 32] {
+        let litequic = start(AckFrequency::Fixed(threshold)).await;
+        let link = slow_link(&litequic);
+        let (client, seen) = connect_as_neqo(&litequic, &link).await;
+        let (packets, stats) = packets_an_ack_of(&client).await;
+        let asked = f64::from(threshold);
+        // quinn's 25 ms are 17 of these packets.
+        assert!((0.6 * asked.min(17.0)..=2.0 * asked).contains(&packets), "{packets} packets an ACK of {threshold}");
+        let frame = Frame { sequence: 0, tolerance: threshold.into(), delay: 25_000 };
+        assert_eq!((*seen.lock().unwrap()).as_deref(), Ok(&[frame][..]));
+        assert_eq!(stats.frame_rx.ack_frequency, 1, "quinn took it for its own draft's");
+        arrived(&litequic, 1).await;
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_firefoxs_draft_that_lost_the_question_is_asked_again_under_a_larger_number() {
+    let litequic = start(AckFrequency::Fixed(10)).await;
+    let mut again = 0;
+    for lost in 0..6 {
+        let way = Way { lose: Which::These(vec![lost]), ..Way::default() };
+        let link = Link::between(litequic.address, down(way));
+        let (client, seen) = connect_as_neqo(&litequic, &link).await;
+        let asked = async {
+            while stats(&client).frame_rx.ack_frequency == 0 {
+                assert_eq!(client.get("/bytes/20000").await.body.len(), 20_000);
+            }
+        };
+        within("the question", asked).await;
+        let frames = seen.lock().unwrap().clone().unwrap();
+        assert!(frames.iter().all(|frame| frame.tolerance == 10), "{frames:?}");
+        assert!(frames.is_sorted_by_key(|frame| frame.sequence), "{frames:?}");
+        again += u64::from(frames[0].sequence > 0);
+    }
+    assert!(again > 0, "no question was lost");
+    litequic.stop().await;
 }
 
 #[tokio::test]
@@ -143,11 +202,25 @@ async fn questions_get_through_a_link_that_loses_and_reorders() {
 
 #[tokio::test]
 async fn a_client_whose_acknowledgements_pile_up_is_asked_for_fewer_and_not_time_and_again() {
+    piled_up(false).await;
+}
+
+#[tokio::test]
+async fn a_client_of_firefoxs_draft_whose_acknowledgements_pile_up_is_asked_for_fewer() {
+    piled_up(true).await;
+}
+
+async fn piled_up(as_neqo: bool) {
     let litequic = Litequic::start(origin::demo().await, |config| config.litequic.io = Io::Epoll).await;
     // Fourteen come at once if one is for two packets: as on a worker that is behind.
     let up = Way { bunch: Some(Duration::from_millis(10)), ..Way::default() };
     let link = Link::between(litequic.address, Faults { up, ..down(Way { rate: Some(4_000_000), ..Way::default() }) });
-    let client = connect(&litequic, &link).await;
+    let (client, seen) = if as_neqo {
+        let (client, seen) = connect_as_neqo(&litequic, &link).await;
+        (client, Some(seen))
+    } else {
+        (connect(&litequic, &link).await, None)
+    };
     assert_eq!(client.get("/bytes/6000000").await.body.len(), 6_000_000);
     arrived(&litequic, 1).await;
     let sent = litequic.sum(|worker| worker.ack_frequency_sent.get());
@@ -155,6 +228,8 @@ async fn a_client_whose_acknowledgements_pile_up_is_asked_for_fewer_and_not_time
     // The link's queue overflows now and then.
     let heard = stats(&client).frame_rx.ack_frequency;
     assert!((1..=sent).contains(&heard), "{heard} of {sent} heard");
+    let read = seen.map(|seen| seen.lock().unwrap().clone().unwrap());
+    assert!(read.is_none_or(|frames| frames.len() as u64 == heard && frames.is_sorted_by_key(|frame| frame.sequence)));
     // How many fewer depends on how the machine runs link, client and worker.
     let fewer = |worker: &WorkerMetrics| {
         let small = worker.ack_threshold_4.get() + worker.ack_threshold_8.get();
@@ -187,4 +262,36 @@ async fn a_client_that_offers_nothing_is_served_and_asked_for_nothing() {
     assert_eq!(sum(|worker| worker.ack_frequency_offered.get()), 0);
     assert_eq!(sum(|worker| worker.ack_frequency_sent.get() + worker.ack_frequency_misplaced.get()), 0);
     litequic.stop().await;
+}
+
+/// What clients sent in the first flights that `tests/fixtures/transport-parameters/capture.py` took: the table of
+/// docs/adr/0013-adaptive-ack-frequency.md.
+#[test]
+fn clients_offer_by_two_drafts_or_not_at_all() {
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/transport-parameters");
+    let offer = |draft, min_ms, max_ms| {
+        let ms = Duration::from_millis;
+        Some(Offer { draft, min_ack_delay: ms(min_ms), max_ack_delay: ms(max_ms) })
+    };
+    // Chromium's is 5000 µs.
+    let table = [
+        ("aioquic", None),
+        ("chromium", None),
+        ("chromium-afia", offer(Draft::AckFrequency12, 5, 25)),
+        ("curl", None),
+        ("firefox", offer(Draft::AckFrequency00, 1, 20)),
+        ("h2load", None),
+        ("quic-go", None),
+        ("quinn", offer(Draft::AckFrequency12, 1, 25)),
+        ("s2n-quic", None),
+    ];
+    let files = std::fs::read_dir(FOLDER).unwrap().map(|file| file.unwrap().path());
+    assert_eq!(files.filter(|file| file.extension().is_some_and(|ext| ext == "hex")).count(), table.len());
+    for (client, expected) in table {
+        let digits = std::fs::read_to_string(format!("{FOLDER}/{client}.hex")).unwrap();
+        let digits = digits.trim().as_bytes();
+        let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let parameters: Vec<u8> = digits.chunks(2).map(octet).collect();
+        assert_eq!(Offer::read(&parameters), expected, "{client}");
+    }
 }

@@ -20,6 +20,7 @@ mod exchange;
 mod failures;
 mod faults;
 mod fields;
+mod firefox;
 mod floods;
 mod initial_flood;
 mod io;

@@ -318,7 +318,7 @@ fn litequic(section: &mut Section<'_>) -> LiteQuic {
             ack_frequency(),
             defaults.ack_frequency,
             "How many packets clients acknowledge at once, of those that let themselves be asked \
-            (draft-ietf-quic-ack-frequency: quinn, Chromium with `AFIA`). `adaptive` asks for more, up to 32, while a \
+            (draft-ietf-quic-ack-frequency: Firefox, quinn, Chromium with `AFIA`). `adaptive` asks for more, up to 32, while a \
             worker is busy. A number is asked for at the beginning of each connection, however little there is to do; \
             more than fits into a client's congestion window slows it down. With `s2n-quic` there is no `adaptive`, \
             and `\"off\"` is the default.",

@@ -1,6 +1,6 @@
 //! Adaptive ACK frequency: a client whose acknowledgements keep a worker busy is asked for fewer
-//! (draft-ietf-quic-ack-frequency-12), if it offers to listen. s2n-quic knows nothing of it
-//! (docs/adr/0013-adaptive-ack-frequency.md).
+//! (draft-ietf-quic-ack-frequency-12, or the older draft that Firefox has), if it offers to listen. s2n-quic knows nothing
+//! of it (docs/adr/0013-adaptive-ack-frequency.md).
 //!
 //! - [`super::handshake`] reads the offer out of the client's transport parameters.
 //! - [`life`] hears of a connection's beginning and end, of lost packets, and what s2n-quic knows of the path.
@@ -18,7 +18,7 @@ mod peer;
 mod request;
 mod rule;
 
-pub use parameters::Offer;
+pub use parameters::{Draft, Offer};
 pub(super) use peer::Peer;
 
 use super::connections::Connections;
@@ -178,7 +178,8 @@ mod tests {
     }
 
     fn offer() -> Option<Offer> {
-        Some(Offer { min_ack_delay: Duration::from_millis(1), max_ack_delay: Duration::from_millis(25) })
+        let (min_ack_delay, max_ack_delay) = (Duration::from_millis(1), Duration::from_millis(25));
+        Some(Offer { draft: Draft::AckFrequency12, min_ack_delay, max_ack_delay })
     }
 
     proptest! {

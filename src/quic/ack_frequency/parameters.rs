@@ -5,8 +5,10 @@ use s2n_codec::DecoderBuffer;
 use s2n_quic_core::varint::VarInt;
 use std::time::Duration;
 
-/// min_ack_delay of draft-ietf-quic-ack-frequency-12: microseconds.
+/// min_ack_delay of draft-ietf-quic-ack-frequency-12, on the wire the same since 07: microseconds.
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
+/// min_ack_delay of draft-ietf-quic-ack-frequency-00, which Firefox sends: microseconds.
+const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;
 /// max_ack_delay (RFC 9000 §18.2): milliseconds.
 const MAX_ACK_DELAY: u64 = 0x0b;
 /// What a client that does not say means (RFC 9000 §18.2).
@@ -14,9 +16,20 @@ const DEFAULT_MAX_ACK_DELAY: u64 = 25;
 /// RFC 9000 §18.2: from here on max_ack_delay is invalid.
 const INVALID_MAX_ACK_DELAY: u64 = 1 << 14;
 
+/// The document by which a client reads ACK_FREQUENCY frames. Its transport parameter tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Draft {
+    /// draft-ietf-quic-ack-frequency-00: Firefox.
+    AckFrequency00,
+    /// draft-ietf-quic-ack-frequency-12: quinn, msquic, picoquic, Chromium where it is told to.
+    AckFrequency12,
+}
+
 /// A client's word that it understands ACK_FREQUENCY frames. The minimum is not above the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
+    /// How it reads the frame.
+    pub draft: Draft,
     /// Less it cannot be asked for.
     pub min_ack_delay: Duration,
     /// For so long it delays an acknowledgement by itself.
@@ -24,11 +37,11 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// The offer in encoded transport parameters; `None` where there is none, or none to be trusted: the parameters are
-    /// malformed, one of the two is there twice, or the minimum is above the maximum. The draft wants that last one's
-    /// connection closed. litequic serves it without the extension.
+    /// The offer in encoded transport parameters, by the newest draft of several; `None` where there is none, or none to be
+    /// trusted: the parameters are malformed, one of them is there twice, or the minimum is above the maximum. The drafts
+    /// want that last one's connection closed. litequic serves it without the extension.
     pub fn read(parameters: &[u8]) -> Option<Self> {
-        let (mut min, mut max) = (None, None);
+        let (mut min, mut min_00, mut max) = (None, None, None);
         let mut rest = DecoderBuffer::new(parameters);
         while !rest.is_empty() {
             let (id, after) = rest.decode::<VarInt>().ok()?;
@@ -37,6 +50,7 @@ impl Offer {
             rest = after;
             let known = match id.as_u64() {
                 MIN_ACK_DELAY => &mut min,
+                MIN_ACK_DELAY_00 => &mut min_00,
                 MAX_ACK_DELAY => &mut max,
                 _ => continue,
             };
@@ -46,7 +60,12 @@ impl Offer {
             }
         }
         let max = max.unwrap_or(DEFAULT_MAX_ACK_DELAY);
-        let offer = Self { min_ack_delay: Duration::from_micros(min?), max_ack_delay: Duration::from_millis(max) };
+        let (draft, min) = match min {
+            Some(min) => (Draft::AckFrequency12, min),
+            None => (Draft::AckFrequency00, min_00?),
+        };
+        let offer =
+            Self { draft, min_ack_delay: Duration::from_micros(min), max_ack_delay: Duration::from_millis(max) };
         (max < INVALID_MAX_ACK_DELAY && offer.min_ack_delay <= offer.max_ack_delay).then_some(offer)
     }
 }
@@ -67,13 +86,18 @@ mod tests {
 
     fn offer(min_us: u64, max_ms: u64) -> Option<Offer> {
         let (min_ack_delay, max_ack_delay) = (Duration::from_micros(min_us), Duration::from_millis(max_ms));
-        Some(Offer { min_ack_delay, max_ack_delay })
+        Some(Offer { draft: Draft::AckFrequency12, min_ack_delay, max_ack_delay })
+    }
+
+    fn offer_00(min_us: u64, max_ms: u64) -> Option<Offer> {
+        offer(min_us, max_ms).map(|offer| Offer { draft: Draft::AckFrequency00, ..offer })
     }
 
     #[test]
     fn an_offer_is_a_sound_min_ack_delay() {
         let min = |us| parameter(MIN_ACK_DELAY, &number(us));
         let max = |ms| parameter(MAX_ACK_DELAY, &number(ms));
+        let min_00 = |us| parameter(MIN_ACK_DELAY_00, &number(us));
         let other = parameter(0x04, &number(1 << 20));
         let grease = parameter(27 + 31 * 7, &[1, 2, 3]);
         let table: &[(&str, Vec<u8>, Option<Offer>)] = &[
@@ -81,6 +105,11 @@ mod tests {
             ("max_ack_delay alone", max(25), None),
             ("quinn's", [&grease[..], &min(1000), &other].concat(), offer(1000, 25)),
             ("Chromium's", [&max(25)[..], &min(5000), &grease].concat(), offer(5000, 25)),
+            ("Firefox's", [&max(20)[..], &other, &min_00(1000)].concat(), offer_00(1000, 20)),
+            ("two drafts'", [&min_00(2000)[..], &min(1000)].concat(), offer(1000, 25)),
+            ("two drafts', the newest unsound", [&min_00(1000)[..], &min(25_001)].concat(), None),
+            ("the older draft's twice", [min_00(1000), min_00(1000)].concat(), None),
+            ("the older draft's longer than the maximum", [min_00(20_001), max(20)].concat(), None),
             ("as long as the maximum", [min(25_000), max(25)].concat(), offer(25_000, 25)),
             ("longer than the maximum", [min(25_001), max(25)].concat(), None),
             ("longer than the maximum that is not named", min(25_001), None),

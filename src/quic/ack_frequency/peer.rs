@@ -108,7 +108,8 @@ impl Peer {
     /// goes, no placeholder is left.
     pub(super) fn fill(&self, packet: u64, payload: &mut [u8]) {
         let mut state = self.lock();
-        let frame = state.delivery.send(packet).and_then(|(sequence, request)| request.encode(sequence));
+        let frame =
+            state.delivery.send(packet).and_then(|(sequence, request)| request.encode(self.offer.draft, sequence));
         self.wanted.store(false, Relaxed);
         if placeholder::replace(payload, frame) {
             self.metrics.ack_frequency_sent.increment();
@@ -190,7 +191,7 @@ impl Peer {
     }
 
     fn ask(&self, state: &mut State, threshold: u32) {
-        let Offer { min_ack_delay, max_ack_delay } = self.offer;
+        let Offer { min_ack_delay, max_ack_delay, .. } = self.offer;
         // The minimum is not above the maximum.
         let max_ack_delay = MAX_ACK_DELAY.min(max_ack_delay).max(min_ack_delay);
         state.delivery.ask(Request { threshold, max_ack_delay });
@@ -230,7 +231,7 @@ fn gauge(metrics: &WorkerMetrics, threshold: u32) -> &Gauge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::placeholder::PLACE;
+    use crate::quic::{ack_frequency::parameters::Draft, placeholder::PLACE};
     use s2n_codec::EncoderValue;
     use s2n_quic_core::varint::VarInt;
     use std::{cell::Cell, ops::Deref};
@@ -248,7 +249,8 @@ mod tests {
 
     fn peer(switch: AckFrequency) -> Counted {
         let ms = Duration::from_millis;
-        let peer = Peer::new(Offer { min_ack_delay: ms(1), max_ack_delay: ms(25) }, switch, Arc::default());
+        let offer = Offer { draft: Draft::AckFrequency12, min_ack_delay: ms(1), max_ack_delay: ms(25) };
+        let peer = Peer::new(offer, switch, Arc::default());
         Counted(peer, Cell::default())
     }
 
@@ -368,7 +370,7 @@ mod tests {
     fn what_is_asked_for_lies_between_the_clients_own_bounds() {
         for (min, max, expected) in [(1, 25, 25), (1, 20, 20), (1, 400, 25), (100, 400, 100), (20, 20, 20)] {
             let ms = Duration::from_millis;
-            let offer = Offer { min_ack_delay: ms(min), max_ack_delay: ms(max) };
+            let offer = Offer { draft: Draft::AckFrequency00, min_ack_delay: ms(min), max_ack_delay: ms(max) };
             let peer = Peer::new(offer, AckFrequency::Fixed(10), Arc::default());
             peer.begin();
             let asked = peer.lock().delivery.send(0).unwrap().1;

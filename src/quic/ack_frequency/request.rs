@@ -1,5 +1,7 @@
-//! What a client is asked for, and the ACK_FREQUENCY frame that asks (draft-ietf-quic-ack-frequency-12). Pure.
+//! What a client is asked for, and the ACK_FREQUENCY frame that asks, as the client's draft has it: they agree on the
+//! frame's type and on two of its four fields. Pure.
 
+use super::parameters::Draft;
 use crate::quic::placeholder::LEN;
 use s2n_codec::{Encoder, EncoderBuffer, EncoderValue};
 use s2n_quic_core::varint::VarInt;
@@ -10,6 +12,9 @@ const ACK_FREQUENCY: u64 = 0xaf;
 /// What a client is to let pass before it acknowledges out of turn: what s2n-quic lets pass before it takes a packet
 /// for lost (RFC 9002 §6.1.1), as the draft's section on that value asks.
 const REORDERING_THRESHOLD: u64 = 3;
+/// Ignore Order of draft-ietf-quic-ack-frequency-00, an octet of 0 or 1: a client acknowledges each packet that is out of
+/// order at once, because a gap that it keeps to itself is a loss that is found late.
+const IGNORE_ORDER: u64 = 0;
 
 /// What a client is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,13 +27,18 @@ pub(super) struct Request {
 
 impl Request {
     /// The frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 octets for the type, 1 for the
-    /// reordering threshold, and 13 for three numbers of which none needs more than 4 here.
-    pub(super) fn encode(&self, sequence: u64) -> Option<[u8; LEN]> {
+    /// last field, and 13 for three numbers of which none needs more than 4 here.
+    pub(super) fn encode(&self, draft: Draft, sequence: u64) -> Option<[u8; LEN]> {
         let delay = u64::try_from(self.max_ack_delay.as_micros()).ok()?;
-        // "The maximum number of ack-eliciting packets" that may come *without* an acknowledgement.
-        let passed = u64::from(self.threshold).saturating_sub(1);
+        let threshold = u64::from(self.threshold);
+        let (packets, order) = match draft {
+            // Packet Tolerance: how many may come before an acknowledgement; 0 is a FRAME_ENCODING_ERROR.
+            Draft::AckFrequency00 => (threshold.max(1), IGNORE_ORDER),
+            // "The maximum number of ack-eliciting packets" that may come *without* an acknowledgement.
+            Draft::AckFrequency12 => (threshold.saturating_sub(1), REORDERING_THRESHOLD),
+        };
         let mut numbers = [VarInt::ZERO; 5];
-        for (number, value) in numbers.iter_mut().zip([ACK_FREQUENCY, sequence, passed, delay, REORDERING_THRESHOLD]) {
+        for (number, value) in numbers.iter_mut().zip([ACK_FREQUENCY, sequence, packets, delay, order]) {
             *number = VarInt::new(value).ok()?;
         }
         let mut frame = [0; LEN];
@@ -45,6 +55,7 @@ impl Request {
 mod tests {
     use super::*;
     use crate::quic::frame::Frames;
+    use Draft::{AckFrequency00, AckFrequency12};
 
     fn request(threshold: u32) -> Request {
         Request { threshold, max_ack_delay: Duration::from_millis(25) }
@@ -52,7 +63,7 @@ mod tests {
 
     #[test]
     fn the_frame_is_the_drafts_and_asks_for_one_packet_less() {
-        let frame = request(10).encode(70).unwrap();
+        let frame = request(10).encode(AckFrequency12, 70).unwrap();
         // Type, sequence number, 9 packets without an ACK, 25,000 µs, reordering threshold, PADDING.
         assert_eq!(frame, [0x40, 0xaf, 0x40, 70, 9, 0x80, 0, 0x61, 0xa8, 3, 0, 0, 0, 0, 0, 0]);
         let mut frames = Frames::new(&frame);
@@ -60,12 +71,29 @@ mod tests {
         assert!(frames.is_done());
     }
 
+    /// neqo's own test vector, 40af0a0547d001, but for the last octet: sequence number 10, 5 packets, 2000 µs.
+    #[test]
+    fn the_frame_of_the_older_draft_says_how_many_packets_come_with_the_acknowledgement() {
+        let request = Request { threshold: 5, max_ack_delay: Duration::from_millis(2) };
+        let frame = request.encode(AckFrequency00, 10).unwrap();
+        assert_eq!(frame, [0x40, 0xaf, 10, 5, 0x47, 0xd0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_older_drafts_tolerance_is_never_0() {
+        for (threshold, tolerance) in [(0, 1), (1, 1), (2, 2), (32, 32)] {
+            assert_eq!(request(threshold).encode(AckFrequency00, 0).unwrap()[3], tolerance);
+        }
+    }
+
     #[test]
     fn a_frame_that_does_not_fit_is_none() {
-        assert!(request(2).encode((1 << 30) - 1).is_some());
-        let longest = Request { threshold: u32::MAX, max_ack_delay: Duration::from_secs(5000) };
-        assert_eq!(longest.encode(1 << 30), None);
-        assert_eq!(request(2).encode(u64::MAX), None);
-        assert_eq!(Request { threshold: 2, max_ack_delay: Duration::MAX }.encode(0), None);
+        for draft in [AckFrequency12, AckFrequency00] {
+            assert!(request(2).encode(draft, (1 << 30) - 1).is_some());
+            let longest = Request { threshold: u32::MAX, max_ack_delay: Duration::from_secs(5000) };
+            assert_eq!(longest.encode(draft, 1 << 30), None);
+            assert_eq!(request(2).encode(draft, u64::MAX), None);
+            assert_eq!(Request { threshold: 2, max_ack_delay: Duration::MAX }.encode(draft, 0), None);
+        }
     }
 }

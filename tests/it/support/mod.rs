@@ -11,6 +11,7 @@ pub(crate) mod http2;
 pub(crate) mod initial;
 pub(crate) mod link;
 pub(crate) mod needs;
+pub(crate) mod neqo;
 pub(crate) mod nginx;
 pub(crate) mod origin;
 pub(crate) mod ports;

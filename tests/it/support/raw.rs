@@ -102,17 +102,18 @@ pub(crate) struct Raw {
 impl Raw {
     /// Connects, and opens a control stream with empty SETTINGS.
     pub(crate) async fn to(litequic: &Litequic) -> Self {
-        let mut raw = Self::bare(litequic).await;
-        let control = raw.uni(&[vec![0x00], frame(SETTINGS, [])].concat()).await;
-        raw.control = Some(control);
-        raw
+        Self::over(Quic::to(litequic).await).await
     }
 
     /// The same, with a window of `stream_window` bytes a stream.
     pub(crate) async fn with_window(litequic: &Litequic, stream_window: u32) -> Self {
         let mut transport = quinn::TransportConfig::default();
         transport.stream_receive_window(stream_window.into());
-        let quic = Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await;
+        Self::over(Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await).await
+    }
+
+    /// Opens a control stream with empty SETTINGS on `quic`.
+    pub(crate) async fn over(quic: Quic) -> Self {
         let mut raw = Self { quic, control: None };
         raw.control = Some(raw.uni(&[vec![0x00], frame(SETTINGS, [])].concat()).await);
         raw
@@ -283,7 +284,7 @@ impl Exchange {
     }
 }
 
-fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let first = *bytes.first()?;
     let length = 1 << (first >> 6);
     let (integer, rest) = bytes.split_at_checked(length)?;

@@ -28,6 +28,7 @@ mod limits;
 mod lingering;
 mod link;
 mod load;
+mod lockout;
 mod memory;
 mod migration;
 mod nginx;

@@ -94,6 +94,17 @@ impl Quic {
         Self::between(local.into(), address, "localhost", config).await
     }
 
+    /// Connects to `litequic` from the address `local`.
+    pub(crate) async fn with_transport(
+        local: Ipv4Addr,
+        litequic: &Litequic,
+        transport: quinn::TransportConfig,
+    ) -> Result<Self, quinn::ConnectionError> {
+        let mut config = quinn::ClientConfig::new(Arc::new(tls(&litequic.cert_pem)));
+        config.transport_config(Arc::new(transport));
+        Self::between(local.into(), litequic.address, "localhost", config).await
+    }
+
     async fn between(
         local: IpAddr,
         address: SocketAddr,

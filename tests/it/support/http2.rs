@@ -67,7 +67,11 @@ impl Http2 {
     /// Connects as `localhost` and sends SETTINGS with those `settings`.
     pub(crate) async fn connect(litequic: &Litequic, settings: &[u8]) -> Self {
         let config = tls::config(&litequic.cert_pem, &["h2"]);
-        let mut tls = Tls::connect(litequic.tcp[0], "localhost", config).await.unwrap();
+        Self::over(Tls::connect(litequic.tcp[0], "localhost", config).await.unwrap(), settings).await
+    }
+
+    /// Sends the preface over `tls`, with those `settings`.
+    pub(crate) async fn over(mut tls: Tls, settings: &[u8]) -> Self {
         tls.say([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, settings)[..]].concat()).await;
         Self { tls, seen: Vec::new() }
     }

@@ -70,6 +70,15 @@ impl Stranger {
     /// A client of `litequic` at `server`, one of this machine's addresses.
     pub(crate) async fn at(litequic: &Litequic, server: SocketAddr) -> Self {
         let local: IpAddr = if server.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        Self::between(local, litequic, server).await
+    }
+
+    /// A client of `litequic` at 127.0.0.1, from the address `local`.
+    pub(crate) async fn from(local: Ipv4Addr, litequic: &Litequic) -> Self {
+        Self::between(local.into(), litequic, litequic.address).await
+    }
+
+    async fn between(local: IpAddr, litequic: &Litequic, server: SocketAddr) -> Self {
         let socket = UdpSocket::bind((local, 0)).await.unwrap();
         let id = fresh_id().to_vec();
         // initial_source_connection_id (RFC 9000 §18.2) and windows to send into.
@@ -86,7 +95,8 @@ impl Stranger {
 
     /// The same client at another port.
     pub(crate) async fn elsewhere(&self) -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let local = self.socket.local_addr().unwrap().ip();
+        let socket = UdpSocket::bind((local, 0)).await.unwrap();
         Self { socket, server: self.server, id: self.id.clone(), hello: self.hello.clone(), received: 0 }
     }
 

@@ -40,8 +40,13 @@ impl Tls {
 
     /// Connects to `address` and asks for `name`.
     pub(crate) async fn connect(address: SocketAddr, name: &str, config: ClientConfig) -> std::io::Result<Self> {
-        let name = ServerName::try_from(name.to_owned()).unwrap();
         let stream = within("a TCP connection", TcpStream::connect(address)).await?;
+        Self::over(stream, name, config).await
+    }
+
+    /// A handshake over `stream`, for `name`.
+    pub(crate) async fn over(stream: TcpStream, name: &str, config: ClientConfig) -> std::io::Result<Self> {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
         stream.set_nodelay(true)?;
         let connector = TlsConnector::from(Arc::new(config));
         let stream = within("a TLS handshake", connector.connect(name, stream)).await?;

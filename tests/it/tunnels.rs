@@ -7,14 +7,16 @@ mod ends;
 use crate::support::{
     http2::{self, Http2},
     origin::{Peer, Script},
+    process::Process,
     proxy::Litequic,
     raw::{self, Raw},
-    tls::Tls,
+    tls::{self, Tls},
     tunnel::{self, Door, switch},
     within,
 };
+use futures_util::{SinkExt, StreamExt};
 use litequic::config::Config;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use tokio::{io::AsyncReadExt, task::JoinSet};
 
 const H3_REQUEST_CANCELLED: u64 = 0x10c;
@@ -93,4 +95,18 @@ async fn http1_tunnel(litequic: &Litequic, origin: &Script) -> (Tls, Peer) {
     peer.say(YES).await;
     assert!(client.head().await.starts_with("http/1.1 101 "));
     (client, peer)
+}
+
+/// `litequic demo` tells what each request costs, which is nothing that a tunnel should notice.
+#[tokio::test]
+async fn the_demo_has_tunnels_to_an_origin_of_ones_own() {
+    let origin = tunnel::echo().await;
+    let demo = move || Process::demo(&["--origin", &format!("http://{origin}")]);
+    let (_demo, port) = tokio::task::spawn_blocking(demo).await.unwrap();
+    let address = (Ipv4Addr::LOCALHOST, port).into();
+    let stream = Tls::connect(address, "localhost", tls::credulous(&["http/1.1"])).await.unwrap().stream;
+    let asked = tokio_tungstenite::client_async("wss://localhost/", stream);
+    let (mut socket, _) = within("a WebSocket", asked).await.unwrap();
+    socket.send("hello".into()).await.unwrap();
+    assert_eq!(within("an echo", socket.next()).await.unwrap().unwrap().into_text().unwrap(), "hello");
 }

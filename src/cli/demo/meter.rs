@@ -38,7 +38,13 @@ impl Handler for Meter {
         let mut reading = Reading::new(&exchange, &self.open);
         let response = self.proxy.handle(exchange).await?;
         reading.status = Some(response.status());
-        Ok(response.map(|body| Body::stream(Metered { body, reading })))
+        let (head, body) = response.into_parts();
+        // A tunnel is one to whoever joins it, and its bytes pass by here: what is told ends with its beginning.
+        let body = match body.into_tunnel() {
+            Ok(tunnel) => Body::tunnel(tunnel),
+            Err(body) => Body::stream(Metered { body, reading }),
+        };
+        Ok(Response::from_parts(head, body))
     }
 }
 

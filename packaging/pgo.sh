@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes target/release/litequic-pgo: litequic and all libraries in it, compiled with a profile of what they do under load
-# (profile-guided optimization). docs/performance.md says what that saves. Takes three release builds.
+# (profile-guided optimization): what tarball and image ship. docs/performance.md says what that saves. Takes three release
+# builds; needs llvm-profdata, curl and python3.
 # usage: packaging/pgo.sh; then packaging/tarball.sh target/release/litequic-pgo
 set -eu
 cd "$(dirname "$0")/.."

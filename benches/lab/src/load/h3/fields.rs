@@ -25,8 +25,11 @@ const STATUSES: [(u64, u16); 14] = [
     (71, 500),
 ];
 
-/// A GET, or a POST of `content_length` bytes.
-pub(super) fn request(authority: &str, path: &str, content_length: Option<u64>) -> Vec<u8> {
+/// What a browser sends with a request for an image, pseudo-fields aside: Huffman-coded, by ls-qpack.
+pub(super) const BROWSER: &[u8] = include_bytes!("browser.section");
+
+/// A GET, or a POST of `content_length` bytes, with `more` encoded fields behind.
+pub(super) fn request(authority: &str, path: &str, content_length: Option<u64>, more: &[u8]) -> Vec<u8> {
     // Required Insert Count and Delta Base.
     let mut out = vec![0, 0];
     let method = if content_length.is_some() { METHOD_POST } else { METHOD_GET };
@@ -39,6 +42,7 @@ pub(super) fn request(authority: &str, path: &str, content_length: Option<u64>) 
     if let Some(length) = content_length {
         literal(CONTENT_LENGTH, &length.to_string(), &mut out);
     }
+    out.extend_from_slice(more);
     out
 }
 
@@ -216,9 +220,9 @@ mod tests {
 
     #[test]
     fn a_request_is_encoded_with_the_static_table_alone() {
-        let section = request("localhost", "/a", None);
+        let section = request("localhost", "/a", None, &[]);
         assert_eq!(section, b"\x00\x00\xd1\xd7\x50\x09localhost\x51\x02/a");
-        let section = request("localhost:443", "/", Some(1000));
+        let section = request("localhost:443", "/", Some(1000), &[]);
         assert_eq!(section, b"\x00\x00\xd4\xd7\x50\x0dlocalhost:443\x51\x01/\x54\x041000");
     }
 

@@ -111,19 +111,21 @@ impl Client {
         let count = arguments.sockets.unwrap_or(arguments.connections.min(SOCKETS));
         let poller = Poller::new()?;
         let faults = Faults { lose: arguments.lose, hold: arguments.hold };
+        let delay = Duration::from_millis(arguments.delay);
         let (mut sockets, mut paths) = (Vec::new(), Vec::new());
         for index in 0..count as usize {
             let socket = Socket::bind(arguments.address, arguments.gro == Switch::On)?;
             poller.add(&socket, index, false)?;
             sockets.push(socket);
-            paths.push(Path::new(faults, arguments.seed.wrapping_mul(1000).wrapping_add(index as u64)));
+            paths.push(Path::new(faults, delay, arguments.seed.wrapping_mul(1000).wrapping_add(index as u64)));
         }
         let authority = match arguments.address.port() {
             443 => arguments.name.clone(),
             port => format!("{}:{port}", arguments.name),
         };
         let body = (arguments.kind == Kind::Upload).then(|| arguments.bytes.unwrap_or(0));
-        let section = fields::request(&authority, &arguments.path, body);
+        let more = if arguments.browser { fields::BROWSER } else { &[] };
+        let section = fields::request(&authority, &arguments.path, body, more);
         Ok(Self {
             remote: arguments.address,
             name: arguments.name.clone(),
@@ -135,7 +137,7 @@ impl Client {
             endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None),
             sockets,
             paths,
-            impaired: !faults.is_none(),
+            impaired: !faults.is_none() || !delay.is_zero(),
             arrived: Vec::new(),
             connections: (0..arguments.connections).map(|_| None).collect(),
             slots: HashMap::new(),

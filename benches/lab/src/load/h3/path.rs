@@ -1,8 +1,11 @@
-//! A path that loses datagrams and lets others overtake them, by a seed: what reaches a socket is lost or held back
-//! before quinn sees it. Knows no socket; generic over what a datagram is.
+//! A path that loses datagrams and lets others overtake them, by a seed, and that is long: what reaches a socket is lost or
+//! held back before quinn sees it. Knows no socket; generic over what a datagram is.
 
 use crate::random::Random;
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 /// Datagrams spared at the beginning of each socket's: handshakes are not what is measured.
 const SPARED: u64 = 40;
@@ -31,23 +34,28 @@ impl Faults {
 /// One socket's way in.
 pub(super) struct Path<T> {
     faults: Faults,
+    /// Each comes so much later.
+    delay: Duration,
     random: Random,
     came: u64,
     /// With the number after which it goes and when at the latest.
     held: Vec<(u64, Instant, T)>,
+    /// With when each arrives, in their order.
+    delayed: VecDeque<(Instant, T)>,
     pub(super) lost: u64,
     pub(super) reordered: u64,
 }
 
 impl<T> Path<T> {
-    pub(super) fn new(faults: Faults, seed: u64) -> Self {
-        Self { faults, random: Random::new(seed), came: 0, held: Vec::new(), lost: 0, reordered: 0 }
+    pub(super) fn new(faults: Faults, delay: Duration, seed: u64) -> Self {
+        let (held, delayed) = Default::default();
+        Self { faults, delay, random: Random::new(seed), came: 0, held, delayed, lost: 0, reordered: 0 }
     }
 
     /// Takes what has come; appends to `out` what arrives.
     pub(super) fn take(&mut self, now: Instant, datagram: T, out: &mut Vec<T>) {
         if self.faults.is_none() {
-            out.push(datagram);
+            self.pass(now, datagram, out);
             return;
         }
         self.came += 1;
@@ -59,20 +67,34 @@ impl<T> Path<T> {
             self.reordered += 1;
             self.held.push((self.came + OVERTAKERS, now + HELD_AT_MOST, datagram));
         } else {
-            out.push(datagram);
+            self.pass(now, datagram, out);
         }
         self.release(now, out);
+    }
+
+    /// `datagram` is at the path's beginning.
+    fn pass(&mut self, now: Instant, datagram: T, out: &mut Vec<T>) {
+        if self.delay.is_zero() {
+            out.push(datagram);
+        } else {
+            self.delayed.push_back((now + self.delay, datagram));
+        }
     }
 
     /// Appends to `out` what is held back no longer.
     pub(super) fn release(&mut self, now: Instant, out: &mut Vec<T>) {
         let came = self.came;
-        out.extend(self.held.extract_if(.., |(after, at, _)| *after <= came || *at <= now).map(|held| held.2));
+        let free: Vec<_> = self.held.extract_if(.., |(after, at, _)| *after <= came || *at <= now).collect();
+        free.into_iter().for_each(|held| self.pass(now, held.2, out));
+        while let Some((_, datagram)) = self.delayed.pop_front_if(|(at, _)| *at <= now) {
+            out.push(datagram);
+        }
     }
 
-    /// When something is held back no longer, if nothing comes.
+    /// When something arrives or is held back no longer, if nothing comes.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.held.iter().map(|held| held.1).min()
+        let held = self.held.iter().map(|held| held.1);
+        held.chain(self.delayed.front().map(|delayed| delayed.0)).min()
     }
 }
 
@@ -81,7 +103,7 @@ mod tests {
     use super::*;
 
     fn pass(faults: Faults, seed: u64, count: u64) -> (Vec<u64>, Path<u64>) {
-        let (mut path, mut out) = (Path::new(faults, seed), Vec::new());
+        let (mut path, mut out) = (Path::new(faults, Duration::ZERO, seed), Vec::new());
         let now = Instant::now();
         (0..count).for_each(|number| path.take(now, number, &mut out));
         (out, path)
@@ -114,5 +136,19 @@ mod tests {
         let mut late = Vec::new();
         path.release(path.next().unwrap(), &mut late);
         assert_eq!((late.len(), path.next(), path.reordered), (8, None, 9));
+    }
+
+    #[test]
+    fn a_long_path_keeps_the_order_and_each_takes_as_long() {
+        let delay = Duration::from_millis(20);
+        let (mut path, mut out) = (Path::new(Faults::default(), delay, 1), Vec::new());
+        let start = Instant::now();
+        for number in 0..5 {
+            path.take(start + Duration::from_millis(number), number, &mut out);
+        }
+        assert!(out.is_empty());
+        assert_eq!(path.next(), Some(start + delay));
+        path.release(start + delay + Duration::from_millis(2), &mut out);
+        assert_eq!((out, path.next()), (vec![0, 1, 2], Some(start + delay + Duration::from_millis(3))));
     }
 }

@@ -33,29 +33,22 @@ const WORDS: [u32; EOS + 1] = words();
 /// Each symbol's word and its bits, side by side, as the encoder wants them.
 static CODES: [(u32, u8); EOS + 1] = codes();
 const CHILDREN: [[u16; 2]; INNER_NODES] = children();
-static STEPS: [Step; INNER_NODES * NIBBLES] = steps();
+static SHORT: [Short; 1 << SHORT_BITS] = short();
 
 /// A tree with 257 leaves has 256 inner nodes; 0 is the root.
 const INNER_NODES: usize = 256;
-/// Values of half a byte: what the decoder takes at a time.
-const NIBBLES: usize = 16;
 /// Marks a leaf among [`CHILDREN`], which then holds its symbol.
 const LEAF: u16 = 0x8000;
 
-/// What half a byte does to the decoder.
-#[derive(Clone, Copy)]
-struct Step {
-    node: u8,
-    symbol: u8,
-    flags: u8,
-}
+/// Bits that the decoder looks up at once: the words of nearly all that stands in fields are no longer.
+const SHORT_BITS: u32 = 10;
 
-/// The step ends a symbol. No word is shorter than five bits, so that there is at most one.
-const EMIT: u8 = 1;
-/// The step ends EOS, which must not be.
-const FAIL: u8 = 2;
-/// A string may end after the step: what is left is at most seven bits, all ones.
-const MAY_END: u8 = 4;
+/// The symbol whose word some bits begin with, and the word's bits; 0 if it is longer than they are.
+#[derive(Clone, Copy)]
+struct Short {
+    symbol: u8,
+    length: u8,
+}
 
 /// The string is not what an encoder makes: EOS inside, or wrong padding (RFC 7541 §5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,23 +58,61 @@ pub(super) struct HuffmanError;
 ///
 /// # Errors
 ///
-/// [`HuffmanError`]; part of the string may have been appended.
+/// [`HuffmanError`]; nothing is appended.
 pub(super) fn decode(input: &[u8], out: &mut BytesMut) -> Result<(), HuffmanError> {
-    let (mut node, mut may_end) = (0_u8, true);
-    for byte in input {
-        for nibble in [byte >> 4, byte & 0x0f] {
-            let step = STEPS.get(usize::from(node) << 4 | usize::from(nibble)).ok_or(HuffmanError)?;
-            if step.flags & FAIL != 0 {
-                return Err(HuffmanError);
+    let start = out.len();
+    // The shortest word has five bits.
+    out.resize(start + input.len() * 8 / 5, 0);
+    let decoded = decode_into(input, out.get_mut(start..).unwrap_or_default());
+    out.truncate(start + decoded.unwrap_or(0));
+    decoded.map(drop).ok_or(HuffmanError)
+}
+
+/// Returns how many symbols there are, for each of which `out` has room.
+fn decode_into(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
+    let room = out.len();
+    let mut places = out.iter_mut();
+    // What was taken from the input and not looked at, from the highest bit down; zeros behind.
+    let (mut bits, mut count) = (0_u64, 0_u32);
+    loop {
+        if count <= 32 {
+            if let Some((four, rest)) = input.split_first_chunk() {
+                bits |= u64::from(u32::from_be_bytes(*four)) << (32 - count);
+                (count, input) = (count + 32, rest);
+            } else if let [byte, rest @ ..] = input {
+                bits |= u64::from(*byte) << (56 - count);
+                (count, input) = (count + 8, rest);
+                continue;
             }
-            if step.flags & EMIT != 0 {
-                out.put_u8(step.symbol);
-            }
-            node = step.node;
-            may_end = step.flags & MAY_END != 0;
         }
+        let short = SHORT.get((bits >> (u64::BITS - SHORT_BITS)) as usize)?;
+        let (symbol, length) = match short.length {
+            0 => long(bits)?,
+            length => (short.symbol, length.into()),
+        };
+        if length > count {
+            // Padding, or a word that is cut.
+            let ones = !(u64::MAX.checked_shr(count).unwrap_or(0));
+            return (count < 8 && bits == ones).then(|| room - places.len());
+        }
+        *places.next()? = symbol;
+        bits <<= length;
+        count -= length;
     }
-    if may_end { Ok(()) } else { Err(HuffmanError) }
+}
+
+/// The symbol with whose word `bits` begin, and the word's bits; `None` for EOS.
+fn long(bits: u64) -> Option<(u8, u32)> {
+    let (mut node, mut length) = (0, 0);
+    loop {
+        let side = (bits >> (u64::BITS - 1 - length) & 1) as usize;
+        let child = *CHILDREN.get(usize::from(node))?.get(side)?;
+        length += 1;
+        if child & LEAF != 0 {
+            return Some((u8::try_from(child & !LEAF).ok()?, length));
+        }
+        node = child;
+    }
 }
 
 /// Bytes that [`encode`] takes for `input`.
@@ -169,35 +200,22 @@ const fn children() -> [[u16; 2]; INNER_NODES] {
 }
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn steps() -> [Step; INNER_NODES * NIBBLES] {
-    let mut steps = [Step { node: 0, symbol: 0, flags: 0 }; INNER_NODES * NIBBLES];
-    let mut index = 0;
-    while index < steps.len() {
-        let (mut node, mut symbol, mut flags) = (index >> 4, 0, 0);
-        let mut bit = 4;
-        while bit > 0 {
-            bit -= 1;
-            let child = CHILDREN[node][index >> bit & 1];
-            node = child as usize;
-            if child & LEAF != 0 {
-                symbol = child & !LEAF;
-                flags |= if symbol as usize == EOS { FAIL } else { EMIT };
-                node = 0;
+const fn short() -> [Short; 1 << SHORT_BITS] {
+    let mut short = [Short { symbol: 0, length: 0 }; 1 << SHORT_BITS];
+    let mut symbol = 0;
+    while symbol < EOS {
+        if LENGTHS[symbol] as u32 <= SHORT_BITS {
+            let rest = SHORT_BITS - LENGTHS[symbol] as u32;
+            let mut index = (WORDS[symbol] << rest) as usize;
+            let end = index + (1 << rest);
+            while index < end {
+                short[index] = Short { symbol: symbol as u8, length: LENGTHS[symbol] };
+                index += 1;
             }
         }
-        // The nodes of up to seven ones.
-        let (mut ones, mut end) = (0, 0);
-        while ones <= 7 {
-            if node == end {
-                flags |= MAY_END;
-            }
-            end = CHILDREN[end][1] as usize;
-            ones += 1;
-        }
-        steps[index] = Step { node: node as u8, symbol: symbol as u8, flags };
-        index += 1;
+        symbol += 1;
     }
-    steps
+    short
 }
 
 #[cfg(test)]

@@ -77,6 +77,7 @@ packages() {
     command -v certutil >/dev/null || missing+=(libnss3-tools)
     command -v ffmpeg >/dev/null || missing+=(ffmpeg)
     command -v npm >/dev/null || missing+=(npm)
+    command -v valgrind >/dev/null || missing+=(valgrind)
     command -v openssl >/dev/null || missing+=(openssl)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     if ((${#missing[@]} == 0)); then

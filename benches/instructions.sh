@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
-# How many instructions litequic takes for a request of 1 KB, or for a MB of a large body: those of its process by callgrind,
-# which differ by 0.1 % from run to run where CPU time differs by 20 %. nginx is the origin, the laboratory the client; the
-# difference of two loads, so that start and handshakes do not count.
-# usage: benches/instructions.sh [PROGRAM LAB [small|h1|large]...]; without, those in target/release
+# How many instructions litequic takes for a request, a handshake, or a MB: those of its process by callgrind, which differ by
+# 0.1 % from run to run where CPU time differs by 20 %. nginx is the origin, the laboratory the client; the difference of two
+# loads, so that start, and handshakes where they are not counted, do not.
+# usage: benches/instructions.sh [--check] [PROGRAM LAB [CASE...]]; without, those in target/release and all cases
+# --check compares with benches/instructions.txt, and fails beyond 5 %.
 # Needs valgrind and nginx. 127.0.0.1 alone.
 set -euo pipefail
 
+check=
+[[ ${1-} != --check ]] || {
+    check=1
+    shift
+}
 readonly program=${1:-target/release/litequic} lab=${2:-target/release/litequic-lab}
+readonly committed=$(dirname "$0")/instructions.txt
+# Of the committed number, in hundredths.
+readonly TOLERANCE=5
 cases=("${@:3}")
-((${#cases[@]})) || cases=(small h1 large)
+((${#cases[@]})) || cases=(small browser h1 ack2 ack10 ack100 upload handshake)
 nginx=$(command -v nginx || echo /usr/sbin/nginx)
 work=$(mktemp -d)
 pids=()
@@ -39,7 +48,13 @@ http {
     keepalive_requests 1000000;
     client_body_temp_path $work/body; proxy_temp_path $work/proxy; fastcgi_temp_path $work/fastcgi;
     uwsgi_temp_path $work/uwsgi; scgi_temp_path $work/scgi;
-    server { listen 127.0.0.1:$origin; root $work/root; }
+    server {
+        listen 127.0.0.1:$origin;
+        root $work/root;
+        client_max_body_size 0;
+        location /sink { proxy_pass http://127.0.0.1:$origin/discard; }
+        location /discard { return 204; }
+    }
 }
 CONF
 "$nginx" -p "$work" -e "$work/error.log" -c "$work/nginx.conf" >"$work/nginx.log" 2>&1 &
@@ -90,13 +105,30 @@ TOML
     first=${counts[1]} second=${counts[2]}
 }
 
+failed=0
 for case in "${cases[@]}"; do
+    load="download --path /large --bytes 16000000 --connections 1" less=1 more=5 per=16 unit="a MB over HTTP/3"
     case $case in
     small) load="small --path /small --bytes 1000 --connections 10 --streams 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3" ;;
+    browser) load="small --path /small --bytes 1000 --connections 10 --streams 10 --browser" less=2000 more=6000 per=1 unit="the same, with a browser's fields" ;;
     h1) load="small --path /small --bytes 1000 --protocol h1 --connections 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/1.1" ;;
-    large) load="download --path /large --bytes 16000000 --connections 1 --ack-threshold 10" less=1 more=5 per=16 unit="a MB over HTTP/3" ;;
+    ack2 | ack10 | ack100) load+=" --ack-threshold ${case#ack}" unit+=", ${case#ack} packets an ACK" ;;
+    upload) load="upload --path /sink --bytes 16000000 --connections 1" unit="a MB uploaded over HTTP/3" ;;
+    handshake) load="handshakes --connections 4" less=100 more=300 per=1 unit="a handshake over QUIC" ;;
     *) echo "no case $case" >&2 && exit 2 ;;
     esac
     instructions "$less" "$more" "$load"
-    printf '%s: %d instructions\n' "$unit" $(((second - first) / ((more - less) * per)))
+    count=$(((second - first) / ((more - less) * per)))
+    printf '%s: %d instructions' "$unit" "$count"
+    expected=$(awk -v case="$case" '$1 == case { print $2 }' "$committed")
+    if [[ -n $check && -n $expected ]]; then
+        difference=$((1000 * (count - expected) / expected))
+        printf ', %d expected: %+d ‰' "$expected" "$difference"
+        if ((difference > 10 * TOLERANCE || -difference > 10 * TOLERANCE)); then
+            printf '  MORE THAN %d %%' "$TOLERANCE"
+            failed=1
+        fi
+    fi
+    printf '\n'
 done
+exit "$failed"

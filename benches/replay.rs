@@ -1,0 +1,249 @@
+//! What litequic's own code does with the packets and requests of a load, in this process and without a clock, so that its
+//! instructions are the same each time: `benches/gate.sh` counts them by callgrind and compares them with
+//! benches/replay.txt. What s2n-quic, rustls, hyper and the kernel do is not here: `benches/instructions.sh` counts the whole
+//! server's.
+//!
+//! ```text
+//! replay CASE TIMES
+//! ```
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unreachable,
+    reason = "what is replayed was made here"
+)]
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use litequic::{
+    config::{Config, Limits},
+    datagram::Outgoing,
+    exchange::{Client, Identity, Protocol},
+    http3::{
+        frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+        message,
+        qpack::{self, FieldLimits},
+    },
+    proxy::{Routing, request_head, response_head},
+    quic::{
+        Offer,
+        ack_merge::{Arrival, Order, Told},
+        frame::{AckRanges, Frames},
+    },
+    telemetry::WorkerMetrics,
+};
+use s2n_quic_core::{
+    inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
+    path::Tuple,
+};
+use std::{env, hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
+
+const LIMITS: FieldLimits =
+    FieldLimits { bytes: Limits::MAX_HEADER_BYTES as usize, fields: Limits::MAX_HEADERS as usize };
+/// Octets of a full datagram, and of a STREAM frame's data in it.
+const DATAGRAM: usize = 1452;
+const DATA: usize = 1410;
+/// Datagrams of a MB.
+const MEGABYTE: u64 = 1_000_000 / DATA as u64;
+/// Octets of a DATA frame of litequic's.
+const FRAME: usize = 16 * 1024;
+/// Datagrams that are received together.
+const BATCH: usize = 16;
+
+/// `:method: GET`, `:scheme: https` by the static table; `:authority`, `:path` as literals: what the laboratory's loader sends.
+const SMALL: &[u8] = b"\0\0\xd1\xd7\x50\x09localhost\x51\x05/1000";
+/// The rest of what a browser sends, as ls-qpack encodes it, with Huffman.
+const BROWSER: &[u8] = include_bytes!("lab/src/load/h3/browser.section");
+/// Firefox's transport parameters: one of the captures of tests/fixtures.
+const PARAMETERS: &str = include_str!("../tests/fixtures/transport-parameters/firefox.hex");
+
+/// What nginx answers with.
+const RESPONSE: [(&str, &str); 8] = [
+    ("server", "nginx"),
+    ("date", "Thu, 01 Jan 2026 00:00:00 GMT"),
+    ("content-type", "text/plain"),
+    ("content-length", "1000"),
+    ("last-modified", "Wed, 31 Dec 2025 12:00:00 GMT"),
+    ("connection", "keep-alive"),
+    ("etag", "\"6565a1b2-2cba4\""),
+    ("accept-ranges", "bytes"),
+];
+
+fn main() {
+    let arguments: Vec<String> = env::args().filter(|argument| argument != "--bench").collect();
+    let [_, case, times] = arguments.as_slice() else {
+        // `cargo test` and `cargo bench` run it without: each case once.
+        CASES.iter().for_each(|(_, prepare)| prepare()());
+        return;
+    };
+    let (_, prepare) = CASES.iter().find(|(name, _)| name == case).expect("a case");
+    let mut replay = prepare();
+    (0..times.parse().expect("a number")).for_each(|_| replay());
+}
+
+type Replay = Box<dyn FnMut()>;
+/// A name, and what makes the replay.
+type Case = (&'static str, fn() -> Replay);
+
+const CASES: &[Case] = &[
+    ("request", || request(SMALL.to_vec())),
+    ("browser", || request([SMALL, BROWSER].concat())),
+    ("ack2", || download(2)),
+    ("ack10", || download(10)),
+    ("ack100", || download(100)),
+    ("upload", upload),
+    ("handshake", handshake),
+];
+
+/// A request with the field section `section` and its response of 1 KB: from the stream's bytes to the origin's head, and back.
+fn request(section: Vec<u8>) -> Replay {
+    let mut stream = BytesMut::new();
+    FrameHeader { kind: FrameType::Headers, length: section.len() as u64 }.encode(&mut stream);
+    stream.extend_from_slice(&section);
+    let stream = stream.freeze();
+    let address = (Ipv4Addr::LOCALHOST, 443).into();
+    let origin = "http://127.0.0.1:8080".parse().expect("an address");
+    let config = Config::simple(address, origin, PathBuf::new(), PathBuf::new());
+    let routing = Routing::new(&config);
+    let client = Client {
+        address: (Ipv4Addr::new(192, 0, 2, 7), 4711).into(),
+        local: address,
+        protocol: Protocol::Http3,
+        server_name: Some("localhost".into()),
+        identity: Identity::default(),
+    };
+    let metrics = WorkerMetrics::default();
+    let field = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    let headers: HeaderMap = RESPONSE.map(field).into_iter().collect();
+    let mut out = BytesMut::with_capacity(2048);
+    Box::new(move || {
+        let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
+        let mut input = stream.clone();
+        let Some(Part::Header(section)) = reader.read(&mut input).expect("valid") else { unreachable!("a header") };
+        let head = message::request(qpack::decode(section, &LIMITS).expect("valid"), false).expect("valid");
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        (parts.method, parts.uri, parts.headers, parts.version) =
+            (head.method, head.uri, head.headers, Version::HTTP_3);
+        request_head(&routing, &mut parts, &client).expect("has a route");
+        black_box(&parts);
+        let (mut parts, ()) = http::Response::new(()).into_parts();
+        (parts.status, parts.headers) = (StatusCode::OK, headers.clone());
+        response_head(&mut parts, &Method::GET, Some(1000)).expect("a plain response");
+        out.clear();
+        message::encode_response(parts.status, &parts.headers, &mut out).expect("valid");
+        FrameHeader { kind: FrameType::Data, length: 1000 }.encode(&mut out);
+        metrics.requests.increment();
+        metrics.request_duration.observe(Duration::from_micros(1234));
+        metrics.response_size.observe(1000);
+        black_box(&out);
+    })
+}
+
+/// The ACK frame of a client that has all packets up to `largest`: what ngtcp2 sends while nothing is lost.
+fn ack(largest: u64) -> Vec<u8> {
+    let mut frame = vec![0x02];
+    for number in [largest, 12, 0, largest] {
+        frame.extend_from_slice(&varint(number));
+    }
+    frame
+}
+
+/// A QUIC integer of up to 4 octets.
+fn varint(number: u64) -> Vec<u8> {
+    match number {
+        0..0x40 => vec![number.to_be_bytes()[7]],
+        0x40..0x4000 => (number | 0x4000).to_be_bytes()[6..].to_vec(),
+        _ => (number | 0x8000_0000).to_be_bytes()[4..].to_vec(),
+    }
+}
+
+/// A MB to a client that acknowledges every `packets` packets: datagrams out, acknowledgements in, a batch after the other.
+fn download(packets: u64) -> Replay {
+    let acks: Vec<Vec<u8>> = (1..=MEGABYTE / packets).map(|n| ack(n * packets)).collect();
+    let mut outgoing = Outgoing::new(DATAGRAM);
+    let anyone = SocketAddress::default();
+    let path = Tuple { remote_address: anyone.into(), local_address: anyone.into() };
+    let mut order = Order::default();
+    Box::new(move || {
+        let mut told = Told::default();
+        for batch in acks.chunks(BATCH) {
+            let arrival = |ack: &Vec<u8>| Some(Arrival { connection: 7, path: 0_u8, len: ack.len() + 26 });
+            order.arrange(batch.iter().map(arrival));
+            for index in order.sequence() {
+                for frame in Frames::new(black_box(&batch[index])) {
+                    let ranges = AckRanges::new(frame.body).expect("an ACK frame");
+                    black_box((told.is_news(ranges), frame.is_control(), frame.is_urgent()));
+                }
+            }
+        }
+        let mut header = BytesMut::with_capacity(FrameHeader::MAX_LEN);
+        (0..1_000_000 / FRAME).for_each(|_| {
+            header.clear();
+            FrameHeader { kind: FrameType::Data, length: FRAME as u64 }.encode(&mut header);
+        });
+        for _ in 0..MEGABYTE {
+            // What QUIC writes there is not litequic's.
+            let full = |room: &mut [u8]| Ok::<_, ()>(room.len());
+            let joined = outgoing.join(full).expect("no error");
+            if joined == 0 {
+                if outgoing.is_full() {
+                    outgoing.remove(outgoing.messages().len());
+                }
+                outgoing.begin(path, Ecn::NotEct, true, full).expect("no error");
+            }
+        }
+        outgoing.remove(outgoing.messages().len());
+    })
+}
+
+/// A MB that a client uploads: packets of a STREAM frame each, and the body's frames in them.
+fn upload() -> Replay {
+    let mut stream = BytesMut::new();
+    FrameHeader { kind: FrameType::Headers, length: SMALL.len() as u64 }.encode(&mut stream);
+    stream.extend_from_slice(SMALL);
+    for _ in 0..1_000_000 / FRAME {
+        FrameHeader { kind: FrameType::Data, length: FRAME as u64 }.encode(&mut stream);
+        stream.resize(stream.len() + FRAME, 7);
+    }
+    let stream = stream.freeze();
+    let packets: Vec<Bytes> = (0..stream.len())
+        .step_by(DATA)
+        .map(|at| {
+            // STREAM with an offset and without a length: the rest of the packet.
+            let header = [&[0x0c, 0x00][..], &varint(at as u64)].concat();
+            [&header[..], &stream[at..stream.len().min(at + DATA)]].concat().into()
+        })
+        .collect();
+    Box::new(move || {
+        let mut reader = MessageStream::new(Endpoint::Client, LIMITS.bytes);
+        let mut body = 0;
+        for packet in &packets {
+            for frame in Frames::new(black_box(packet)) {
+                black_box((frame.is_control(), frame.is_urgent()));
+            }
+            let mut piece = packet.clone();
+            piece.advance(packet.len() - piece_of(packet));
+            while let Some(part) = reader.read(&mut piece).expect("valid") {
+                if let Part::Data(data) = part {
+                    body += data.len();
+                }
+            }
+        }
+        assert_eq!(body, 1_000_000 / FRAME * FRAME);
+    })
+}
+
+/// Octets of stream data in a packet of [`upload`].
+fn piece_of(packet: &[u8]) -> usize {
+    let offset = packet.get(2).map_or(0, |first| 1 << (first >> 6));
+    packet.len() - 2 - offset
+}
+
+/// What litequic reads of a client's transport parameters.
+fn handshake() -> Replay {
+    let digits = PARAMETERS.trim().as_bytes();
+    let octet = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("digits"), 16).expect("digits");
+    let parameters: Vec<u8> = digits.chunks(2).map(octet).collect();
+    Box::new(move || assert!(black_box(Offer::read(black_box(&parameters))).is_some()))
+}

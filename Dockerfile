@@ -5,41 +5,37 @@
 # The compiler of rust-toolchain.toml, on the Debian whose C library the last stage has.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
-# The stage whose program goes in: build, or profiled, which takes three times as long to build and less CPU to run.
-ARG BUILD=build
+# The profile that the program is compiled with (packaging/pgo.sh). Nothing at all: without one.
+ARG PROFILE=packaging/litequic.profdata.gz
 
 FROM ${RUST_IMAGE} AS dependencies
 WORKDIR /src
+ARG PROFILE
+# LICENSE is there so that something is copied where there is no profile.
+COPY LICENSE ${PROFILE} packaging/
+# What the compiler is told, for the dependencies and for litequic.
+RUN if [ -n "${PROFILE}" ]; then \
+        gzip --decompress --stdout packaging/litequic.profdata.gz >/profile && \
+        echo "-Cprofile-use=/profile -Cllvm-args=-no-pgo-warn-mismatch"; \
+    fi >/rustflags
 # Cargo wants to find every target that the manifests name; what is in them does not matter for the dependencies.
 COPY Cargo.toml Cargo.lock ./
 COPY benches/lab/Cargo.toml benches/lab/Cargo.toml
 RUN mkdir -p src examples benches/lab/src && \
-    touch src/lib.rs benches/lab/src/lib.rs benches/hot_path.rs examples/soak.rs && \
+    touch src/lib.rs benches/lab/src/lib.rs benches/hot_path.rs benches/replay.rs examples/soak.rs && \
     echo 'fn main() {}' >src/main.rs
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    cargo build --release --locked --package litequic --bin litequic && \
+    RUSTFLAGS="$(cat /rustflags)" cargo build --release --locked --package litequic --bin litequic && \
     rm -r target/release/.fingerprint/litequic-* src examples benches
 
-FROM dependencies AS build
+FROM dependencies AS program
 COPY benches benches
 COPY examples examples
 COPY src src
 # Without what a debugger wants: a backtrace still has its functions' names.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    cargo build --release --locked --package litequic --bin litequic && \
+    RUSTFLAGS="$(cat /rustflags)" cargo build --release --locked --package litequic --bin litequic && \
     objcopy --strip-debug target/release/litequic /litequic
-
-FROM dependencies AS profiled
-RUN rustup component add llvm-tools
-COPY benches benches
-COPY examples examples
-COPY src src
-COPY packaging/pgo.sh packaging/train.sh packaging/
-RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    packaging/pgo.sh && \
-    objcopy --strip-debug target/release/litequic-pgo /litequic
-
-FROM ${BUILD} AS program
 
 # What the binary is made of, as CycloneDX: docker build --target sbom --output target .
 FROM ${RUST_IMAGE} AS sbom-tool

@@ -1,19 +1,16 @@
 #!/bin/sh
 # Makes target/release/litequic-pgo: litequic and all libraries in it, compiled with a profile of what they do under load
-# (profile-guided optimization): what tarball and image ship. docs/performance.md says what that saves. Takes three release
-# builds; needs llvm-profdata, curl and python3.
-# usage: packaging/pgo.sh; then packaging/tarball.sh target/release/litequic-pgo
+# (profile-guided optimization): what tarball and image ship. docs/performance.md says what that saves. The profile is
+# packaging/litequic.profdata.gz; of a function that has changed since it was made the compiler knows nothing, and says nothing.
+# usage: packaging/pgo.sh [--train]
+# --train makes the profile anew before, and leaves it there: it takes two release builds more, llvm-profdata (rustup component
+# add llvm-tools), and curl and python3 for the loads.
 set -eu
 cd "$(dirname "$0")/.."
 
-profdata=$(rustc --print target-libdir)/../bin/llvm-profdata
-[ -x "$profdata" ] || {
-    echo "llvm-profdata is missing: rustup component add llvm-tools" >&2
-    exit 1
-}
+profile=packaging/litequic.profdata
 host=$(rustc -vV | sed -n 's/^host: //p')
 work=$PWD/target/pgo
-rm -rf "$work/raw"
 mkdir -p "$work"
 
 # --target: build scripts and macros are left alone.
@@ -21,10 +18,24 @@ build() {
     RUSTFLAGS=$2 cargo build --release --locked --package litequic --bin litequic --target "$host" --target-dir "$work/$1"
 }
 
-cargo build --release --locked --package litequic-lab --target-dir target
-build instrumented "-Cprofile-generate=$work/raw"
-packaging/train.sh "$work/instrumented/$host/release/litequic" target/release/litequic-lab
-"$profdata" merge --output "$work/litequic.profdata" "$work/raw"
-build optimized "-Cprofile-use=$work/litequic.profdata"
+if [ "${1-}" = --train ]; then
+    profdata=$(rustc --print target-libdir)/../bin/llvm-profdata
+    [ -x "$profdata" ] || {
+        echo "llvm-profdata is missing: rustup component add llvm-tools" >&2
+        exit 1
+    }
+    rm -rf "$work/raw"
+    cargo build --release --locked --package litequic-lab --target-dir target
+    build instrumented "-Cprofile-generate=$work/raw"
+    packaging/train.sh "$work/instrumented/$host/release/litequic" target/release/litequic-lab
+    # --sparse: functions that never ran are left out, which makes a quarter of it.
+    "$profdata" merge --sparse --output "$work/litequic.profdata" "$work/raw"
+    gzip --best --no-name --stdout "$work/litequic.profdata" >"$profile.gz"
+fi
+
+# Named by its contents, so that cargo builds anew when they change.
+used=$work/$(sha256sum "$profile.gz" | cut -c 1-16).profdata
+gzip --decompress --stdout "$profile.gz" >"$used"
+build optimized "-Cprofile-use=$used -Cllvm-args=-no-pgo-warn-mismatch"
 cp "$work/optimized/$host/release/litequic" target/release/litequic-pgo
 echo "target/release/litequic-pgo"

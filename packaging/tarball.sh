@@ -1,13 +1,13 @@
 #!/bin/sh
 # Makes target/dist/litequic-VERSION-TARGET.tar.gz and its SHA-256: the program, manual pages, completions, example
 # configurations, documentation, systemd units, the licence. The same program makes the same file, to the byte.
-# usage: packaging/tarball.sh [PROGRAM]; without it cargo builds target/release/litequic
+# usage: packaging/tarball.sh [PROGRAM]; without it packaging/pgo.sh builds one with a profile
 set -eu
 program=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/.."
 if [ -z "$program" ]; then
-    cargo build --release --locked --target-dir target
-    program=target/release/litequic
+    packaging/pgo.sh
+    program=target/release/litequic-pgo
 fi
 
 version=$("$program" --version | cut -d ' ' -f 2)

@@ -10,6 +10,8 @@ ARG PROFILE=packaging/litequic.profdata.gz
 
 FROM ${RUST_IMAGE} AS dependencies
 WORKDIR /src
+# As packaging/pgo.sh has it.
+ENV CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 ARG PROFILE
 # LICENSE is there so that something is copied where there is no profile.
 COPY LICENSE ${PROFILE} packaging/

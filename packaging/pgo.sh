@@ -1,7 +1,9 @@
 #!/bin/sh
 # Makes target/release/litequic-pgo: litequic and all libraries in it, compiled with a profile of what they do under load
 # (profile-guided optimization): what tarball and image ship. docs/performance.md says what that saves. The profile is
-# packaging/litequic.profdata.gz; of a function that has changed since it was made the compiler knows nothing, and says nothing.
+# packaging/litequic.profdata.gz. Of a function that has changed since it was made the compiler knows nothing, and says
+# nothing; nor of any in a crate that has another version since, depends on one, or is built with other settings: a function's
+# name has all that in it. .ci/nightly looks whether it still does something.
 # usage: packaging/pgo.sh [--train]
 # --train makes the profile anew before, and leaves it there: it takes two release builds more, llvm-profdata (rustup component
 # add llvm-tools), and curl and python3 for the loads.

@@ -4,7 +4,7 @@ use crate::support::{
     client::Client,
     io_key, needs,
     origin::{self, Always},
-    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic},
+    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
     proxy::Litequic,
     within,
 };
@@ -241,7 +241,7 @@ async fn take_pictures(program: &Path, folder: &Path) {
     fs::write(setup.path("tls.key"), key.serialize_pem()).unwrap();
     setup.ctl("reload", &[]).success();
 
-    let own = format!("{} get --insecure --output /dev/null", env!("CARGO_BIN_EXE_litequic"));
+    let own = format!("{} get --insecure --output /dev/null", litequic_program().display());
     let curl = "curl -sk --output /dev/null";
     let too_large = "y".repeat(40_000);
     let done = Arc::new(AtomicBool::new(false));

@@ -4,7 +4,7 @@
 use crate::support::{
     chromium::Browser,
     needs,
-    process::{Process, free_tcp_port, free_udp_port},
+    process::{Process, free_tcp_port, free_udp_port, litequic_program},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::json;
@@ -41,7 +41,7 @@ impl Demo {
         let [nginx, litequic_metrics, plain_metrics] = [free_tcp_port(), free_tcp_port(), free_tcp_port()];
         let mut command = Command::new(RUN);
         command
-            .env("LITEQUIC", env!("CARGO_BIN_EXE_litequic"))
+            .env("LITEQUIC", litequic_program())
             .env("LENGTH", (2 * SEGMENTS).to_string())
             .env("LITEQUIC_PORT", litequic.to_string())
             .env("PLAIN_PORT", plain.to_string())

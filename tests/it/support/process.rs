@@ -5,9 +5,11 @@ pub(crate) use super::ports::{free_tcp_port, free_udp_port};
 
 use super::needs;
 use std::{
+    env,
     ffi::OsStr,
     io::Read,
     net::SocketAddr,
+    path::{self, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
@@ -86,9 +88,15 @@ impl Output {
     }
 }
 
+/// The program: that of this build, or the one that `LITEQUIC_TEST_PROGRAM` names, built from the same sources in another way.
+pub(crate) fn litequic_program() -> PathBuf {
+    let named = env::var_os("LITEQUIC_TEST_PROGRAM").map(|program| path::absolute(program).unwrap());
+    named.unwrap_or_else(|| env!("CARGO_BIN_EXE_litequic").into())
+}
+
 /// `litequic` with `arguments`, in an environment that changes nothing of it.
 pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_litequic"));
+    let mut command = Command::new(litequic_program());
     command.args(arguments).env_remove("RUST_LOG").env_remove("SSLKEYLOGFILE").env_remove("NO_COLOR");
     command
 }

@@ -1,7 +1,7 @@
 //! Which program an upgrade starts: the one that was started, by the name that it was started by.
 
 use super::{PATIENCE, Service, ended};
-use crate::support::process::Process;
+use crate::support::process::{Process, litequic_program};
 use std::{
     fs,
     os::unix::{fs::symlink, process::CommandExt},
@@ -18,7 +18,7 @@ impl Releases {
         let folder = tempfile::tempdir().unwrap();
         for release in ["one", "two"] {
             fs::create_dir(folder.path().join(release)).unwrap();
-            fs::copy(env!("CARGO_BIN_EXE_litequic"), folder.path().join(release).join("litequic")).unwrap();
+            fs::copy(litequic_program(), folder.path().join(release).join("litequic")).unwrap();
         }
         symlink("one", folder.path().join("current")).unwrap();
         Self(folder)

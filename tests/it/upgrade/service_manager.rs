@@ -1,7 +1,10 @@
 //! What a service manager passes and hears: sd_listen_fds(3) and sd_notify(3), without one.
 
 use super::{Download, Service, ended};
-use crate::support::{needs, process::Process};
+use crate::support::{
+    needs,
+    process::{Process, litequic_program},
+};
 use std::{
     fs,
     net::{TcpListener, UdpSocket},
@@ -194,7 +197,7 @@ fn systemd_finds_no_fault_in_the_units_and_calls_the_service_well_confined() {
     let directory = tempfile::tempdir().unwrap();
     // The program where it is, and the units under their names.
     let service = fs::read_to_string(packaging.join("litequic.service")).unwrap();
-    let service = service.replace("/usr/bin/litequic", env!("CARGO_BIN_EXE_litequic"));
+    let service = service.replace("/usr/bin/litequic", litequic_program().to_str().unwrap());
     fs::write(directory.path().join("litequic.service"), service).unwrap();
     fs::copy(packaging.join("litequic.socket"), directory.path().join("litequic.socket")).unwrap();
     let threshold = format!("--threshold={EXPOSURE}");

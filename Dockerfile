@@ -15,11 +15,15 @@ ENV CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 ARG PROFILE
 # LICENSE is there so that something is copied where there is no profile.
 COPY LICENSE ${PROFILE} packaging/
-# What the compiler is told, for the dependencies and for litequic.
-RUN if [ -n "${PROFILE}" ]; then \
-        gzip --decompress --stdout packaging/litequic.profdata.gz >/profile && \
-        echo "-Cprofile-use=/profile -Cllvm-args=-no-pgo-warn-mismatch"; \
-    fi >/rustflags
+# A target by its name, because a function's name, by which the profile knows it, has in it whether there is one.
+RUN mkdir .cargo && { \
+        echo "[build]" && \
+        echo "target = \"$(rustc -vV | sed -n 's/^host: //p')\"" && \
+        if [ -n "${PROFILE}" ]; then \
+            gzip --decompress --stdout packaging/litequic.profdata.gz >/profile && \
+            echo 'rustflags = ["-Cprofile-use=/profile", "-Cllvm-args=-no-pgo-warn-mismatch"]'; \
+        fi; \
+    } >.cargo/config.toml
 # Cargo wants to find every target that the manifests name; what is in them does not matter for the dependencies.
 COPY Cargo.toml Cargo.lock ./
 COPY benches/lab/Cargo.toml benches/lab/Cargo.toml
@@ -27,8 +31,8 @@ RUN mkdir -p src examples benches/lab/src && \
     touch src/lib.rs benches/lab/src/lib.rs benches/hot_path.rs benches/replay.rs examples/soak.rs && \
     echo 'fn main() {}' >src/main.rs
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    RUSTFLAGS="$(cat /rustflags)" cargo build --release --locked --package litequic --bin litequic && \
-    rm -r target/release/.fingerprint/litequic-* src examples benches
+    cargo build --release --locked --package litequic --bin litequic && \
+    rm -r target/*/release/.fingerprint/litequic-* src examples benches
 
 FROM dependencies AS program
 COPY benches benches
@@ -36,8 +40,8 @@ COPY examples examples
 COPY src src
 # Without what a debugger wants: a backtrace still has its functions' names.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    RUSTFLAGS="$(cat /rustflags)" cargo build --release --locked --package litequic --bin litequic && \
-    objcopy --strip-debug target/release/litequic /litequic
+    cargo build --release --locked --package litequic --bin litequic && \
+    objcopy --strip-debug target/*/release/litequic /litequic
 
 # What the binary is made of, as CycloneDX: docker build --target sbom --output target .
 FROM ${RUST_IMAGE} AS sbom-tool

@@ -135,6 +135,14 @@ built() {
     cargo nextest list --workspace --locked --list-type binaries-only --message-format json >"$WORK/binaries.json"
 }
 
+# Whether the laboratory can run here, with "tun" over paths, too; says what is missing otherwise.
+has_laboratory() {
+    if ((EUID != 0 || $(nproc) < 2)) || ! unshare --net true 2>/dev/null || [[ ${1-} == tun && ! -e /dev/net/tun ]]; then
+        echo "SKIPPED: needs root, two cores${1:+, /dev/net/tun} and network namespaces"
+        return 1
+    fi
+}
+
 # Says whether the tests may use io_uring: a container may not.
 has_io_uring() {
     local probed

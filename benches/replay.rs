@@ -24,12 +24,13 @@ use litequic::{
         frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
         message,
         qpack::{self, FieldLimits},
+        varint,
     },
     proxy::{Routing, request_head, response_head},
     quic::{
         Offer,
         ack_merge::{Arrival, Order, Told},
-        frame::{AckRanges, Frames},
+        frame::{AckRanges, Frames, kind},
     },
     telemetry::WorkerMetrics,
 };
@@ -142,20 +143,11 @@ fn request(section: Vec<u8>) -> Replay {
 
 /// The ACK frame of a client that has all packets up to `largest`: what ngtcp2 sends while nothing is lost.
 fn ack(largest: u64) -> Vec<u8> {
-    let mut frame = vec![0x02];
-    for number in [largest, 12, 0, largest] {
-        frame.extend_from_slice(&varint(number));
+    let mut frame = BytesMut::new();
+    for number in [kind::ACK, largest, 12, 0, largest] {
+        varint::encode(number, &mut frame);
     }
-    frame
-}
-
-/// A QUIC integer of up to 4 octets.
-fn varint(number: u64) -> Vec<u8> {
-    match number {
-        0..0x40 => vec![number.to_be_bytes()[7]],
-        0x40..0x4000 => (number | 0x4000).to_be_bytes()[6..].to_vec(),
-        _ => (number | 0x8000_0000).to_be_bytes()[4..].to_vec(),
-    }
+    frame.into()
 }
 
 /// A MB to a client that acknowledges every `packets` packets: datagrams out, acknowledgements in, a batch after the other.
@@ -211,8 +203,10 @@ fn upload() -> Replay {
         .step_by(DATA)
         .map(|at| {
             // STREAM with an offset and without a length: the rest of the packet.
-            let header = [&[0x0c, 0x00][..], &varint(at as u64)].concat();
-            [&header[..], &stream[at..stream.len().min(at + DATA)]].concat().into()
+            let mut packet = BytesMut::from(&[0x0c, 0x00][..]);
+            varint::encode(at as u64, &mut packet);
+            packet.extend_from_slice(&stream[at..stream.len().min(at + DATA)]);
+            packet.freeze()
         })
         .collect();
     Box::new(move || {

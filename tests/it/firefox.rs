@@ -10,7 +10,6 @@ use crate::support::{
 };
 use litequic::{
     config::{AckFrequency, CertificateFiles, Config, Io, OriginAddress},
-    telemetry::WorkerMetrics,
     tls::{Certificate, CertificateStore},
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
@@ -124,20 +123,16 @@ async fn load(programs: &Programs, ack_frequency: AckFrequency, up: Way) -> Lite
     litequic
 }
 
-fn sum(litequic: &Litequic, read: fn(&WorkerMetrics) -> u64) -> u64 {
-    litequic.sum(read)
-}
-
 /// Packets that an ACK frame was for.
 fn packets_an_ack(litequic: &Litequic) -> f64 {
-    sum(litequic, |worker| worker.packets_sent.get()) as f64
-        / sum(litequic, |worker| worker.ack_frames_received.get()) as f64
+    litequic.sum(|worker| worker.packets_sent.get()) as f64
+        / litequic.sum(|worker| worker.ack_frames_received.get()) as f64
 }
 
 /// Firefox took every frame that it was sent.
 fn content(litequic: &Litequic) {
-    assert_eq!(sum(litequic, |worker| worker.closed_client_transport.get()), 0);
-    assert_eq!(sum(litequic, |worker| worker.ack_frequency_misplaced.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.closed_client_transport.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.ack_frequency_misplaced.get()), 0);
 }
 
 #[tokio::test]
@@ -150,7 +145,7 @@ async fn firefox_acknowledges_as_rarely_as_it_is_asked_to() {
     let litequic = load(&programs, AckFrequency::Fixed(20), Way::default()).await;
     let asked = packets_an_ack(&litequic);
     content(&litequic);
-    assert!(sum(&litequic, |worker| worker.ack_frequency_acknowledged.get()) > 0);
+    assert!(litequic.sum(|worker| worker.ack_frequency_acknowledged.get()) > 0);
     println!("{unasked:.1} packets an ACK unasked, {asked:.1} where it is asked for 20");
     // On a machine at rest 3.6 and 16.7.
     assert!(asked >= 12.0 || asked >= 3.0 * unasked, "{unasked:.1} packets an ACK unasked, {asked:.1} asked for 20");
@@ -163,9 +158,8 @@ async fn firefox_whose_acknowledgements_pile_up_is_asked_for_fewer() {
     let bunched = Way { bunch: Some(Duration::from_millis(20)), ..Way::default() };
     let litequic = load(&programs, AckFrequency::Adaptive, bunched).await;
     content(&litequic);
-    assert!(sum(&litequic, |worker| worker.ack_frequency_offered.get()) > 0);
-    let (packets, asked) =
-        (packets_an_ack(&litequic), sum(&litequic, |worker| worker.ack_frequency_acknowledged.get()));
+    assert!(litequic.sum(|worker| worker.ack_frequency_offered.get()) > 0);
+    let (packets, asked) = (packets_an_ack(&litequic), litequic.sum(|worker| worker.ack_frequency_acknowledged.get()));
     println!("{packets:.1} packets an ACK, {asked} questions acknowledged");
     // A machine that is slow enough has Firefox acknowledge so rarely that there is nothing to ask for.
     assert!(asked > 0 || packets > 8.0, "{packets:.1} packets an ACK");

@@ -230,71 +230,55 @@ async fn resets(litequic: &Litequic) -> Held {
     held
 }
 
-#[tokio::test]
-async fn silent_connections_over_tcp_lock_nobody_out() {
+/// Has `attack` get all that it can, and an honest client be served.
+async fn locks_nobody_out(name: &str, attack: impl AsyncFnOnce(&Litequic) -> Held) {
     let litequic = start().await;
-    let held = silent(litequic.tcp[0]).await;
-    all_are_served(&litequic, "silent connections").await;
+    let held = attack(&litequic).await;
+    all_are_served(&litequic, name).await;
     drop(held);
     litequic.stop().await;
+}
+
+#[tokio::test]
+async fn silent_connections_over_tcp_lock_nobody_out() {
+    locks_nobody_out("silent connections", async |litequic| silent(litequic.tcp[0]).await).await;
 }
 
 #[tokio::test]
 async fn quic_handshakes_and_idle_connections_lock_nobody_out() {
-    let litequic = start().await;
-    let held = handshakes(&litequic).await;
-    all_are_served(&litequic, "QUIC handshakes").await;
-    drop(held);
-    litequic.stop().await;
+    locks_nobody_out("QUIC handshakes", handshakes).await;
 }
 
 #[tokio::test]
 async fn slow_uploads_lock_nobody_out() {
-    let litequic = start().await;
-    let held = slow_uploads(&litequic).await;
-    all_are_served(&litequic, "slow uploads").await;
-    drop(held);
-    litequic.stop().await;
+    locks_nobody_out("slow uploads", slow_uploads).await;
 }
 
 #[tokio::test]
 async fn slow_readers_lock_nobody_out() {
-    let litequic = start().await;
-    let held = slow_readers(&litequic).await;
-    all_are_served(&litequic, "slow readers").await;
-    drop(held);
-    litequic.stop().await;
+    locks_nobody_out("slow readers", slow_readers).await;
 }
 
 #[tokio::test]
 async fn silent_connections_to_the_status_port_lock_nobody_out() {
-    let litequic = start().await;
-    let held = silent(litequic.probes.unwrap()).await;
-    all_are_served(&litequic, "silent probes").await;
-    drop(held);
-    litequic.stop().await;
+    locks_nobody_out("silent probes", async |litequic| silent(litequic.probes.unwrap()).await).await;
 }
 
 #[tokio::test]
 async fn resets_lock_nobody_out() {
-    let litequic = start().await;
-    let held = resets(&litequic).await;
-    all_are_served(&litequic, "resets").await;
-    drop(held);
-    litequic.stop().await;
+    locks_nobody_out("resets", resets).await;
 }
 
 #[tokio::test]
 async fn all_attacks_at_once_lock_nobody_out() {
-    let litequic = start().await;
-    let mut held = Held::new();
-    held.extend(slow_uploads(&litequic).await);
-    held.extend(slow_readers(&litequic).await);
-    held.extend(resets(&litequic).await);
-    held.extend(handshakes(&litequic).await);
-    held.extend(silent(litequic.tcp[0]).await);
-    held.extend(silent(litequic.probes.unwrap()).await);
-    all_are_served(&litequic, "all of them").await;
-    drop(held);
-    litequic.stop().await;
+    let all = async |litequic: &Litequic| {
+        let mut held = slow_uploads(litequic).await;
+        held.extend(slow_readers(litequic).await);
+        held.extend(resets(litequic).await);
+        held.extend(handshakes(litequic).await);
+        held.extend(silent(litequic.tcp[0]).await);
+        held.extend(silent(litequic.probes.unwrap()).await);
+        held
+    };
+    locks_nobody_out("all of them", all).await;
 }

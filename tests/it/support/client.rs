@@ -61,9 +61,7 @@ impl Quic {
         cert_pem: &str,
         transport: quinn::TransportConfig,
     ) -> Result<Self, quinn::ConnectionError> {
-        let mut config = quinn::ClientConfig::new(Arc::new(tls(cert_pem)));
-        config.transport_config(Arc::new(transport));
-        Self::with_config(address, name, config).await
+        Self::with_config(address, name, config(cert_pem, transport)).await
     }
 
     /// The same, with everything that quinn lets one say.
@@ -90,7 +88,7 @@ impl Quic {
         address: SocketAddr,
         cert_pem: &str,
     ) -> Result<Self, quinn::ConnectionError> {
-        let config = quinn::ClientConfig::new(Arc::new(tls(cert_pem)));
+        let config = config(cert_pem, quinn::TransportConfig::default());
         Self::between(local.into(), address, "localhost", config).await
     }
 
@@ -100,8 +98,7 @@ impl Quic {
         litequic: &Litequic,
         transport: quinn::TransportConfig,
     ) -> Result<Self, quinn::ConnectionError> {
-        let mut config = quinn::ClientConfig::new(Arc::new(tls(&litequic.cert_pem)));
-        config.transport_config(Arc::new(transport));
+        let config = config(&litequic.cert_pem, transport);
         Self::between(local.into(), litequic.address, "localhost", config).await
     }
 
@@ -141,8 +138,11 @@ impl Quic {
     }
 }
 
-fn tls(cert_pem: &str) -> QuicClientConfig {
-    tls_config(cert_pem).try_into().unwrap()
+fn config(cert_pem: &str, transport: quinn::TransportConfig) -> quinn::ClientConfig {
+    let tls = QuicClientConfig::try_from(tls_config(cert_pem)).unwrap();
+    let mut config = quinn::ClientConfig::new(Arc::new(tls));
+    config.transport_config(Arc::new(transport));
+    config
 }
 
 /// TLS of a client that trusts `cert_pem` alone.

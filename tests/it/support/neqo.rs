@@ -5,6 +5,7 @@
 use super::{
     client,
     raw::{read_varint, varint},
+    unasked::with_offer,
 };
 use bytes::BytesMut;
 use quinn::{
@@ -26,7 +27,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-const MIN_ACK_DELAY_12: u64 = 0xff04_de1b;
 /// neqo's, and in microseconds what it says there.
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;
 const GRANULARITY: u64 = 1000;
@@ -67,14 +67,9 @@ impl ClientConfig for Neqo {
         server_name: &str,
         params: &TransportParameters,
     ) -> Result<Box<dyn Session>, ConnectError> {
-        let mut bytes = Vec::new();
-        params.write(&mut bytes);
-        let id = varint(MIN_ACK_DELAY_12);
-        let at = bytes.windows(id.len()).position(|window| window == id).expect("quinn offers it");
-        let length = usize::from(bytes[at + id.len()]);
         let value = varint(GRANULARITY);
         let offer = [varint(MIN_ACK_DELAY_00), varint(value.len() as u64), value].concat();
-        bytes.splice(at..at + id.len() + 1 + length, offer);
+        let bytes = with_offer(params, offer);
         let name = server_name.to_owned().try_into().unwrap();
         let tls = ClientConnection::new(Arc::clone(&self.tls), Version::V1, name, bytes).unwrap();
         let quinns = Arc::clone(&self.quinns).start_session(version, server_name, params)?;

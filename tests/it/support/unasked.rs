@@ -19,6 +19,18 @@ pub(crate) fn config(cert_pem: &str, transport: quinn::TransportConfig) -> quinn
     config
 }
 
+/// `params` as they are sent, with `offer` in the place of quinn's.
+pub(crate) fn with_offer(params: &TransportParameters, offer: impl IntoIterator<Item = u8>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    params.write(&mut bytes);
+    let id = varint(MIN_ACK_DELAY);
+    // The value follows its length, which is a single octet.
+    let at = bytes.windows(id.len()).position(|window| window == id).expect("quinn offers it");
+    let length = usize::from(bytes[at + id.len()]);
+    bytes.splice(at..at + id.len() + 1 + length, offer);
+    bytes
+}
+
 struct Unasked(Arc<QuicClientConfig>);
 
 impl ClientConfig for Unasked {
@@ -28,13 +40,7 @@ impl ClientConfig for Unasked {
         server_name: &str,
         params: &TransportParameters,
     ) -> Result<Box<dyn Session>, ConnectError> {
-        let mut bytes = Vec::new();
-        params.write(&mut bytes);
-        let id = varint(MIN_ACK_DELAY);
-        // The value follows its length, which is a single octet.
-        let at = bytes.windows(id.len()).position(|window| window == id).expect("quinn offers it");
-        let length = usize::from(bytes[at + id.len()]);
-        bytes.drain(at..at + id.len() + 1 + length);
+        let bytes = with_offer(params, []);
         let params = TransportParameters::read(Side::Server, &mut bytes.as_slice()).unwrap();
         Arc::clone(&self.0).start_session(version, server_name, &params)
     }

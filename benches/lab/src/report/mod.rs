@@ -25,7 +25,7 @@ use crate::bench::{
     noise::Noise,
     stats::{Interval, Summary},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// An experiment's results.
@@ -134,12 +134,18 @@ pub(crate) struct Run {
     pub(crate) void: Option<String>,
     pub(crate) noise: Noise,
     /// Figures by name.
+    #[serde(serialize_with = "finite")]
     pub(crate) figures: BTreeMap<String, f64>,
     /// The client's command line.
     pub(crate) client: String,
     /// Its trace's plot, beside the results; the series have the same name.
     #[serde(default)]
     pub(crate) trace: Option<String>,
+}
+
+/// JSON has no number for what a GB takes where there was none, and what it has instead could not be read again.
+fn finite<S: Serializer>(figures: &BTreeMap<String, f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(figures.iter().filter(|(_, figure)| figure.is_finite()))
 }
 
 impl Run {

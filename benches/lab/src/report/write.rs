@@ -175,6 +175,17 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_that_is_no_number_is_left_out_and_the_rest_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut unfinished = results(&[("a", &[2.0])]);
+        let figures = &mut unfinished.runs[0].figures;
+        figures.extend([("cpu".to_owned(), f64::INFINITY), ("sends".to_owned(), f64::NAN)]);
+        keep(&unfinished, folder.path()).unwrap();
+        let run = earlier("peers", folder.path()).unwrap().unwrap().runs.remove(0);
+        assert_eq!(run.figures.into_keys().collect::<Vec<_>>(), ["rate"]);
+    }
+
+    #[test]
     fn a_trace_lies_beside_the_results_under_a_name_for_every_system() {
         let folder = tempfile::tempdir().unwrap();
         let mut run = results(&[("a", &[2.0])]).runs.remove(0);

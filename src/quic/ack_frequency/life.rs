@@ -4,7 +4,10 @@
 //! is the one place where it says the round-trip time and the congestion window.
 
 use super::{AckFrequencies, peer::Peer};
-use crate::quic::{congestion::is_slow_start, connections::Connections};
+use crate::quic::{
+    congestion::{is_slow_start, round_trip},
+    connections::Connections,
+};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{
@@ -67,7 +70,8 @@ impl Subscriber for Life {
 
     fn on_recovery_metrics(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
         if let Some(peer) = entry.peer.as_ref().filter(|_| event.path.is_active) {
-            peer.measured(event.path.id, event.smoothed_rtt, event.min_rtt, event.congestion_window);
+            let rtt = round_trip(event.smoothed_rtt, event.latest_rtt);
+            peer.measured(event.path.id, rtt, event.min_rtt, event.congestion_window);
         }
     }
 }

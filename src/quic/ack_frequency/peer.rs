@@ -52,7 +52,7 @@ struct State {
     /// The largest packet number that the client has acknowledged.
     largest: u64,
     epochs: Epochs,
-    smoothed_rtt: Duration,
+    round_trip: Duration,
     /// Bytes.
     congestion_window: u32,
     /// The path's number, its buffer, and whether data were lost since the window was reduced last.
@@ -67,7 +67,7 @@ impl Peer {
     /// Nothing is asked for yet.
     pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
         let (delivery, rule, epochs, buffer) = Default::default();
-        let (largest, smoothed_rtt, congestion_window, path, lost_data) = Default::default();
+        let (largest, round_trip, congestion_window, path, lost_data) = Default::default();
         metrics.ack_frequency_offered.increment();
         gauge(&metrics, rule::LEAST).increment();
         Self {
@@ -80,7 +80,7 @@ impl Peer {
                 rule,
                 largest,
                 epochs,
-                smoothed_rtt,
+                round_trip,
                 congestion_window,
                 path,
                 buffer,
@@ -133,7 +133,7 @@ impl Peer {
     }
 
     /// What s2n-quic knows of path number `path`.
-    pub(super) fn measured(&self, path: u64, smoothed_rtt: Duration, min_rtt: Duration, congestion_window: u32) {
+    pub(super) fn measured(&self, path: u64, round_trip: Duration, min_rtt: Duration, congestion_window: u32) {
         let mut state = self.lock();
         if state.path != path {
             state.path = path;
@@ -141,9 +141,21 @@ impl Peer {
         } else if congestion_window < state.congestion_window && std::mem::take(&mut state.lost_data) {
             state.buffer.overflowed();
         }
-        state.smoothed_rtt = smoothed_rtt;
+        state.round_trip = round_trip;
         state.congestion_window = congestion_window;
-        state.buffer.measured(smoothed_rtt, min_rtt);
+        state.buffer.measured(round_trip, min_rtt);
+        if state.switch == AckFrequency::Adaptive && state.asked > rule::LEAST {
+            let path = self.path(&state);
+            if let Some(threshold) = state.rule.collapsed(path) {
+                self.ask(&mut state, threshold);
+            }
+        }
+    }
+
+    fn path(&self, state: &State) -> Path {
+        let window = state.congestion_window / FULL_PACKET;
+        let bearable = state.buffer.share().map_or(window, |share| share_of(window, share, state.round_trip));
+        Path { window, bearable, slow_start: self.slow_start.load(Relaxed) }
     }
 
     /// Whether the congestion window grows as fast as in slow start.
@@ -179,12 +191,10 @@ impl Peer {
         if state.switch != AckFrequency::Adaptive || !first || !state.delivery.is_settled() {
             return;
         }
-        let rtt = state.smoothed_rtt;
+        let rtt = state.round_trip;
         let totals = Totals { acks: tally.acks, batches: tally.ack_batches, largest: state.largest };
         let Some(epoch) = state.epochs.over(now, rtt, totals) else { return };
-        let window = state.congestion_window / FULL_PACKET;
-        let bearable = state.buffer.share().map_or(window, |share| share_of(window, share, rtt));
-        let path = Path { window, bearable, slow_start: self.slow_start.load(Relaxed) };
+        let path = self.path(&state);
         if let Some(threshold) = state.rule.judge(&epoch, path) {
             self.ask(&mut state, threshold);
         }

@@ -54,6 +54,14 @@ pub(super) struct Path {
     pub(super) bearable: u32,
 }
 
+impl Path {
+    /// Packets an ACK that it bears, from `least` on.
+    fn most(self, least: u32) -> u32 {
+        let acks = if self.slow_start { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
+        (self.window / acks).min(self.bearable).clamp(least, MOST)
+    }
+}
+
 /// One connection's.
 #[derive(Debug)]
 pub(super) struct Rule {
@@ -84,18 +92,33 @@ impl Rule {
         let before = self.threshold;
         let least = self.rest.unwrap_or(LEAST);
         // What keeps packets back may be another bound than congestion: a stream's buffer, the client's window, the origin.
-        let acks = if path.slow_start { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
-        let most = (path.window.min(epoch.flight) / acks).min(path.bearable).clamp(least, MOST);
-        if self.threshold > 2 * most {
-            // At once: the window shrank, and by more than a loss takes from it.
-            self.threshold = most;
-            (self.calm, self.on_trial) = (0, false);
+        let most = Path { window: path.window.min(epoch.flight), ..path }.most(least);
+        if self.shrink(most) {
+            // At once.
         } else if epoch.acks >= 2 * epoch.batches.max(1) {
             self.raise(epoch, most);
         } else {
             self.lower(least);
         }
         (self.threshold != before).then_some(self.threshold)
+    }
+
+    /// What to ask the client for between two epochs, if the window has shrunk to less than the threshold is meant for, as it
+    /// does after persistent congestion: a client that waits for more packets than come acknowledges them after its longest
+    /// delay, an epoch of such batches takes long, and slow start doubles the window once in each of their round trips.
+    pub(super) fn collapsed(&mut self, path: Path) -> Option<u32> {
+        (self.threshold > LEAST && self.shrink(path.most(LEAST))).then_some(self.threshold)
+    }
+
+    /// Lowers the threshold to `most` where it is more than twice that: the window shrank, and by more than a loss takes
+    /// from it.
+    fn shrink(&mut self, most: u32) -> bool {
+        let shrinks = self.threshold > 2 * most;
+        if shrinks {
+            self.threshold = most;
+            (self.calm, self.on_trial) = (0, false);
+        }
+        shrinks
     }
 
     fn raise(&mut self, epoch: &Epoch, most: u32) {
@@ -225,6 +248,17 @@ mod tests {
         let shallow = |bearable| Path { bearable, ..path(128) };
         assert_eq!(rule.judge(&epoch(4 * 2), shallow(3)), Some(3), "its buffer proved shallow");
         assert_eq!(rule.judge(&epoch(4 * 2), shallow(0)), None, "what needs no asking");
+    }
+
+    #[test]
+    fn a_window_that_collapses_within_an_epoch_is_not_left_to_its_end() {
+        let mut rule = Rule::default();
+        assert_eq!(rule.collapsed(path(0)), None, "what needs no asking");
+        assert_eq!(rule.judge(&epoch(4 * 16), path(128)), Some(32));
+        assert_eq!(rule.collapsed(path(90)), None, "a loss");
+        assert_eq!(rule.collapsed(path(2)), Some(2));
+        assert_eq!(rule.collapsed(path(2)), None, "said once");
+        assert_eq!(rule.judge(&epoch(4 * 16), path(128)), Some(32), "it has recovered");
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use super::{
     Buffer,
+    bbr::{self, Bbr},
     heard::{Heard, Listening, SLOW_START_GAIN},
     pacer::{Pacer, Sent},
     reno_friendly::RenoFriendly,
+    round_trip,
     undo::Undo,
 };
 use crate::{
@@ -16,13 +18,9 @@ use crate::{
 };
 use num_rational::Ratio;
 use s2n_quic::provider::congestion_controller::{
-    CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, bbr, cubic,
+    CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, cubic,
 };
-use s2n_quic_core::recovery::{
-    CubicCongestionController,
-    bandwidth::{self, Bandwidth},
-    bbr::BbrCongestionController,
-};
+use s2n_quic_core::recovery::{CubicCongestionController, bandwidth::Bandwidth};
 use std::time::Duration;
 
 /// RFC 9002 §7.7.
@@ -37,6 +35,10 @@ const SLOW_STARTS: u8 = 8;
 
 /// Packets that a window in use may have room for, as pacing interrupts sending: s2n-quic's own measure.
 const UNUSED: u32 = 3;
+
+/// A round-trip time that is so many times shorter than the one before is behind a pause of the path: what was paced by that
+/// waits no longer.
+const FALL: u32 = 4;
 
 /// See the [module](super).
 #[derive(Debug, Clone)]
@@ -63,7 +65,7 @@ pub(in crate::quic) struct Controller {
     /// The application had too little for the window when it sent last.
     under_utilized: bool,
     max_datagram: u16,
-    smoothed_rtt: Duration,
+    round_trip: Duration,
     /// How often slow start may go on yet.
     slow_starts: u8,
     /// CUBIC's last reduction.
@@ -87,14 +89,14 @@ struct Before {
 enum Algorithm {
     Cubic(CubicCongestionController),
     /// It is large, and rarely wanted.
-    Bbr(Box<BbrCongestionController>),
+    Bbr(Box<Bbr>),
 }
 
 /// What is kept of each packet in flight.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::quic) enum PacketInfo {
     Cubic { sent: Timestamp },
-    Bbr(bandwidth::PacketInfo),
+    Bbr(bbr::PacketInfo),
 }
 
 /// The same of either algorithm.
@@ -122,10 +124,7 @@ impl Controller {
                 let mut cubic = cubic::Builder::default().with_initial_congestion_window(window).build();
                 Algorithm::Cubic(cubic.new_congestion_controller(path))
             }
-            Congestion::Bbr => {
-                let mut bbr = bbr::Builder::default().with_initial_congestion_window(window).build();
-                Algorithm::Bbr(Box::new(bbr.new_congestion_controller(path)))
-            }
+            Congestion::Bbr => Algorithm::Bbr(Box::new(Bbr::new(window, path))),
         };
         let (heard, pacer, buffer, told, reduced) = Default::default();
         let (friendly, resumed, undo, in_flight_most, under_utilized, fresh) = (None, None, None, 0, true, true);
@@ -143,7 +142,7 @@ impl Controller {
             in_flight_most,
             under_utilized,
             max_datagram,
-            smoothed_rtt: Duration::ZERO,
+            round_trip: Duration::ZERO,
             slow_starts: SLOW_STARTS,
             undo,
             moderation,
@@ -158,7 +157,7 @@ impl Controller {
             let datagram = self.max_datagram;
             self.algorithm = match self.algorithm {
                 Algorithm::Cubic(_) => Algorithm::Cubic(CubicCongestionController::new(datagram, <_>::default())),
-                Algorithm::Bbr(_) => Algorithm::Bbr(Box::new(BbrCongestionController::new(datagram, <_>::default()))),
+                Algorithm::Bbr(_) => Algorithm::Bbr(Box::new(Bbr::again(MOVED * u32::from(datagram), datagram))),
             };
         }
     }
@@ -179,8 +178,8 @@ impl Controller {
     #[cold]
     #[inline(never)]
     fn arrived<Pub: Publisher>(&mut self, packets: u32, now: Timestamp, rtt: &RttEstimator, publisher: &mut Pub) {
-        let smoothed_rtt = self.smoothed_rtt;
-        if self.undo.as_mut().is_some_and(|undo| undo.arrived(packets, now, smoothed_rtt)) {
+        let round_trip = self.round_trip;
+        if self.undo.as_mut().is_some_and(|undo| undo.arrived(packets, now, round_trip)) {
             self.undo(now, rtt, publisher);
         }
     }
@@ -282,7 +281,7 @@ impl CongestionController for Controller {
                 now: time_sent,
                 bytes: u32::try_from(sent_bytes).unwrap_or(u32::MAX),
                 in_flight,
-                smoothed_rtt: rtt_estimator.smoothed_rtt(),
+                round_trip: round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()),
                 max_datagram: (*max_datagram).into(),
                 late: moderation.period(),
             };
@@ -296,7 +295,7 @@ impl CongestionController for Controller {
                     // window.
                     let gain = if resumed.is_some() { GAIN } else { gain() };
                     // Not a Bandwidth times a Ratio: that reduces fractions.
-                    Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.smoothed_rtt)
+                    Bandwidth::new(u64::from(window) * gain.numer() / gain.denom(), sent.round_trip)
                 }
             };
             pacer.on_packet_sent(sent, rate, |rate, train| {
@@ -319,12 +318,13 @@ impl CongestionController for Controller {
     ) {
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_rtt_update(time_sent, now, rtt_estimator, listening));
-        if self.smoothed_rtt.is_zero() {
-            self.pacer.measured(rtt_estimator.smoothed_rtt());
+        let rtt = round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt());
+        if self.round_trip.is_zero() || rtt * FALL < self.round_trip {
+            self.pacer.measured(rtt);
         }
-        self.smoothed_rtt = rtt_estimator.smoothed_rtt();
-        self.buffer.measured(rtt_estimator.smoothed_rtt(), rtt_estimator.min_rtt());
-        let (rtt, share) = (rtt_estimator.smoothed_rtt(), self.buffer.share());
+        self.round_trip = rtt;
+        self.buffer.measured(rtt, rtt_estimator.min_rtt());
+        let share = self.buffer.share();
         self.pacer.shorten(share);
         self.moderation.path(longest_turn(rtt, share, self.congestion_window(), self.max_datagram));
     }
@@ -413,7 +413,7 @@ impl CongestionController for Controller {
                 let recovers = inner.requires_fast_retransmission();
                 inner.on_packet_lost(lost_bytes, (), persistent, burst, random_generator, timestamp, listening);
                 if persistent || (!recovers && inner.requires_fast_retransmission()) {
-                    let (earlier, rtt) = (self.undo.take(), self.smoothed_rtt);
+                    let (earlier, rtt) = (self.undo.take(), self.round_trip);
                     let undo = |before| Box::new(Undo::reduce(earlier.map(|earlier| *earlier), before, timestamp, rtt));
                     self.undo = before.filter(|_| !persistent).map(undo);
                     self.reduced(window, timestamp);
@@ -466,4 +466,4 @@ impl CongestionController for Controller {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,12 +3,14 @@
 //!
 //! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are merged,
 //!   do not slow the growth of CUBIC's window.
+//! - [`bbr`] begins anew behind a pause of the path.
 //! - [`undo`] takes a reduction of the window back that was made for packets which arrive after all.
 //! - [`reno_friendly`] keeps that window as large as additive increase would make it.
 //! - [`pacer`] decides when packets leave, and how many at once.
 //! - [`buffer`] says how much of the path's buffer that may fill.
 //! - [`heard`] listens to what s2n-quic's controllers tell of themselves.
 
+mod bbr;
 mod buffer;
 mod controller;
 mod heard;
@@ -23,7 +25,13 @@ pub(super) use heard::is_slow_start;
 use super::{moderation::Moderation, spurious::Spurious};
 use crate::config::Live;
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, time::Duration};
+
+/// What a round trip takes now, by the smoothed round-trip time and the latest one. Behind a pause of the path the smoothed one
+/// tells of the pause for dozens of acknowledgements, each of which takes an eighth of that from it (RFC 9002 §5.3).
+pub(super) fn round_trip(smoothed: Duration, latest: Duration) -> Duration {
+    if latest < smoothed / 2 { latest } else { smoothed }
+}
 
 /// Makes the controller of each path of one endpoint, by what is configured then.
 pub(super) struct Controllers {

@@ -48,7 +48,7 @@ pub(super) struct Sent {
     pub(super) bytes: u32,
     /// Bytes that were in flight before it.
     pub(super) in_flight: u32,
-    pub(super) smoothed_rtt: Duration,
+    pub(super) round_trip: Duration,
     pub(super) max_datagram: u32,
     /// How late a train may leave without the next ones leaving later: as timers are made to go.
     pub(super) late: Duration,
@@ -81,7 +81,7 @@ struct Train {
     rate: Bandwidth,
     sent: u32,
     left: u32,
-    smoothed_rtt: Duration,
+    round_trip: Duration,
 }
 
 impl Train {
@@ -99,7 +99,7 @@ impl Pacer {
         rate: impl FnOnce() -> Bandwidth,
         begun: impl FnOnce(Bandwidth, u32),
     ) {
-        self.unpaced = sent.smoothed_rtt < UNPACED;
+        self.unpaced = sent.round_trip < UNPACED;
         if self.unpaced {
             (self.departure, self.train) = (None, None);
             self.burst = self.burst.saturating_sub(sent.bytes);
@@ -125,7 +125,7 @@ impl Pacer {
                 let late = if by_timer { sent.late.max(GRANULARITY) } else { sent.late };
                 departure.max(Timestamp::checked_sub(sent.now, late).unwrap_or(sent.now))
             });
-            Train { began: sent.now, due, rate, sent: 0, left, smoothed_rtt: sent.smoothed_rtt }
+            Train { began: sent.now, due, rate, sent: 0, left, round_trip: sent.round_trip }
         });
         under_way.sent = under_way.sent.saturating_add(sent.bytes);
         under_way.left = under_way.left.saturating_sub(sent.bytes);
@@ -135,7 +135,8 @@ impl Pacer {
         }
     }
 
-    /// The path's round-trip time was measured for the first time: what was paced by a guess waits no longer.
+    /// The path's round-trip time was measured for the first time, or is much shorter than it was: what was paced by a guess, or
+    /// by a pause of the path, waits no longer.
     pub(super) fn measured(&mut self, rtt: Duration) {
         self.unpaced = rtt < UNPACED;
         (self.departure, self.train) = (None, None);
@@ -154,7 +155,7 @@ impl Pacer {
         let Some(train) = self.train.take_if(|train| train.began < now) else { return };
         let mut departure = train.end();
         if hold && self.short.is_none() && train.rate * TRAIN >= u64::from(WORTH_WAITING * max_datagram) {
-            let wait = TRAIN.min(train.smoothed_rtt / PATIENCE);
+            let wait = TRAIN.min(train.round_trip / PATIENCE);
             departure = departure.max(train.began + wait + GRANULARITY);
         }
         self.departure = Some(departure);
@@ -211,7 +212,7 @@ mod tests {
         let mut packets = 0;
         while packets < most && pacer.departure().is_none_or(|departure| departure.has_elapsed(now)) {
             let in_flight = in_flight + packets * DATAGRAM;
-            let sent = Sent { now, bytes: DATAGRAM, in_flight, smoothed_rtt: rtt, max_datagram: DATAGRAM, late };
+            let sent = Sent { now, bytes: DATAGRAM, in_flight, round_trip: rtt, max_datagram: DATAGRAM, late };
             pacer.on_packet_sent(sent, || rate(megabits), |_, _| ());
             packets += 1;
         }
@@ -351,7 +352,7 @@ mod tests {
                 now,
                 bytes: LEAST * DATAGRAM,
                 in_flight: 1,
-                smoothed_rtt: RTT,
+                round_trip: RTT,
                 max_datagram: DATAGRAM,
                 late: Duration::ZERO,
             };

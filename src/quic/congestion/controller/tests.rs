@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 const DATAGRAM: u32 = 1_200;
 
 /// Says what is never asked for here.
-struct Zeros;
+pub(in crate::quic::congestion) struct Zeros;
 
 impl RandomGenerator for Zeros {
     fn public_random_fill(&mut self, dest: &mut [u8]) {
@@ -318,6 +318,29 @@ fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
     path.controller.on_ack(path.now, 1_200, info, &path.rtt, &mut Zeros, path.now, &mut Quiet);
     let again = sent(&mut path);
     assert!((0.36..0.5).contains(&again), "two windows a round trip: {again}");
+}
+
+/// The smoothed round-trip time tells of a pause for a long time after it.
+#[test]
+fn behind_a_pause_packets_are_paced_by_the_round_trip_time_that_is() {
+    let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
+    (0..6).for_each(|_| path.round(2));
+    path.delay = Duration::from_secs(5);
+    path.round(2);
+    path.delay = Duration::from_millis(50);
+    path.round(usize::MAX);
+    assert!(path.rtt.smoothed_rtt() > Duration::from_secs(4));
+    let (began, window) = (path.now, path.window());
+    let mut sent = 0;
+    while path.now < began + path.delay {
+        let departs = |path: &Path| path.controller.earliest_departure_time().is_none_or(|at| at.has_elapsed(path.now));
+        while departs(&path) && !path.controller.is_congestion_limited() {
+            path.controller.on_packet_sent(path.now, 1_200, Some(false), &path.rtt, &mut Quiet);
+            sent += DATAGRAM;
+        }
+        path.now += Duration::from_millis(1);
+    }
+    assert!(sent + DATAGRAM > window, "{sent} of {window}");
 }
 
 /// RFC 9438 §4.9.2: a path reordered, and nothing was lost.

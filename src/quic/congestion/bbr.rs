@@ -1,0 +1,285 @@
+//! s2n-quic's BBR, which begins anew behind a pause of the path, as TCP does after a retransmission timeout (RFC 5681 §3.1), and
+//! after persistent congestion (RFC 9002 §7.6.2). s2n-quic's takes either for losses like others. What was in flight when the path
+//! paused is lost for the most part, which only what is sent later can show; BBR's ProbeRTT, due after five seconds, makes the
+//! window smaller than that, and s2n-quic's probe timeout is by then as long as the pause was.
+
+use super::round_trip;
+use s2n_quic::provider::congestion_controller::{
+    CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, bbr,
+};
+use s2n_quic_core::{
+    inet::SocketAddress,
+    path,
+    recovery::{bandwidth, bbr::BbrCongestionController},
+};
+use std::time::Duration;
+
+/// A client that is silent for so long, with packets in flight, is behind a pause: RFC 6298's shortest retransmission timeout
+/// (§2.4),
+const PAUSE: Duration = Duration::from_secs(1);
+/// and so many round trips.
+const ROUND_TRIPS: u32 = 4;
+
+/// See the [module](self).
+#[derive(Debug, Clone)]
+pub(super) struct Bbr {
+    inner: BbrCongestionController,
+    /// How often it began anew. Of the packets in flight those of two eras at most are left: one that is lost in a later era was
+    /// sent after all that came before.
+    era: u8,
+    /// When the client was heard of last, or the first packet left since nothing was in flight.
+    heard: Option<Timestamp>,
+    /// What was a pause then.
+    pause: Duration,
+    max_datagram: u16,
+}
+
+/// What is kept of each packet in flight.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::quic) struct PacketInfo {
+    info: bandwidth::PacketInfo,
+    era: u8,
+}
+
+impl Bbr {
+    /// For `path`, with a window of so many bytes, and four packets at least.
+    pub(super) fn new(window: u32, path: PathInfo<'_>) -> Self {
+        let max_datagram = path.max_datagram_size;
+        let mut bbr = bbr::Builder::default().with_initial_congestion_window(window).build();
+        let inner = bbr.new_congestion_controller(path);
+        Self { inner, era: 0, heard: None, pause: Duration::MAX, max_datagram }
+    }
+
+    /// For a path of which no more is known than how long its datagrams are.
+    pub(super) fn again(window: u32, max_datagram: u16) -> Self {
+        let address = SocketAddress::default();
+        let mut path = PathInfo::new(&path::Config::default(), &address);
+        path.max_datagram_size = max_datagram;
+        Self::new(window, path)
+    }
+
+    /// Forgets the path, and what is in flight.
+    #[cold]
+    #[inline(never)]
+    fn restart(&mut self) {
+        let Self { inner, era, max_datagram, .. } = self;
+        *inner = Self::again(0, *max_datagram).inner;
+        *era = era.wrapping_add(1);
+    }
+
+    /// As many of these bytes as are known to be in flight.
+    fn in_flight(&self, bytes: usize) -> usize {
+        bytes.min(self.inner.bytes_in_flight() as usize)
+    }
+}
+
+impl CongestionController for Bbr {
+    type PacketInfo = PacketInfo;
+
+    fn congestion_window(&self) -> u32 {
+        self.inner.congestion_window()
+    }
+
+    fn bytes_in_flight(&self) -> u32 {
+        self.inner.bytes_in_flight()
+    }
+
+    fn is_congestion_limited(&self) -> bool {
+        self.inner.is_congestion_limited()
+    }
+
+    fn requires_fast_retransmission(&self) -> bool {
+        self.inner.requires_fast_retransmission()
+    }
+
+    fn on_packet_sent<Pub: Publisher>(
+        &mut self,
+        time_sent: Timestamp,
+        sent_bytes: usize,
+        app_limited: Option<bool>,
+        rtt_estimator: &RttEstimator,
+        publisher: &mut Pub,
+    ) -> PacketInfo {
+        if sent_bytes > 0 && self.inner.bytes_in_flight() == 0 {
+            self.heard = Some(time_sent);
+        }
+        let info = self.inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, publisher);
+        PacketInfo { info, era: self.era }
+    }
+
+    fn on_rtt_update<Pub: Publisher>(
+        &mut self,
+        time_sent: Timestamp,
+        now: Timestamp,
+        rtt_estimator: &RttEstimator,
+        publisher: &mut Pub,
+    ) {
+        self.inner.on_rtt_update(time_sent, now, rtt_estimator, publisher);
+    }
+
+    fn on_ack<Pub: Publisher>(
+        &mut self,
+        newest_acked_time_sent: Timestamp,
+        bytes_acknowledged: usize,
+        newest_acked_packet_info: PacketInfo,
+        rtt_estimator: &RttEstimator,
+        random_generator: &mut dyn RandomGenerator,
+        ack_receive_time: Timestamp,
+        publisher: &mut Pub,
+    ) {
+        let (sent, now) = (newest_acked_time_sent, ack_receive_time);
+        if self.heard.replace(now).is_some_and(|heard| now.saturating_duration_since(heard) > self.pause) {
+            self.restart();
+        }
+        self.pause = PAUSE.max(round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()) * ROUND_TRIPS);
+        let PacketInfo { info, era } = newest_acked_packet_info;
+        if era == self.era {
+            // Some may be of the era before.
+            let bytes = self.in_flight(bytes_acknowledged);
+            self.inner.on_ack(sent, bytes, info, rtt_estimator, random_generator, now, publisher);
+        }
+    }
+
+    fn on_packet_lost<Pub: Publisher>(
+        &mut self,
+        lost_bytes: u32,
+        packet_info: PacketInfo,
+        persistent_congestion: bool,
+        new_loss_burst: bool,
+        random_generator: &mut dyn RandomGenerator,
+        timestamp: Timestamp,
+        publisher: &mut Pub,
+    ) {
+        let PacketInfo { info, era } = packet_info;
+        let bytes = lost_bytes.min(self.inner.bytes_in_flight());
+        if era != self.era || bytes == 0 {
+            return;
+        }
+        if persistent_congestion {
+            self.restart();
+        } else {
+            self.inner.on_packet_lost(bytes, info, false, new_loss_burst, random_generator, timestamp, publisher);
+        }
+    }
+
+    fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {
+        self.inner.on_explicit_congestion(ce_count, event_time, publisher);
+    }
+
+    fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, publisher: &mut Pub) {
+        self.max_datagram = max_data_size;
+        self.inner.on_mtu_update(max_data_size, publisher);
+    }
+
+    fn on_packet_discarded<Pub: Publisher>(&mut self, bytes_sent: usize, publisher: &mut Pub) {
+        self.inner.on_packet_discarded(self.in_flight(bytes_sent), publisher);
+    }
+
+    fn earliest_departure_time(&self) -> Option<Timestamp> {
+        self.inner.earliest_departure_time()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::congestion::{controller::tests::Zeros, heard::tests::Quiet};
+    use s2n_quic_core::{
+        packet::number::PacketNumberSpace,
+        time::{Clock as _, NoopClock},
+    };
+
+    const DATAGRAM: usize = 1_200;
+    const DELAY: Duration = Duration::from_millis(50);
+
+    struct Path {
+        bbr: Bbr,
+        rtt: RttEstimator,
+        now: Timestamp,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            let address = SocketAddress::default();
+            let path = PathInfo::new(&path::Config::default(), &address);
+            let now = NoopClock.get_time() + Duration::from_secs(1);
+            Self { bbr: Bbr::new(12_000, path), rtt: RttEstimator::new(DELAY), now }
+        }
+
+        fn send(&mut self, packets: usize) -> Vec<(Timestamp, PacketInfo)> {
+            let Self { bbr, rtt, now } = self;
+            (0..packets).map(|_| (*now, bbr.on_packet_sent(*now, DATAGRAM, Some(false), rtt, &mut Quiet))).collect()
+        }
+
+        fn acknowledge(&mut self, packets: &[(Timestamp, PacketInfo)]) {
+            let Self { bbr, rtt, now } = self;
+            let &(sent, newest) = packets.last().unwrap();
+            rtt.update_rtt(Duration::ZERO, *now - sent, *now, true, PacketNumberSpace::ApplicationData);
+            bbr.on_rtt_update(sent, *now, rtt, &mut Quiet);
+            bbr.on_ack(sent, packets.len() * DATAGRAM, newest, rtt, &mut Zeros, *now, &mut Quiet);
+        }
+
+        fn lose(&mut self, packets: &[(Timestamp, PacketInfo)], persistent: bool) {
+            for (_, info) in packets {
+                let (bytes, now) = (1_200, self.now);
+                self.bbr.on_packet_lost(bytes, *info, persistent, true, &mut Zeros, now, &mut Quiet);
+            }
+        }
+
+        /// A window's packets, acknowledged by twos.
+        fn round(&mut self) {
+            let packets = self.send(self.bbr.congestion_window() as usize / DATAGRAM);
+            self.now += DELAY;
+            packets.chunks(2).for_each(|two| self.acknowledge(two));
+        }
+
+        fn window(&self) -> usize {
+            self.bbr.congestion_window() as usize / DATAGRAM
+        }
+    }
+
+    /// Packets that were under way before arrive, or are lost, and change nothing.
+    #[test]
+    fn it_begins_anew_behind_a_pause_and_after_persistent_congestion() {
+        for persistent in [false, true] {
+            let mut path = Path::new();
+            (0..8).for_each(|_| path.round());
+            let before = path.window();
+            let packets = path.send(40);
+            path.now += if persistent { DELAY } else { Duration::from_secs(5) };
+            if persistent {
+                path.lose(&packets[..10], true);
+            } else {
+                path.acknowledge(&packets[..10]);
+            }
+            assert_eq!((path.bbr.bytes_in_flight(), path.window()), (0, 4), "{persistent}");
+            let probes = path.send(4);
+            path.acknowledge(&packets[10..20]);
+            path.lose(&packets[20..38], true);
+            assert_eq!((path.bbr.bytes_in_flight() as usize, path.window()), (4 * DATAGRAM, 4), "{persistent}");
+            path.now += DELAY;
+            path.acknowledge(&[&packets[38..], &probes[..]].concat());
+            assert_eq!(path.bbr.bytes_in_flight(), 0);
+            let mut rounds = 0;
+            while path.window() < before {
+                path.round();
+                rounds += 1;
+                assert!(rounds <= 12, "{persistent}: {} of {before}", path.window());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_pause_changes_nothing() {
+        // Silence with something in flight, and without.
+        for (with, without) in [(900, 0), (50, 60_000)] {
+            let mut path = Path::new();
+            (0..8).for_each(|_| path.round());
+            path.now += Duration::from_millis(without);
+            let packets = path.send(20);
+            path.now += Duration::from_millis(with);
+            path.acknowledge(&packets);
+            assert_eq!(path.bbr.era, 0, "{with} ms, {without} ms");
+        }
+    }
+}

@@ -65,6 +65,7 @@ pub(in crate::quic) struct Controller {
     /// The application had too little for the window when it sent last.
     under_utilized: bool,
     max_datagram: u16,
+    /// What a round trip takes; 0 before it is measured.
     round_trip: Duration,
     /// How often slow start may go on yet.
     slow_starts: u8,
@@ -263,6 +264,8 @@ impl CongestionController for Controller {
         if in_flight == 0 && window > 2 * self.initial {
             self.resumed = Some(time_sent);
         }
+        // A guess, before it is measured.
+        let round_trip = if self.round_trip.is_zero() { rtt_estimator.smoothed_rtt() } else { self.round_trip };
         let Self { algorithm, heard, pacer, told, resumed, max_datagram, moderation, .. } = self;
         let listening = &mut Listening { heard, publisher };
         let info = match algorithm {
@@ -281,7 +284,7 @@ impl CongestionController for Controller {
                 now: time_sent,
                 bytes: u32::try_from(sent_bytes).unwrap_or(u32::MAX),
                 in_flight,
-                round_trip: round_trip(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()),
+                round_trip,
                 max_datagram: (*max_datagram).into(),
                 late: moderation.period(),
             };

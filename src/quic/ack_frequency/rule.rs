@@ -93,12 +93,12 @@ impl Rule {
         let least = self.rest.unwrap_or(LEAST);
         // What keeps packets back may be another bound than congestion: a stream's buffer, the client's window, the origin.
         let most = Path { window: path.window.min(epoch.flight), ..path }.most(least);
-        if self.shrink(most) {
-            // At once.
-        } else if epoch.acks >= 2 * epoch.batches.max(1) {
-            self.raise(epoch, most);
-        } else {
-            self.lower(least);
+        if !self.shrink(most) {
+            if epoch.acks >= 2 * epoch.batches.max(1) {
+                self.raise(epoch, most);
+            } else {
+                self.lower(least);
+            }
         }
         (self.threshold != before).then_some(self.threshold)
     }

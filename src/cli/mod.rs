@@ -20,9 +20,16 @@ use clap_complete::Shell;
 use exit::Exit;
 use std::{path::PathBuf, process::ExitCode};
 
+/// What `--version` prints; a build that is meant for measurements says so.
+const VERSION: &str = if cfg!(feature = "fixed-window") {
+    concat!(env!("CARGO_PKG_VERSION"), "+fixed-window")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 /// Terminates HTTP/3 and forwards HTTP/1.1 to an origin that was never changed.
 #[derive(Debug, Parser)]
-#[command(name = "litequic", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "litequic", version = VERSION, arg_required_else_help = true, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

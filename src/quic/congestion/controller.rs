@@ -227,6 +227,10 @@ impl CongestionController for Controller {
     type PacketInfo = PacketInfo;
 
     fn congestion_window(&self) -> u32 {
+        #[cfg(feature = "fixed-window")]
+        if let Some(window) = super::fixed::window() {
+            return window;
+        }
         let window = either!(&self.algorithm, inner => inner.congestion_window());
         self.friendly.map_or(window, |friendly| window.max(friendly.window()))
     }

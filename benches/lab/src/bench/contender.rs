@@ -3,6 +3,7 @@
 
 use super::{
     metrics::Metrics,
+    task::Variant,
     template::{Unknown, Values},
 };
 use crate::report;
@@ -55,6 +56,8 @@ pub(crate) struct Contender {
     pub(crate) bears: Option<Bears>,
     /// What is tuned in its configuration for paths, and by what the vendor says of it. `None`: it is measured as it comes.
     pub(crate) tuned: Option<String>,
+    /// Packets an ACK of its clients, in place of the load's own.
+    pub(crate) ack_threshold: Option<String>,
     /// TCP's congestion control, for those that are measured over TCP and a path.
     pub(crate) congestion_control: Option<String>,
     /// It was given by `--contender`: it takes part in each case of its kind.
@@ -146,6 +149,21 @@ impl Contender {
         let profiled = Self { name: PROFILED.to_owned(), binary: PROFILED.to_owned(), ..read(&BUILT_IN[0])? };
         all.insert(1, profiled);
         Ok(all)
+    }
+
+    /// The same where an experiment has variants of litequic.
+    pub(crate) fn built_in_varied(variants: &[Variant]) -> Result<Vec<Self>> {
+        let mut all = Self::built_in()?;
+        let litequic = all.first().cloned().context("litequic is the first")?;
+        all.retain(|contender| variants.iter().all(|variant| variant.name != contender.name));
+        all.extend(variants.iter().map(|variant| litequic.vary(variant)));
+        Ok(all)
+    }
+
+    /// A variant of it.
+    pub(crate) fn vary(&self, variant: &Variant) -> Self {
+        let Variant { name, extra, ack_threshold, needs: _ } = variant.clone();
+        Self { name, extra, ack_threshold, ..self.clone() }
     }
 
     /// One from a file; its templates lie in the same folder.

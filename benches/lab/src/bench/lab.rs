@@ -134,18 +134,23 @@ impl Lab {
         })
     }
 
-    /// From now on these variants of litequic take part as well, and no others; one that is called like a contender is it.
-    pub(crate) fn vary(&mut self, variants: &[Variant]) {
+    /// From now on these variants of litequic take part as well, and no others; one that is called like a contender is it. An error
+    /// says what litequic's program lacks for them.
+    pub(crate) fn vary(&mut self, variants: &[Variant]) -> Result<(), String> {
         self.present.clone_from(&self.found);
-        let Some(litequic) = self.found.iter().find(|present| present.contender.name == "litequic") else { return };
+        let Some(litequic) = self.found.iter().find(|present| present.contender.name == "litequic") else {
+            return Ok(());
+        };
+        let mut needs = variants.iter().filter_map(|variant| variant.needs.as_deref());
+        if let Some(needs) = needs.find(|needs| !litequic.version.contains(needs)) {
+            return Err(format!("it needs a litequic whose version says {needs}; this one says {}", litequic.version));
+        }
         // In their order: each has its turn, and its row, after the one before.
         self.present.retain(|present| variants.iter().all(|variant| variant.name != present.contender.name));
         for variant in variants {
-            let mut varied = litequic.clone();
-            varied.contender.name.clone_from(&variant.name);
-            varied.contender.extra.clone_from(&variant.extra);
-            self.present.push(varied);
+            self.present.push(Present { contender: litequic.contender.vary(variant), ..litequic.clone() });
         }
+        Ok(())
     }
 
     /// What it was told.

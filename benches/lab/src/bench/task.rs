@@ -31,6 +31,8 @@ pub(crate) struct Task {
     pub(crate) beside_from: Option<&'static str>,
     /// Contenders are tuned for such paths, those that can be.
     pub(crate) tuned: bool,
+    /// More environment for contenders.
+    pub(crate) environment: Vec<(&'static str, String)>,
     /// Rounds, where the command line does not say.
     pub(crate) rounds: usize,
 }
@@ -53,14 +55,29 @@ impl Task {
         let is_meant = is_meant && (!self.tuned || contender.tuned.is_some());
         is_meant && speaks && is_named && self.kinds.contains(&contender.kind)
     }
+
+    /// The task as a contender gets it: its clients acknowledge as its description says.
+    pub(crate) fn by_clients_of(&self, contender: &Contender) -> Self {
+        let mut task = self.clone();
+        if let (Generator::Own { ack_threshold, .. }, Some(own)) = (&mut task.load.generator, &contender.ack_threshold)
+        {
+            ack_threshold.clone_from(own);
+        }
+        task
+    }
 }
 
-/// litequic with something added to its configuration.
-#[derive(Debug, Clone, serde::Deserialize)]
+/// litequic with something added to its configuration, or measured by other clients.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Variant {
     /// How reports call it.
     pub(crate) name: String,
     /// TOML.
+    #[serde(default)]
     pub(crate) extra: String,
+    /// Packets an ACK of its clients, in place of the load's own.
+    pub(crate) ack_threshold: Option<String>,
+    /// What the program's version must say.
+    pub(crate) needs: Option<String>,
 }

@@ -114,6 +114,7 @@ fn case(attack: Option<Attack>) -> Case {
         group: "attacks".to_owned(),
         drawn: Vec::new(),
         x: None,
+        y: None,
         path: None,
     }
 }

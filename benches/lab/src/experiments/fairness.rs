@@ -18,7 +18,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn variants() -> Result<Vec<Variant>> {
-    Ok(vec![Variant { name: BBR.to_owned(), extra: "[litequic]\ncongestion = \"bbr\"\n".to_owned() }])
+    let extra = "[litequic]\ncongestion = \"bbr\"\n".to_owned();
+    Ok(vec![Variant { name: BBR.to_owned(), extra, ..Variant::default() }])
 }
 
 fn tasks(options: &Options) -> Vec<Task> {

@@ -12,16 +12,21 @@ mod ladder;
 mod long;
 mod lossy;
 mod many;
+mod mechanisms;
 mod peers;
 mod plan;
 mod profile;
 mod readers;
+mod receives;
 mod recovery;
 mod scale;
 mod shallow;
 mod short;
 mod syscalls;
+mod thesis;
+mod thresholds;
 mod ttlb;
+mod window;
 
 use crate::{
     bench::{
@@ -81,10 +86,22 @@ pub(crate) enum Command {
     Fairness(Options),
     /// Memory a download, fast and slow.
     Readers(Options),
+    /// Goodput at 2 and 100 packets an ACK, and with ACK_FREQUENCY, over a grid of paths.
+    Thresholds(Options),
+    /// Goodput over a fixed congestion window, at 2 and 100 packets an ACK.
+    Window(Options),
+    /// ACKs a receive call over the link's rate.
+    Receives(Options),
+    /// What each mechanism saves over a path that many downloads share.
+    Mechanisms(Options),
+    /// Time to last byte by s2n-quic's I/O, epoll and io_uring.
+    Thesis(Options),
     /// What an honest client sees while others attack.
     Attacks(attacks::AttackOptions),
     /// Those over paths, one after the other.
     Paths(Options),
+    /// Those that repeat the papers' measurements, one after the other.
+    Papers(Options),
     /// All of them, one after the other.
     All(Options),
     /// Join the results in a folder into one page.
@@ -111,7 +128,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 19] = [
+const EXPERIMENTS: [&Experiment; 24] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -131,6 +148,11 @@ const EXPERIMENTS: [&Experiment; 19] = [
     &many::EXPERIMENT,
     &fairness::EXPERIMENT,
     &readers::EXPERIMENT,
+    &thresholds::EXPERIMENT,
+    &window::EXPERIMENT,
+    &receives::EXPERIMENT,
+    &mechanisms::EXPERIMENT,
+    &thesis::EXPERIMENT,
 ];
 
 /// Those over emulated paths that a night is for.
@@ -142,6 +164,10 @@ const OVER_PATHS: [&Experiment; 6] = [
     &lossy::EXPERIMENT,
     &many::EXPERIMENT,
 ];
+
+/// Those that repeat the measurements of the papers (docs/papers.md).
+const OF_THE_PAPERS: [&Experiment; 5] =
+    [&mechanisms::EXPERIMENT, &receives::EXPERIMENT, &window::EXPERIMENT, &thesis::EXPERIMENT, &thresholds::EXPERIMENT];
 
 /// Runs a command.
 pub(crate) fn run(command: Command) -> Result<()> {
@@ -166,8 +192,14 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
         Command::Readers(options) => (options, &[&readers::EXPERIMENT]),
+        Command::Thresholds(options) => (options, &[&thresholds::EXPERIMENT]),
+        Command::Window(options) => (options, &[&window::EXPERIMENT]),
+        Command::Receives(options) => (options, &[&receives::EXPERIMENT]),
+        Command::Mechanisms(options) => (options, &[&mechanisms::EXPERIMENT]),
+        Command::Thesis(options) => (options, &[&thesis::EXPERIMENT]),
         Command::Attacks(arguments) => return attacks::run(arguments),
         Command::Paths(options) => (options, &OVER_PATHS),
+        Command::Papers(options) => (options, &OF_THE_PAPERS),
         Command::All(options) => (options, &EXPERIMENTS),
         Command::Report { folder, against: None } => {
             say(&report::join(&folder)?.display().to_string());
@@ -210,10 +242,11 @@ pub(crate) fn run(command: Command) -> Result<()> {
 
 /// How long experiments take with everything there is.
 fn plans(experiments: &[&Experiment], options: &Options) -> Result<String> {
-    let contenders = Contender::built_in()?;
-    let plan =
-        |experiment: &&Experiment| (experiment.name, plan::plan(&(experiment.tasks)(options), &contenders, options));
-    Ok(plan::table(&experiments.iter().map(plan).collect::<Vec<_>>()))
+    let plan = |experiment: &&Experiment| {
+        let contenders = Contender::built_in_varied(&(experiment.variants)()?)?;
+        anyhow::Ok((experiment.name, plan::plan(&(experiment.tasks)(options), &contenders, options)))
+    };
+    Ok(plan::table(&experiments.iter().map(plan).collect::<Result<Vec<_>>>()?))
 }
 
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
@@ -225,7 +258,10 @@ fn print(page: &str) -> Result<()> {
 /// Runs an experiment; `false`: it was stopped.
 fn conduct(lab: &mut Lab, experiment: &Experiment) -> Result<bool> {
     let (options, variants) = (lab.options().clone(), (experiment.variants)()?);
-    lab.vary(&variants);
+    if let Err(why) = lab.vary(&variants) {
+        say(&format!("{}: SKIPPED: {why}", experiment.name));
+        return Ok(true);
+    }
     let reference = experiment.reference.unwrap_or(&options.reference);
     let results = lab.run(experiment.name, experiment.about, reference, (experiment.tasks)(&options))?;
     let Some(results) = results else { return Ok(false) };
@@ -278,7 +314,8 @@ fn no_variants() -> Result<Vec<Variant>> {
 const IO_URING: &str = "litequic-io-uring";
 
 fn io_uring() -> Result<Vec<Variant>> {
-    Ok(vec![Variant { name: IO_URING.to_owned(), extra: "[litequic]\nio = \"io-uring\"\n".to_owned() }])
+    let extra = "[litequic]\nio = \"io-uring\"\n".to_owned();
+    Ok(vec![Variant { name: IO_URING.to_owned(), extra, ..Variant::default() }])
 }
 
 /// Rounds where the command line does not say: as few as anything is concluded from,
@@ -303,6 +340,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         group: group.to_owned(),
         drawn: Vec::new(),
         x: None,
+        y: None,
         path: None,
     };
     Task {
@@ -317,6 +355,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         beside: None,
         beside_from: None,
         tuned: false,
+        environment: Vec::new(),
         rounds: ROUNDS,
     }
 }
@@ -444,6 +483,17 @@ mod tests {
         let plans = OVER_PATHS.map(|experiment| plan::plan(&(experiment.tasks)(&options), &contenders, &options));
         let hours = plans.iter().map(|plan| plan.seconds).sum::<f64>() / 3600.0;
         assert!(hours <= 3.0, "{hours:.2} hours");
+    }
+
+    #[test]
+    fn those_of_the_papers_take_two_hours_and_no_more() {
+        let options = Line::parse_from(["lab"]).options;
+        let seconds = |experiment: &&Experiment| {
+            let contenders = Contender::built_in_varied(&(experiment.variants)().unwrap()).unwrap();
+            plan::plan(&(experiment.tasks)(&options), &contenders, &options).seconds
+        };
+        let hours = OF_THE_PAPERS.iter().map(seconds).sum::<f64>() / 3600.0;
+        assert!(hours <= 2.0, "{hours:.2} hours");
     }
 
     #[test]

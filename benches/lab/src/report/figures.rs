@@ -48,7 +48,7 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 73] = [
+pub(super) const SHOWN: [&str; 74] = [
     "served",
     "served_h3",
     "served_h2",
@@ -91,6 +91,7 @@ pub(super) const SHOWN: [&str; 73] = [
     "first_byte_us",
     "packets_per_ack",
     "own_packets_per_ack",
+    "acks_per_call",
     "acks_per_batch",
     "acks_merged",
     "datagrams_per_batch",
@@ -199,6 +200,7 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "first_byte_us" => "first byte µs".to_owned(),
         "packets_per_ack" => "packets an ACK".to_owned(),
         "own_packets_per_ack" => "the same, by the server's count".to_owned(),
+        "acks_per_call" => "ACKs a receive call".to_owned(),
         "acks_per_batch" => "ACKs a batch".to_owned(),
         "acks_merged" => "ACKs merged, of 1".to_owned(),
         "datagrams_per_batch" => "datagrams a batch".to_owned(),

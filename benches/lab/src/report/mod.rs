@@ -4,6 +4,7 @@
 mod attacks;
 mod compare;
 mod figures;
+mod heat;
 mod markdown;
 mod memory;
 mod overview;
@@ -104,6 +105,9 @@ pub(crate) struct Case {
     pub(crate) drawn: Vec<String>,
     /// Where the case stands in its group's plot; without it each case is a bar.
     pub(crate) x: Option<f64>,
+    /// With both, the group is drawn as a heat map of how far contenders are behind the reference.
+    #[serde(default)]
+    pub(crate) y: Option<f64>,
     /// The emulated path, as the command line spells it.
     #[serde(default)]
     pub(crate) path: Option<String>,
@@ -254,6 +258,7 @@ pub(crate) mod tests {
             group: "large bodies".to_owned(),
             drawn: vec![],
             x: None,
+            y: None,
             path: None,
         };
         let run = |contender: &str, round: usize, cpu: f64| Run {

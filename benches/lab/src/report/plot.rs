@@ -1,6 +1,6 @@
 //! Plots of an experiment: for each group of cases one SVG, with bars, or with lines where cases have a place on an axis.
 
-use super::{Case, Results, figures::title};
+use super::{Case, Results, figures::title, heat};
 use anyhow::{Result, anyhow};
 use plotters::prelude::{
     BLACK, ChartBuilder, Color as _, IntoDrawingArea as _, IntoLogRange as _, LineSeries, PathElement, RGBColor,
@@ -32,6 +32,13 @@ pub(super) fn plots(results: &Results) -> Result<Vec<(String, String)>> {
     for group in groups {
         let cases: Vec<&Case> = results.cases.iter().filter(|case| case.group == group).collect();
         let Some(first) = cases.first() else { continue };
+        if heat::is_grid(&cases) {
+            for name in results.names().filter(|name| *name != results.reference) {
+                let caption = format!("{}: {group}, {name} beside {}", results.experiment, results.reference);
+                plots.push((caption.clone(), heat::map(results, &cases, name, &caption)));
+            }
+            continue;
+        }
         for figure in std::iter::once(&first.primary).chain(&first.drawn) {
             let what = title(figure, first.per);
             let caption = format!("{}: {group}, {what}", results.experiment);

@@ -88,6 +88,7 @@ impl Lab {
         let beside = beside.transpose()?;
         let upload_file = self.files.file(task.load.body);
         let present = self.present.get(contender).context("no such contender")?;
+        let task = &task.by_clients_of(&present.contender);
         let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
         let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
         let log = self.options.trace.then(|| folder.path().join("packets.csv"));
@@ -299,6 +300,7 @@ impl Lab {
         for (name, value) in &contender.environment {
             environment.insert(name.clone(), values.expand(value, name)?);
         }
+        environment.extend(task.environment.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         let arguments = contender.expand(&contender.command, values)?;
         let command = process::command(&self.network.server, &self.server_cores(task), &arguments, &environment);
         Server::start(&contender.name, command, folder.join("log"))

@@ -178,6 +178,11 @@ impl<'a> AckRanges<'a> {
         Some(Self { ranges, left, largest, first: true })
     }
 
+    /// The largest number acknowledged, of ranges none of which was taken yet.
+    pub fn largest(&self) -> u64 {
+        self.largest
+    }
+
     fn range(&mut self) -> Option<Numbers> {
         let high = if std::mem::take(&mut self.first) {
             self.largest
@@ -289,6 +294,11 @@ impl Reader<'_> {
 
     /// A frame's type, which must be encoded as short as it can be (RFC 9000 §12.4).
     fn kind(&mut self) -> Option<u64> {
+        // All but a few.
+        if let Some(kind) = self.bytes.get(self.at).filter(|first| **first < 0x40) {
+            self.at += 1;
+            return Some((*kind).into());
+        }
         let start = self.at;
         let kind = self.varint()?;
         let shortest = match kind {
@@ -308,8 +318,8 @@ impl Reader<'_> {
             kind::ACK | kind::ACK_ECN => {
                 self.varints(2)?; // the largest acknowledged, the delay
                 let ranges = self.varint()?;
-                self.varints(ranges.checked_mul(2)?.checked_add(1)?)?;
-                self.varints(if kind == kind::ACK_ECN { 3 } else { 0 })
+                let counts = if kind == kind::ACK_ECN { 3 } else { 0 };
+                self.varints(ranges.checked_mul(2)?.checked_add(1 + counts)?)
             }
             0x04 => self.varints(3), // RESET_STREAM
             // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED

@@ -52,7 +52,7 @@ impl Lost {
 
     /// How many of the packets in `ranges` had been declared lost. They are not any more. 0 of a client that acknowledged what was
     /// never sent.
-    pub(super) fn acknowledge(&mut self, ranges: AckRanges<'_>) -> u64 {
+    pub(super) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
         let mut count = 0;
         if self.ranges.is_empty() || self.lies {
             // As of most connections, all their lives.
@@ -119,7 +119,7 @@ mod tests {
 
     fn acknowledge(lost: &mut Lost, ranges: &[RangeInclusive<u64>]) -> u64 {
         let frame = ack(ranges);
-        lost.acknowledge(AckRanges::new(Frames::new(&frame).next().unwrap().body).unwrap())
+        lost.acknowledge(&AckRanges::new(Frames::new(&frame).next().unwrap().body).unwrap())
     }
 
     fn lost(numbers: impl IntoIterator<Item = u64>) -> Lost {

@@ -166,15 +166,9 @@ impl Peer {
     /// A packet has come with ACK frames at `now`: `tally` counts them already, and they are the `first` of their batch or
     /// not; `ranges` are the numbers that the only one acknowledges. With several it is not looked what they do: they repeat
     /// themselves.
-    pub(in crate::quic) fn received(
-        &self,
-        now: Duration,
-        tally: Tally,
-        first: bool,
-        mut ranges: Option<AckRanges<'_>>,
-    ) {
+    pub(in crate::quic) fn received(&self, now: Duration, tally: Tally, first: bool, ranges: Option<&AckRanges<'_>>) {
         let mut state = self.lock();
-        if let (Some(awaited), Some(ranges)) = (state.delivery.in_flight(), &ranges) {
+        if let (Some(awaited), Some(ranges)) = (state.delivery.in_flight(), ranges) {
             let holds = |range: Numbers| (range.low..=range.high).contains(&awaited);
             // What is nonsense s2n-quic closes the connection for.
             if ranges.clone().any(|range| range.is_ok_and(holds)) {
@@ -184,10 +178,8 @@ impl Peer {
                 self.metrics.ack_frequency_acknowledged.increment();
             }
         }
-        let newest = ranges.as_mut().and_then(AckRanges::next);
-        let largest = newest.and_then(Result::ok).map_or(0, |range| range.high);
         // Until the client has what it was asked for, what it does tells nothing.
-        state.largest = state.largest.max(largest);
+        state.largest = state.largest.max(ranges.map_or(0, AckRanges::largest));
         if state.switch != AckFrequency::Adaptive || !first || !state.delivery.is_settled() {
             return;
         }
@@ -275,7 +267,7 @@ mod tests {
         let mut tally = peer.1.get();
         for left in (0..acks).rev() {
             let first = tally.count(1, batch);
-            peer.received(now, tally, first, AckRanges::new(&body).filter(|_| left == 0));
+            peer.received(now, tally, first, AckRanges::new(&body).filter(|_| left == 0).as_ref());
         }
         peer.1.set(tally);
     }
@@ -371,7 +363,7 @@ mod tests {
             let peer = peer(AckFrequency::Fixed(10));
             peer.begin();
             sent(&peer, 20);
-            peer.received(Duration::ZERO, Tally::default(), true, AckRanges::new(body));
+            peer.received(Duration::ZERO, Tally::default(), true, AckRanges::new(body).as_ref());
             assert_eq!(in_flight(&peer).is_none(), *arrived, "{what}");
         }
     }

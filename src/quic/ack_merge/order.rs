@@ -85,16 +85,19 @@ impl<P: Copy + PartialEq> Order<P> {
         }
     }
 
-    /// The batch's order, as indices into it.
-    pub fn sequence(&self) -> impl Iterator<Item = usize> {
-        self.places.iter().enumerate().flat_map(|(index, place)| {
-            let all = match *place {
-                Place::Itself => [Some(index), None, None],
-                Place::Behind(newest, next) => [Some(newest), next, Some(index)],
-                Place::Gone => [None, None, None],
-            };
-            all.into_iter().flatten()
-        })
+    /// Hands the batch over in its order, as indices into it.
+    pub fn for_each(&self, mut hand_over: impl FnMut(usize)) {
+        for (index, place) in self.places.iter().enumerate() {
+            match *place {
+                Place::Itself => hand_over(index),
+                Place::Behind(newest, next) => {
+                    hand_over(newest);
+                    next.into_iter().for_each(&mut hand_over);
+                    hand_over(index);
+                }
+                Place::Gone => {}
+            }
+        }
     }
 
     fn add(&mut self, index: usize, arrival: &Arrival<P>) {
@@ -172,7 +175,9 @@ mod tests {
 
     fn arrange(order: &mut Order<u8>, batch: &[Slot]) -> Vec<usize> {
         order.arrange(batch.iter().copied());
-        order.sequence().collect()
+        let mut sequence = Vec::new();
+        order.for_each(|index| sequence.push(index));
+        sequence
     }
 
     #[test]

@@ -26,6 +26,15 @@ impl Told {
 
     /// Remembers `range`, together with those that it overlaps or touches. True if any of it is new.
     fn tell(&mut self, mut range: Numbers) -> bool {
+        // The newest range repeats or grows: nearly always.
+        if let Some(newest) = self.0.last_mut()
+            && newest.low <= range.low
+            && range.low <= newest.high.saturating_add(1)
+        {
+            let grows = newest.high < range.high;
+            newest.high = newest.high.max(range.high);
+            return grows;
+        }
         // Those from `begin` to `end` overlap or touch. No more than the first can hold all of it.
         let begin = self.0.partition_point(|told| told.high.saturating_add(1) < range.low);
         if self.0.get(begin).is_some_and(|told| told.low <= range.low && range.high <= told.high) {

@@ -184,7 +184,7 @@ impl Connections {
             metrics.ack_batches.increment();
         }
         if let Some(ranges) = &ack {
-            let arrived = entry.lost.acknowledge(ranges.clone());
+            let arrived = entry.lost.acknowledge(ranges);
             metrics.spurious_losses.add(arrived);
             entry.arrived = entry.arrived.saturating_add(u32::try_from(arrived).unwrap_or(u32::MAX));
         }
@@ -194,7 +194,7 @@ impl Connections {
         }
         if let Some(peer) = &entry.peer {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
-            peer.received(since, entry.acks, first, ack.clone());
+            peer.received(since, entry.acks, first, ack.as_ref());
         }
         if merges && ack.is_some_and(|ack| entry.knows(ack, path)) { Verdict::Merge } else { Verdict::Pass }
     }

@@ -143,7 +143,7 @@ impl<R: Receive> Queue for Batch<R> {
                     let connection = layout.connection(payload)?;
                     Some(Arrival { connection, path: header.path, len: payload.len() })
                 }));
-                order.sequence().for_each(|index| hand_over(receive, index));
+                order.for_each(|index| hand_over(receive, index));
             }
             _ => (0..len).for_each(|index| hand_over(receive, index)),
         }

@@ -3,6 +3,7 @@
 
 mod attack;
 mod bench;
+mod browser;
 mod experiments;
 mod fetch;
 mod link;
@@ -10,6 +11,7 @@ mod link;
 mod load;
 mod random;
 mod report;
+mod viewer;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,6 +29,10 @@ enum Command {
     /// Load one server and report what it did.
     Load(load::Arguments),
     Link(link::Arguments),
+    /// Watch adaptive video as so many viewers, and report how it was.
+    Watch(viewer::Arguments),
+    /// The same by dash.js in Chromium.
+    WatchReal(viewer::RealArguments),
     #[command(flatten)]
     Experiment(experiments::Command),
     /// A part of the lab: attackers.
@@ -62,6 +68,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let outcome = match Arguments::parse().command {
         Command::Load(arguments) => return load::main(&arguments),
         Command::Link(arguments) => link::run(&arguments),
+        Command::Watch(arguments) => viewer::main(&arguments),
+        Command::WatchReal(arguments) => viewer::real(&arguments),
         Command::Attack(arguments) => attack::attack(&arguments),
         Command::Honest(arguments) => attack::honest(&arguments),
         Command::Emulate(arguments) => link::emulate(&arguments),

@@ -4,7 +4,7 @@
 mod honest;
 mod quic;
 mod tcp;
-mod tls;
+pub(crate) mod tls;
 mod wire;
 
 pub(crate) use honest::{Honest, HonestArguments, PATIENCE, Protocol, honest};
@@ -268,19 +268,19 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
 }
 
 /// Runs something, and the tasks that it spawns, on this thread.
-fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, work)
 }
 
 /// A connection is a descriptor.
-fn raise_limits() -> Result<()> {
+pub(crate) fn raise_limits() -> Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most).context("cannot raise the limit of descriptors")
 }
 
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
-fn print(report: &impl Serialize) -> Result<()> {
+pub(crate) fn print(report: &impl Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(report)?);
     Ok(())
 }

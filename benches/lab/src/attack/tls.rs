@@ -11,17 +11,17 @@ use rustls::{
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 /// The name that the certificate is for.
-pub(super) const NAME: &str = "localhost";
+pub(crate) const NAME: &str = "localhost";
 
 /// One configuration for each protocol.
-pub(super) struct Configs {
+pub(crate) struct Configs {
     roots: Arc<RootCertStore>,
     by_protocol: BTreeMap<&'static str, Arc<ClientConfig>>,
 }
 
 impl Configs {
     /// Trusts the certificates in a file.
-    pub(super) fn new(ca: &Path) -> Result<Self> {
+    pub(crate) fn new(ca: &Path) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca).with_context(|| format!("reading {}", ca.display()))? {
             roots.add(certificate?)?;
@@ -30,7 +30,7 @@ impl Configs {
     }
 
     /// That of a protocol, by its name in ALPN.
-    pub(super) fn of(&mut self, protocol: &'static str) -> Result<Arc<ClientConfig>> {
+    pub(crate) fn of(&mut self, protocol: &'static str) -> Result<Arc<ClientConfig>> {
         if let Some(config) = self.by_protocol.get(protocol) {
             return Ok(Arc::clone(config));
         }
@@ -46,12 +46,12 @@ impl Configs {
     }
 
     /// That of HTTP/3.
-    pub(super) fn quic(&mut self) -> Result<Arc<QuicClientConfig>> {
+    pub(crate) fn quic(&mut self) -> Result<Arc<QuicClientConfig>> {
         Ok(Arc::new(QuicClientConfig::try_from(self.of("h3")?)?))
     }
 }
 
 /// The server's name.
-pub(super) fn name() -> Result<ServerName<'static>> {
+pub(crate) fn name() -> Result<ServerName<'static>> {
     Ok(ServerName::try_from(NAME)?)
 }

@@ -1,4 +1,5 @@
-//! A memory cgroup of the lab's own, version 1 or 2, until it is dropped: a limit, and what the kernel says of it.
+//! A cgroup of the lab's own, version 1 or 2, until it is dropped: a limit of memory or a quota of CPU time, and what the kernel
+//! says of it (cgroups(7); the kernel's admin-guide, cgroup-v2 and cgroup-v1).
 
 use super::procfs;
 use anyhow::{Context as _, Result, bail};
@@ -9,9 +10,10 @@ use std::{
     time::Duration,
 };
 
-/// Where both versions are mounted, by custom.
-const ROOT_V1: &str = "/sys/fs/cgroup/memory";
-const ROOT_V2: &str = "/sys/fs/cgroup";
+/// Where both versions are mounted, by custom; a controller of version 1 in a folder of its name.
+const ROOT: &str = "/sys/fs/cgroup";
+/// A quota of CPU time is given anew so often. The kernel's default of 100 ms would have packets wait for as long.
+const PERIOD: Duration = Duration::from_millis(10);
 /// What groups of the lab are called; the process ID of the lab follows.
 const PREFIX: &str = "litequic-lab-";
 /// A group is removed once its last process is gone, which may take a moment.
@@ -24,7 +26,39 @@ enum Version {
     Two,
 }
 
-/// A memory cgroup.
+/// What a cgroup limits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Limit {
+    /// Bytes.
+    Memory(u64),
+    /// Of one core: 0.2 is 2 ms in each 10 ms.
+    Cpu(f64),
+}
+
+impl Limit {
+    fn controller(self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Cpu(_) => "cpu",
+        }
+    }
+
+    /// What is written into which file.
+    fn files(self, version: Version) -> Vec<(&'static str, String)> {
+        let period = PERIOD.as_micros();
+        match (self, version) {
+            (Self::Memory(bytes), Version::One) => vec![("memory.limit_in_bytes", bytes.to_string())],
+            (Self::Memory(bytes), Version::Two) => vec![("memory.max", bytes.to_string())],
+            (Self::Cpu(share), Version::One) => vec![
+                ("cpu.cfs_period_us", period.to_string()),
+                ("cpu.cfs_quota_us", format!("{:.0}", share * period as f64)),
+            ],
+            (Self::Cpu(share), Version::Two) => vec![("cpu.max", format!("{:.0} {period}", share * period as f64))],
+        }
+    }
+}
+
+/// A cgroup.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     folder: PathBuf,
@@ -41,27 +75,30 @@ pub(crate) struct Usage {
 }
 
 impl Cgroup {
-    /// Makes one with a limit in bytes.
-    pub(crate) fn new(limit: u64) -> Result<Self> {
-        let (version, root) = if Path::new(ROOT_V1).join("memory.limit_in_bytes").exists() {
-            (Version::One, Path::new(ROOT_V1))
-        } else if fs::read_to_string(Path::new(ROOT_V2).join("cgroup.controllers"))
-            .is_ok_and(|all| all.split_ascii_whitespace().any(|one| one == "memory"))
-        {
-            (Version::Two, Path::new(ROOT_V2))
+    /// Makes one.
+    pub(crate) fn new(limit: Limit) -> Result<Self> {
+        let controller = limit.controller();
+        let own = Path::new(ROOT).join(controller);
+        let controllers = fs::read_to_string(Path::new(ROOT).join("cgroup.controllers"));
+        let (version, root) = if own.join("cgroup.procs").exists() {
+            (Version::One, own)
+        } else if controllers.is_ok_and(|all| all.split_ascii_whitespace().any(|one| one == controller)) {
+            (Version::Two, Path::new(ROOT).to_owned())
         } else {
-            bail!("there are no memory cgroups at {ROOT_V1} or {ROOT_V2}");
+            bail!("there are no {controller} cgroups at {} or {ROOT}", own.display());
         };
-        sweep(root);
+        sweep(&root);
         if version == Version::Two {
-            fs::write(root.join("cgroup.subtree_control"), "+memory").context("cannot delegate memory to cgroups")?;
+            fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"))
+                .with_context(|| format!("cannot delegate {controller} to cgroups"))?;
         }
         let folder = root.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         // From here on dropping it cleans up.
         let group = Self { folder, version };
-        let file = if version == Version::One { "memory.limit_in_bytes" } else { "memory.max" };
-        fs::write(group.folder.join(file), limit.to_string()).context("cannot limit a cgroup's memory")?;
+        for (file, value) in limit.files(version) {
+            fs::write(group.folder.join(file), &value).with_context(|| format!("cannot write {value} to {file}"))?;
+        }
         Ok(group)
     }
 
@@ -80,6 +117,14 @@ impl Cgroup {
             let droppable = droppable(version, &fs::read_to_string(&stat).ok()?).unwrap_or_default();
             Some(Usage { charged, droppable })
         }
+    }
+
+    /// Seconds for which its quota kept its processes from running.
+    pub(crate) fn throttled(&self) -> Option<f64> {
+        let stat = fs::read_to_string(self.folder.join("cpu.stat")).ok()?;
+        let (name, unit) =
+            if self.version == Version::One { ("throttled_time", 1e-9) } else { ("throttled_usec", 1e-6) };
+        procfs::pair(&stat, name).map(|time| time as f64 * unit)
     }
 
     /// Processes that the kernel ended for want of memory.
@@ -121,6 +166,16 @@ fn sweep(root: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quota_is_a_share_of_each_period() {
+        let files = |limit: Limit, version| -> Vec<String> {
+            limit.files(version).into_iter().map(|(file, value)| format!("{file}={value}")).collect()
+        };
+        assert_eq!(files(Limit::Cpu(0.2), Version::One), ["cpu.cfs_period_us=10000", "cpu.cfs_quota_us=2000"]);
+        assert_eq!(files(Limit::Cpu(0.2), Version::Two), ["cpu.max=2000 10000"]);
+        assert_eq!(files(Limit::Memory(4096), Version::Two), ["memory.max=4096"]);
+    }
 
     #[test]
     fn both_versions_say_what_the_kernel_can_drop() {

@@ -299,7 +299,7 @@ impl Lab {
     /// The program of a client that is not the lab's own, or why it is of no use.
     fn client(&self, generator: &Generator) -> Option<&Result<PathBuf, String>> {
         match generator {
-            Generator::Own { .. } => None,
+            Generator::Own { .. } | Generator::Viewers(_) => None,
             Generator::H2load => Some(&self.h2load),
             Generator::Client(client) => self.clients.get(client),
         }

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     fetch::{Client, Fetched, Order},
     load::{Faults, Kind, LoadReport, Steady, TOLERANCE},
+    viewer::{self, Rule},
 };
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeMap, path::Path};
@@ -34,6 +35,28 @@ pub(crate) enum Generator {
     H2load,
     /// Another client, for one download.
     Client(Client),
+    /// Viewers of adaptive video, one a connection, for a number of seconds.
+    Viewers(Viewers),
+}
+
+/// What viewers watch, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Viewers {
+    /// How they decide on a quality.
+    pub(crate) rule: Rule,
+    /// kbit/s of each quality.
+    pub(crate) ladder: Vec<u32>,
+    /// Seconds of a segment.
+    pub(crate) segment: u32,
+    /// They begin within so many seconds.
+    pub(crate) spread: u32,
+}
+
+impl Viewers {
+    /// Bytes of a segment of each quality, of an encoder with a constant bitrate.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = u64> {
+        self.ladder.iter().map(|bitrate| u64::from(*bitrate) * u64::from(self.segment) * 125)
+    }
 }
 
 impl Generator {
@@ -169,6 +192,11 @@ impl Load {
             }
             Generator::H2load => format!("{what}; h2load"),
             Generator::Client(client) => format!("{what}; {}", client.name()),
+            Generator::Viewers(Viewers { rule, ladder, segment, .. }) => format!(
+                "{} viewers for {} s, rule {rule:?}, {ladder:?} kbit/s, segments of {segment} s",
+                self.connections,
+                self.seconds().unwrap_or_default()
+            ),
         }
     }
 
@@ -181,6 +209,7 @@ impl Load {
             }
             Generator::H2load => self.h2load_command(target, other.context("h2load is not installed")?),
             Generator::Client(client) => self.client_command(target, own, *client, other),
+            Generator::Viewers(viewers) => Ok(self.viewers_command(target, own, viewers)),
         }
     }
 
@@ -211,6 +240,29 @@ impl Load {
             mark: target.mark,
         };
         Ok(order.command(own))
+    }
+
+    fn viewers_command(&self, target: &Target, own: &Path, viewers: &Viewers) -> Vec<String> {
+        let Viewers { rule, ladder, segment, spread } = viewers;
+        let protocol = if target.kind == contender::Kind::H1 { "h1" } else { "h3" };
+        let ladder: Vec<String> = ladder.iter().map(u32::to_string).collect();
+        let seconds = self.seconds().unwrap_or_default();
+        let values = [
+            ("--protocol", protocol.to_owned()),
+            ("--address", target.address.to_owned()),
+            ("--ca", target.certificate.display().to_string()),
+            ("--count", self.connections.to_string()),
+            ("--spread", spread.to_string()),
+            ("--rule", rule.argument()),
+            ("--ladder", ladder.join(",")),
+            ("--duration", segment.to_string()),
+            // More than can be watched.
+            ("--segments", format!("{:.0}", seconds + 60.0)),
+            ("--template", "/bBYTES".to_owned()),
+            ("--seconds", seconds.to_string()),
+        ];
+        let values = values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        [own.display().to_string(), "watch".to_owned()].into_iter().chain(values).collect()
     }
 
     fn floor_command(&self, target: &Target, own: &Path) -> Result<Vec<String>> {
@@ -317,6 +369,7 @@ impl Load {
             Generator::Own { .. } => own_outcome(stdout)?,
             Generator::H2load => h2load_outcome(self, stdout)?,
             Generator::Client(_) => client_outcome(stdout)?,
+            Generator::Viewers(_) => viewers_outcome(stdout)?,
         };
         if let Amount::Requests(requests) | Amount::InTurn(requests) = self.amount
             && self.kind != Kind::Idle
@@ -399,6 +452,12 @@ fn client_outcome(stdout: &str) -> Result<Outcome> {
     let Some((after, time)) = steady else { return Ok(Outcome { done, bytes, seconds, figures }) };
     figures.insert("steady".to_owned(), mbit(after as f64, time));
     Ok(Outcome { done, bytes: after as f64, seconds: time, figures })
+}
+
+fn viewers_outcome(stdout: &str) -> Result<Outcome> {
+    let report: viewer::Report = serde_json::from_str(stdout.trim()).context("the viewers' report")?;
+    let (done, bytes) = (report.viewers.len() as f64, report.bytes as f64);
+    Ok(Outcome { done, bytes, seconds: report.seconds, figures: report.figures() })
 }
 
 impl Load {

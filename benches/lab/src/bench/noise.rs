@@ -29,23 +29,55 @@ pub(crate) struct Noise {
     pub(crate) nice: f64,
 }
 
+/// What a core did, and what of it is accounted for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Core {
+    pub(crate) times: CoreTimes,
+    /// CPU seconds of processes.
+    pub(crate) own: f64,
+    /// Seconds of interrupts.
+    pub(crate) delivering: f64,
+}
+
+impl Core {
+    /// Seconds of anything else.
+    fn elsewhere(&self) -> f64 {
+        let Self { times, own, delivering } = *self;
+        let elsewhere = match times.processes {
+            Some(processes) => processes - times.nice - own,
+            None => times.busy - own - delivering,
+        };
+        elsewhere.max(0.0)
+    }
+}
+
 impl Noise {
-    /// From what a core did in all, and the CPU seconds that are accounted for on each.
-    pub(crate) fn of(server: CoreTimes, server_own: f64, client: CoreTimes, client_own: f64) -> Self {
-        let elsewhere = |core: CoreTimes, own: f64| percent((core.busy - own).max(0.0), core.total());
+    /// Of the server's core and the client's.
+    pub(crate) fn of(server: Core, client: Core) -> Self {
+        let elsewhere = |core: &Core| percent(core.elsewhere(), core.times.total());
+        let (of_server, of_client) = (server.times, client.times);
         Self {
-            server_core: elsewhere(server, server_own),
-            client_core: elsewhere(client, client_own),
-            stolen: percent(server.stolen, server.total()).max(percent(client.stolen, client.total())),
-            nice: percent(server.nice, server.total()).max(percent(client.nice, client.total())),
+            server_core: elsewhere(&server),
+            client_core: elsewhere(&client),
+            stolen: percent(of_server.stolen, of_server.total()).max(percent(of_client.stolen, of_client.total())),
+            nice: percent(of_server.nice, of_server.total()).max(percent(of_client.nice, of_client.total())),
         }
     }
 
     /// Where the server runs on both cores nobody can tell whose core was disturbed: both are one.
-    pub(crate) fn together(server: CoreTimes, client: CoreTimes, own: f64) -> Self {
-        let elsewhere = percent((server.busy + client.busy - own).max(0.0), server.total() + client.total());
-        let Self { stolen, nice, .. } = Self::of(server, server.busy, client, client.busy);
-        Self { server_core: elsewhere, client_core: 0.0, stolen, nice }
+    pub(crate) fn together(server: Core, client: Core) -> Self {
+        let both = |of: fn(&CoreTimes) -> f64| of(&server.times) + of(&client.times);
+        let times = CoreTimes {
+            busy: both(|times| times.busy),
+            interrupts: both(|times| times.interrupts),
+            nice: both(|times| times.nice),
+            idle: both(|times| times.idle),
+            stolen: both(|times| times.stolen),
+            processes: server.times.processes.zip(client.times.processes).map(|(one, other)| one + other),
+        };
+        let all = Core { times, own: server.own + client.own, delivering: server.delivering + client.delivering };
+        let Self { stolen, nice, .. } = Self::of(server, client);
+        Self { server_core: percent(all.elsewhere(), times.total()), client_core: 0.0, stolen, nice }
     }
 
     /// Why the run should be repeated, if it should, for the sake of `figures`.
@@ -87,46 +119,59 @@ fn percent(part: f64, whole: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn core(busy: f64, idle: f64, stolen: f64) -> CoreTimes {
+    fn times(busy: f64, idle: f64, stolen: f64) -> CoreTimes {
         CoreTimes { busy, idle, stolen, ..CoreTimes::default() }
+    }
+
+    /// Busy, idle and stolen seconds, and of the busy ones those that are accounted for.
+    fn core(busy: f64, idle: f64, stolen: f64, own: f64) -> Core {
+        Core { times: times(busy, idle, stolen), own, delivering: 0.0 }
     }
 
     #[test]
     fn what_the_server_used_itself_is_not_noise() {
-        let noise = Noise::of(core(9.0, 1.0, 0.0), 9.0, core(5.0, 5.0, 0.0), 5.0);
+        let noise = Noise::of(core(9.0, 1.0, 0.0, 9.0), core(5.0, 5.0, 0.0, 5.0));
         assert_eq!(noise, Noise::default());
         assert_eq!(noise.disturbance(["cpu"].into_iter()), None);
     }
 
     #[test]
     fn another_process_on_the_servers_core_disturbs() {
-        let noise = Noise::of(core(9.0, 1.0, 0.0), 8.0, core(5.0, 5.0, 0.0), 5.0);
+        let noise = Noise::of(core(9.0, 1.0, 0.0, 8.0), core(5.0, 5.0, 0.0, 5.0));
         assert_eq!(noise.server_core, 10.0);
         assert_eq!(noise.disturbance(["cpu"].into_iter()).unwrap(), "10 % of the server's core went elsewhere");
     }
 
     #[test]
     fn a_server_on_both_cores_is_not_noise_on_either() {
-        let noise = Noise::together(core(9.0, 1.0, 0.0), core(6.0, 4.0, 0.0), 14.0);
+        let noise = Noise::together(core(9.0, 1.0, 0.0, 9.0), core(6.0, 4.0, 0.0, 5.0));
         assert_eq!((noise.server_core, noise.client_core), (5.0, 0.0));
     }
 
     #[test]
     fn stolen_time_disturbs_on_either_core() {
-        let noise = Noise::of(core(9.0, 1.0, 0.0), 9.0, core(5.0, 4.0, 1.0), 5.0);
+        let noise = Noise::of(core(9.0, 1.0, 0.0, 9.0), core(5.0, 4.0, 1.0, 5.0));
         assert_eq!(noise.stolen, 10.0);
         assert!(noise.disturbance(["cpu"].into_iter()).unwrap().contains("stolen"));
     }
 
     #[test]
     fn accounting_that_runs_ahead_of_the_core_is_no_negative_noise() {
-        assert_eq!(Noise::of(core(1.0, 1.0, 0.0), 1.5, core(0.0, 0.0, 0.0), 0.0).server_core, 0.0);
+        assert_eq!(Noise::of(core(1.0, 1.0, 0.0, 1.5), core(0.0, 0.0, 0.0, 0.0)).server_core, 0.0);
+    }
+
+    #[test]
+    fn a_server_in_step_with_the_clocks_tick_is_not_noise_where_its_time_is_known_exactly() {
+        let mut server = core(4.0, 6.0, 0.0, 2.0);
+        assert_eq!(Noise::of(server, core(0.0, 10.0, 0.0, 0.0)).server_core, 20.0);
+        server.times.processes = Some(2.1);
+        assert!((Noise::of(server, core(0.0, 10.0, 0.0, 0.0)).server_core - 1.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_yields_to_all_others_disturbs_all_but_memory() {
-        let beside = CoreTimes { nice: 5.0, ..core(1.0, 4.0, 0.0) };
-        let noise = Noise::of(beside, 1.0, core(1.0, 9.0, 0.0), 1.0);
+        let times = CoreTimes { nice: 5.0, ..times(1.0, 4.0, 0.0) };
+        let noise = Noise::of(Core { times, own: 1.0, delivering: 0.0 }, core(1.0, 9.0, 0.0, 1.0));
         assert_eq!((noise.server_core, noise.nice), (0.0, 50.0));
         assert_eq!(noise.disturbance(["memory_most"].into_iter()), None);
         for figure in ["goodput", "cpu"] {

@@ -26,6 +26,8 @@ use std::{
 /// For a server to end after SIGTERM. Those that drain have idle clients only: the load has ended.
 const TERM_PATIENCE: Duration = Duration::from_secs(3);
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
+/// CPU time of all processes by core, in nanoseconds, where cgroups of version 1 are mounted.
+const CPUACCT: &str = "/sys/fs/cgroup/cpuacct/cpuacct.usage_percpu";
 /// What is quoted of a log.
 const QUOTE: usize = 600; // bytes
 
@@ -49,7 +51,7 @@ pub(crate) fn command(
     group(command)
 }
 
-/// The same in a memory cgroup. Not by `ip netns exec`, which hides cgroups: it mounts another /sys.
+/// The same in a cgroup. Not by `ip netns exec`, which hides cgroups: it mounts another /sys.
 pub(crate) fn command_in(
     group: &Cgroup,
     place: &Place,
@@ -221,7 +223,10 @@ impl Drop for Killed {
 /// What a core did so far.
 pub(crate) fn core_times(core: usize) -> Result<CoreTimes> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-    procfs::core_times(&text, core, *TICKS).with_context(|| format!("/proc/stat knows no core {core}"))
+    let times = procfs::core_times(&text, core, *TICKS);
+    let times = times.with_context(|| format!("/proc/stat knows no core {core}"))?;
+    let processes = fs::read_to_string(CPUACCT).ok().and_then(|text| procfs::processes(&text, core));
+    Ok(CoreTimes { processes, ..times })
 }
 
 /// CPU time so far of this process and of its children that ended: every load is among them.

@@ -31,6 +31,8 @@ pub(crate) struct Task {
     pub(crate) beside_from: Option<&'static str>,
     /// Contenders are tuned for such paths, those that can be.
     pub(crate) tuned: bool,
+    /// Of a core, what contenders may use at most, in periods of 10 ms.
+    pub(crate) quota: Option<f64>,
     /// More environment for contenders.
     pub(crate) environment: Vec<(&'static str, String)>,
     /// Rounds, where the command line does not say.
@@ -49,7 +51,7 @@ impl Task {
         };
         let speaks = match self.load.generator {
             Generator::Client(client) => contender.kind == Kind::H3 || client.speaks_h1(),
-            Generator::Own { .. } | Generator::H2load => true,
+            Generator::Own { .. } | Generator::H2load | Generator::Viewers(_) => true,
         };
         let is_named = self.names.is_empty() || contender.is_given || self.names.contains(&contender.name);
         let is_meant = is_meant && (!self.tuned || contender.tuned.is_some());

@@ -26,6 +26,7 @@ mod syscalls;
 mod thesis;
 mod thresholds;
 mod ttlb;
+mod viewers;
 mod window;
 
 use crate::{
@@ -98,6 +99,8 @@ pub(crate) enum Command {
     Thesis(Options),
     /// What an honest client sees while others attack.
     Attacks(attacks::AttackOptions),
+    /// Viewers of adaptive video that a server with little CPU time satisfies.
+    Viewers(Options),
     /// Those over paths, one after the other.
     Paths(Options),
     /// Those that repeat the papers' measurements, one after the other.
@@ -128,7 +131,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 24] = [
+const EXPERIMENTS: [&Experiment; 25] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -153,6 +156,7 @@ const EXPERIMENTS: [&Experiment; 24] = [
     &receives::EXPERIMENT,
     &mechanisms::EXPERIMENT,
     &thesis::EXPERIMENT,
+    &viewers::EXPERIMENT,
 ];
 
 /// Those over emulated paths that a night is for.
@@ -197,6 +201,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Receives(options) => (options, &[&receives::EXPERIMENT]),
         Command::Mechanisms(options) => (options, &[&mechanisms::EXPERIMENT]),
         Command::Thesis(options) => (options, &[&thesis::EXPERIMENT]),
+        Command::Viewers(options) => (options, &[&viewers::EXPERIMENT]),
         Command::Attacks(arguments) => return attacks::run(arguments),
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::Papers(options) => (options, &OF_THE_PAPERS),
@@ -355,6 +360,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         beside: None,
         beside_from: None,
         tuned: false,
+        quota: None,
         environment: Vec::new(),
         rounds: ROUNDS,
     }
@@ -447,6 +453,7 @@ fn acks(generator: &Generator) -> String {
         Generator::Own { ack_threshold, .. } => format!("ACK {ack_threshold}"),
         Generator::H2load => "h2load".to_owned(),
         Generator::Client(client) => client.name().to_owned(),
+        Generator::Viewers(viewers) => format!("{:?}", viewers.rule),
     }
 }
 

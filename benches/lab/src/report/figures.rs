@@ -48,13 +48,23 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 74] = [
+pub(super) const SHOWN: [&str; 84] = [
     "served",
     "served_h3",
     "served_h2",
     "served_h1",
     "served_status",
     "share",
+    "carried",
+    "bitrate",
+    "rebuffering",
+    "stalls",
+    "start_up_ms",
+    "switches",
+    "bitrate_fairness",
+    "failures",
+    "throttled",
+    "least_bitrate",
     "goodput",
     "steady",
     "cpu",
@@ -143,8 +153,8 @@ impl Better {
         match figure {
             "cpu" | "user" | "system" | "wakes" | "sends" | "memory_each" | "memory_most" | "syscalls" | "io_calls"
             | "p50_us" | "p99_us" | "first_byte_us" | "first_us" | "later_us" | "rtt_mean_us" | "declared_lost"
-            | "spurious" => Some(Self::Less),
-            "goodput" | "steady" | "rate" | "fairness" | "served" => Some(Self::More),
+            | "spurious" | "rebuffering" | "start_up_ms" => Some(Self::Less),
+            "goodput" | "steady" | "rate" | "fairness" | "served" | "carried" | "bitrate" => Some(Self::More),
             _ => None,
         }
     }
@@ -171,6 +181,16 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "link_in_flight" => "KB in flight, median".to_owned(),
         "fairness" => "Jain's index".to_owned(),
         "share" => "share %".to_owned(),
+        "carried" => "viewers satisfied".to_owned(),
+        "bitrate" => "average bitrate, Mbit/s".to_owned(),
+        "rebuffering" => "rebuffering, % of the time".to_owned(),
+        "stalls" => "stalls a viewer".to_owned(),
+        "start_up_ms" => "start-up, ms".to_owned(),
+        "switches" => "switches a viewer".to_owned(),
+        "bitrate_fairness" => "Jain's index of bitrates".to_owned(),
+        "failures" => "failed requests".to_owned(),
+        "throttled" => "seconds throttled".to_owned(),
+        "least_bitrate" => "the worst viewer's bitrate, Mbit/s".to_owned(),
         "late_us" => "link late by µs, p99.9".to_owned(),
         "busy" => "busy %".to_owned(),
         "memory_each" => "KB a connection".to_owned(),

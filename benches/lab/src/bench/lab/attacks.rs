@@ -8,10 +8,10 @@ use super::{
 use crate::{
     attack::{Attack, Honest, PATIENCE, Protocol, Tally},
     bench::{
-        cgroup::{Cgroup, Usage},
+        cgroup::{Cgroup, Limit, Usage},
         interrupt, metrics,
         namespace::{self, Topology},
-        noise::Noise,
+        noise::{Core, Noise},
         process::{self, Server},
         sampler::{Sampler, Series},
         template::Values,
@@ -210,7 +210,7 @@ impl Lab {
         self.start_origin(true)?;
         let name = &opponent.present.contender.name;
         let folder = tempfile::Builder::new().prefix(name).tempdir_in(self.folder.path())?;
-        let group = assault.limit.map(Cgroup::new).transpose()?;
+        let group = assault.limit.map(|bytes| Cgroup::new(Limit::Memory(bytes))).transpose()?;
         let mut server = self.start_attacked(opponent, folder.path(), group.as_ref())?;
         self.wait_for_quiet()?;
         self.prove_honestly(opponent, &mut server)?;
@@ -240,7 +240,8 @@ impl Lab {
             .with_context(|| format!("the honest client said nothing: {}", finished.stderr))?;
         let (cpu, own) = (after.0 - before.0, (after.1.0 - before.1.0, after.1.1 - before.1.1));
         // All that is on the client's core is the lab's.
-        let noise = Noise::of(own.0, cpu.total(), own.1, own.1.busy);
+        let core = |times, own| Core { times, own, delivering: 0.0 };
+        let noise = Noise::of(core(own.0, cpu.total()), core(own.1, own.1.processes.unwrap_or(own.1.busy)));
         let mut figures = seen(&honest);
         figures.extend(
             [

@@ -4,12 +4,13 @@ use super::{Lab, Present, path};
 use crate::{
     bench::{
         Task,
+        cgroup::{Cgroup, Limit},
         contender::{Configuration, Kind},
         interrupt,
         load::{Amount, Generator, Load, Outcome, Target},
         metrics::{self, Counters, Metrics},
         namespace::Topology,
-        noise::Noise,
+        noise::{Core, Noise},
         observe::Observer,
         options::Options,
         process::{self, Server},
@@ -83,6 +84,9 @@ impl Lab {
         let (path, crc32) = self.files.body(task.load.body)?;
         let checked = if task.path.is_some() { CHECKED_OVER_A_PATH } else { CHECKED };
         let (checked_path, checked_crc32) = self.files.body(checked)?;
+        if let Generator::Viewers(viewers) = &task.load.generator {
+            viewers.bodies().try_for_each(|bytes| self.files.body(bytes).map(drop))?;
+        }
         let crc32 = if upload { crc32fast::hash(sink::answer_to(task.load.body).as_bytes()) } else { crc32 };
         let beside = task.beside.as_ref().map(|load| anyhow::Ok((load, self.files.body(load.body)?)));
         let beside = beside.transpose()?;
@@ -97,7 +101,8 @@ impl Lab {
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
-        let mut server = self.start(present, task, folder.path(), &values)?;
+        let quota = task.quota.map(|share| Cgroup::new(Limit::Cpu(share))).transpose()?;
+        let mut server = self.start(present, task, folder.path(), &values, quota.as_ref())?;
 
         let [address, other_address] = [PORT, OTHER_PORT].map(|port| format!("{}:{port}", self.network.address));
         let target = Target {
@@ -153,6 +158,7 @@ impl Lab {
         });
         let mut beside = beside.transpose()?;
         let mut before = self.told(metrics.as_ref())?;
+        let throttled = quota.as_ref().and_then(Cgroup::throttled);
         link.as_ref().map_or(Ok(()), Link::begin_anew)?;
         let setup = Setup { task, kind: present.contender.kind, link: link.as_ref(), folder: folder.path() };
         let begun = || {
@@ -172,6 +178,9 @@ impl Lab {
         other.as_mut().map_or(Ok(()), |(server, _)| server.check())?;
         drop(other);
         let (noise, mut figures) = measured;
+        if let (Some(before), Some(after)) = (throttled, quota.as_ref().and_then(Cgroup::throttled)) {
+            figures.insert("throttled".to_owned(), after - before);
+        }
         let bytes = figures.get("bytes").copied().unwrap_or_default();
         let mut trace = None;
         if let Some(link) = link {
@@ -220,7 +229,7 @@ impl Lab {
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
-        let mut server = self.start(present, task, &folder, &values)?;
+        let mut server = self.start(present, task, &folder, &values, None)?;
         let kind = present.contender.kind;
         let is_listening = || Ok(self.network.is_listening(OTHER_PORT, kind == Kind::H1)?.then_some(()));
         let waited = interrupt::wait_for(READY, || server.check().and_then(|()| is_listening()))?;
@@ -291,7 +300,14 @@ impl Lab {
         values
     }
 
-    fn start(&self, present: &Present, task: &Task, folder: &Path, values: &Values) -> Result<Server> {
+    fn start(
+        &self,
+        present: &Present,
+        task: &Task,
+        folder: &Path,
+        values: &Values,
+        group: Option<&Cgroup>,
+    ) -> Result<Server> {
         let contender = &present.contender;
         for (name, template) in &contender.templates {
             fs::write(folder.join(name), values.expand(template, name)?)?;
@@ -302,7 +318,11 @@ impl Lab {
         }
         environment.extend(task.environment.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         let arguments = contender.expand(&contender.command, values)?;
-        let command = process::command(&self.network.server, &self.server_cores(task), &arguments, &environment);
+        let (place, cores) = (&self.network.server, self.server_cores(task));
+        let command = match group {
+            Some(group) => process::command_in(group, place, &cores, &arguments, &environment),
+            None => process::command(place, &cores, &arguments, &environment),
+        };
         Server::start(&contender.name, command, folder.join("log"))
     }
 
@@ -432,14 +452,12 @@ impl Lab {
         let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
         let rival = rival_after - rival_before;
         // Each side of a link has its interrupts on its own core, where nobody else sends or receives.
-        let delivering = |core: CoreTimes| if link.is_some() { core.interrupts } else { 0.0 };
-        let on_server_core = cpu.total() + rival + delivering(cores.0);
-        let on_client_core = origin.total() + own + delivering(cores.1);
-        let noise = if task.workers == 1 {
-            Noise::of(cores.0, on_server_core, cores.1, on_client_core)
-        } else {
-            Noise::together(cores.0, cores.1, on_server_core + on_client_core)
+        let core = |times: CoreTimes, own: f64| {
+            let delivering = if link.is_some() { times.interrupts } else { 0.0 };
+            Core { times, own, delivering }
         };
+        let cores = (core(cores.0, cpu.total() + rival), core(cores.1, origin.total() + own));
+        let noise = if task.workers == 1 { Noise::of(cores.0, cores.1) } else { Noise::together(cores.0, cores.1) };
         if task.observe.program().is_some() {
             // The tracer is on the client's core, and was not waited for yet.
             return Ok((Noise { client_core: 0.0, ..noise }, observed));

@@ -20,7 +20,9 @@ site() {
     }
     # What is looked at is the way, not a cache.
     add_header Cache-Control no-store;
-    add_header Content-Security-Policy "default-src 'self'; media-src 'self' blob:; img-src data:; frame-ancestors 'none'";
+    # Viewers load from all three servers.
+    add_header Content-Security-Policy "default-src 'self'; connect-src 'self' https://*:$LITEQUIC_PORT https://*:$PLAIN_PORT https://*:$NGINX_PORT; media-src 'self' blob:; img-src data:; style-src 'self'; frame-ancestors 'none'";
+    add_header Access-Control-Allow-Origin *;
     add_header X-Content-Type-Options nosniff;
 
     location = /dash.js { root $DASH; }

@@ -35,7 +35,8 @@ async function ways() {
 const segments = new Map();
 new PerformanceObserver(list => {
   for (const entry of list.getEntries()) {
-    if (!entry.name.endsWith('.m4s') || entry.responseStatus >= 400) continue;
+    // Viewers load from the other servers, too.
+    if (!entry.name.startsWith(location.origin + '/') || !entry.name.endsWith('.m4s') || entry.responseStatus >= 400) continue;
     const name = PROTOCOLS[entry.nextHopProtocol] || entry.nextHopProtocol || 'not told';
     segments.set(name, (segments.get(name) || 0) + 1);
   }

@@ -106,6 +106,7 @@ fn the_demo_plays_its_video_by_each_way() {
     browser.wait_for("Number(at('costs').tBodies[0].rows[2].cells[1].textContent.replace(',', '')) > 40");
     browser.wait_for("Number(at('costs').tBodies[0].rows[2].cells[2].textContent) === 0");
     assert_eq!(browser.evaluate("at('stalls').textContent"), "none");
+    viewers_watch_from_each_server(&mut browser);
     picture(&mut browser);
 
     for (way, port, protocol) in [("plain", demo.plain, "h3"), ("nginx", demo.nginx, "h2")] {
@@ -127,6 +128,18 @@ fn plays(browser: &mut Browser) {
     );
 }
 
+/// Emulated ones, until they are stopped.
+fn viewers_watch_from_each_server(browser: &mut Browser) {
+    browser.evaluate("at('count').value = 3, at('watch').focus()");
+    browser.press("Enter", 13);
+    browser.wait_for(
+        "[...at('crowds').tBodies[0].rows].every(({ cells: [, bars, bitrate] }) =>
+            bars.querySelectorAll('span').length === 3 && /Mbit/.test(bitrate.textContent))",
+    );
+    browser.press("Enter", 13);
+    browser.wait_for("at('watch').textContent === 'Start'");
+}
+
 /// In the order in which they stand.
 fn keys_reach_everything(browser: &mut Browser) {
     browser.evaluate("document.activeElement.blur()");
@@ -138,7 +151,7 @@ fn keys_reach_everything(browser: &mut Browser) {
         reached.push(focus.as_str().unwrap().to_owned());
     }
     reached.dedup();
-    let expected = ["litequic", "plain", "nginx", "video", "quality", "load"];
+    let expected = ["litequic", "plain", "nginx", "video", "quality", "load", "count", "watch"];
     assert!(reached.windows(expected.len()).any(|stops| stops == expected), "{reached:?}");
 }
 

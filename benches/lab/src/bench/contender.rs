@@ -58,6 +58,9 @@ pub(crate) struct Contender {
     pub(crate) tuned: Option<String>,
     /// Packets an ACK of its clients, in place of the load's own.
     pub(crate) ack_threshold: Option<String>,
+    /// Its viewers are dash.js's, in place of emulated ones.
+    #[serde(default)]
+    pub(crate) is_watched_by_dash_js: bool,
     /// TCP's congestion control, for those that are measured over TCP and a path.
     pub(crate) congestion_control: Option<String>,
     /// It was given by `--contender`: it takes part in each case of its kind.
@@ -162,8 +165,8 @@ impl Contender {
 
     /// A variant of it.
     pub(crate) fn vary(&self, variant: &Variant) -> Self {
-        let Variant { name, extra, ack_threshold, needs: _ } = variant.clone();
-        Self { name, extra, ack_threshold, ..self.clone() }
+        let Variant { name, extra, ack_threshold, is_watched_by_dash_js, needs: _ } = variant.clone();
+        Self { name, extra, ack_threshold, is_watched_by_dash_js, ..self.clone() }
     }
 
     /// One from a file; its templates lie in the same folder.

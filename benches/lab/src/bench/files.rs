@@ -66,6 +66,19 @@ impl Files {
         Ok((path, crc32))
     }
 
+    /// Has the origin serve a video, and dash.js.
+    pub(crate) fn video(&self, folder: &Path) -> Result<()> {
+        let folder = folder.canonicalize().with_context(|| format!("cannot find {}", folder.display()))?;
+        for (name, from) in [("media", folder.clone()), ("dash.js", folder.join("dash.js"))] {
+            let link = self.www.join(name);
+            if !link.exists() {
+                std::os::unix::fs::symlink(&from, &link)
+                    .with_context(|| format!("cannot link to {}", from.display()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where that body lies.
     pub(crate) fn file(&self, bytes: u64) -> PathBuf {
         self.www.join(format!("b{bytes}"))

@@ -288,6 +288,10 @@ impl Lab {
         if let Some(Err(reason)) = self.client(&task.load.generator) {
             return Some(reason.clone());
         }
+        if matches!(&task.load.generator, Generator::Viewers(viewers) if viewers.video) && self.options.video.is_none()
+        {
+            return Some("needs --video, a folder that video.sh made".to_owned());
+        }
         let tools = task.observe.program().into_iter().chain(task.case.saturated.then_some(rival::PROGRAM));
         if let Some(missing) = tools.into_iter().find(|tool| programs::program(tool, &self.options).is_none()) {
             return Some(format!("{missing} is not installed"));
@@ -299,6 +303,7 @@ impl Lab {
     /// The program of a client that is not the lab's own, or why it is of no use.
     fn client(&self, generator: &Generator) -> Option<&Result<PathBuf, String>> {
         match generator {
+            Generator::Viewers(viewers) if viewers.video => self.clients.get(&Client::Chromium),
             Generator::Own { .. } | Generator::Viewers(_) => None,
             Generator::H2load => Some(&self.h2load),
             Generator::Client(client) => self.clients.get(client),

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     fetch::{Client, Fetched, Order},
     load::{Faults, Kind, LoadReport, Steady, TOLERANCE},
-    viewer::{self, Rule},
+    viewer::{self, RealRule, Rule},
 };
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeMap, path::Path};
@@ -42,20 +42,40 @@ pub(crate) enum Generator {
 /// What viewers watch, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Viewers {
-    /// How they decide on a quality.
-    pub(crate) rule: Rule,
+    /// Who decides on a quality, and how.
+    pub(crate) player: Player,
     /// kbit/s of each quality.
     pub(crate) ladder: Vec<u32>,
     /// Seconds of a segment.
     pub(crate) segment: u32,
     /// They begin within so many seconds.
     pub(crate) spread: u32,
+    /// Segments are those of a video, rather than bodies of the same size.
+    pub(crate) video: bool,
+}
+
+/// Who watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Player {
+    Emulated(Rule),
+    /// In Chromium.
+    DashJs(RealRule),
 }
 
 impl Viewers {
     /// Bytes of a segment of each quality, of an encoder with a constant bitrate.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = u64> {
         self.ladder.iter().map(|bitrate| u64::from(*bitrate) * u64::from(self.segment) * 125)
+    }
+
+    /// In words.
+    fn describe(&self) -> String {
+        let Self { player, ladder, segment, .. } = self;
+        let player = match player {
+            Player::Emulated(rule) => format!("emulated, rule {}", rule.argument()),
+            Player::DashJs(rule) => format!("dash.js, rule {}", rule.argument()),
+        };
+        format!("{player}, {ladder:?} kbit/s, segments of {segment} s")
     }
 }
 
@@ -192,11 +212,10 @@ impl Load {
             }
             Generator::H2load => format!("{what}; h2load"),
             Generator::Client(client) => format!("{what}; {}", client.name()),
-            Generator::Viewers(Viewers { rule, ladder, segment, .. }) => format!(
-                "{} viewers for {} s, rule {rule:?}, {ladder:?} kbit/s, segments of {segment} s",
-                self.connections,
-                self.seconds().unwrap_or_default()
-            ),
+            Generator::Viewers(viewers) => {
+                let seconds = self.seconds().unwrap_or_default();
+                format!("{} viewers for {seconds} s, {}", self.connections, viewers.describe())
+            }
         }
     }
 
@@ -209,7 +228,7 @@ impl Load {
             }
             Generator::H2load => self.h2load_command(target, other.context("h2load is not installed")?),
             Generator::Client(client) => self.client_command(target, own, *client, other),
-            Generator::Viewers(viewers) => Ok(self.viewers_command(target, own, viewers)),
+            Generator::Viewers(viewers) => self.viewers_command(target, own, viewers, other),
         }
     }
 
@@ -242,27 +261,50 @@ impl Load {
         Ok(order.command(own))
     }
 
-    fn viewers_command(&self, target: &Target, own: &Path, viewers: &Viewers) -> Vec<String> {
-        let Viewers { rule, ladder, segment, spread } = viewers;
-        let protocol = if target.kind == contender::Kind::H1 { "h1" } else { "h3" };
-        let ladder: Vec<String> = ladder.iter().map(u32::to_string).collect();
+    fn viewers_command(
+        &self,
+        target: &Target,
+        own: &Path,
+        viewers: &Viewers,
+        browser: Option<&Path>,
+    ) -> Result<Vec<String>> {
+        let Viewers { player, ladder, segment, spread, video } = viewers;
+        let h1 = target.kind == contender::Kind::H1;
         let seconds = self.seconds().unwrap_or_default();
-        let values = [
-            ("--protocol", protocol.to_owned()),
-            ("--address", target.address.to_owned()),
-            ("--ca", target.certificate.display().to_string()),
-            ("--count", self.connections.to_string()),
-            ("--spread", spread.to_string()),
-            ("--rule", rule.argument()),
-            ("--ladder", ladder.join(",")),
-            ("--duration", segment.to_string()),
-            // More than can be watched.
-            ("--segments", format!("{:.0}", seconds + 60.0)),
-            ("--template", "/bBYTES".to_owned()),
-            ("--seconds", seconds.to_string()),
-        ];
-        let values = values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        [own.display().to_string(), "watch".to_owned()].into_iter().chain(values).collect()
+        let own = own.display().to_string();
+        let mut command: Vec<String>;
+        match player {
+            Player::Emulated(rule) => {
+                let protocol = if h1 { "h1" } else { "h3" };
+                command = [&own, "watch", "--protocol", protocol].map(str::to_owned).to_vec();
+                let ladder: Vec<String> = ladder.iter().map(u32::to_string).collect();
+                let template = if *video { "/media/segment-QUALITY-NUMBER.m4s" } else { "/bBYTES" };
+                // More than can be watched.
+                let segments = format!("{:.0}", (seconds + 60.0) / f64::from(*segment));
+                let mut put = |name: &str, value: String| command.extend([name.to_owned(), value]);
+                put("--ca", target.certificate.display().to_string());
+                put("--rule", rule.argument());
+                put("--spread", spread.to_string());
+                put("--ladder", ladder.join(","));
+                put("--duration", segment.to_string());
+                put("--segments", segments);
+                put("--template", template.to_owned());
+            }
+            Player::DashJs(rule) => {
+                let browser = browser.context("Chromium is not installed")?;
+                let program = browser.display().to_string();
+                command = [&own, "watch-real", "--program", &program].map(str::to_owned).to_vec();
+                let mut put = |name: &str, value: String| command.extend([name.to_owned(), value]);
+                put("--spki", target.spki.to_owned());
+                put("--rule", rule.argument());
+                command.extend(h1.then(|| "--h1".to_owned()));
+            }
+        }
+        let mut put = |name: &str, value: String| command.extend([name.to_owned(), value]);
+        put("--address", target.address.to_owned());
+        put("--count", self.connections.to_string());
+        put("--seconds", seconds.to_string());
+        Ok(command)
     }
 
     fn floor_command(&self, target: &Target, own: &Path) -> Result<Vec<String>> {

@@ -70,6 +70,9 @@ pub(crate) struct Options {
     /// Where a contender's program is, or `h2load`'s, or the `origin`'s: NAME=PATH.
     #[arg(long, value_name = "NAME=PATH", value_parser = binary)]
     pub(crate) bin: Vec<(String, PathBuf)>,
+    /// For viewers: a folder that benches/lab/video.sh made, with dash.js (5.2) in it as dash.js.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) video: Option<PathBuf>,
     /// The contender that others are compared with, where it takes part.
     #[arg(long, value_name = "NAME", default_value = "nginx")]
     pub(crate) reference: String,

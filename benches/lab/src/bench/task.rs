@@ -2,7 +2,7 @@
 
 use super::{
     contender::{Contender, Kind},
-    load::{Generator, Load},
+    load::{Generator, Load, Player},
     observe::Observe,
 };
 use crate::{link, report::Case};
@@ -61,9 +61,18 @@ impl Task {
     /// The task as a contender gets it: its clients acknowledge as its description says.
     pub(crate) fn by_clients_of(&self, contender: &Contender) -> Self {
         let mut task = self.clone();
-        if let (Generator::Own { ack_threshold, .. }, Some(own)) = (&mut task.load.generator, &contender.ack_threshold)
-        {
-            ack_threshold.clone_from(own);
+        match &mut task.load.generator {
+            Generator::Own { ack_threshold, .. } => {
+                if let Some(own) = &contender.ack_threshold {
+                    ack_threshold.clone_from(own);
+                }
+            }
+            Generator::Viewers(viewers) => {
+                if let (Player::Emulated(rule), true) = (viewers.player, contender.is_watched_by_dash_js) {
+                    viewers.player = Player::DashJs(rule.into());
+                }
+            }
+            Generator::H2load | Generator::Client(_) => {}
         }
         task
     }
@@ -80,6 +89,9 @@ pub(crate) struct Variant {
     pub(crate) extra: String,
     /// Packets an ACK of its clients, in place of the load's own.
     pub(crate) ack_threshold: Option<String>,
+    /// Its viewers are dash.js's.
+    #[serde(default)]
+    pub(crate) is_watched_by_dash_js: bool,
     /// What the program's version must say.
     pub(crate) needs: Option<String>,
 }

@@ -15,6 +15,7 @@ mod many;
 mod mechanisms;
 mod peers;
 mod plan;
+mod players;
 mod profile;
 mod readers;
 mod receives;
@@ -101,6 +102,8 @@ pub(crate) enum Command {
     Attacks(attacks::AttackOptions),
     /// Viewers of adaptive video that a server with little CPU time satisfies.
     Viewers(Options),
+    /// Emulated viewers beside dash.js in Chromium, over the same paths.
+    Players(Options),
     /// Those over paths, one after the other.
     Paths(Options),
     /// Those that repeat the papers' measurements, one after the other.
@@ -131,7 +134,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 25] = [
+const EXPERIMENTS: [&Experiment; 26] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -157,6 +160,7 @@ const EXPERIMENTS: [&Experiment; 25] = [
     &mechanisms::EXPERIMENT,
     &thesis::EXPERIMENT,
     &viewers::EXPERIMENT,
+    &players::EXPERIMENT,
 ];
 
 /// Those over emulated paths that a night is for.
@@ -201,6 +205,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Receives(options) => (options, &[&receives::EXPERIMENT]),
         Command::Mechanisms(options) => (options, &[&mechanisms::EXPERIMENT]),
         Command::Thesis(options) => (options, &[&thesis::EXPERIMENT]),
+        Command::Players(options) => (options, &[&players::EXPERIMENT]),
         Command::Viewers(options) => (options, &[&viewers::EXPERIMENT]),
         Command::Attacks(arguments) => return attacks::run(arguments),
         Command::Paths(options) => (options, &OVER_PATHS),
@@ -453,7 +458,7 @@ fn acks(generator: &Generator) -> String {
         Generator::Own { ack_threshold, .. } => format!("ACK {ack_threshold}"),
         Generator::H2load => "h2load".to_owned(),
         Generator::Client(client) => client.name().to_owned(),
-        Generator::Viewers(viewers) => format!("{:?}", viewers.rule),
+        Generator::Viewers(viewers) => format!("{:?}", viewers.player),
     }
 }
 

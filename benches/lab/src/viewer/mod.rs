@@ -11,7 +11,7 @@ mod throughput;
 
 pub(crate) use fetch::Protocol;
 pub(crate) use player::Rule;
-pub(crate) use real::{RealArguments, real};
+pub(crate) use real::{RealArguments, RealRule, real};
 
 use crate::attack::tls;
 use anyhow::{Context as _, Result, ensure};

@@ -1,7 +1,10 @@
 //! Real viewers: dash.js in headless Chromium, one browser each, which the emulated ones are checked against. Their segments' times
 //! and qualities are told as well: fixtures of the player's tests.
 
-use super::{Report, Viewed, player::View};
+use super::{
+    Report, Viewed,
+    player::{Rule, View},
+};
 use crate::browser::{Browser, Origin};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
@@ -11,8 +14,8 @@ use std::{net::SocketAddr, path::PathBuf, thread, time::Instant};
 
 /// Browsers at a time, at most: each decodes its video.
 const BROWSERS: u32 = 3;
-/// A page of the origin's: its bytes do not matter, whose it is does.
-const PAGE: &str = "/b1000";
+/// A page of the origin's, be it an error: what it says does not matter, whose it is does.
+const PAGE: &str = "/";
 
 /// dash.js's rules. Low-latency rules are not emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,7 +29,22 @@ pub(crate) enum RealRule {
     LolPlus,
 }
 
+impl From<Rule> for RealRule {
+    fn from(rule: Rule) -> Self {
+        match rule {
+            Rule::Throughput => Self::Throughput,
+            Rule::Bola => Self::Bola,
+            Rule::Dynamic => Self::Dynamic,
+        }
+    }
+}
+
 impl RealRule {
+    /// The word for the command line.
+    pub(crate) fn argument(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
     /// Of dash.js's rules those that are active; the others that limit them stay as they come.
     fn active(self) -> serde_json::Value {
         let active = |rules: &[Self]| json!({ "active": rules.contains(&self) });

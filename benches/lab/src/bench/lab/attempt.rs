@@ -86,6 +86,9 @@ impl Lab {
         let (checked_path, checked_crc32) = self.files.body(checked)?;
         if let Generator::Viewers(viewers) = &task.load.generator {
             viewers.bodies().try_for_each(|bytes| self.files.body(bytes).map(drop))?;
+            if let Some(video) = self.options.video.as_deref().filter(|_| viewers.video) {
+                self.files.video(video)?;
+            }
         }
         let crc32 = if upload { crc32fast::hash(sink::answer_to(task.load.body).as_bytes()) } else { crc32 };
         let beside = task.beside.as_ref().map(|load| anyhow::Ok((load, self.files.body(load.body)?)));

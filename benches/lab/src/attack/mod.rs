@@ -9,6 +9,7 @@ mod wire;
 
 pub(crate) use honest::{Honest, HonestArguments, PATIENCE, Protocol, honest};
 
+use crate::argument;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -122,7 +123,7 @@ impl Attack {
 
     /// The word for the command line.
     pub(crate) fn argument(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+        argument::word(&self)
     }
 
     /// Those that it consists of.

@@ -271,39 +271,42 @@ impl Load {
         let Viewers { player, ladder, segment, spread, video } = viewers;
         let h1 = target.kind == contender::Kind::H1;
         let seconds = self.seconds().unwrap_or_default();
-        let own = own.display().to_string();
-        let mut command: Vec<String>;
-        match player {
+        let (word, options) = match player {
             Player::Emulated(rule) => {
-                let protocol = if h1 { "h1" } else { "h3" };
-                command = [&own, "watch", "--protocol", protocol].map(str::to_owned).to_vec();
                 let ladder: Vec<String> = ladder.iter().map(u32::to_string).collect();
                 let template = if *video { "/media/segment-QUALITY-NUMBER.m4s" } else { "/bBYTES" };
-                // More than can be watched.
-                let segments = format!("{:.0}", (seconds + 60.0) / f64::from(*segment));
-                let mut put = |name: &str, value: String| command.extend([name.to_owned(), value]);
-                put("--ca", target.certificate.display().to_string());
-                put("--rule", rule.argument());
-                put("--spread", spread.to_string());
-                put("--ladder", ladder.join(","));
-                put("--duration", segment.to_string());
-                put("--segments", segments);
-                put("--template", template.to_owned());
+                let options = vec![
+                    ("--protocol", if h1 { "h1" } else { "h3" }.to_owned()),
+                    ("--ca", target.certificate.display().to_string()),
+                    ("--rule", rule.argument()),
+                    ("--spread", spread.to_string()),
+                    ("--ladder", ladder.join(",")),
+                    ("--duration", segment.to_string()),
+                    // More than can be watched.
+                    ("--segments", format!("{:.0}", (seconds + 60.0) / f64::from(*segment))),
+                    ("--template", template.to_owned()),
+                ];
+                ("watch", options)
             }
             Player::DashJs(rule) => {
                 let browser = browser.context("Chromium is not installed")?;
-                let program = browser.display().to_string();
-                command = [&own, "watch-real", "--program", &program].map(str::to_owned).to_vec();
-                let mut put = |name: &str, value: String| command.extend([name.to_owned(), value]);
-                put("--spki", target.spki.to_owned());
-                put("--rule", rule.argument());
-                command.extend(h1.then(|| "--h1".to_owned()));
+                let options = vec![
+                    ("--program", browser.display().to_string()),
+                    ("--spki", target.spki.to_owned()),
+                    ("--rule", rule.argument()),
+                ];
+                ("watch-real", options)
             }
-        }
-        let mut put = |name: &str, value: String| command.extend([name.to_owned(), value]);
-        put("--address", target.address.to_owned());
-        put("--count", self.connections.to_string());
-        put("--seconds", seconds.to_string());
+        };
+        let both = [
+            ("--address", target.address.to_owned()),
+            ("--count", self.connections.to_string()),
+            ("--seconds", seconds.to_string()),
+        ];
+        let options = options.into_iter().chain(both).flat_map(|(name, value)| [name.to_owned(), value]);
+        let mut command: Vec<String> =
+            [own.display().to_string(), word.to_owned()].into_iter().chain(options).collect();
+        command.extend((h1 && matches!(player, Player::DashJs(_))).then(|| "--h1".to_owned()));
         Ok(command)
     }
 

@@ -1,7 +1,7 @@
 //! What each of litequic's switches brings: variants of its configuration, from contenders/ladder.toml, at exact ACK
 //! thresholds. The first step is the one that others are compared with.
 
-use super::{Experiment, acks, large, steps, task};
+use super::{Experiment, acks, large, names, steps, task};
 use crate::{
     bench::{Task, Variant, contender::Kind, load::Generator, options::Options},
     report::Per,
@@ -29,7 +29,7 @@ fn variants() -> Result<Vec<Variant>> {
 }
 
 fn tasks(options: &Options) -> Vec<Task> {
-    let names: Vec<String> = variants().unwrap_or_default().into_iter().map(|step| step.name).collect();
+    let names = names(variants());
     let mut tasks = Vec::new();
     for saturated in [false, true] {
         for threshold in if options.quick { &["2"][..] } else { &["2", "10", "100", "auto"] } {

@@ -316,6 +316,11 @@ fn steps(text: &str) -> Result<Vec<Variant>> {
     Ok(steps.step)
 }
 
+/// How an experiment's variants are called.
+fn names(variants: Result<Vec<Variant>>) -> Vec<String> {
+    variants.unwrap_or_default().into_iter().map(|variant| variant.name).collect()
+}
+
 fn no_variants() -> Result<Vec<Variant>> {
     Ok(Vec::new())
 }
@@ -483,7 +488,12 @@ mod tests {
                 let names: BTreeSet<String> = tasks.iter().map(|task| task.case.name.clone()).collect();
                 assert_eq!(names.len(), tasks.len(), "{}", experiment.name);
                 assert!(!tasks.is_empty() && !experiment.about.is_empty());
-                (experiment.variants)().unwrap();
+                let variants = (experiment.variants)().unwrap();
+                let names: BTreeSet<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+                assert_eq!(names.len(), variants.len(), "{}", experiment.name);
+                for variant in &variants {
+                    variant.extra.parse::<toml::Table>().unwrap();
+                }
             }
         }
     }

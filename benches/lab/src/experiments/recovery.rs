@@ -1,7 +1,7 @@
 //! Whether litequic's mechanisms mislead loss recovery: what is declared lost and was not, and how long the way seems, with
 //! each of them off and all of them on. Over a path as it is, one that loses, and one that reorders.
 
-use super::{acks, task};
+use super::{acks, names, task};
 use crate::{
     bench::{
         Task, Variant,
@@ -50,7 +50,7 @@ fn variants() -> Result<Vec<Variant>> {
 }
 
 fn tasks(options: &Options) -> Vec<Task> {
-    let every: Vec<String> = variants().unwrap_or_default().into_iter().map(|step| step.name).collect();
+    let every = names(variants());
     let ends = [FIRST, LAST].map(str::to_owned).to_vec();
     let mut tasks = Vec::new();
     let (states, thresholds) =

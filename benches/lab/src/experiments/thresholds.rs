@@ -39,7 +39,7 @@ pub(super) fn variants() -> Result<Vec<Variant>> {
 
 /// Their names.
 pub(super) fn names() -> Vec<String> {
-    variants().unwrap_or_default().into_iter().map(|variant| variant.name).collect()
+    super::names(variants())
 }
 
 fn tasks(options: &Options) -> Vec<Task> {

@@ -1,6 +1,6 @@
 //! LiteQUIC's headline (figures 1, 8 and 9): DASH viewers of a server with too little CPU.
 
-use super::{Amount, Experiment, Kind, Load, Options, ROUNDS, Task, Variant, load, over, steps};
+use super::{Amount, Experiment, Kind, Load, Options, ROUNDS, Task, Variant, load, names, over, steps};
 use crate::{
     bench::load::{Generator, Player, Viewers},
     viewer::Rule,
@@ -69,7 +69,7 @@ fn cell((group, path): (&str, &str), rule: Rule, count: u32, seconds: f64) -> Ta
     task.case.drawn = ["bitrate", "rebuffering", "cpu"].map(str::to_owned).to_vec();
     task.case.x = Some(f64::from(count));
     task.kinds = vec![Kind::H3, Kind::H1];
-    let mut names: Vec<String> = variants().unwrap_or_default().into_iter().map(|step| step.name).collect();
+    let mut names = names(variants());
     names.extend(["nginx", "haproxy", "h1-cubic"].map(str::to_owned));
     task.names = names;
     task.quota = Some(QUOTA);

@@ -7,6 +7,7 @@ use super::{
     playback::Playback,
     throughput::Throughput,
 };
+use crate::argument;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, time::Duration};
@@ -51,7 +52,7 @@ pub(crate) enum Rule {
 impl Rule {
     /// The word for the command line.
     pub(crate) fn argument(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+        argument::word(&self)
     }
 }
 
@@ -156,7 +157,7 @@ impl Player {
             return Step::Over;
         }
         if self.pending.is_some() || self.next >= self.video.segments {
-            return Step::Wait(f64::INFINITY.min(now + LOOK));
+            return Step::Wait(now + LOOK);
         }
         if now < self.not_before {
             return Step::Wait(self.not_before);

@@ -5,7 +5,10 @@ use super::{
     Report, Viewed,
     player::{Rule, View},
 };
-use crate::browser::{Browser, Origin};
+use crate::{
+    argument,
+    browser::{Browser, Origin},
+};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -42,7 +45,7 @@ impl From<Rule> for RealRule {
 impl RealRule {
     /// The word for the command line.
     pub(crate) fn argument(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+        argument::word(&self)
     }
 
     /// Of dash.js's rules those that are active; the others that limit them stay as they come.

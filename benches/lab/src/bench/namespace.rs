@@ -299,6 +299,7 @@ pub(crate) fn ip(arguments: &[&str]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn only_namespaces_of_labs_have_an_owner() {
@@ -320,7 +321,12 @@ mod tests {
         let other = folder.path().join("litequic-lab-new");
         fs::copy("/bin/sleep", &other).unwrap();
         let mut child = Command::new(&other).arg("1000").spawn().unwrap();
-        let found = is_lab(child.id());
+        // The kernel lets spawn return before it has given the process its new name (exec_mmap, then __set_task_comm).
+        let found = (0..1_000).any(|_| {
+            let found = is_lab(child.id());
+            thread::sleep(Duration::from_millis(u64::from(!found)));
+            found
+        });
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(found);

@@ -72,6 +72,9 @@ pub async fn send(
     mut interim: impl FnMut(Response<()>),
 ) -> Result<Response<ResponseBody>, ClientError> {
     let (mut handle, _acceptor) = connection.split();
+    // While a response is outstanding the client keeps the connection open, not the server (RFC 9114 §5.1). An error says that the
+    // connection is gone, and so does the next call.
+    let _ = handle.keep_alive(true);
     let mut control = handle.open_send_stream().await?;
     control.send(settings()).await?;
     let (stream, mut out) = handle.open_bidirectional_stream().await?.split();

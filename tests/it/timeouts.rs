@@ -5,6 +5,8 @@ use crate::support::{
     bystander::{SHORT, beside_a_bystander, counts},
     client::Quic,
     origin::{self, Always, Script},
+    process::litequic,
+    proxy::Litequic,
     raw::{self, Outcome, Raw},
     within,
 };
@@ -14,7 +16,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
-use tokio::net::UdpSocket;
+use tokio::{net::UdpSocket, task::spawn_blocking};
 
 #[tokio::test]
 async fn timeouts_of_a_client_s_request_are_408() {
@@ -67,6 +69,25 @@ async fn a_client_that_vanishes_before_the_last_acknowledgement_is_not_waited_fo
         },
     )
     .await;
+}
+
+/// A client keeps its connection open while a response is outstanding, not the server (RFC 9114 §5.1).
+#[tokio::test]
+async fn litequic_get_waits_for_a_response_beyond_the_idle_timeout() {
+    let script = Script::new().await;
+    let server = Litequic::start(script.address, |config| config.timeouts.idle = Duration::from_secs(1)).await;
+    let url = format!("https://{}/", server.address);
+    let get = spawn_blocking(move || litequic(["get", "--insecure", &url]));
+    let mut peer = script.accept().await;
+    peer.head().await;
+    // A connection that is quiet from now on ends first: that much time has passed.
+    let quiet = Quic::to(&server).await;
+    let closed = within("the idle timeout", quiet.connection.closed()).await;
+    assert!(matches!(closed, quinn::ConnectionError::TimedOut), "{closed}");
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate").await;
+    let ended = get.await.unwrap();
+    assert!(ended.stdout.ends_with("\n\nlate"), "{ended:?}");
+    server.stop().await;
 }
 
 /// A listener whose queue is full, so that nobody gets a connection.

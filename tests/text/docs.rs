@@ -24,14 +24,24 @@ fn documents() -> BTreeMap<String, String> {
         let entries = fs::read_dir(Path::new(ROOT).join(folder)).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect::<Vec<PathBuf>>()
     };
-    ["", "docs", "docs/adr", "docs/reference", "demo", "packaging", "helm/litequic", "helm/litequic-sidecar"]
-        .into_iter()
-        .flat_map(markdown)
-        .map(|path| {
-            let name = path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned();
-            (name, fs::read_to_string(path).unwrap())
-        })
-        .collect()
+    [
+        "",
+        "docs",
+        "docs/adr",
+        "docs/how-to",
+        "docs/reference",
+        "demo",
+        "packaging",
+        "helm/litequic",
+        "helm/litequic-sidecar",
+    ]
+    .into_iter()
+    .flat_map(markdown)
+    .map(|path| {
+        let name = path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned();
+        (name, fs::read_to_string(path).unwrap())
+    })
+    .collect()
 }
 
 /// The fenced blocks of a document: line, language, text.

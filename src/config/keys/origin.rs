@@ -58,7 +58,7 @@ pub(super) fn origin(section: &mut Section<'_>, directory: &Path) -> Option<Orig
         "retry_share",
         or_none(share()),
         Origin::RETRY_SHARE,
-        "Requests that may be sent again, as a share of those that come.",
+        "Requests that may be sent again, as a share of those that come. With `\"none\"` only `retry_minimum` permits any.",
     );
     let retry_minimum = section.value(
         "retry_minimum",

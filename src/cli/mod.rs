@@ -21,8 +21,8 @@ use exit::Exit;
 use std::{path::PathBuf, process::ExitCode};
 
 /// What `--version` prints; a build that is meant for measurements says so.
-const VERSION: &str = if cfg!(feature = "fixed-window") {
-    concat!(env!("CARGO_PKG_VERSION"), "+fixed-window")
+const VERSION: &str = if cfg!(feature = "laboratory") {
+    concat!(env!("CARGO_PKG_VERSION"), "+laboratory")
 } else {
     env!("CARGO_PKG_VERSION")
 };

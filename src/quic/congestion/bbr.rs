@@ -45,8 +45,10 @@ impl Bbr {
     /// For `path`, with a window of so many bytes, and four packets at least.
     pub(super) fn new(window: u32, path: PathInfo<'_>) -> Self {
         let max_datagram = path.max_datagram_size;
-        let mut bbr = bbr::Builder::default().with_initial_congestion_window(window).build();
-        let inner = bbr.new_congestion_controller(path);
+        let bbr = bbr::Builder::default().with_initial_congestion_window(window);
+        #[cfg(feature = "laboratory")]
+        let bbr = super::laboratory::scaled(bbr);
+        let inner = bbr.build().new_congestion_controller(path);
         Self { inner, era: 0, heard: None, pause: Duration::MAX, max_datagram }
     }
 

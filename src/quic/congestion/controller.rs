@@ -227,8 +227,8 @@ impl CongestionController for Controller {
     type PacketInfo = PacketInfo;
 
     fn congestion_window(&self) -> u32 {
-        #[cfg(feature = "fixed-window")]
-        if let Some(window) = super::fixed::window() {
+        #[cfg(feature = "laboratory")]
+        if let Some(window) = super::laboratory::window() {
             return window;
         }
         let window = either!(&self.algorithm, inner => inner.congestion_window());

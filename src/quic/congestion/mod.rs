@@ -8,15 +8,15 @@
 //! - [`reno_friendly`] keeps that window as large as additive increase would make it.
 //! - [`pacer`] decides when packets leave, and how many at once.
 //! - [`buffer`] says how much of the path's buffer that may fill.
-//! - `fixed`, with the feature `fixed-window` alone, has a window that nothing changes, for the laboratory.
+//! - `laboratory`, with the feature of that name alone, has what the laboratory changes.
 //! - [`heard`] listens to what s2n-quic's controllers tell of themselves.
 
 mod bbr;
 mod buffer;
 mod controller;
-#[cfg(feature = "fixed-window")]
-mod fixed;
 mod heard;
+#[cfg(feature = "laboratory")]
+mod laboratory;
 mod pacer;
 mod reno_friendly;
 mod undo;

@@ -10,15 +10,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "window",
     about: "How much larger must the congestion window be if a client acknowledges every 100th packet? Goodput in seconds 1 to 5 over 80 Mbit/s and \
             30 ms (a bandwidth-delay product of 300 KB) with a congestion window that nothing changes. Needs a litequic \
-            with the feature `fixed-window`: `cargo build --release --features fixed-window --target-dir target/fixed-window`, \
-            and `--bin litequic=target/fixed-window/release/litequic`.",
+            with the feature `laboratory`: `cargo build --release --features laboratory --target-dir target/laboratory`, \
+            and `--bin litequic=target/laboratory/release/litequic`.",
     reference: Some(thresholds::EVERY_SECOND),
     tasks,
     variants,
 };
 
 /// What its version says of a litequic that can be told its window.
-const FEATURE: &str = "fixed-window";
+const FEATURE: &str = "laboratory";
 /// What tells it, in bytes.
 const VARIABLE: &str = "LITEQUIC_FIXED_WINDOW";
 /// The path.

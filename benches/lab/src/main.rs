@@ -5,6 +5,7 @@ mod argument;
 mod attack;
 mod bench;
 mod browser;
+mod client;
 mod experiments;
 mod fetch;
 mod link;

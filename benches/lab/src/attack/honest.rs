@@ -2,9 +2,10 @@
 //! a patience of 2 s. Each comes from another address than the one before and attackers, as of different clients.
 
 use super::{
-    Target, quic, raise_limits, run, tcp, tls,
+    Target, quic, tcp,
     wire::{self, Ask, is_h3_response},
 };
+use crate::client::{print, raise_limits, run, tls};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use http_body_util::{BodyExt as _, Empty};
@@ -157,7 +158,7 @@ pub(crate) fn honest(arguments: &HonestArguments) -> Result<()> {
         }
         Ok(report)
     })?;
-    super::print(&report)
+    print(&report)
 }
 
 struct Client {

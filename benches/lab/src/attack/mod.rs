@@ -4,26 +4,26 @@
 mod honest;
 mod quic;
 mod tcp;
-pub(crate) mod tls;
 mod wire;
 
 pub(crate) use honest::{Honest, HonestArguments, PATIENCE, Protocol, honest};
 
-use crate::argument;
-use anyhow::{Context as _, Result};
+use crate::{
+    argument,
+    client::{print, raise_limits, run, tls},
+};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::{
     cell::{Cell, RefCell},
-    future::Future,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     rc::Rc,
     time::Duration,
 };
 use tokio::{
-    task::{LocalSet, spawn_local},
+    task::spawn_local,
     time::{Instant, sleep},
 };
 
@@ -265,24 +265,6 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
         // It has parts.
         Attack::All => {}
     }
-    Ok(())
-}
-
-/// Runs something, and the tasks that it spawns, on this thread.
-pub(crate) fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, work)
-}
-
-/// A connection is a descriptor.
-pub(crate) fn raise_limits() -> Result<()> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("cannot raise the limit of descriptors")
-}
-
-#[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
-pub(crate) fn print(report: &impl Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string(report)?);
     Ok(())
 }
 

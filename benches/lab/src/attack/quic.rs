@@ -2,9 +2,10 @@
 //! resets.
 
 use super::{
-    BYTE, CONNECTIONS, FROM, SMALL, STREAMS, Shared, TICK, UNREAD, UPLOAD, due, tls,
+    BYTE, CONNECTIONS, FROM, SMALL, STREAMS, Shared, TICK, UNREAD, UPLOAD, due,
     wire::{self, Ask},
 };
+use crate::client::tls;
 use anyhow::{Context as _, Result};
 use bytes::BytesMut;
 use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, TransportConfig, VarInt};

@@ -1,9 +1,10 @@
 //! Attackers over TCP: silence, slow uploads, responses that are not read, resets.
 
 use super::{
-    BYTE, CONNECTIONS, FROM, SMALL, STREAMS, Shared, TICK, UNREAD, UPLOAD, due, tls,
+    BYTE, CONNECTIONS, FROM, SMALL, STREAMS, Shared, TICK, UNREAD, UPLOAD, due,
     wire::{self, Ask, h2},
 };
+use crate::client::tls;
 use anyhow::{Context as _, Result};
 use std::{
     cell::Cell,

@@ -15,18 +15,16 @@ mod tally;
 mod tls;
 mod wire;
 
+use crate::client::raise_limits;
 use arguments::Protocol;
 pub(crate) use arguments::{Arguments, Kind};
 pub(crate) use h3::Faults;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 pub(crate) use report::{LoadReport, Steady, TOLERANCE};
 use std::process::ExitCode;
 
 /// Loads, and prints the report. Fails only if there is none.
 pub(crate) fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    // A connection is a descriptor; 1024 is a usual limit, which everybody may raise to the hard one.
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    raise_limits()?;
     let report = match arguments.protocol {
         Protocol::H3 => engine::run(arguments, h3::Client::new(arguments, tls::client(arguments, b"h3")?)?),
         Protocol::H1 => engine::run(arguments, h1::Client::new(arguments, tls::client(arguments, b"http/1.1")?)?),

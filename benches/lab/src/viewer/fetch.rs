@@ -1,6 +1,6 @@
 //! A viewer's connection: segments over HTTP/1.1 or HTTP/2 (hyper) or HTTP/3 (h3 over quinn), one request at a time.
 
-use crate::attack::tls;
+use crate::client::tls;
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{Buf as _, Bytes};
 use clap::ValueEnum;

@@ -13,7 +13,7 @@ pub(crate) use fetch::Protocol;
 pub(crate) use player::Rule;
 pub(crate) use real::{RealArguments, RealRule, real};
 
-use crate::attack::tls;
+use crate::client::{self, tls};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use fetch::{Connection, Flow};
@@ -136,9 +136,9 @@ impl Viewed {
 
 /// Watches, and prints the report as JSON.
 pub(crate) fn main(arguments: &Arguments) -> Result<()> {
-    crate::attack::raise_limits()?;
-    let report = crate::attack::run(watch_all(arguments.clone()))?;
-    crate::attack::print(&report)
+    client::raise_limits()?;
+    let report = client::run(watch_all(arguments.clone()))?;
+    client::print(&report)
 }
 
 async fn watch_all(arguments: Arguments) -> Result<Report> {

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     argument,
     browser::{Browser, Origin},
+    client,
 };
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
@@ -133,7 +134,7 @@ pub(crate) fn real(arguments: &RealArguments) -> Result<()> {
         report.viewers.push(Viewed { view, failures, failure, qualities, segments });
     }
     report.seconds = began.elapsed().as_secs_f64();
-    crate::attack::print(&report)
+    client::print(&report)
 }
 
 fn watch(arguments: &RealArguments) -> Result<Told> {

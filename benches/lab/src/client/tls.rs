@@ -1,4 +1,4 @@
-//! TLS of attackers and of the honest client: 1.3, the server's certificate verified, no tickets.
+//! TLS of attackers, of the honest client and of viewers: 1.3, the server's certificate verified, no tickets.
 
 use anyhow::{Context as _, Result};
 use quinn::crypto::rustls::QuicClientConfig;

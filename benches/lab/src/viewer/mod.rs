@@ -7,6 +7,10 @@ mod ladder;
 mod playback;
 mod player;
 mod real;
+#[cfg(test)]
+mod sabre;
+#[cfg(test)]
+mod simulate;
 mod throughput;
 
 pub(crate) use fetch::Protocol;

@@ -313,7 +313,7 @@ impl Player {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::simulate, *};
 
     fn video(segments: u32) -> Video {
         let ladder = Ladder::new(&[400.0, 1_200.0, 3_000.0, 6_000.0]).unwrap();
@@ -322,37 +322,7 @@ mod tests {
 
     /// Plays a video over a network of so many kbit/s at each time, with a latency of 20 ms: the view, and the qualities.
     fn play(rule: Rule, segments: u32, rate: impl Fn(f64) -> f64) -> (View, Vec<usize>) {
-        let mut player = Player::new(video(segments), rule);
-        let (mut now, mut qualities) = (0.0, Vec::new());
-        for _ in 0..100_000 {
-            match player.step(now) {
-                Step::Over => return (player.view(), qualities),
-                Step::Wait(until) => now = until.max(now + 1e-3),
-                Step::Request { mut quality, .. } => {
-                    let first_byte = now + 0.02;
-                    now = first_byte;
-                    let bytes = |quality: usize| [100_000_u64, 300_000, 750_000, 1_500_000][quality];
-                    let (mut loaded, mut began) = (0, first_byte);
-                    while loaded < bytes(quality) {
-                        now += 0.05;
-                        loaded += whole(rate(now) * 125.0 * 0.05);
-                        if player.gives_up(now, (loaded, bytes(quality)), began) {
-                            quality = player.pending().unwrap().1;
-                            (loaded, began) = (0, now + 0.02);
-                            now = began;
-                        }
-                    }
-                    qualities.push(quality);
-                    player.received(now, bytes(quality), began);
-                }
-            }
-        }
-        panic!("it never ends");
-    }
-
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes in 50 ms")]
-    fn whole(bytes: f64) -> u64 {
-        bytes as u64
+        simulate::watch(&video(segments), rule, 0.02, rate)
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod attack;
 mod bench;
 mod browser;
 mod client;
+mod conformance;
 mod experiments;
 mod fetch;
 mod link;

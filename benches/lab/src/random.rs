@@ -42,7 +42,7 @@ impl Random {
     }
 
     /// From 0 to less than 1: the 53 bits that a double has.
-    fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

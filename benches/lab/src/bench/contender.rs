@@ -159,14 +159,25 @@ impl Contender {
         let mut all = Self::built_in()?;
         let litequic = all.first().cloned().context("litequic is the first")?;
         all.retain(|contender| variants.iter().all(|variant| variant.name != contender.name));
-        all.extend(variants.iter().map(|variant| litequic.vary(variant)));
+        let varied = variants.iter().map(|variant| match &variant.twin_of {
+            None => Some(litequic.vary(variant)),
+            Some(of) => all.iter().find(|one| one.name == *of).map(|one| one.twin(variant)),
+        });
+        let varied: Vec<Self> = varied.flatten().collect();
+        all.extend(varied);
         Ok(all)
     }
 
     /// A variant of it.
     pub(crate) fn vary(&self, variant: &Variant) -> Self {
-        let Variant { name, extra, ack_threshold, is_watched_by_dash_js, needs: _ } = variant.clone();
-        Self { name, extra, ack_threshold, is_watched_by_dash_js, ..self.clone() }
+        let Variant { name, extra, environment: more, ack_threshold, is_watched_by_dash_js, .. } = variant.clone();
+        let environment = self.environment.clone().into_iter().chain(more).collect();
+        Self { name, extra, environment, ack_threshold, is_watched_by_dash_js, ..self.clone() }
+    }
+
+    /// The same by another name.
+    pub(crate) fn twin(&self, variant: &Variant) -> Self {
+        Self { name: variant.name.clone(), ..self.clone() }
     }
 
     /// One from a file; its templates lie in the same folder.

@@ -148,7 +148,15 @@ impl Lab {
         // In their order: each has its turn, and its row, after the one before.
         self.present.retain(|present| variants.iter().all(|variant| variant.name != present.contender.name));
         for variant in variants {
-            self.present.push(Present { contender: litequic.contender.vary(variant), ..litequic.clone() });
+            let varied = match &variant.twin_of {
+                None => Some(Present { contender: litequic.contender.vary(variant), ..litequic.clone() }),
+                Some(of) => self
+                    .found
+                    .iter()
+                    .find(|present| present.contender.name == *of)
+                    .map(|twin| Present { contender: twin.contender.twin(variant), ..twin.clone() }),
+            };
+            self.present.extend(varied);
         }
         Ok(())
     }
@@ -170,6 +178,7 @@ impl Lab {
         for task in &mut tasks {
             task.path = task.path.take().or_else(|| self.options.path.clone());
             task.case.path = task.path.as_ref().map(ToString::to_string);
+            task.case.beside = task.beside_from.map(str::to_owned);
         }
         self.settle(if tasks.iter().any(|task| task.path.is_some()) { Topology::Path } else { self.options.topology })?;
         let mut results = self.results(experiment, about, reference);
@@ -292,7 +301,7 @@ impl Lab {
         {
             return Some("needs --video, a folder that video.sh made".to_owned());
         }
-        let tools = task.observe.program().into_iter().chain(task.case.saturated.then_some(rival::PROGRAM));
+        let tools = task.observe.program().into_iter().chain(task.rival().map(|_| rival::PROGRAM));
         if let Some(missing) = tools.into_iter().find(|tool| programs::program(tool, &self.options).is_none()) {
             return Some(format!("{missing} is not installed"));
         }
@@ -310,45 +319,51 @@ impl Lab {
         }
     }
 
-    /// A contender's turn at a task: tries until one was quiet.
+    /// A contender's turn at a task: tries until one was quiet. Over several links it is the turn of as many rounds.
     fn turn(&mut self, task: &Task, contender: usize, round: usize, results: &mut Results) -> Result<()> {
         let Some(name) = self.present.get(contender).map(|present| present.contender.name.clone()) else {
             return Ok(());
         };
-        let (first, mut traces) = (results.runs.len(), Vec::new());
+        let (first, mut kept) = (results.runs.len(), Vec::new());
         for attempt in 1..=self.options.tries() {
             let mut client = String::new();
-            let (Measured { noise, figures, trace }, void) = match self.attempt(task, contender, &mut client) {
+            let (measured, void) = match self.attempt(task, contender, &mut client) {
                 Ok(measured) => (measured, None),
                 Err(error) => {
                     interrupt::check()?;
-                    (Measured::default(), Some(format!("{error:#}")))
+                    ((0..task.links).map(|_| Measured::default()).collect(), Some(format!("{error:#}")))
                 }
             };
-            let quiet = void.is_none() && noise.disturbance(task.case.figures()).is_none();
-            results.runs.push(Run {
-                contender: name.clone(),
-                case: task.case.name.clone(),
-                round,
-                attempt,
-                counts: false,
-                void,
-                noise,
-                figures,
-                client,
-                trace: None,
-            });
-            traces.push(trace);
+            let is_quiet = |measured: &Measured| measured.noise.disturbance(task.case.figures()).is_none();
+            let quiet = void.is_none() && measured.iter().all(is_quiet);
+            for (Measured { noise, figures, samples, trace, views }, round) in measured.into_iter().zip(round..) {
+                results.runs.push(Run {
+                    contender: name.clone(),
+                    case: task.case.name.clone(),
+                    round,
+                    attempt,
+                    counts: false,
+                    void: void.clone(),
+                    noise,
+                    figures,
+                    client: client.clone(),
+                    samples,
+                    trace: None,
+                });
+                kept.push((trace, views));
+            }
             if quiet {
                 break;
             }
         }
-        let tries = results.runs.get_mut(first..).unwrap_or_default().iter_mut().zip(traces);
-        let tries = tries.filter(|(run, _)| run.void.is_none());
-        if let Some((best, trace)) = tries.min_by(|(a, _), (b, _)| a.noise.weight().total_cmp(&b.noise.weight())) {
-            best.counts = true;
-            let saved = trace.map(|trace| report::save_trace(&trace, &results.experiment, best, &self.options.out));
-            best.trace = saved.transpose()?;
+        let tries = results.runs.get_mut(first..).unwrap_or_default();
+        let valid = tries.iter().filter(|run| run.void.is_none());
+        let best = valid.min_by(|a, b| a.noise.weight().total_cmp(&b.noise.weight())).map(|run| run.attempt);
+        for (run, (trace, views)) in tries.iter_mut().zip(kept).filter(|(run, _)| Some(run.attempt) == best) {
+            run.counts = true;
+            let (experiment, out) = (&results.experiment, &self.options.out);
+            run.trace = trace.map(|trace| report::save_trace(&trace, experiment, run, out)).transpose()?;
+            views.map_or(Ok(()), |views| report::save_views(&views, experiment, run, out))?;
         }
         Ok(())
     }
@@ -427,6 +442,7 @@ mod tests {
             noise: Noise::default(),
             figures: BTreeMap::new(),
             client: String::new(),
+            samples: Vec::new(),
             trace: None,
         };
         assert_eq!(progress(&run), "round 2, large, a: VOID, it died after 3 tries");

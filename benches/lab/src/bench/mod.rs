@@ -28,7 +28,7 @@ mod template;
 pub(crate) use self::{
     lab::{Assault, Lab, Trial, say},
     observe::Observe,
-    task::{Task, Variant},
+    task::{Sampled, Share, Task, Variant},
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.

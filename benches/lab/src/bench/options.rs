@@ -31,8 +31,11 @@ pub(crate) struct Options {
     /// Begin nothing more after so long; --resume goes on.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) stop_after: Option<Duration>,
+    /// Longer trials and more of them, where an experiment has trials (`conformance`).
+    #[arg(long)]
+    pub(crate) overnight: bool,
     /// Save time series of each run over a path, and plots of them: what was delivered, queued, in flight and dropped, how
-    /// often acknowledgements came and how late.
+    /// often acknowledgements came and how late. Of viewers also each one's segments.
     #[arg(long)]
     pub(crate) trace: bool,
     /// Rounds; in each all contenders are run in turn. Fewer than 3 support no comparison. Default: 3, over paths 5 where a

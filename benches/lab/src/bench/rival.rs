@@ -5,6 +5,8 @@
 //! process of the lab takes half of the server's core, in turns of about a millisecond, at a real-time priority that
 //! the scheduler lets nobody else interrupt. Datagrams collect meanwhile as they would while a busy server works for
 //! others. The rival's time is not the contender's: seconds a GB stay comparable, throughput does not.
+//!
+//! The same takes any share of the core, where a server is to have little of it (`viewers`).
 
 use super::{
     interrupt,
@@ -31,6 +33,8 @@ pub(crate) const PROGRAM: &str = "chrt";
 /// For how long it works, and then rests: long enough for batches to collect, short beside the timers of QUIC. Not round:
 /// in step with the kernel's clock tick, which samples user and system time, either would be seen always or never.
 const TURN: Duration = Duration::from_micros(1_030);
+/// Turns of one that leaves a share, as the quota of a cgroup is given anew.
+const PERIOD: Duration = Duration::from_micros(10_030);
 /// Below this share of what the rival leaves, a contender was not saturated, whatever was done about it.
 pub(crate) const SATURATED: f64 = 0.75;
 /// For the rival to be seen at work.
@@ -40,9 +44,12 @@ const SEEN: f64 = 0.02; // seconds of CPU time
 /// The rival's process; on what core and at which priority, its starter decides.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// For how long it works, and then rests, microseconds.
+    /// For how long it works, microseconds,
     #[arg(long, value_name = "N")]
-    turn: u32,
+    work: u32,
+    /// and then rests.
+    #[arg(long, value_name = "N")]
+    rest: u32,
     /// The process ID of the lab.
     #[arg(long, value_name = "N")]
     lab: u32,
@@ -55,13 +62,31 @@ pub(crate) fn work(arguments: &Arguments) -> Result<()> {
     if getppid().as_raw() != arguments.lab.cast_signed() {
         bail!("the lab is gone");
     }
-    let turn = Duration::from_micros(arguments.turn.into());
+    let [work, rest] = [arguments.work, arguments.rest].map(|micros| Duration::from_micros(micros.into()));
     loop {
         let began = Instant::now();
-        while began.elapsed() < turn {
+        while began.elapsed() < work {
             hint::spin_loop();
         }
-        thread::sleep(turn);
+        thread::sleep(rest);
+    }
+}
+
+/// Its turns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Turns {
+    work: Duration,
+    rest: Duration,
+}
+
+impl Turns {
+    /// Half of the core.
+    pub(crate) const HALF: Self = Self { work: TURN, rest: TURN };
+
+    /// All of the core but this share.
+    pub(crate) fn leaving(share: f64) -> Self {
+        let rest = PERIOD.mul_f64(share.clamp(0.0, 1.0));
+        Self { work: PERIOD.saturating_sub(rest), rest }
     }
 }
 
@@ -71,9 +96,11 @@ pub(crate) struct Rival(Server);
 
 impl Rival {
     /// Starts it, and waits until it is seen at work; `own` is this program, `folder` takes its log.
-    pub(crate) fn start(own: &Path, place: &Place, core: usize, folder: &Path) -> Result<Self> {
-        let (own, turn, lab) = (own.display().to_string(), TURN.as_micros().to_string(), id().to_string());
-        let arguments = [PROGRAM, "--fifo", "1", &own, "rival", "--turn", &turn, "--lab", &lab].map(str::to_owned);
+    pub(crate) fn start(turns: Turns, own: &Path, place: &Place, core: usize, folder: &Path) -> Result<Self> {
+        let [work, rest] = [turns.work, turns.rest].map(|time| time.as_micros().to_string());
+        let (own, lab) = (own.display().to_string(), id().to_string());
+        let arguments = [PROGRAM, "--fifo", "1", &own, "rival", "--work", &work, "--rest", &rest, "--lab", &lab];
+        let arguments = arguments.map(str::to_owned);
         let command = process::command(place, &core.to_string(), &arguments, &BTreeMap::new());
         let mut rival = Self(Server::start("the rival", command, folder.join("rival.log"))?);
         let seen = interrupt::wait_for(BEGIN, || {
@@ -106,6 +133,13 @@ pub(crate) fn busy(used: f64, wall: f64, rival: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rival_leaves_the_share_it_is_told_to() {
+        let Turns { work, rest } = Turns::leaving(0.12);
+        assert_eq!((work + rest, rest), (PERIOD, PERIOD.mul_f64(0.12)));
+        assert_eq!(Turns::leaving(2.0).work, Duration::ZERO);
+    }
 
     #[test]
     fn a_contender_is_busy_by_what_the_rival_leaves() {

@@ -4,8 +4,10 @@ use super::{
     contender::{Contender, Kind},
     load::{Generator, Load, Player},
     observe::Observe,
+    rival::Turns,
 };
 use crate::{link, report::Case};
+use std::{collections::BTreeMap, time::Duration};
 
 /// Something that contenders are made to do, and who takes part.
 #[derive(Debug, Clone)]
@@ -25,21 +27,72 @@ pub(crate) struct Task {
     pub(crate) observe: Observe,
     /// The emulated path between client and server.
     pub(crate) path: Option<link::Path>,
+    /// Links with that path, each with a client of its own, and what others do over it: rounds that take the time of one.
+    pub(crate) links: u8,
+    /// Delay and throughput over the path are sampled so.
+    pub(crate) sampled: Option<Sampled>,
     /// What others do to the server meanwhile; it is not measured.
     pub(crate) beside: Option<Load>,
     /// The contender that serves this; `None`: the one that is measured.
     pub(crate) beside_from: Option<&'static str>,
     /// Contenders are tuned for such paths, those that can be.
     pub(crate) tuned: bool,
-    /// Of a core, what contenders may use at most, in periods of 10 ms.
-    pub(crate) quota: Option<f64>,
+    /// What contenders get of their core.
+    pub(crate) share: Share,
     /// More environment for contenders.
     pub(crate) environment: Vec<(&'static str, String)>,
     /// Rounds, where the command line does not say.
     pub(crate) rounds: usize,
 }
 
+/// How much of its core a contender gets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Share {
+    All,
+    /// By a cgroup's quota, given anew each 10 ms.
+    Quota(f64),
+    /// By a rival that takes the rest, in turns of 10 ms.
+    Left(f64),
+}
+
+impl Share {
+    /// In words.
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Self::All => String::new(),
+            Self::Quota(share) => {
+                format!("; the server has a quota of {:.0} % of a core, in periods of 10 ms", share * 100.0)
+            }
+            Self::Left(share) => {
+                format!("; a rival leaves {:.0} % of a core to the server, in periods of 10 ms", share * 100.0)
+            }
+        }
+    }
+
+    /// The share of a quota.
+    pub(crate) fn quota(self) -> Option<f64> {
+        if let Self::Quota(share) = self { Some(share) } else { None }
+    }
+}
+
+/// How a path is sampled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sampled {
+    /// A sample's time.
+    pub(crate) step: Duration,
+    /// For so long from where what is measured begins.
+    pub(crate) time: Duration,
+}
+
 impl Task {
+    /// The turns of the rival for the server's core, where there is one.
+    pub(crate) fn rival(&self) -> Option<Turns> {
+        match self.share {
+            Share::Left(share) => Some(Turns::leaving(share)),
+            Share::All | Share::Quota(_) => self.case.saturated.then_some(Turns::HALF),
+        }
+    }
+
     /// Whether a contender takes part.
     pub(crate) fn takes(&self, contender: &Contender) -> bool {
         // Over a path TCP's congestion control decides, so whoever is measured over TCP names it; elsewhere it does not.
@@ -78,7 +131,7 @@ impl Task {
     }
 }
 
-/// litequic with something added to its configuration, or measured by other clients.
+/// litequic with something added to its configuration, or measured by other clients; or another contender once more.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Variant {
@@ -87,6 +140,9 @@ pub(crate) struct Variant {
     /// TOML.
     #[serde(default)]
     pub(crate) extra: String,
+    /// More of its environment.
+    #[serde(default)]
+    pub(crate) environment: BTreeMap<String, String>,
     /// Packets an ACK of its clients, in place of the load's own.
     pub(crate) ack_threshold: Option<String>,
     /// Its viewers are dash.js's.
@@ -94,4 +150,6 @@ pub(crate) struct Variant {
     pub(crate) is_watched_by_dash_js: bool,
     /// What the program's version must say.
     pub(crate) needs: Option<String>,
+    /// Another contender that it is, unchanged: what that differs from itself by.
+    pub(crate) twin_of: Option<String>,
 }

@@ -116,6 +116,9 @@ fn case(attack: Option<Attack>) -> Case {
         x: None,
         y: None,
         path: None,
+        beside: None,
+        bounds: Vec::new(),
+        conforms_to: None,
     }
 }
 

@@ -1,18 +1,22 @@
-//! Fairness: what a download leaves of a bottleneck to one of kernel TCP with CUBIC, and what it gets itself.
+//! Fairness: which share of a bottleneck each of two downloads gets.
 
 use super::{Amount, Experiment, Kind, Options, Task, Variant, download, more_than, over};
 use anyhow::Result;
 
-/// The download that each is measured beside.
-const OTHER: &str = "h1-cubic";
+/// The download that all are measured beside, and that all others are compared with.
+const KERNEL: &str = "h1-cubic";
 const BBR: &str = "litequic-bbr";
+/// In this order: of a pair the first one is measured, the other one began earlier.
+const WHO: [&str; 7] = ["litequic", BBR, "nginx", "haproxy", "caddy", KERNEL, "h1-bbr"];
+/// Pairs that are measured at once, over a link each.
+const TRIALS: u8 = 3;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "fairness",
-    about: "Which share of a bottleneck of 20 Mbit/s at 50 ms does a download get beside one of kernel TCP with CUBIC, which began \
-            4 seconds earlier? Percent of what the link delivered in seconds 5 to 20: 50 is fair. *h1-cubic* beside itself shows \
-            what that comes to in so short a time.",
-    reference: Some(OTHER),
+    about: "Which share of a bottleneck of 20 Mbit/s at 50 ms does a download get beside another one, which began 4 seconds \
+            earlier? Percent of what the link delivered in seconds 5 to 20: 50 is fair. One beside itself shows what that comes to in so short a \
+            time.",
+    reference: Some(KERNEL),
     tasks,
     variants,
 };
@@ -23,18 +27,26 @@ fn variants() -> Result<Vec<Variant>> {
 }
 
 fn tasks(options: &Options) -> Vec<Task> {
+    let others = if options.quick { &[KERNEL] } else { WHO.as_slice() };
+    let buffers: &[u32] = if options.quick { &[1] } else { &[1, 5] };
+    let pairs = buffers.iter().flat_map(|buffer| others.iter().map(|other| (*other, *buffer)));
+    pairs.map(|(other, buffer)| cell(other, buffer, options)).collect()
+}
+
+/// All that come before `other`, and itself, beside it.
+fn cell(other: &'static str, buffer: u32, options: &Options) -> Task {
     let (seconds, beginning) = if options.quick { (2.0, 1.0) } else { (20.0, 5.0) };
     let bulk = |seconds| download(more_than(20, seconds), Amount::Cut { seconds, beginning });
-    let buffers: &[u32] = if options.quick { &[1] } else { &[1, 5] };
-    let cell = |bdp: &u32| {
-        let path = format!("rate=20M,rtt=50ms,buffer={bdp}bdp");
-        let mut task = over(&path, "20 Mbit/s, 50 ms", &format!("{bdp} BDP"), "share", bulk(seconds));
-        task.case.drawn = vec!["goodput".to_owned()];
-        task.kinds = vec![Kind::H3, Kind::H1];
-        task.names = ["litequic", BBR, "nginx", "haproxy", OTHER].map(str::to_owned).to_vec();
-        // It is ended with the measured one.
-        (task.beside, task.beside_from) = (Some(bulk(seconds * 3.0)), Some(OTHER));
-        task
-    };
-    buffers.iter().map(cell).collect()
+    let path = format!("rate=20M,rtt=50ms,buffer={buffer}bdp");
+    let mut task = over(&path, &format!("{buffer} BDP"), &format!("beside {other}"), "share", bulk(seconds));
+    task.case.drawn = vec!["goodput".to_owned()];
+    task.kinds = vec![Kind::H3, Kind::H1];
+    let until = WHO.iter().take_while(|name| **name != other).chain([&other]);
+    task.names = until.map(|name| (*name).to_owned()).collect();
+    // It is ended with the measured one.
+    (task.beside, task.beside_from) = (Some(bulk(seconds * 3.0)), Some(other));
+    if !options.quick {
+        (task.links, task.rounds) = (TRIALS, usize::from(TRIALS));
+    }
+    task
 }

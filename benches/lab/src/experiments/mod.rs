@@ -4,6 +4,7 @@
 mod attacks;
 mod batch;
 mod bloat;
+mod conformance;
 mod fairness;
 mod floor;
 mod handshakes;
@@ -32,7 +33,7 @@ mod window;
 
 use crate::{
     bench::{
-        Lab, Observe, Task, Variant,
+        Lab, Observe, Share, Task, Variant,
         contender::{Contender, Kind},
         interrupt,
         load::{Amount, Generator, Load},
@@ -86,6 +87,10 @@ pub(crate) enum Command {
     Many(Options),
     /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
     Fairness(Options),
+    /// Whether congestion control behaves as the kernel's: envelopes of delay and throughput.
+    Conformance(Options),
+    /// Whether that measure sees what it should.
+    Validation(Options),
     /// Memory a download, fast and slow.
     Readers(Options),
     /// Goodput at 2 and 100 packets an ACK, and with ACK_FREQUENCY, over a grid of paths.
@@ -134,7 +139,7 @@ struct Experiment {
 }
 
 /// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 26] = [
+const EXPERIMENTS: [&Experiment; 28] = [
     &peers::EXPERIMENT,
     &ladder::EXPERIMENT,
     &batch::EXPERIMENT,
@@ -153,6 +158,8 @@ const EXPERIMENTS: [&Experiment; 26] = [
     &lossy::EXPERIMENT,
     &many::EXPERIMENT,
     &fairness::EXPERIMENT,
+    &conformance::EXPERIMENT,
+    &conformance::VALIDATION,
     &readers::EXPERIMENT,
     &thresholds::EXPERIMENT,
     &window::EXPERIMENT,
@@ -199,6 +206,8 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Lossy(options) => (options, &[&lossy::EXPERIMENT]),
         Command::Many(options) => (options, &[&many::EXPERIMENT]),
         Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
+        Command::Conformance(options) => (options, &[&conformance::EXPERIMENT]),
+        Command::Validation(options) => (options, &[&conformance::VALIDATION]),
         Command::Readers(options) => (options, &[&readers::EXPERIMENT]),
         Command::Thresholds(options) => (options, &[&thresholds::EXPERIMENT]),
         Command::Window(options) => (options, &[&window::EXPERIMENT]),
@@ -357,6 +366,9 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         x: None,
         y: None,
         path: None,
+        beside: None,
+        bounds: Vec::new(),
+        conforms_to: None,
     };
     Task {
         case,
@@ -367,10 +379,12 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         names: Vec::new(),
         observe: Observe::Cpu,
         path: None,
+        links: 1,
+        sampled: None,
         beside: None,
         beside_from: None,
         tuned: false,
-        quota: None,
+        share: Share::All,
         environment: Vec::new(),
         rounds: ROUNDS,
     }

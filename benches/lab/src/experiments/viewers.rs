@@ -1,9 +1,10 @@
 //! LiteQUIC's headline (figures 1, 8 and 9): DASH viewers of a server with too little CPU.
 
-use super::{Amount, Experiment, Kind, Load, Options, ROUNDS, Task, Variant, load, names, over, steps};
+use super::{Amount, Experiment, Kind, Load, Options, ROUNDS, Share, Task, Variant, load, over, steps};
 use crate::{
     bench::load::{Generator, Player, Viewers},
-    viewer::Rule,
+    report::Bound,
+    viewer::{Rule, SATISFIED},
 };
 use anyhow::Result;
 
@@ -13,7 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "viewers",
     about: "How many viewers does a server satisfy that has too little CPU time? Emulated viewers of adaptive video, each over a connection \
             of its own, by dash.js's rules, over a round trip of 20 ms, without loss and with 0.5 %; a twentieth of LiteQUIC's \
-            bitrates (50 kbit/s to 2.5 Mbit/s), segments of 2 s. The server has a quota of CPU time. A viewer is satisfied whose \
+            bitrates (50 kbit/s to 2.5 Mbit/s), segments of 2 s. The server has a share of a core. A viewer is satisfied whose \
             rebuffering is at most a hundredth of the play time. *all-off*: the QUIC library's own I/O, a system call a datagram; *gso*, \
             *merge*: with GSO, and with merged ACKs besides (LiteQUIC+); *litequic*: as it comes, with fewer ACKs where \
             clients can be asked (LiteQUIC++).",
@@ -22,15 +23,24 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     variants,
 };
 
-/// kbit/s: a twentieth of the paper's, so that 140 viewers, their server and the link between them fit two cores.
+/// kbit/s: a twentieth of the paper's, so that the viewers, their server and the link between them fit two cores.
 const LADDER: [u32; 7] = [50, 250, 500, 1_000, 1_500, 2_000, 2_500];
 /// Of a segment.
 const SEGMENT: u32 = 2; // seconds
 /// They do not begin all at once.
 const SPREAD: u32 = 2; // seconds
 /// Of a core, the server's.
-const QUOTA: f64 = 0.12;
-const SECONDS: f64 = 30.0;
+const SHARE: f64 = 0.12;
+const SECONDS: f64 = 28.0;
+/// How many there are.
+const COUNTS: [u32; 5] = [20, 40, 60, 80, 120];
+/// Where rules and networks are compared: with some of those who take part,
+const MANY: u32 = 80;
+const STEPS_OF_INTEREST: [&str; 3] = ["gso", "merge", "litequic"];
+/// and over loss.
+const OVER_LOSS: [&str; 4] = ["h1-cubic", "nginx", "gso", "litequic"];
+/// Of the highest bitrate, what full quality is.
+const FULL: f64 = 0.9;
 /// Group and path.
 const CLEAN: (&str, &str) = ("20 ms", "rate=400M,rtt=20ms,buffer=1bdp");
 const LOSSY: (&str, &str) = ("20 ms, 0.5 % loss", "rate=400M,rtt=20ms,buffer=1bdp,loss=0.5%");
@@ -40,18 +50,25 @@ fn variants() -> Result<Vec<Variant>> {
 }
 
 fn tasks(options: &Options) -> Vec<Task> {
+    let all = ["h1-cubic", "nginx", "haproxy", "all-off", "gso", "merge", "litequic"];
     if options.quick {
-        return vec![cell(CLEAN, Rule::Dynamic, 5, 3.0)];
+        return vec![cell(CLEAN, Rule::Dynamic, (5, 3.0), Share::Quota(SHARE), &all)];
     }
-    let mut tasks: Vec<Task> = [20, 60, 100, 140].map(|count| cell(CLEAN, Rule::Dynamic, count, SECONDS)).to_vec();
+    let quota = Share::Quota(SHARE);
+    let mut tasks: Vec<Task> = COUNTS.map(|count| cell(CLEAN, Rule::Dynamic, (count, SECONDS), quota, &all)).to_vec();
     for rule in [Rule::Throughput, Rule::Bola] {
-        tasks.push(cell(CLEAN, rule, 100, SECONDS));
+        tasks.push(cell(CLEAN, rule, (MANY, SECONDS), quota, &STEPS_OF_INTEREST));
     }
-    tasks.push(cell(LOSSY, Rule::Dynamic, 60, SECONDS));
+    tasks.push(cell(LOSSY, Rule::Dynamic, (MANY, SECONDS), quota, &OVER_LOSS));
+    // The same by another way to have little.
+    let mut other = cell(CLEAN, Rule::Dynamic, (MANY, SECONDS), Share::Left(SHARE), &all);
+    other.case.name += ", beside a rival";
+    other.case.group += ", beside a rival";
+    tasks.push(other);
     tasks
 }
 
-fn cell((group, path): (&str, &str), rule: Rule, count: u32, seconds: f64) -> Task {
+fn cell((group, path): (&str, &str), rule: Rule, (count, seconds): (u32, f64), share: Share, who: &[&str]) -> Task {
     let (player, ladder) = (Player::Emulated(rule), LADDER.to_vec());
     let viewers = Viewers { player, ladder, segment: SEGMENT, spread: SPREAD, video: false };
     let load = Load {
@@ -64,15 +81,23 @@ fn cell((group, path): (&str, &str), rule: Rule, count: u32, seconds: f64) -> Ta
         resume: false,
     };
     let group = format!("{group}, {}", rule.argument());
-    let mut task = over(path, &group, &format!("{count} viewers"), "carried", load);
-    task.case.judged = ["bitrate", "rebuffering"].map(str::to_owned).to_vec();
-    task.case.drawn = ["bitrate", "rebuffering", "cpu"].map(str::to_owned).to_vec();
+    let mut task = over(path, &group, &format!("{count} viewers"), "bitrate", load);
+    task.case.load += &share.describe();
+    task.case.judged = ["carried", "rebuffering"].map(str::to_owned).to_vec();
+    task.case.drawn = ["rebuffering", "carried", "cpu"].map(str::to_owned).to_vec();
     task.case.x = Some(f64::from(count));
+    task.case.bounds = bounds();
     task.kinds = vec![Kind::H3, Kind::H1];
-    let mut names = names(variants());
-    names.extend(["nginx", "haproxy", "h1-cubic"].map(str::to_owned));
-    task.names = names;
-    task.quota = Some(QUOTA);
+    task.names = who.iter().map(|name| (*name).to_owned()).collect();
+    task.share = share;
     task.rounds = ROUNDS;
     task
+}
+
+/// Viewers who are carried: hardly any rebuffering, and then also full quality.
+fn bounds() -> Vec<Bound> {
+    let rebuffering = Bound { figure: "rebuffering".to_owned(), below: Some(SATISFIED * 100.0), least: None };
+    let top = LADDER.last().copied().map(f64::from).unwrap_or_default() / 1e3;
+    let bitrate = Bound { figure: "bitrate".to_owned(), below: None, least: Some(FULL * top) };
+    vec![rebuffering, bitrate]
 }

@@ -82,6 +82,33 @@ fn micros(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e6)
 }
 
+/// A packet as the log has it, times in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Logged {
+    pub(super) link: u8,
+    /// From server to client.
+    pub(super) is_down: bool,
+    pub(super) came: f64,
+    /// `None`: it was dropped or lost.
+    pub(super) went: Option<f64>,
+    pub(super) bytes: f64,
+    pub(super) queued: f64,
+    pub(super) source: u16,
+    pub(super) destination: u16,
+}
+
+/// Reads a line; `None`: it is no packet's.
+pub(super) fn logged(line: &str) -> Option<Logged> {
+    let mut fields = line.split(',');
+    let link = fields.next()?.parse().ok()?;
+    let is_down = fields.next()? == "down";
+    let (came, went) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok());
+    let (bytes, queued) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let mut ports = fields.skip(1).map(str::parse::<u16>);
+    let (source, destination) = (ports.next()?.ok()?, ports.next()?.ok()?);
+    Some(Logged { link, is_down, came, went, bytes, queued, source, destination })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +121,24 @@ mod tests {
         assert_eq!(line(entry), "1,up,1500.2,,1228,300,udp,443,5000,dropped");
         assert_eq!(line(entry).split(',').count(), TITLES.split(',').count());
         assert!(line(Entry { went: Some(came), direction: 0, ..entry }).starts_with("0,down,1500.2,1500.2,"));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let flow = Flow { protocol: UDP, source: 443, destination: 5000 };
+        let came = Duration::from_micros(1_500);
+        let entry = Entry { direction: 3, came, went: None, length: 1228, queued: 300, flow, fate: "dropped" };
+        let read = Logged {
+            link: 1,
+            is_down: false,
+            came: 1_500.0,
+            went: None,
+            bytes: 1_228.0,
+            queued: 300.0,
+            source: 443,
+            destination: 5_000,
+        };
+        assert_eq!(logged(&line(entry)), Some(read));
+        assert_eq!((logged(TITLES), logged("# begun at 1000.0")), (None, None));
     }
 }

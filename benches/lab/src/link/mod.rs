@@ -10,6 +10,7 @@ mod log;
 mod model;
 mod packet;
 mod path;
+mod samples;
 mod segment;
 mod summary;
 mod trace;
@@ -18,9 +19,10 @@ mod tun;
 #[cfg(test)]
 pub(crate) use self::summary::{DirectionReport, LinkReport};
 pub(crate) use self::{
-    command::{Arguments, EmulateArguments, emulate, run},
-    handle::Link,
+    command::{Arguments, EmulateArguments, addresses, emulate, run},
+    handle::{Link, Links},
     path::Path,
+    samples::{Sample, samples},
     summary::Report,
     trace::{Moment, Trace},
 };

@@ -2,7 +2,7 @@
 //! inferred from what passed the link: a packet from the client is taken to acknowledge all that had been delivered to it, as
 //! QUIC's and TCP's do. Pure but for [`Trace::read`].
 
-use super::log::BEGUN;
+use super::log::{BEGUN, Logged, logged};
 use anyhow::{Context as _, Result};
 use std::{
     collections::BTreeMap,
@@ -154,16 +154,10 @@ impl Moment {
 
 /// A line, whether it leads to the client, and the server's and the client's port. `None`: another link's, or no packet.
 fn packet(line: &str, from: f64) -> Option<(Packet, bool, (u16, u16))> {
-    let mut fields = line.split(',');
-    if fields.next()? != "0" {
-        return None;
-    }
-    let is_down = fields.next()? == "down";
-    let time = |text: &str| Some((text.parse::<f64>().ok()? - from) / 1e6);
-    let (came, went) = (time(fields.next()?)?, time(fields.next()?));
-    let (bytes, queued) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    let mut ports = fields.skip(1).map(str::parse::<u16>);
-    let (source, destination) = (ports.next()?.ok()?, ports.next()?.ok()?);
+    let Logged { is_down, source, destination, came, went, bytes, queued, .. } =
+        logged(line).filter(|packet| packet.link == 0)?;
+    let time = |micros: f64| (micros - from) / 1e6;
+    let (came, went) = (time(came), went.map(time));
     // What was sent before is the business of those who were before.
     if came < 0.0 {
         return None;

@@ -48,13 +48,15 @@ impl Per {
 
 /// Figures that pages show after the one that contenders are compared by, in this order. Those whose name has a slash
 /// come from a profile or from counted system calls, and have their own tables.
-pub(super) const SHOWN: [&str; 84] = [
+pub(super) const SHOWN: [&str; 86] = [
     "served",
     "served_h3",
     "served_h2",
     "served_h1",
     "served_status",
     "share",
+    "throughput",
+    "delay",
     "carried",
     "bitrate",
     "rebuffering",
@@ -181,6 +183,8 @@ pub(super) fn title(figure: &str, per: Per) -> String {
         "link_in_flight" => "KB in flight, median".to_owned(),
         "fairness" => "Jain's index".to_owned(),
         "share" => "share %".to_owned(),
+        "throughput" => "throughput, Mbit/s of packets".to_owned(),
+        "delay" => "delay, ms".to_owned(),
         "carried" => "viewers satisfied".to_owned(),
         "bitrate" => "average bitrate, Mbit/s".to_owned(),
         "rebuffering" => "rebuffering, % of the time".to_owned(),

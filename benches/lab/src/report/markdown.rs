@@ -1,7 +1,7 @@
 //! An experiment's page. Pure: results into text.
 
 use super::{
-    Case, Results, Run, attacks,
+    Case, Results, Run, attacks, carried, envelopes,
     figures::{SHOWN, interval, number, title},
 };
 use crate::bench::{contender::Kind, rival::SATURATED};
@@ -16,11 +16,13 @@ pub(super) fn page(results: &Results, plots: &[(String, String)]) -> String {
     if results.experiment == attacks::EXPERIMENT {
         text += &attacks::table(results);
     }
+    text += &carried::tables(results);
     for (file, caption) in plots {
         let _ = writeln!(text, "![{caption}]({file})\n");
     }
     for case in &results.cases {
         text += &table(results, case);
+        text += &envelopes::table(results, case);
         text += &parts(results, case, "share/", "part", "% of samples");
         text += &parts(results, case, "calls/", "system call", "a MB");
     }

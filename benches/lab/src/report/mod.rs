@@ -2,7 +2,9 @@
 //! (`markdown`, `plot`), by the experiment itself or later by `litequic-lab report`.
 
 mod attacks;
+mod carried;
 mod compare;
+mod envelopes;
 mod figures;
 mod heat;
 mod markdown;
@@ -15,9 +17,10 @@ mod verdict;
 mod write;
 
 pub(crate) use self::{
+    carried::Bound,
     figures::{Per, is_shown},
     memory::MemoryTrace,
-    write::{against, earlier, join, keep, save, save_memory, save_trace},
+    write::{against, earlier, join, keep, save, save_memory, save_trace, save_views},
 };
 use crate::bench::{
     contender::Kind,
@@ -26,6 +29,7 @@ use crate::bench::{
     noise::Noise,
     stats::{Interval, Summary},
 };
+use crate::link::Sample;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -111,6 +115,15 @@ pub(crate) struct Case {
     /// The emulated path, as the command line spells it.
     #[serde(default)]
     pub(crate) path: Option<String>,
+    /// The contender that others loaded over the same path meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) beside: Option<String>,
+    /// What figures are to keep to as `x` grows; the second one besides the first, and so on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bounds: Vec<Bound>,
+    /// The contender whose envelope of delay and throughput those of all others are compared with.
+    #[serde(default)]
+    pub(crate) conforms_to: Option<String>,
 }
 
 impl Case {
@@ -142,6 +155,9 @@ pub(crate) struct Run {
     pub(crate) figures: BTreeMap<String, f64>,
     /// The client's command line.
     pub(crate) client: String,
+    /// Delay and throughput over time, where they are sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) samples: Vec<Sample>,
     /// Its trace's plot, beside the results; the series have the same name.
     #[serde(default)]
     pub(crate) trace: Option<String>,
@@ -260,6 +276,9 @@ pub(crate) mod tests {
             x: None,
             y: None,
             path: None,
+            beside: None,
+            bounds: vec![],
+            conforms_to: None,
         };
         let run = |contender: &str, round: usize, cpu: f64| Run {
             contender: contender.to_owned(),
@@ -271,6 +290,7 @@ pub(crate) mod tests {
             noise: Noise::default(),
             figures: BTreeMap::from([("cpu".to_owned(), cpu), ("rate".to_owned(), 100.0)]),
             client: "litequic-lab load download".to_owned(),
+            samples: vec![],
             trace: None,
         };
         let participant = |name: &str| Participant {

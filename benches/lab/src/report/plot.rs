@@ -1,6 +1,6 @@
 //! Plots of an experiment: for each group of cases one SVG, with bars, or with lines where cases have a place on an axis.
 
-use super::{Case, Results, figures::title, heat};
+use super::{Case, Results, envelopes, figures::title, heat};
 use anyhow::{Result, anyhow};
 use plotters::prelude::{
     BLACK, ChartBuilder, Color as _, IntoDrawingArea as _, IntoLogRange as _, LineSeries, PathElement, RGBColor,
@@ -28,7 +28,7 @@ pub(super) fn plots(results: &Results) -> Result<Vec<(String, String)>> {
             groups.push(&case.group);
         }
     }
-    let mut plots = Vec::new();
+    let mut plots = envelopes::plots(results)?;
     for group in groups {
         let cases: Vec<&Case> = results.cases.iter().filter(|case| case.group == group).collect();
         let Some(first) = cases.first() else { continue };
@@ -37,6 +37,11 @@ pub(super) fn plots(results: &Results) -> Result<Vec<(String, String)>> {
                 let caption = format!("{}: {group}, {name} beside {}", results.experiment, results.reference);
                 plots.push((caption.clone(), heat::map(results, &cases, name, &caption)));
             }
+            continue;
+        }
+        if heat::is_pairs(&cases) {
+            let caption = format!("{}: {group}, shares", results.experiment);
+            plots.push((caption.clone(), heat::pairs(results, &cases, &caption)));
             continue;
         }
         for figure in std::iter::once(&first.primary).chain(&first.drawn) {

@@ -45,6 +45,14 @@ pub(crate) fn save_trace(trace: &Trace, experiment: &str, run: &Run, folder: &Pa
     Ok(plot)
 }
 
+/// Writes what a run's viewers told, in a folder of its own: it is no experiment's results.
+pub(crate) fn save_views(views: &str, experiment: &str, run: &Run, folder: &Path) -> Result<()> {
+    let Run { contender, case, round, .. } = run;
+    let folder = folder.join("views");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    write(&folder, &format!("{}.json", slug(&format!("{experiment}: {case}, {contender} {round}"))), views).map(drop)
+}
+
 /// Writes a run's memory over time and its plot; the plot's name.
 pub(crate) fn save_memory(trace: &MemoryTrace, experiment: &str, run: &Run, folder: &Path) -> Result<String> {
     let Run { contender, case, round, .. } = run;

@@ -188,6 +188,7 @@ impl Lab {
             noise: Noise::default(),
             figures: BTreeMap::new(),
             client: String::new(),
+            samples: Vec::new(),
             trace: None,
         };
         match self.attacked(assault, opponent, trial) {

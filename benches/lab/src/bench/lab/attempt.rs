@@ -3,7 +3,7 @@
 use super::{Lab, Present, path};
 use crate::{
     bench::{
-        Task,
+        Sampled, Task,
         cgroup::{Cgroup, Limit},
         contender::{Configuration, Kind},
         interrupt,
@@ -19,7 +19,7 @@ use crate::{
         sink,
         template::Values,
     },
-    link::{Link, Trace},
+    link::{Link, Links, Sample, Trace, addresses, samples},
     load,
     report::Per,
 };
@@ -55,6 +55,8 @@ const METRICS: Duration = Duration::from_secs(10);
 const CHECKED: u64 = 1_000_000; // bytes
 /// The same over a path, which may be slow.
 const CHECKED_OVER_A_PATH: u64 = 100_000; // bytes
+/// Where a server listens that has several links.
+const ANY: &str = "0.0.0.0";
 /// Below this share of a core it is quiet, for so long: some ticks of the kernel's clock.
 const QUIET: f64 = 0.08;
 const QUIET_LOOK: Duration = Duration::from_millis(300);
@@ -64,7 +66,10 @@ const QUIET_LOOK: Duration = Duration::from_millis(300);
 pub(super) struct Measured {
     pub(super) noise: Noise,
     pub(super) figures: BTreeMap<String, f64>,
+    pub(super) samples: Vec<Sample>,
     pub(super) trace: Option<Trace>,
+    /// What viewers told, as JSON.
+    pub(super) views: Option<String>,
 }
 
 /// What a client is run with.
@@ -77,8 +82,8 @@ struct Setup<'a> {
 }
 
 impl Lab {
-    /// Starts a contender, has it prove itself, loads it. An error: the run is void.
-    pub(super) fn attempt(&mut self, task: &Task, contender: usize, client: &mut String) -> Result<Measured> {
+    /// Starts a contender, has it prove itself, loads it over each link. An error: the run is void.
+    pub(super) fn attempt(&mut self, task: &Task, contender: usize, client: &mut String) -> Result<Vec<Measured>> {
         let upload = task.load.kind == load::Kind::Upload;
         self.start_origin(upload)?;
         let (path, crc32) = self.files.body(task.load.body)?;
@@ -98,13 +103,16 @@ impl Lab {
         let task = &task.by_clients_of(&present.contender);
         let folder = tempfile::Builder::new().prefix(&present.contender.name).tempdir_in(self.folder.path())?;
         let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
-        let log = self.options.trace.then(|| folder.path().join("packets.csv"));
-        let link = task.path.as_ref().map(|path| Link::start(&self.network, path, log.as_deref(), folder.path()));
+        let log = (self.options.trace || task.sampled.is_some()).then(|| folder.path().join("packets.csv"));
+        let link = task.path.as_ref().map(|path| {
+            let links = Links { path, count: task.links, seed: 1, log: log.as_deref() };
+            Link::start_all(&self.network, &links, folder.path())
+        });
         let link = link.transpose()?;
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
-        let quota = task.quota.map(|share| Cgroup::new(Limit::Cpu(share))).transpose()?;
+        let quota = task.share.quota().map(|share| Cgroup::new(Limit::Cpu(share))).transpose()?;
         let mut server = self.start(present, task, folder.path(), &values, quota.as_ref())?;
 
         let [address, other_address] = [PORT, OTHER_PORT].map(|port| format!("{}:{port}", self.network.address));
@@ -157,9 +165,13 @@ impl Lab {
             if let Some((_, kind)) = other {
                 (target.address, target.kind) = (&other_address, kind);
             }
-            self.start_beside(load, &target, folder.path())
+            self.start_beside(load, &target, task.links, folder.path())
         });
-        let mut beside = beside.transpose()?;
+        let mut beside = beside.transpose()?.unwrap_or_default();
+        if let Some(name) = &present.contender.congestion_control {
+            // Those beside have theirs by now.
+            self.network.control_congestion(name)?;
+        }
         let mut before = self.told(metrics.as_ref())?;
         let throttled = quota.as_ref().and_then(Cgroup::throttled);
         link.as_ref().map_or(Ok(()), Link::begin_anew)?;
@@ -173,31 +185,66 @@ impl Lab {
             link.as_ref().map_or(Ok(()), Link::count_anew)?;
             Ok(true)
         };
+        let _twins = self.start_twins(task, &Target { mark: None, ..measured.clone() }, folder.path())?;
         let measured = self.measure(&setup, &mut server, &arguments, begun)?;
         let after = self.told(metrics.as_ref())?;
         crowd.as_mut().map_or(Ok(()), Server::check)?;
-        beside.as_mut().map_or(Ok(()), Server::check)?;
+        beside.iter_mut().try_for_each(Server::check)?;
         drop(beside);
         other.as_mut().map_or(Ok(()), |(server, _)| server.check())?;
         drop(other);
-        let (noise, mut figures) = measured;
+        let Measured { noise, mut figures, views, .. } = measured;
         if let (Some(before), Some(after)) = (throttled, quota.as_ref().and_then(Cgroup::throttled)) {
             figures.insert("throttled".to_owned(), after - before);
         }
         let bytes = figures.get("bytes").copied().unwrap_or_default();
-        let mut trace = None;
-        if let Some(link) = link {
-            let report = link.finish()?;
-            // How a quick run went is no matter, and the machine is busy with other things.
-            if let Some(void) = report.void.as_ref().filter(|_| !self.options.quick) {
-                bail!("{void}");
-            }
-            figures.extend(path::figures(&report, &figures));
-            trace = log.map(|log| Trace::read(&log)).transpose()?;
-            figures.extend(trace.as_ref().map(Trace::figures).unwrap_or_default());
-        }
         figures.extend(metrics.map(|metrics| metrics.figures(&before, &after, bytes)).unwrap_or_default());
-        Ok(Measured { noise, figures, trace })
+        let mut first = Measured { noise, figures, views, ..Measured::default() };
+        let Some(link) = link else { return Ok(vec![first]) };
+        let report = link.finish()?;
+        // How a quick run went is no matter, and the machine is busy with other things.
+        if let Some(void) = report.void.as_ref().filter(|_| !self.options.quick) {
+            bail!("{void}");
+        }
+        if let Some(log) = log.as_ref().filter(|_| self.options.trace) {
+            let trace = Trace::read(log)?;
+            first.figures.extend(trace.figures());
+            first.trace = Some(trace);
+        }
+        // Of the others what passed their links is known.
+        let mut all = vec![first];
+        all.resize_with(usize::from(task.links), || Measured { noise, ..Measured::default() });
+        for (nth, measured) in all.iter_mut().enumerate() {
+            measured.figures.extend(path::figures(&report, nth, &measured.figures));
+        }
+        if let (Some(Sampled { step, time }), Some(log)) = (task.sampled, &log) {
+            for (measured, samples) in all.iter_mut().zip(samples(log, task.links, PORT, step, time)?) {
+                measured.figures.extend(path::sampled(&samples));
+                measured.samples = samples;
+            }
+        }
+        Ok(all)
+    }
+
+    /// A link's address of the server.
+    fn host(&self, link: u8) -> String {
+        let [server, _] = addresses(link);
+        if link == 0 { self.network.address.to_owned() } else { server }
+    }
+
+    /// Starts the measured load over each link but the first.
+    fn start_twins(&self, task: &Task, target: &Target<'_>, folder: &Path) -> Result<Vec<Server>> {
+        let start = |link| {
+            let address = format!("{}:{PORT}", self.host(link));
+            let arguments = task.load.command(&Target { address: &address, ..target.clone() }, &self.own, None)?;
+            self.start_client("the same over another link", &arguments, &folder.join(format!("twin-{link}.log")))
+        };
+        (1..task.links).map(start).collect()
+    }
+
+    fn start_client(&self, name: &str, arguments: &[String], log: &Path) -> Result<Server> {
+        let core = self.options.client_core.to_string();
+        Server::start(name, process::command(&self.network.client, &core, arguments, &BTreeMap::new()), log.to_owned())
     }
 
     /// Opens connections, each of which waits until it is not wanted any more; `proof` is what it could ask for.
@@ -208,9 +255,7 @@ impl Lab {
         let amount = Amount::Seconds(LOAD.as_secs_f64());
         let load = Load { kind: load::Kind::Idle, connections, amount, ..proof.0.clone() };
         let arguments = load.command(&proof.1, &self.own, None)?;
-        let core = self.options.client_core.to_string();
-        let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
-        let mut crowd = Server::start("the crowd", command, folder.join("crowd.log"))?;
+        let mut crowd = self.start_client("the crowd", &arguments, &folder.join("crowd.log"))?;
         interrupt::wait_for(GATHERED, || {
             crowd.check()?;
             Ok(crowd.quote().contains("holding").then_some(()))
@@ -240,14 +285,17 @@ impl Lab {
         Ok((server, kind))
     }
 
-    /// Starts what others do meanwhile, and gives it time to fill the path.
-    fn start_beside(&self, load: &Load, target: &Target<'_>, folder: &Path) -> Result<Server> {
-        let arguments = load.command(target, &self.own, None)?;
-        let core = self.options.client_core.to_string();
-        let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
-        let mut beside = Server::start("the load beside it", command, folder.join("beside.log"))?;
+    /// Starts what others do meanwhile over each link, and gives it time to fill the path.
+    fn start_beside(&self, load: &Load, target: &Target<'_>, links: u8, folder: &Path) -> Result<Vec<Server>> {
+        let (_, port) = target.address.rsplit_once(':').context("an address without a port")?;
+        let start = |link| {
+            let address = format!("{}:{port}", self.host(link));
+            let arguments = load.command(&Target { address: &address, ..target.clone() }, &self.own, None)?;
+            self.start_client("the load beside it", &arguments, &folder.join(format!("beside-{link}.log")))
+        };
+        let mut beside = (0..links).map(start).collect::<Result<Vec<Server>>>()?;
         interrupt::wait_for(if self.options.quick { BESIDE_QUICK } else { BESIDE }, || {
-            beside.check().map(|()| None::<()>)
+            beside.iter_mut().try_for_each(Server::check).map(|()| None::<()>)
         })?;
         Ok(beside)
     }
@@ -281,7 +329,7 @@ impl Lab {
         let mut values = Values::default();
         values.set("BIN", program.display());
         values.set("RUN", folder.display());
-        values.set("ADDRESS", self.network.address);
+        values.set("ADDRESS", if task.links > 1 { ANY } else { self.network.address });
         values.set("PORT", PORT);
         values.set("ADMIN_PORT", ADMIN_PORT);
         values.set("CERT", self.files.certificate.display());
@@ -418,7 +466,7 @@ impl Lab {
         server: &mut Server,
         client: &[String],
         mut begun: impl FnMut() -> Result<bool>,
-    ) -> Result<(Noise, BTreeMap<String, f64>)> {
+    ) -> Result<Measured> {
         let Setup { task, kind, link, folder } = *setup;
         let client_core = self.options.client_core.to_string();
         let origin = if task.load.kind == load::Kind::Upload { &self.sink } else { &self.file_origin };
@@ -432,7 +480,8 @@ impl Lab {
             Ok((server.cpu(), origin_cpu(), own, cores, kernel, Instant::now()))
         };
         let (place, core) = (&self.network.server, self.options.server_core);
-        let mut rival = task.case.saturated.then(|| Rival::start(&self.own, place, core, folder)).transpose()?;
+        let rival = task.rival().map(|turns| Rival::start(turns, &self.own, place, core, folder));
+        let mut rival = rival.transpose()?;
         let rival_cpu = |rival: &Option<Rival>| rival.as_ref().map_or(0.0, Rival::cpu);
         let (mut before, mut rival_before) = (snapshot(server)?, rival_cpu(&rival));
         let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
@@ -463,7 +512,8 @@ impl Lab {
         let noise = if task.workers == 1 { Noise::of(cores.0, cores.1) } else { Noise::together(cores.0, cores.1) };
         if task.observe.program().is_some() {
             // The tracer is on the client's core, and was not waited for yet.
-            return Ok((Noise { client_core: 0.0, ..noise }, observed));
+            let noise = Noise { client_core: 0.0, ..noise };
+            return Ok(Measured { noise, figures: observed, ..Measured::default() });
         }
         let wall = after.5.duration_since(before.5).as_secs_f64();
         let busy = rival::busy(cpu.total(), wall, rival);
@@ -497,7 +547,8 @@ impl Lab {
             figures.insert("rival".to_owned(), rival / wall * 100.0);
         }
         figures.extend(observed);
-        Ok((noise, figures))
+        let is_kept = self.options.trace && matches!(task.load.generator, Generator::Viewers(_));
+        Ok(Measured { noise, figures, views: is_kept.then_some(finished.stdout), ..Measured::default() })
     }
 }
 

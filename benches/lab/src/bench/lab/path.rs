@@ -1,11 +1,11 @@
 //! What a link's report says of a run, as figures. Pure.
 
 use super::attempt::{OTHER_PORT, PORT};
-use crate::link::Report;
+use crate::link::{Report, Sample};
 use std::collections::BTreeMap;
 
-/// Figures of the direction from server to client, and of how the emulator kept time; `known` are the run's others.
-pub(super) fn figures(report: &Report, known: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+/// Figures of a link's direction from server to client, and of how the emulator kept time; `known` are the run's others.
+pub(super) fn figures(report: &Report, link: usize, known: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
     put("late_us", report.lateness_us.p99_9 as f64);
@@ -13,7 +13,7 @@ pub(super) fn figures(report: &Report, known: &BTreeMap<String, f64>) -> BTreeMa
     if figure("seconds") > 0.0 && !known.contains_key("goodput") {
         put("goodput", figure("bytes") * 8e-6 / figure("seconds"));
     }
-    let Some(down) = report.links.first().map(|link| &link.down).filter(|down| down.packets > 0) else {
+    let Some(down) = report.links.get(link).map(|link| &link.down).filter(|down| down.packets > 0) else {
         return figures;
     };
     let packets = down.packets as f64;
@@ -38,6 +38,13 @@ pub(super) fn figures(report: &Report, known: &BTreeMap<String, f64>) -> BTreeMa
     figures
 }
 
+/// Means of samples.
+pub(super) fn sampled(samples: &[Sample]) -> BTreeMap<String, f64> {
+    let mean = |of: fn(&Sample) -> f64| samples.iter().map(of).sum::<f64>() / samples.len().max(1) as f64;
+    let figures = [("throughput", mean(|sample| sample.throughput)), ("delay", mean(|sample| sample.delay))];
+    figures.map(|(name, figure)| (name.to_owned(), figure)).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,7 +56,7 @@ mod tests {
         let link = LinkReport { down, up: DirectionReport::default() };
         let report = Report { links: vec![link], ..Report::default() };
         let known = [("seconds", 2.0), ("bytes", 1e6), ("sends", 100.0)].map(|(name, value)| (name.to_owned(), value));
-        let figures = figures(&report, &BTreeMap::from(known));
+        let figures = figures(&report, 0, &BTreeMap::from(known));
         assert_eq!((figures["goodput"], figures["queue_drops"], figures["packets_per_send"]), (4.0, 10_000.0, 10.0));
         assert!(!figures.contains_key("fairness") && !figures.contains_key("share"), "one flow shares with nobody");
         for name in figures.keys() {
@@ -62,6 +69,16 @@ mod tests {
         let senders = BTreeMap::from([(PORT, 750), (OTHER_PORT, 2_250), (53, 9_000)]);
         let down = DirectionReport { packets: 1_000, senders, ..DirectionReport::default() };
         let report = Report { links: vec![LinkReport { down, up: DirectionReport::default() }], ..Report::default() };
-        assert_eq!(figures(&report, &BTreeMap::new())["share"], 25.0);
+        assert_eq!(figures(&report, 0, &BTreeMap::new())["share"], 25.0);
+    }
+
+    #[test]
+    fn samples_are_told_by_their_means() {
+        let samples = [(20.0, 10.0), (30.0, 14.0)].map(|(delay, throughput)| Sample { delay, throughput });
+        let figures = sampled(&samples);
+        assert_eq!((figures["delay"], figures["throughput"]), (25.0, 12.0));
+        for name in figures.keys() {
+            assert!(crate::report::is_shown(name), "{name}");
+        }
     }
 }

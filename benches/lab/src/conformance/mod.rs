@@ -1,0 +1,11 @@
+//! How far a congestion control behaves as another one: the mathematics of "Conformance of QUIC congestion control" (IMC 2024, §3), over
+//! points of delay and throughput. Pure, and the same for the same seed.
+
+mod cluster;
+mod envelope;
+mod hull;
+
+pub(crate) use self::{
+    envelope::{Conformance, Envelope},
+    hull::{Point, Polygon},
+};

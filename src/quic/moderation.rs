@@ -35,6 +35,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// it (net.core.rmem_default), and so busy a worker has batches anyway.
 const FULL: u32 = 128;
 
+/// Timers go in steps of a millisecond, of tokio's and of s2n-quic's: what is less late than this is on time.
+const ON_TIME: Duration = Duration::from_millis(3);
+/// What is later than this was no want of CPU time.
+const LATEST: Duration = Duration::from_millis(50);
+/// Of such windows of time the last two count.
+const WINDOW: u64 = 100; // milliseconds
+
 /// One endpoint's. Atomics because s2n-quic wants its providers `Send`; one thread alone uses them.
 #[derive(Debug, Clone)]
 pub(super) struct Moderation(Arc<Shared>);
@@ -51,7 +58,19 @@ struct Shared {
     /// Timers that have expired since.
     expired: Number,
     paths: [Number; 3],
+    late: Late,
     metrics: Arc<WorkerMetrics>,
+}
+
+/// How late timers expired at most: in this window of time and in the one before. A worker that gets little CPU time, of a cgroup's
+/// quota or beside others, is late by whole periods of the scheduler.
+#[derive(Debug, Default)]
+struct Late {
+    /// Milliseconds from the epoch at which this window began.
+    began: Number,
+    /// Microseconds.
+    most: Number,
+    before: Number,
 }
 
 /// How often paths were measured that bear this: less than the shortest period, less than the longest, and that.
@@ -82,8 +101,8 @@ impl Paths {
 impl Moderation {
     /// None, unless `switch` is set.
     pub(super) fn new(switch: bool, metrics: Arc<WorkerMetrics>) -> Self {
-        let (period, urgent, expired, paths) = Default::default();
-        Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, expired, paths, metrics }))
+        let (period, urgent, expired, paths, late) = Default::default();
+        Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, expired, paths, late, metrics }))
     }
 
     /// Somebody waits for what a packet asks for.
@@ -117,6 +136,27 @@ impl Moderation {
     /// The time between two turns; zero while events are waited for.
     pub(super) fn period(&self) -> Duration {
         Duration::from_millis(self.0.period.get())
+    }
+
+    /// A timer for `target` has expired by now.
+    pub(super) fn expired_at(&self, target: Instant) {
+        let Shared { late: Late { began, most, before }, .. } = &*self.0;
+        let now = Instant::now();
+        let millis = self.0.millis(now);
+        if millis.saturating_sub(began.get()) >= WINDOW {
+            began.set(millis);
+            before.set(most.take());
+        }
+        let by = now.saturating_duration_since(target).min(LATEST);
+        if by > ON_TIME {
+            most.set(most.get().max(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)));
+        }
+    }
+
+    /// How late timers expire at most; zero where they are on time.
+    pub(super) fn lateness(&self) -> Duration {
+        let Late { most, before, .. } = &self.0.late;
+        Duration::from_micros(most.get().max(before.get()))
     }
 
     /// When a timer for `time` is to expire: with the turn at its millisecond, or with the first turn after.
@@ -400,6 +440,22 @@ mod tests {
         assert_eq!(moderation.next(&mut rule, 5), Some(micros(402_000)));
         assert_eq!(moderation.period(), LONGEST);
         assert_eq!(Moderation::new(false, Arc::default()).next(&mut rule, 5), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_late_timers_expired_is_known_for_a_while_and_no_lateness_is_endless() {
+        let moderation = Moderation::new(false, Arc::default());
+        let expire = async |later: u64, late: Duration| {
+            tokio::time::advance(Duration::from_millis(later)).await;
+            moderation.expired_at(Instant::now().checked_sub(late).unwrap());
+            moderation.lateness()
+        };
+        assert_eq!(expire(500, ON_TIME).await, Duration::ZERO, "as timers go");
+        let late = Duration::from_millis(9);
+        assert_eq!(expire(1, late).await, late);
+        assert_eq!(expire(2 * WINDOW - 2, Duration::ZERO).await, late, "in the window before");
+        assert_eq!(expire(WINDOW, Duration::ZERO).await, Duration::ZERO);
+        assert_eq!(expire(1, Duration::from_millis(400)).await, LATEST);
     }
 
     proptest! {

@@ -39,6 +39,8 @@ const UNUSED: u32 = 3;
 /// A round-trip time that is so many times shorter than the one before is behind a pause of the path: what was paced by that
 /// waits no longer.
 const FALL: u32 = 4;
+/// Of a round trip, what leaves at once behind a worker that came late.
+const MISSED: u32 = 4;
 
 /// See the [module](super).
 #[derive(Debug, Clone)]
@@ -270,7 +272,7 @@ impl CongestionController for Controller {
         }
         // A guess, before it is measured.
         let round_trip = if self.round_trip.is_zero() { rtt_estimator.smoothed_rtt() } else { self.round_trip };
-        let Self { algorithm, heard, pacer, told, resumed, max_datagram, moderation, .. } = self;
+        let Self { algorithm, heard, pacer, told, resumed, max_datagram, moderation, buffer, .. } = self;
         let listening = &mut Listening { heard, publisher };
         let info = match algorithm {
             Algorithm::Cubic(inner) => {
@@ -290,7 +292,11 @@ impl CongestionController for Controller {
                 in_flight,
                 round_trip,
                 max_datagram: (*max_datagram).into(),
-                late: moderation.period(),
+                late: match moderation.lateness() {
+                    Duration::ZERO => moderation.period(),
+                    // What a worker missed that came late is made up for, as far as the path and its buffer bear it.
+                    late => late.min(round_trip / MISSED).min(buffer.share().unwrap_or(late)).max(moderation.period()),
+                },
             };
             let gain = || if heard.slow_start { SLOW_START_GAIN } else { GAIN };
             // Asked for once a train.

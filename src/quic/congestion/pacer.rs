@@ -272,6 +272,21 @@ mod tests {
         assert!(caught_up.abs_diff(due) <= 3 * LEAST_TOGETHER, "{caught_up} of {due}");
     }
 
+    /// As a worker with little CPU time comes, each 10 ms.
+    #[test]
+    fn what_was_missed_leaves_at_once_and_is_no_more_than_that() {
+        let sent = |late: u64| {
+            let (mut pacer, now) = (Pacer::default(), start());
+            let late = Duration::from_millis(late);
+            send_late(&mut pacer, now, RTT, 20, 1, 1_000, late);
+            send_late(&mut pacer, now + Duration::from_millis(10), RTT, 20, 1, 1_000, late)
+        };
+        let due = u32::try_from(rate(20) * Duration::from_millis(10)).unwrap() / DATAGRAM;
+        assert!(sent(0) <= LEAST_TOGETHER, "{}", sent(0));
+        assert!(sent(10).abs_diff(due) <= 2 * LEAST_TOGETHER, "{} of {due}", sent(10));
+        assert!(sent(50).abs_diff(due) <= 2 * LEAST_TOGETHER, "{} of {due}", sent(50));
+    }
+
     /// Packets that leave within 200 ms at `megabits`, woken each `wake` microseconds.
     fn shortened(share: Option<Duration>, wake: u64, megabits: u64) -> (u32, u32) {
         let (mut pacer, mut now, mut packets, mut most) = (Pacer::default(), start(), 0, 0);

@@ -74,6 +74,7 @@ impl Turns {
         let Some(turn) = &mut self.next else { return Poll::Ready(false) };
         if !std::mem::take(&mut self.more) {
             ready!(turn.as_mut().poll(cx));
+            self.moderation.expired_at(turn.deadline());
             self.moderation.begin_turn();
         }
         Poll::Ready(true)

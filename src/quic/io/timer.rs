@@ -56,7 +56,9 @@ impl time::clock::Timer for Timer {
             return Poll::Pending;
         }
         ready!(self.sleep.as_mut().poll(cx));
-        self.target = None;
+        if let Some(target) = self.target.take() {
+            self.moderation.expired_at(target);
+        }
         Poll::Ready(())
     }
 

@@ -55,8 +55,9 @@ pub(crate) struct Lab {
     h2load: Result<PathBuf, String>,
     /// The same of other clients.
     clients: BTreeMap<Client, Result<PathBuf, String>>,
-    /// All that can take part, and those that do, variants included.
+    /// All contenders that can take part; the same with an experiment's variants; those of them that were asked for.
     found: Vec<Present>,
+    known: Vec<Present>,
     present: Vec<Present>,
     origin: Present,
     skipped: Vec<Skipped>,
@@ -90,17 +91,9 @@ impl Lab {
         for file in &options.contender {
             all.push(Contender::read(file)?);
         }
-        let unknown: Vec<&String> =
-            options.only.iter().filter(|name| !all.iter().any(|one| one.name == **name)).collect();
-        if !unknown.is_empty() {
-            bail!("--only: there is no contender {unknown:?}");
-        }
         let (mut present, mut skipped, mut origin) = (Vec::new(), Vec::new(), None);
         for contender in all {
             let is_origin = contender.kind == Kind::Origin;
-            if !is_origin && !options.wants(&contender.name) {
-                continue;
-            }
             let found = programs::find(&contender, &options)
                 .and_then(|(program, version)| Ok((programs::crc32(&program)?, program, version)));
             match found {
@@ -109,7 +102,10 @@ impl Lab {
                     if is_origin { origin = Some(found) } else { present.push(found) }
                 }
                 Err(error) if is_origin => return Err(error.context("the origin")),
-                Err(error) => skipped.push(Skipped { name: contender.name, reason: format!("{error:#}") }),
+                Err(error) if options.wants(&contender.name) => {
+                    skipped.push(Skipped { name: contender.name, reason: format!("{error:#}") });
+                }
+                Err(_) => {}
             }
         }
         let h2load = programs::h2load(&options);
@@ -123,6 +119,7 @@ impl Lab {
             h2load,
             clients,
             found: present.clone(),
+            known: present.clone(),
             present,
             origin,
             skipped,
@@ -137,7 +134,8 @@ impl Lab {
     /// From now on these variants of litequic take part as well, and no others; one that is called like a contender is it. An error
     /// says what litequic's program lacks for them.
     pub(crate) fn vary(&mut self, variants: &[Variant]) -> Result<(), String> {
-        self.present.clone_from(&self.found);
+        self.known.clone_from(&self.found);
+        self.choose();
         let Some(litequic) = self.found.iter().find(|present| present.contender.name == "litequic") else {
             return Ok(());
         };
@@ -146,7 +144,7 @@ impl Lab {
             return Err(format!("it needs a litequic whose version says {needs}; this one says {}", litequic.version));
         }
         // In their order: each has its turn, and its row, after the one before.
-        self.present.retain(|present| variants.iter().all(|variant| variant.name != present.contender.name));
+        self.known.retain(|known| variants.iter().all(|variant| variant.name != known.contender.name));
         for variant in variants {
             let varied = match &variant.twin_of {
                 None => Some(Present { contender: litequic.contender.vary(variant), ..litequic.clone() }),
@@ -156,9 +154,15 @@ impl Lab {
                     .find(|present| present.contender.name == *of)
                     .map(|twin| Present { contender: twin.contender.twin(variant), ..twin.clone() }),
             };
-            self.present.extend(varied);
+            self.known.extend(varied);
         }
+        self.choose();
         Ok(())
+    }
+
+    /// Those of whom it knows that were asked for.
+    fn choose(&mut self) {
+        self.present = self.known.iter().filter(|known| self.options.wants(&known.contender.name)).cloned().collect();
     }
 
     /// What it was told.
@@ -178,6 +182,7 @@ impl Lab {
         for task in &mut tasks {
             task.path = task.path.take().or_else(|| self.options.path.clone());
             task.case.path = task.path.as_ref().map(ToString::to_string);
+            task.links = self.options.links(task.links);
             task.case.beside = task.beside_from.map(str::to_owned);
         }
         self.settle(if tasks.iter().any(|task| task.path.is_some()) { Topology::Path } else { self.options.topology })?;

@@ -64,6 +64,9 @@ pub(crate) struct Options {
     /// Only these contenders.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Links at once at most, where an experiment has one for each trial: 1 shows whether they disturb each other.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) links: Option<u8>,
     /// Only cases whose name contains this.
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
@@ -122,6 +125,11 @@ impl Options {
     /// Whether a case was asked for.
     pub(crate) fn takes(&self, case: &str) -> bool {
         self.case.as_ref().is_none_or(|text| case.contains(text.as_str()))
+    }
+
+    /// How many links there are at once, of `wanted`.
+    pub(crate) fn links(&self, wanted: u8) -> u8 {
+        self.links.map_or(wanted, |most| most.min(wanted))
     }
 
     /// Whether a contender was asked for.

@@ -37,6 +37,7 @@ pub(super) fn run(arguments: AttackOptions) -> Result<()> {
     if options.plan {
         bail!("--plan: attacks take what each lasts, and 5 s around it, for each contender, case and round");
     }
+    super::check_names(&[], &options)?;
     conduct(&mut Lab::new(options)?, memory, seconds)
 }
 

@@ -46,7 +46,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 /// The experiments' commands.
 #[derive(Subcommand)]
@@ -229,6 +229,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
     if options.plan {
         return print(&plans(experiments, &options)?);
     }
+    check_names(experiments, &options)?;
     let mut lab = Lab::new(options)?;
     let mut failed = Vec::new();
     for experiment in experiments {
@@ -257,6 +258,23 @@ pub(crate) fn run(command: Command) -> Result<()> {
         bail!("failed: {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// An error: `--only` names a contender, or a variant of these experiments, that there is not.
+fn check_names(experiments: &[&Experiment], options: &Options) -> Result<()> {
+    let mut names = Contender::built_in()?.into_iter().map(|one| one.name).collect::<BTreeSet<_>>();
+    for file in &options.contender {
+        names.insert(Contender::read(file)?.name);
+    }
+    for experiment in experiments {
+        names.extend((experiment.variants)()?.into_iter().map(|variant| variant.name));
+    }
+    match options.only.iter().find(|name| !names.contains(*name)) {
+        Some(unknown) => {
+            bail!("--only: there is no contender {unknown}; there are {}", Vec::from_iter(names).join(", "))
+        }
+        None => Ok(()),
+    }
 }
 
 /// How long experiments take with everything there is.
@@ -485,7 +503,6 @@ fn acks(generator: &Generator) -> String {
 mod tests {
     use super::*;
     use clap::Parser as _;
-    use std::collections::BTreeSet;
 
     #[derive(clap::Parser)]
     struct Line {

@@ -36,8 +36,8 @@ pub(super) fn plan(tasks: &[Task], contenders: &[Contender], options: &Options) 
     let mut plan = Plan { cells: 0, runs: 0, seconds: 0.0 };
     for task in tasks.iter().filter(|task| options.takes(&task.case.name)) {
         let takes = |one: &&Contender| options.wants(&one.name) && task.takes(one) && task.load.beyond(one).is_none();
-        let runs =
-            contenders.iter().filter(takes).count() * options.rounds(task.rounds).div_ceil(usize::from(task.links));
+        let runs = contenders.iter().filter(takes).count()
+            * options.rounds(task.rounds).div_ceil(usize::from(options.links(task.links)));
         plan.cells += 1;
         plan.runs += runs;
         plan.seconds += runs as f64 * run(task);

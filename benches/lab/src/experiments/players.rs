@@ -1,4 +1,4 @@
-//! Whether emulated viewers watch as dash.js does: one viewer, the same video over the same paths.
+//! Whether emulated viewers watch as dash.js does: the same video over the same paths.
 
 use super::{Amount, Experiment, Kind, Load, Options, Task, Variant, load, over};
 use crate::{
@@ -9,7 +9,7 @@ use anyhow::Result;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "players",
-    about: "Do emulated viewers (*litequic*) watch as dash.js does in Chromium (*dash-js*)? One viewer of the same video, from 0.1 to \
+    about: "Do emulated viewers (*litequic*) watch as dash.js does in Chromium (*dash-js*)? One viewer of the same video, or three, from 0.1 to \
             5 Mbit/s, over a steady link, one whose rate falls to a sixth for 20 s, and one with a round trip of 20 ms and 0.5 % loss, by each of dash.js's \
             rules that are emulated; those for low latency by dash.js alone. Average bitrates within 5 %, switches within one, \
             stalls within half a second are the same.",
@@ -29,6 +29,8 @@ const PATHS: [(&str, &str); 3] = [
     ("12 to 2 and back", "rate=12M:20s+2M:20s+12M,rtt=40ms,buffer=60kB,up.rate=12M"),
     ("0.5 % loss", "rate=12M,rtt=20ms,buffer=1bdp,loss=0.5%"),
 ];
+/// The same of three at once.
+const SHARED: (&str, &str) = ("three at once", "rate=12M,rtt=40ms,buffer=1bdp");
 
 fn variants() -> Result<Vec<Variant>> {
     Ok(vec![Variant { name: DASH_JS.to_owned(), is_watched_by_dash_js: true, ..Variant::default() }])
@@ -36,12 +38,12 @@ fn variants() -> Result<Vec<Variant>> {
 
 fn tasks(options: &Options) -> Vec<Task> {
     let seconds = if options.quick { 4.0 } else { 60.0 };
-    let cell = |(name, path): &(&str, &str), player: Player, rule: String, names: &[&str]| {
+    let cell = |count: u32, (name, path): &(&str, &str), player: Player, rule: String, names: &[&str]| {
         let viewers = Viewers { player, ladder: LADDER.to_vec(), segment: SEGMENT, spread: 0, video: true };
         let load = Load {
             kind: load::Kind::Download,
             body: 0,
-            connections: 1,
+            connections: count,
             streams: 1,
             amount: Amount::Seconds(seconds),
             generator: Generator::Viewers(viewers),
@@ -56,14 +58,18 @@ fn tasks(options: &Options) -> Vec<Task> {
     let mut tasks = Vec::new();
     for path in PATHS.iter().take(if options.quick { 1 } else { PATHS.len() }) {
         for rule in [Rule::Throughput, Rule::Bola, Rule::Dynamic] {
-            tasks.push(cell(path, Player::Emulated(rule), rule.argument(), &["litequic", DASH_JS]));
+            tasks.push(cell(1, path, Player::Emulated(rule), rule.argument(), &["litequic", DASH_JS]));
         }
         for rule in [RealRule::L2a, RealRule::LolPlus] {
-            tasks.push(cell(path, Player::DashJs(rule), rule.argument(), &[DASH_JS]));
+            tasks.push(cell(1, path, Player::DashJs(rule), rule.argument(), &[DASH_JS]));
         }
     }
     if options.quick {
         tasks.truncate(1);
+        return tasks;
+    }
+    for rule in [Rule::Throughput, Rule::Bola, Rule::Dynamic] {
+        tasks.push(cell(3, &SHARED, Player::Emulated(rule), rule.argument(), &["litequic", DASH_JS]));
     }
     tasks
 }

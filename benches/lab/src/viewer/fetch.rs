@@ -1,5 +1,6 @@
 //! A viewer's connection: segments over HTTP/1.1 or HTTP/2 (hyper) or HTTP/3 (h3 over quinn), one request at a time.
 
+use super::socket::OneByOne;
 use crate::client::tls;
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{Buf as _, Bytes};
@@ -7,7 +8,13 @@ use clap::ValueEnum;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{Request, Response, body::Incoming, client::conn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::{cell::RefCell, net::SocketAddr, time::Duration};
+use quinn::Runtime as _;
+use std::{
+    cell::RefCell,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{net::TcpStream, task::spawn_local, time::timeout};
 use tokio_rustls::TlsConnector;
 
@@ -69,9 +76,12 @@ impl Connection {
         let mut transport = quinn::TransportConfig::default();
         transport.stream_receive_window(STREAM_WINDOW.into()).receive_window(CONNECTION_WINDOW.into());
         let mut config = quinn::ClientConfig::new(configs.borrow_mut().quic()?);
-        config.transport_config(std::sync::Arc::new(transport));
+        config.transport_config(Arc::new(transport));
         let any = SocketAddr::new(if address.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() }, 0);
-        let endpoint = quinn::Endpoint::client(any)?;
+        let runtime = Arc::new(quinn::TokioRuntime);
+        let socket = OneByOne::new(runtime.wrap_udp_socket(UdpSocket::bind(any)?)?);
+        let endpoint =
+            quinn::Endpoint::new_with_abstract_socket(quinn::EndpointConfig::default(), None, socket, runtime)?;
         let connection = endpoint.connect_with(config, address, tls::NAME)?.await?;
         let (mut driver, requests) = h3::client::new(h3_quinn::Connection::new(connection)).await?;
         spawn_local(async move {
@@ -103,7 +113,7 @@ impl Connection {
                 let (total, mut progress) = (total(&head)?, progress);
                 while let Some(piece) = patient(stream.recv_data()).await? {
                     if let Flow::GiveUp = progress(piece.remaining() as u64, total) {
-                        stream.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
+                        // Dropped, it asks the server to stop. h3-quinn 0.0.10 panics when it is told so while a read is pending.
                         return Ok(false);
                     }
                 }

@@ -11,6 +11,7 @@ mod real;
 mod sabre;
 #[cfg(test)]
 mod simulate;
+mod socket;
 mod throughput;
 
 pub(crate) use fetch::Protocol;

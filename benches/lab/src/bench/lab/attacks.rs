@@ -161,7 +161,9 @@ impl Lab {
     fn opponents(&self, hardened: bool) -> Vec<Opponent> {
         let mut all = Vec::new();
         for attacked in &ATTACKED {
-            let Some(found) = self.found.iter().find(|found| found.contender.name == attacked.name) else { continue };
+            let Some(found) = self.present.iter().find(|present| present.contender.name == attacked.name) else {
+                continue;
+            };
             for hardened in [false, true].into_iter().take(if hardened && attacked.hardens { 2 } else { 1 }) {
                 let mut present = found.clone();
                 let contender = &mut present.contender;

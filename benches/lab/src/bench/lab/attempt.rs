@@ -267,7 +267,7 @@ impl Lab {
     /// Starts the server that others load meanwhile. TCP connections get the congestion control of when they are accepted: the
     /// contender's own, if it has TCP, must be the same.
     fn start_other(&self, name: &str, task: &Task, folder: &Path) -> Result<(Server, Kind)> {
-        let present = self.present.iter().find(|present| present.contender.name == name);
+        let present = self.known.iter().find(|known| known.contender.name == name);
         let present = present.with_context(|| format!("{name} is to be there as well"))?;
         let folder = folder.join("other");
         fs::create_dir_all(&folder)?;

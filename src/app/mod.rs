@@ -11,6 +11,7 @@ mod memory;
 mod renewal;
 mod service;
 mod sockets;
+mod start;
 mod watch;
 mod worker;
 
@@ -19,31 +20,22 @@ pub use sockets::Inherited;
 
 use crate::{
     admin,
-    config::{AccessTarget, Config, Limits, Timeouts},
+    config::{AccessTarget, Config, Timeouts},
     exchange::Handler,
-    lifecycle::{Lifecycle, Phase, Watch},
+    lifecycle::{Lifecycle, Phase},
     memory::Gauge,
     net::{BindError, ListenError},
-    proxy::{self, PageError, Pages, Proxy},
-    quic::{EndpointParts, Layout, Pools, SecretError, Secrets, ServerId, WorkerIndex},
-    receive_budget::ReceiveBudget,
-    telemetry::{Heartbeat, Metrics},
-    tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
+    proxy::{PageError, Proxy},
+    quic::{SecretError, Secrets},
+    telemetry::Metrics,
+    tls::CertificateStore,
 };
 pub use access::Access;
-use handover::{Beginning, HandoverError, Kept, keeper, take_over};
-use http::HeaderValue;
+use handover::{HandoverError, Kept};
 pub(crate) use idle::release_by;
 use reload::InForce;
-use sockets::Sockets;
-use std::{
-    io,
-    net::{SocketAddr, TcpListener},
-    num::NonZeroU16,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use start::Prepared;
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     select,
     sync::mpsc,
@@ -207,176 +199,7 @@ pub async fn start<H: Handler>(
     options: Options,
     wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
 ) -> Result<Running, StartError> {
-    let Beginning { inherited, generation, secrets, mut predecessor, older, others } =
-        Beginning::find(config, options.inherited).await?;
-    let count = inherited.workers(config);
-    let resolver = CertificateResolver::new(certificates);
-    let metrics = Arc::new(Metrics::new(count));
-    let access = (Access::start(&config.access_log, Arc::clone(metrics.control())).await)?;
-    let in_force = InForce::new(
-        config,
-        Pages::load(config).map_err(StartError::Pages)?,
-        Arc::clone(&resolver),
-        Arc::clone(&access),
-        Arc::clone(&metrics),
-    );
-    let routing = Arc::clone(&in_force.routing);
-    let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
-    let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, policy.clone())?;
-    let asking = Asking::new(Arc::clone(&resolver), options.key_log, policy)?;
-    let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?).asking(asking);
-
-    let mut sockets = Sockets::bind(config, inherited, count, generation)?;
-    let (tcp, redirects) = (sockets.tcp.addresses(), sockets.redirects.addresses());
-    // The https that a redirect leads to.
-    let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
-    let https = config.listen.advertised_port.map_or(https, NonZeroU16::get);
-    let token = files::read_token(config)?;
-    let admin = admin_servers(&mut sockets)?;
-
-    let lifecycle = Lifecycle::default();
-    let heartbeats: Vec<Arc<Heartbeat>> = (0..count).map(|_| Arc::default()).collect();
-    let (ended_sender, ended) = mpsc::unbounded_channel();
-    let layout = Layout::new(ServerId::default());
-    let gauge = options.memory.clone().unwrap_or_default();
-
-    let mut workers = Vec::with_capacity(count);
-    for (index, (counters, heartbeat)) in metrics.workers().iter().zip(&heartbeats).enumerate() {
-        let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
-        let alt_svc = |address| alt_svc(config, &sockets.addresses, address);
-        let redirects = sockets.redirects.of(index, count, |_| ()).map_err(failed)?;
-        let companion = worker::Companion {
-            listeners: sockets.tcp.of(index, count, alt_svc).map_err(failed)?,
-            tls: tcp_tls.clone(),
-            redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
-            https,
-        };
-        let plan = worker::Plan {
-            access: access.of_worker(Arc::clone(counters)),
-            index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
-            sockets: sockets.next_udp(),
-            endpoint: EndpointParts {
-                config: Arc::clone(&in_force.config),
-                tls: tls.clone().counting_in(Arc::clone(counters)),
-                secrets: Arc::clone(&secrets),
-                layout,
-                generation,
-                others: Arc::clone(&others),
-                workers: count,
-                metrics: Arc::clone(counters),
-                receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
-                sources: Pools::default(),
-                pressure: gauge.pressure(),
-            },
-            companion,
-            resolver: Arc::clone(&resolver),
-            routing: Arc::clone(&in_force.routing),
-            heartbeat: Arc::clone(heartbeat),
-            watch: lifecycle.watch(),
-        };
-        workers.push(Worker::start(plan, wrap.clone(), ended_sender.clone()).await?);
-    }
-
-    let addresses = Addresses { udp: sockets.addresses.clone(), tcp, redirects };
-    let state = Arc::new(admin::State {
-        metrics: Arc::clone(&metrics),
-        scrape: admin::Scrape::default(),
-        lifecycle: lifecycle.clone(),
-        heartbeats: heartbeats.clone(),
-        readiness: admin::Readiness::new(Some(inside::origin_probe(&in_force))),
-        reload: options.reload,
-        token,
-        names: config.admin.names.clone(),
-        inside: Some(inside::inside(&in_force, &addresses.udp)),
-    });
-    let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
-    let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
-
-    let mut tasks = JoinSet::new();
-    let local = |server: &Option<admin::Server>| server.as_ref().and_then(|server| server.local_address().ok());
-    let (admin_address, probes_address) = (local(&admin.0), local(&admin.1));
-    for server in [admin.0, admin.1].into_iter().flatten() {
-        tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
-    }
-    tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
-    if options.memory.is_none() {
-        tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
-    }
-    addresses.log(count, https);
-    let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
-    service::ready();
-    Ok(Running {
-        addresses: addresses.udp,
-        tcp: addresses.tcp,
-        redirects: addresses.redirects,
-        admin: admin_address,
-        probes: probes_address,
-        metrics,
-        lifecycle,
-        in_force,
-        access_log: access,
-        workers,
-        kept,
-        ended,
-        tasks,
-        _watchdog: watchdog,
-    })
-}
-
-/// Where clients reach litequic.
-struct Addresses {
-    udp: Vec<SocketAddr>,
-    tcp: Vec<SocketAddr>,
-    redirects: Vec<SocketAddr>,
-}
-
-impl Addresses {
-    fn log(&self, workers: usize, https: u16) {
-        for address in &self.udp {
-            tracing::info!(%address, workers, "listening for HTTP/3");
-        }
-        for address in &self.tcp {
-            tracing::info!(%address, workers, "listening for HTTP/1.1 and HTTP/2");
-        }
-        for address in &self.redirects {
-            tracing::info!(%address, https, "listening for plain HTTP, to send clients on to https");
-        }
-    }
-}
-
-/// A day: a client that has heard of HTTP/3 remembers it for as long.
-const ALT_SVC_AGE: Duration = Duration::from_secs(86_400);
-
-/// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is the
-/// same for both unless the configuration says another.
-fn alt_svc(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> Option<HeaderValue> {
-    let same = udp.iter().find(|udp| udp.port() == address.port()).or(udp.first());
-    let port = config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get);
-    // A number between quotation marks is a value.
-    HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", ALT_SVC_AGE.as_secs())).ok()
-}
-
-/// Servers at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.
-fn admin_servers(sockets: &mut Sockets) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {
-    let server = |key, listener: &Option<TcpListener>, surface| {
-        let Some(listener) = listener else { return Ok(None) };
-        let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
-        let server = listener.try_clone().and_then(|own| admin::Server::new(own, surface, admin::Limits::default()));
-        server.map(Some).map_err(|source| StartError::Admin { key, address, source })
-    };
-    Ok((
-        server("admin.listen", &sockets.admin, admin::Surface::Operator)?,
-        server("admin.probes", &sockets.probes, admin::Surface::Probes)?,
-    ))
-}
-
-/// Checks origins' servers until the process stops.
-async fn check_health(in_force: InForce, mut watch: Watch) {
-    let InForce { routing, rerouted, metrics, .. } = in_force;
-    select! {
-        _ = proxy::check_health(routing, rerouted, Arc::clone(metrics.control())) => {}
-        () = watch.reached(Phase::Stopping) => {}
-    }
+    Prepared::new(config, certificates, options).await?.bind()?.run(wrap).await
 }
 
 impl Running {

@@ -17,13 +17,16 @@ use crate::{
     memory::End,
 };
 use bytes::{Bytes, BytesMut};
-use s2n_quic::stream::{PeerStream, SendStream};
+use s2n_quic::{
+    connection::StreamAcceptor,
+    stream::{BidirectionalStream, PeerStream, SendStream},
+};
 use std::{
     cell::Cell,
     future::{Future, poll_fn},
     pin::pin,
     rc::Rc,
-    task::Poll,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{select, sync::Notify, task::JoinSet, time::timeout};
@@ -47,59 +50,29 @@ pub async fn serve<H: Handler>(
     windows: Rc<dyn Windows>,
 ) {
     let Some(client) = client_of(&mut connection, &front) else { return }; // gone already
-    let (handle, mut acceptor) = connection.split();
+    let (handle, acceptor) = connection.split();
     let Some(account) = windows.account(handle.id()) else { return };
     let connection = Rc::new(Connection::new(handle, client, handler, front, account));
     let front = &connection.front;
 
-    let mut requests = JoinSet::new();
-    let mut unidirectional = JoinSet::new();
+    let ids = Ids::default();
     let exhausted = Notify::new();
-    let next_id = Cell::new(0);
-    // From this stream ID on requests are refused: they were not processed, and may be sent again elsewhere.
-    let refused_from = Cell::new(None);
+    let mut streams = Streams::new(acceptor, &connection, &*windows, &ids, &exhausted);
     let mut watch = front.watch.clone();
     let mut told = None;
     let excess = windows.excess(connection.handle.id());
     let mut stopping = pin!(watch.reached(Phase::Stopping));
-    let mut goaway = pin!(goaway(&connection, &exhausted, &next_id, &refused_from));
+    let mut goaway = pin!(goaway(&connection, &exhausted, &ids));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
     // All that is ready in one turn: a connection that is busy has several requests begin and end in each.
     let code = poll_fn(|cx| {
-        loop {
-            match acceptor.poll_accept(cx) {
-                Poll::Ready(Ok(Some(PeerStream::Bidirectional(mut stream)))) => {
-                    let id = stream.id();
-                    let window = windows.open(connection.handle.id(), id);
-                    if refused_from.get().is_some_and(|first| id >= first) {
-                        refuse(&mut stream);
-                        continue;
-                    }
-                    next_id.set(next_id.get().max(id + 4));
-                    connection.accepted.set(connection.accepted.get() + 1);
-                    if connection.accepted.get() == connection.terms.limits.max_requests {
-                        front.metrics.limit_requests.increment();
-                        exhausted.notify_one();
-                    }
-                    let connection = Rc::clone(&connection);
-                    // Boxed on its first poll: what is spawned is moved several times, and this would be kilobytes.
-                    requests.spawn_local(async move { Box::pin(request::serve(stream, window, connection)).await });
-                }
-                Poll::Ready(Ok(Some(PeerStream::Receive(stream)))) => {
-                    unidirectional.spawn_local(control::serve(stream, Rc::clone(&connection)));
-                }
-                Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(None), // the connection is gone
-                Poll::Pending => break,
-            }
+        if streams.poll_accept(cx).is_ready() {
+            return Poll::Ready(None); // the connection is gone
         }
-        for tasks in [&mut requests, &mut unidirectional] {
-            while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
-                pass_panic_on(ended);
-            }
-        }
+        streams.join(cx);
         connection.lingering.poll(cx);
-        connection.holder.serving(requests.len());
+        connection.holder.serving(streams.requests.len());
         while let Poll::Ready(end) = connection.holder.poll_end(cx, &mut told) {
             match end {
                 End::Idle => exhausted.notify_one(),
@@ -109,7 +82,7 @@ pub async fn serve<H: Handler>(
                 }
             }
         }
-        if requests.is_empty() && connection.lingering.is_empty() {
+        if streams.requests.is_empty() && connection.lingering.is_empty() {
             // Every stream that s2n-quic knows was accepted above: none is left that was reset, or that waits.
             connection.account.none_is_left();
         }
@@ -142,7 +115,7 @@ pub async fn serve<H: Handler>(
         {
             control_after_goaway = Some(stream);
         }
-        let drained = control_after_goaway.is_some() && requests.is_empty() && connection.lingering.is_empty();
+        let drained = control_after_goaway.is_some() && streams.requests.is_empty() && connection.lingering.is_empty();
         if drained || stopping.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Code::NoError));
         }
@@ -154,8 +127,82 @@ pub async fn serve<H: Handler>(
     }
 }
 
+/// Which requests a client may still send.
+#[derive(Default)]
+struct Ids {
+    /// The stream ID behind that of the last request.
+    next: Cell<u64>,
+    /// From this one on requests are refused: they were not processed, and may be sent again elsewhere.
+    refused_from: Cell<Option<u64>>,
+}
+
+/// The client's streams, each served by a task.
+struct Streams<'c, H> {
+    acceptor: StreamAcceptor,
+    connection: &'c Rc<Connection<H>>,
+    windows: &'c dyn Windows,
+    ids: &'c Ids,
+    /// Told when the connection has had its share of requests.
+    exhausted: &'c Notify,
+    requests: JoinSet<()>,
+    unidirectional: JoinSet<()>,
+}
+
+impl<'c, H: Handler> Streams<'c, H> {
+    fn new(
+        acceptor: StreamAcceptor,
+        connection: &'c Rc<Connection<H>>,
+        windows: &'c dyn Windows,
+        ids: &'c Ids,
+        exhausted: &'c Notify,
+    ) -> Self {
+        let (requests, unidirectional) = (JoinSet::new(), JoinSet::new());
+        Self { acceptor, connection, windows, ids, exhausted, requests, unidirectional }
+    }
+
+    /// Begins to serve every stream that has come. Ready once the connection is gone.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match ready!(self.acceptor.poll_accept(cx)) {
+                Ok(Some(PeerStream::Bidirectional(stream))) => self.request(stream),
+                Ok(Some(PeerStream::Receive(stream))) => {
+                    self.unidirectional.spawn_local(control::serve(stream, Rc::clone(self.connection)));
+                }
+                Ok(None) | Err(_) => return Poll::Ready(()),
+            }
+        }
+    }
+
+    fn request(&mut self, mut stream: BidirectionalStream) {
+        let (id, connection) = (stream.id(), self.connection);
+        let window = self.windows.open(connection.handle.id(), id);
+        if self.ids.refused_from.get().is_some_and(|first| id >= first) {
+            refuse(&mut stream);
+            return;
+        }
+        self.ids.next.set(self.ids.next.get().max(id + 4));
+        connection.accepted.set(connection.accepted.get() + 1);
+        if connection.accepted.get() == connection.terms.limits.max_requests {
+            connection.front.metrics.limit_requests.increment();
+            self.exhausted.notify_one();
+        }
+        let connection = Rc::clone(connection);
+        // Boxed on its first poll: what is spawned is moved several times, and this would be kilobytes.
+        self.requests.spawn_local(async move { Box::pin(request::serve(stream, window, connection)).await });
+    }
+
+    /// Forgets those that were served.
+    fn join(&mut self, cx: &mut Context<'_>) {
+        for tasks in [&mut self.requests, &mut self.unidirectional] {
+            while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
+                pass_panic_on(ended);
+            }
+        }
+    }
+}
+
 /// A request that came after GOAWAY (RFC 9114 §5.2).
-fn refuse(stream: &mut s2n_quic::stream::BidirectionalStream) {
+fn refuse(stream: &mut BidirectionalStream) {
     let code = application_error(Code::RequestRejected);
     // Errors say that the stream is gone already.
     let _ = stream.stop_sending(code);
@@ -164,12 +211,7 @@ fn refuse(stream: &mut s2n_quic::stream::BidirectionalStream) {
 
 /// Opens the control stream and sends SETTINGS; when it is time to drain, or the connection has had its share of
 /// requests, sends GOAWAY twice, a round trip apart.
-async fn goaway<H>(
-    connection: &Connection<H>,
-    exhausted: &Notify,
-    next_id: &Cell<u64>,
-    refused_from: &Cell<Option<u64>>,
-) -> SendStream {
+async fn goaway<H>(connection: &Connection<H>, exhausted: &Notify, ids: &Ids) -> SendStream {
     let mut stream = match timeout(CONTROL_STREAM_WAIT, control_stream(connection)).await {
         Ok(Ok(stream)) => stream,
         gone => {
@@ -187,8 +229,8 @@ async fn goaway<H>(
     // Errors mean that the connection is gone.
     let _ = stream.send(goaway_frame(LAST_POSSIBLE_ID)).await;
     let _ = timeout(ROUND_TRIP_WAIT, stream.flush()).await;
-    refused_from.set(Some(next_id.get()));
-    let _ = stream.send(goaway_frame(next_id.get())).await;
+    ids.refused_from.set(Some(ids.next.get()));
+    let _ = stream.send(goaway_frame(ids.next.get())).await;
     let _ = timeout(ROUND_TRIP_WAIT, stream.flush()).await;
     stream
 }

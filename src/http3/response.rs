@@ -8,12 +8,13 @@ use super::{
     request::{Failure, code, own},
     send::{SendError, Sender},
 };
-use crate::exchange::{Body, Handler, IdleTimer, Record, Response};
+use crate::exchange::{Body, BodyError, Handler, IdleTimer, Record, Response};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name, response};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use std::{
     future::poll_fn,
+    mem,
     pin::{Pin, pin},
     task::Poll,
 };
@@ -46,135 +47,218 @@ pub(super) async fn respond<H: Handler>(
 }
 
 async fn send_response<H: Handler>(
-    mut parts: response::Parts,
+    parts: response::Parts,
     mut body: Pin<&mut Body>,
     method: &Method,
     sender: &mut Sender,
     connection: &Connection<H>,
     record: &Record,
 ) -> Result<(), Failure> {
-    if !connection.takes(Some(parts.status), &parts.headers) {
-        let why = "the response's header is larger than the client takes";
-        let answer = own(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
-        let (own_parts, own_body) = answer.into_parts();
-        if !connection.takes(Some(own_parts.status), &own_parts.headers) {
-            return Err(Failure::Response);
-        }
-        record.error("http_response_header_section_size");
-        parts = own_parts;
-        body.set(own_body);
-    }
+    let mut parts = within_bounds(parts, body.as_mut(), connection, record)?;
     connection.front.metrics.count_response(parts.status);
     record.responded(parts.status);
     sender.respond();
-    let length = body.size_hint().exact();
-    let without_body = *method == Method::HEAD
-        || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-        || length == Some(0);
-    if !without_body && let Some(length) = length {
-        parts.headers.entry(name::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    let plan = Plan::new(method, parts.status, body.size_hint().exact());
+    match plan {
+        Plan::Nothing => {
+            return sender.send(header(parts.status, &parts.headers, 0)?.freeze()).await.map_err(Failure::Send);
+        }
+        Plan::Whole(length) => {
+            parts.headers.entry(name::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+        }
+        Plan::Pieces => {}
     }
-    if without_body {
-        return sender.send(header(parts.status, &parts.headers, 0)?.freeze()).await.map_err(Failure::Send);
-    }
+
     // What is there of the body already: if that is all of a short one it travels in one piece with its header, and lets go
     // of the buffer that it was read into.
     let mut ahead = poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
     let short = match &mut ahead {
-        Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| is_short_and_whole(data, length)),
+        Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| plan.is_short(data)).map(mem::take),
         _ => None,
     };
-    let mut sent: u64 = 0;
-    let mut start = header(parts.status, &parts.headers, short.as_ref().map_or(0, |data| data.len()))?;
-    if let Some(length) = length {
-        FrameHeader { kind: FrameType::Data, length }.encode(&mut start);
-    }
-    if let Some(data) = short {
-        start.extend_from_slice(data);
-        sent = data.len() as u64;
-        sender.count_body(sent);
-        record.note(|facts| facts.sent = sent);
+    if short.is_some() {
         ahead = Poll::Pending;
     }
-    sender.send(start.freeze()).await.map_err(Failure::Send)?;
-    if length == Some(sent) && body.is_end_stream() {
+    let mut writer = Writer { plan, sent: 0, sender, record };
+    writer.begin(&parts, short).await?;
+    if writer.is_whole() && body.is_end_stream() {
         return Ok(());
     }
 
-    let mut idle = IdleTimer::new(sender.pause());
+    let mut idle = IdleTimer::new(writer.sender.pause());
     loop {
-        body.allow(sender.piece());
-        let next = poll_fn(|cx| match std::mem::replace(&mut ahead, Poll::Pending) {
-            Poll::Ready(next) => Poll::Ready(Ok(next)),
-            Poll::Pending => match body.as_mut().poll_frame(cx) {
-                Poll::Ready(next) => Poll::Ready(Ok(next)),
-                Poll::Pending => {
-                    // An event stream holds nothing between two events.
-                    while sender.holds() && idle.poll_expired(cx).is_ready() {
-                        sender.rest(cx);
-                        idle.touch();
-                    }
-                    sender.poll_stopped(cx).map(Err)
-                }
-            },
-        });
-        let frame = match next.await {
-            Err(()) => return Err(Failure::Send(SendError::Stopped)),
-            Ok(None) => break,
-            Ok(Some(Err(error))) => {
-                record.broke_off(error);
-                return Err(Failure::Response);
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
+        body.allow(writer.sender.piece());
+        let Some(frame) = next(body.as_mut(), &mut ahead, &mut writer, &mut idle).await? else { break };
         idle.touch();
         match frame.into_data() {
             Ok(data) if data.is_empty() => {}
-            Ok(data) => {
-                sent = sent.saturating_add(data.len() as u64);
-                if length.is_some_and(|length| sent > length) {
-                    return Err(Failure::Response);
-                }
-                sender.count_body(data.len() as u64);
-                record.note(|facts| facts.sent = sent);
-                if length.is_some() {
-                    sender.send(data).await.map_err(Failure::Send)?;
-                } else {
-                    send_data_frame(data, sender).await?;
-                }
-            }
+            Ok(data) => writer.data(data).await?,
             Err(frame) => {
                 // Trailers may be left out (RFC 9110 §6.5.1), and are for a client that takes none so large.
                 if let Ok(trailers) = frame.into_trailers()
                     && connection.takes(None, &trailers)
                 {
-                    let mut out = BytesMut::new();
-                    message::encode_trailers(&trailers, &mut out);
-                    sender.send(out.freeze()).await.map_err(Failure::Send)?;
+                    writer.trailers(&trailers).await?;
                 }
             }
         }
     }
-    match length {
-        Some(length) if length != sent => Err(Failure::Response),
-        _ => Ok(()),
+    writer.end()
+}
+
+/// The response, or a 502 in its place where the client takes no header so large.
+fn within_bounds<H: Handler>(
+    parts: response::Parts,
+    mut body: Pin<&mut Body>,
+    connection: &Connection<H>,
+    record: &Record,
+) -> Result<response::Parts, Failure> {
+    if connection.takes(Some(parts.status), &parts.headers) {
+        return Ok(parts);
+    }
+    let why = "the response's header is larger than the client takes";
+    let answer = own(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
+    let (own_parts, own_body) = answer.into_parts();
+    if !connection.takes(Some(own_parts.status), &own_parts.headers) {
+        return Err(Failure::Response);
+    }
+    record.error("http_response_header_section_size");
+    body.set(own_body);
+    Ok(own_parts)
+}
+
+/// The body's next frame, what was polled `ahead` first; `None` at its end.
+async fn next(
+    mut body: Pin<&mut Body>,
+    ahead: &mut Polled,
+    writer: &mut Writer<'_>,
+    idle: &mut IdleTimer,
+) -> Result<Option<Frame<Bytes>>, Failure> {
+    let next = poll_fn(|cx| {
+        if let Poll::Ready(next) = mem::replace(ahead, Poll::Pending) {
+            return Poll::Ready(Ok(next));
+        }
+        if let Poll::Ready(next) = body.as_mut().poll_frame(cx) {
+            return Poll::Ready(Ok(next));
+        }
+        // An event stream holds nothing between two events.
+        while writer.sender.holds() && idle.poll_expired(cx).is_ready() {
+            writer.sender.rest(cx);
+            idle.touch();
+        }
+        writer.sender.poll_stopped(cx).map(Err)
+    });
+    match next.await {
+        Err(()) => Err(Failure::Send(SendError::Stopped)),
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(frame))) => Ok(Some(frame)),
+        Ok(Some(Err(error))) => {
+            writer.record.broke_off(error);
+            Err(Failure::Response)
+        }
     }
 }
 
-async fn send_data_frame(data: Bytes, sender: &mut Sender) -> Result<(), Failure> {
-    let mut header = BytesMut::new();
-    FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode(&mut header);
-    if data.len() < SHORT {
-        header.extend_from_slice(&data);
-        return sender.send(header.freeze()).await.map_err(Failure::Send);
-    }
-    sender.send(header.freeze()).await.map_err(Failure::Send)?;
-    sender.send(data).await.map_err(Failure::Send)
+type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
+/// How a body is framed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plan {
+    /// There is none: the header is all.
+    Nothing,
+    /// In one DATA frame of so many bytes.
+    Whole(u64),
+    /// In a DATA frame for each piece.
+    Pieces,
 }
 
-/// Whether `data` is all of a body of `length` bytes, and short.
-fn is_short_and_whole(data: &Bytes, length: Option<u64>) -> bool {
-    data.len() <= COPIED && length == Some(data.len() as u64)
+impl Plan {
+    /// For the response to `method` with a body of `length` bytes, if that is known.
+    fn new(method: &Method, status: StatusCode, length: Option<u64>) -> Self {
+        let has_none = *method == Method::HEAD || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        match length {
+            _ if has_none => Self::Nothing,
+            Some(0) => Self::Nothing,
+            Some(length) => Self::Whole(length),
+            None => Self::Pieces,
+        }
+    }
+
+    /// Whether `data` is all of the body, and short.
+    fn is_short(self, data: &Bytes) -> bool {
+        data.len() <= COPIED && self == Self::Whole(data.len() as u64)
+    }
+}
+
+/// Sends a response as planned, and counts its body.
+struct Writer<'a> {
+    plan: Plan,
+    /// Bytes of the body so far.
+    sent: u64,
+    sender: &'a mut Sender,
+    record: &'a Record,
+}
+
+impl Writer<'_> {
+    /// The header, and behind it the body if it is `short`.
+    async fn begin(&mut self, parts: &response::Parts, short: Option<Bytes>) -> Result<(), Failure> {
+        let mut start = header(parts.status, &parts.headers, short.as_ref().map_or(0, Bytes::len))?;
+        if let Plan::Whole(length) = self.plan {
+            FrameHeader { kind: FrameType::Data, length }.encode(&mut start);
+        }
+        if let Some(data) = short {
+            start.extend_from_slice(&data);
+            self.count(data.len() as u64)?;
+        }
+        self.send(start.freeze()).await
+    }
+
+    /// A piece of the body.
+    async fn data(&mut self, data: Bytes) -> Result<(), Failure> {
+        self.count(data.len() as u64)?;
+        if let Plan::Whole(_) = self.plan {
+            return self.send(data).await;
+        }
+        let mut header = BytesMut::new();
+        FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode(&mut header);
+        if data.len() < SHORT {
+            header.extend_from_slice(&data);
+            return self.send(header.freeze()).await;
+        }
+        self.send(header.freeze()).await?;
+        self.send(data).await
+    }
+
+    async fn trailers(&mut self, trailers: &HeaderMap) -> Result<(), Failure> {
+        let mut out = BytesMut::new();
+        message::encode_trailers(trailers, &mut out);
+        self.send(out.freeze()).await
+    }
+
+    /// A body that is longer than announced fails before more of it is sent.
+    fn count(&mut self, bytes: u64) -> Result<(), Failure> {
+        self.sent = self.sent.saturating_add(bytes);
+        if matches!(self.plan, Plan::Whole(length) if self.sent > length) {
+            return Err(Failure::Response);
+        }
+        self.sender.count_body(bytes);
+        self.record.note(|facts| facts.sent = self.sent);
+        Ok(())
+    }
+
+    async fn send(&mut self, chunk: Bytes) -> Result<(), Failure> {
+        self.sender.send(chunk).await.map_err(Failure::Send)
+    }
+
+    /// Whether all that was announced was sent.
+    fn is_whole(&self) -> bool {
+        self.plan == Plan::Whole(self.sent)
+    }
+
+    /// A body that is shorter than announced fails.
+    fn end(&self) -> Result<(), Failure> {
+        if self.plan == Plan::Pieces || self.is_whole() { Ok(()) } else { Err(Failure::Response) }
+    }
 }
 
 /// A response's HEADERS frame, and room for `room` bytes of a body behind it.

@@ -25,7 +25,7 @@ mod tests;
 mod upgrade;
 
 use crate::{
-    config::{self, Network, OriginAddress},
+    config::{self, AmbiguousFields, Network, OriginAddress},
     exchange::{
         Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade, date,
     },
@@ -98,40 +98,17 @@ impl Proxy {
         next
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what one request is served by")]
-    async fn serve(
-        &self,
-        local: &Local,
-        route: &routes::Route,
-        request: (http::request::Parts, Body),
-        client: &Client,
-        interim: &Interim,
-        id: &HeaderValue,
-        trusted: bool,
-        record: &Record,
-        ruled: Option<Ruled<'_>>,
-    ) -> Result<Response, Outcome> {
-        let (mut head, body) = request;
+    async fn serve(&self, asked: &Asked<'_>, mut head: http::request::Parts, body: Body) -> Result<Response, Outcome> {
+        let &Asked { local, route, client, interim, id, record, ruled, .. } = asked;
         record.note(|facts| {
             facts.route = Some(Arc::clone(&route.name));
             facts.origin = route.origin.as_deref().map(Into::into);
         });
-        if let Some((rules, variables)) = ruled
-            && let Some(limiter) = &rules.limiter
-        {
-            self.limit(limiter, variables, local.routes.get(route.number))?;
-        }
-        if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
-            return Err(Error::NoCertificate.into());
-        }
-        if let Some((rules, variables)) = ruled
-            && let Some(redirect) = &rules.redirect
-        {
-            return Ok(redirect.response(rules.path(&head)?.as_ref(), id, variables));
+        if let Some(answer) = self.answer(asked, &head)? {
+            return Ok(answer);
         }
         // A checked configuration has the origin of every route.
         let origin = route.origin.as_deref().and_then(|name| local.origins.get(name)).ok_or(Error::NoRoute)?;
-
         if !request::may_go_on(&head.method, &mut head.headers) {
             return Ok(last_recipient(id));
         }
@@ -144,26 +121,13 @@ impl Proxy {
         }
         let source = local.routing.source(client.address.ip(), &head.headers);
         let switch = match head.extensions.remove::<Upgrade>() {
-            Some(asked) => self.switch(&asked, local, route, client, source)?,
+            Some(upgrade) => self.switch(asked, &upgrade, source)?,
             None => None,
         };
-        let ambiguous = origin.config().ambiguous_fields;
-        match request::translate(&mut head, framing, route, client, id, trusted, ambiguous) {
-            Ok(dropped) => self.metrics.ambiguous_fields_dropped.add(dropped),
-            Err(error) => {
-                if error == Error::AmbiguousField {
-                    self.metrics.ambiguous_fields_rejected.increment();
-                }
-                return Err(error.into());
-            }
-        }
-        if let Some((rules, variables)) = ruled {
-            rules.request(&mut head, variables)?;
-        }
+        self.translate(asked, &mut head, framing, origin.config().ambiguous_fields)?;
         if let Some(switch) = &switch {
             switch.ask(&mut head.headers);
         }
-
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let max_body_bytes = route.max_body_bytes;
@@ -186,17 +150,54 @@ impl Proxy {
         }
     }
 
+    /// What the route answers by itself, if it does.
+    fn answer(&self, asked: &Asked<'_>, head: &http::request::Parts) -> Result<Option<Response>, Error> {
+        let &Asked { local, route, client, id, ruled, .. } = asked;
+        if let Some((rules, variables)) = ruled
+            && let Some(limiter) = &rules.limiter
+        {
+            self.limit(limiter, variables, local.routes.get(route.number))?;
+        }
+        if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
+            return Err(Error::NoCertificate);
+        }
+        if let Some((rules, variables)) = ruled
+            && let Some(redirect) = &rules.redirect
+        {
+            return Ok(Some(redirect.response(rules.path(head)?.as_ref(), id, variables)));
+        }
+        Ok(None)
+    }
+
+    /// Makes a request's head the origin's.
+    fn translate(
+        &self,
+        asked: &Asked<'_>,
+        head: &mut http::request::Parts,
+        framing: Framing,
+        ambiguous: AmbiguousFields,
+    ) -> Result<(), Error> {
+        let &Asked { route, client, id, trusted, ruled, .. } = asked;
+        match request::translate(head, framing, route, client, id, trusted, ambiguous) {
+            Ok(dropped) => self.metrics.ambiguous_fields_dropped.add(dropped),
+            Err(error) => {
+                if error == Error::AmbiguousField {
+                    self.metrics.ambiguous_fields_rejected.increment();
+                }
+                return Err(error);
+            }
+        }
+        match ruled {
+            Some((rules, variables)) => rules.request(head, variables),
+            None => Ok(()),
+        }
+    }
+
     /// What the origin is to be asked for: nothing, if the route does not let it pass, where HTTP/1.1 goes on without
     /// (RFC 9110 §7.8).
-    fn switch(
-        &self,
-        asked: &Upgrade,
-        local: &Local,
-        route: &routes::Route,
-        client: &Client,
-        source: Option<Network>,
-    ) -> Result<Option<Switch>, Error> {
-        let Some(protocol) = upgrade::choose(asked, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
+    fn switch(&self, asked: &Asked<'_>, upgrade: &Upgrade, source: Option<Network>) -> Result<Option<Switch>, Error> {
+        let &Asked { local, route, client, .. } = asked;
+        let Some(protocol) = upgrade::choose(upgrade, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
             return if client.protocol == Protocol::Http1 { Ok(None) } else { Err(Error::NoSuchTunnel) };
         };
         let place =
@@ -234,6 +235,19 @@ impl Proxy {
             }
         }
     }
+}
+
+/// A request that a route takes, but for itself.
+struct Asked<'a> {
+    local: &'a Local,
+    route: &'a routes::Route,
+    client: &'a Client,
+    interim: &'a Interim,
+    id: &'a HeaderValue,
+    /// Whether its client is a proxy whose fields are believed.
+    trusted: bool,
+    record: &'a Record,
+    ruled: Option<Ruled<'a>>,
 }
 
 /// A route's rules, and what a request fills into them.
@@ -279,8 +293,8 @@ impl Handler for Proxy {
         let trusted = forwarded::is_trusted(client.address.ip(), &local.routing.trusted);
         let id = forwarded::request_id(request.headers(), trusted);
         record.note(|facts| facts.request_id = id.as_bytes().to_vec().into());
-        let request = request.into_parts();
-        let chosen = local.routing.route(&request.0);
+        let (head, body) = request.into_parts();
+        let chosen = local.routing.route(&head);
         let route = chosen.ok().flatten();
         let count = |response: Response| {
             if let Some(counters) = route.and_then(|route| local.routes.get(route.number)) {
@@ -289,11 +303,13 @@ impl Handler for Proxy {
             response
         };
         let rules = route.and_then(|route| route.rules.as_deref());
-        let variables = rules.map(|rules| rules.variables(&request.0, &client, &local.routing.trusted, &id));
+        let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, &id));
         let ruled = rules.zip(variables.as_ref());
         let served = match chosen {
             Ok(Some(route)) => {
-                self.serve(&local, route, request, &client, &interim, &id, trusted, &record, ruled).await
+                let (client, interim, id, record) = (&client, &interim, &id, &record);
+                let asked = Asked { local: &local, route, client, interim, id, trusted, record, ruled };
+                self.serve(&asked, head, body).await
             }
             Ok(None) => Err(Error::NoRoute.into()),
             Err(other) => {

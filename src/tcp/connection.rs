@@ -466,7 +466,7 @@ impl<H: Handler> Connection<H> {
         fault: &Rc<Cell<Option<BodyError>>>,
         record: &Record,
     ) -> Result<crate::exchange::Request, Refusal> {
-        if let Some(refusal) = self.told.refusal(request.method()) {
+        if let Some(refusal) = self.told.read() {
             return Err(refusal);
         }
         let (mut parts, incoming) = request.into_parts();

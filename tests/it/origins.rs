@@ -284,7 +284,7 @@ fn health() -> Health {
         timeout: DEADLINE,
         healthy: 2,
         unhealthy: 2,
-        statuses: vec![Health::STATUSES],
+        ..Health::default()
     }
 }
 

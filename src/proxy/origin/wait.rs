@@ -28,8 +28,8 @@ use tokio::time::{Instant, sleep_until};
 /// origins never do, and clients wait about as long themselves (RFC 9110 §10.1.1).
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
-/// What came of sending a request once.
-pub(super) enum Attempt {
+/// What came of the wait.
+pub(super) enum Waited {
     Response(Response<Incoming>),
     Failed(TrySendError<Request<RequestBody>>),
     Timeout(Error),
@@ -94,7 +94,7 @@ pub(super) async fn header(
     timeouts: &Timeouts,
     deadline: Option<Deadline>,
     metrics: &WorkerMetrics,
-) -> Attempt {
+) -> Waited {
     let started = Instant::now();
     let expected_by = || interims.is_expected().then(|| started + CONTINUE_AFTER);
     let since = |now| Upload::server_since(upload, started, || now);
@@ -107,17 +107,17 @@ pub(super) async fn header(
     let mut timer = pin!(sleep_until(next(started)));
     poll_fn(|cx| {
         if let Poll::Ready(result) = sent.as_mut().poll(cx) {
-            return Poll::Ready(result.map_or_else(Attempt::Failed, Attempt::Response));
+            return Poll::Ready(result.map_or_else(Waited::Failed, Waited::Response));
         }
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             if let Some(deadline) = deadline.filter(|deadline| deadline.is_over(now)) {
                 metrics.timeout_request.increment();
-                return Poll::Ready(Attempt::Timeout(deadline.passed(since(now), now)));
+                return Poll::Ready(Waited::Timeout(deadline.passed(since(now), now)));
             }
             if header_by(now) <= now {
                 metrics.timeout_response_header.increment();
-                return Poll::Ready(Attempt::Timeout(Error::ResponseTimeout));
+                return Poll::Ready(Waited::Timeout(Error::ResponseTimeout));
             }
             if expected_by().is_some_and(|by| by <= now) {
                 interims.say();

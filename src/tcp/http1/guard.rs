@@ -3,7 +3,7 @@
 
 use super::{
     chunks::SMALL,
-    head::{Bounds, REFUSED},
+    head::Bounds,
     requests::{Checked, Requests},
 };
 use crate::{
@@ -25,8 +25,8 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What hyper reads in place of a request that is refused.
-const STAND_IN: &[u8] = b"LITEQUIC-REFUSED / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
+/// What hyper reads in place of a request that is refused: it calls the service in any case, which knows it by its number.
+const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
 
 /// How long a client may go on sending once it was answered and the connection closed, when it has sent a whole request or
 /// nothing is to be discarded: a few round trips.
@@ -38,7 +38,10 @@ const AHEAD: usize = 16 * 1024;
 /// What the guard and whoever serves the requests tell each other.
 #[derive(Debug, Default)]
 pub struct Told {
-    refusal: Cell<Option<Refusal>>,
+    /// What is answered to the request behind so many.
+    refusal: Cell<Option<(u64, Refusal)>>,
+    /// How many requests hyper has read.
+    read: Cell<u64>,
     /// How many requests were answered.
     answered: Cell<u64>,
     /// How many are being served, until their responses have ended.
@@ -52,9 +55,10 @@ pub struct Told {
 }
 
 impl Told {
-    /// What the request with `method` is to be answered: one that stands for another.
-    pub(in crate::tcp) fn refusal(&self, method: &http::Method) -> Option<Refusal> {
-        if method.as_str() == REFUSED { self.refusal.get() } else { None }
+    /// hyper has read one more request. What it is to be answered, if it stands in for one that was refused.
+    pub(in crate::tcp) fn read(&self) -> Option<Refusal> {
+        let before = self.read.replace(self.read.get().saturating_add(1));
+        self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
     }
 
     /// One more request is being served.
@@ -193,7 +197,7 @@ impl<S> Guard<S> {
 
     fn refuse(&mut self, refusal: Refusal) {
         self.held.clear();
-        self.told.refusal.set(Some(refusal));
+        self.told.refusal.set(Some((self.requests.passed(), refusal)));
         self.stand_in = Bytes::from_static(STAND_IN);
     }
 
@@ -208,7 +212,92 @@ impl<S> Guard<S> {
     }
 }
 
+/// What hyper reads next.
+enum Next {
+    /// The stand-in of a request that was refused.
+    StandIn,
+    /// Bytes that were held and pass.
+    Held,
+    /// Whatever comes: it is no longer HTTP.
+    Anything,
+    /// Nothing before the answer to a request to switch protocols.
+    Answer,
+    /// Nothing any more: hyper is to answer and close.
+    Nothing,
+    /// What comes, as far as it passes.
+    Stream,
+}
+
 impl<S: AsyncRead + Unpin> Guard<S> {
+    fn next(&mut self) -> io::Result<Next> {
+        if self.stand_in.is_empty() && self.passed == 0 && !self.released {
+            if let Some(number) = self.requests.waits_for() {
+                if self.told.answered.get() < number {
+                    return Ok(Next::Answer);
+                }
+                self.requests.go_on();
+            }
+            if self.told.refusal.get().is_some() {
+                return Ok(Next::Nothing);
+            }
+            if !self.held.is_empty() {
+                self.check()?;
+            }
+        }
+        Ok(match () {
+            () if !self.stand_in.is_empty() => Next::StandIn,
+            () if self.passed > 0 => Next::Held,
+            () if self.released => Next::Anything,
+            () => Next::Stream,
+        })
+    }
+
+    /// Reads from the stream what passes, into `out`. False: nothing did, and what is next may be something else.
+    fn poll_stream(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+        let before = out.filled().len();
+        let pending = Pin::new(&mut self.stream).poll_read(cx, out)?.is_pending();
+        self.told.drained.set(pending);
+        if pending {
+            // A head that comes while a request before it is being served is not late: litequic could not begin with it.
+            if !self.requests.in_head() || self.told.is_serving() {
+                self.patience.rest(0);
+                return Poll::Pending;
+            }
+            ready!(self.patience.poll_wait(cx));
+            self.refuse(Refusal::too_slow());
+            return Poll::Ready(Ok(false));
+        }
+        let came = out.filled().get(before..).unwrap_or_default();
+        if came.is_empty() {
+            return Poll::Ready(Ok(true));
+        }
+        if !self.held.is_empty() {
+            self.held.extend_from_slice(came);
+            out.set_filled(before);
+            return Poll::Ready(Ok(false));
+        }
+        // Most often all of it passes, from where it was read.
+        let (read, was_in_body) = (came.len(), self.requests.in_body());
+        let passed = match self.requests.check(came) {
+            Checked::Pass(passed) => passed,
+            Checked::Refused(refusal) => {
+                out.set_filled(before);
+                self.refuse(refusal);
+                return Poll::Ready(Ok(false));
+            }
+            Checked::Malformed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+        };
+        self.held.extend_from_slice(came.get(passed..).unwrap_or_default());
+        out.set_filled(before.saturating_add(passed));
+        if was_in_body {
+            self.count(read)?;
+        }
+        if passed > 0 {
+            self.patience.rest(0);
+        }
+        Poll::Ready(Ok(passed > 0))
+    }
+
     /// Reads what comes behind a request to switch protocols and keeps it; ready at the client's end.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper takes it that who has nothing for it wakes it.
@@ -230,82 +319,33 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
-            if !this.stand_in.is_empty() {
-                let count = this.stand_in.len().min(out.remaining());
-                out.put_slice(&this.stand_in.split_to(count));
-                return Poll::Ready(Ok(()));
-            }
-            if this.passed > 0 {
-                // What passes ends a head, if one was waited for; the next one has its own time.
-                this.patience.rest(0);
-                let count = this.passed.min(out.remaining());
-                out.put_slice(this.held.get(..count).unwrap_or_default());
-                this.held.advance(count);
-                this.passed = this.passed.saturating_sub(count);
-                return Poll::Ready(Ok(()));
-            }
-            if this.released {
-                let before = out.filled().len();
-                ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
-                return Poll::Ready(this.count(out.filled().len().saturating_sub(before)));
-            }
-            if let Some(number) = this.requests.waits_for() {
-                if this.told.answered.get() < number {
-                    return this.poll_ahead(cx);
-                }
-                this.requests.go_on();
-            }
-            if this.told.refusal.get().is_some() {
-                // hyper is to answer and close: nothing comes any more.
-                return Poll::Pending;
-            }
-            if !this.held.is_empty() {
-                this.check()?;
-                if this.passed > 0 || !this.stand_in.is_empty() {
-                    continue;
-                }
-            }
-            let before = out.filled().len();
-            let pending = Pin::new(&mut this.stream).poll_read(cx, out)?.is_pending();
-            this.told.drained.set(pending);
-            if pending {
-                // A head that comes while a request before it is being served is not late: litequic could not begin with it.
-                if !this.requests.in_head() || this.told.is_serving() {
-                    this.patience.rest(0);
-                    return Poll::Pending;
-                }
-                ready!(this.patience.poll_wait(cx));
-                this.refuse(Refusal::too_slow());
-                continue;
-            }
-            let came = out.filled().get(before..).unwrap_or_default();
-            if came.is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            let (read, was_in_body) = (came.len(), this.requests.in_body());
-            // Most often all of it passes, from where it was read.
-            if this.held.is_empty() {
-                let passed = match this.requests.check(came) {
-                    Checked::Pass(passed) => passed,
-                    Checked::Refused(refusal) => {
-                        out.set_filled(before);
-                        this.refuse(refusal);
-                        continue;
-                    }
-                    Checked::Malformed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
-                };
-                this.held.extend_from_slice(came.get(passed..).unwrap_or_default());
-                out.set_filled(before.saturating_add(passed));
-                if was_in_body {
-                    this.count(read)?;
-                }
-                if passed > 0 {
-                    this.patience.rest(0);
+            match this.next()? {
+                Next::StandIn => {
+                    let count = this.stand_in.len().min(out.remaining());
+                    out.put_slice(&this.stand_in.split_to(count));
                     return Poll::Ready(Ok(()));
                 }
-            } else {
-                this.held.extend_from_slice(came);
-                out.set_filled(before);
+                Next::Held => {
+                    // What passes ends a head, if one was waited for; the next one has its own time.
+                    this.patience.rest(0);
+                    let count = this.passed.min(out.remaining());
+                    out.put_slice(this.held.get(..count).unwrap_or_default());
+                    this.held.advance(count);
+                    this.passed = this.passed.saturating_sub(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Next::Anything => {
+                    let before = out.filled().len();
+                    ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
+                    return Poll::Ready(this.count(out.filled().len().saturating_sub(before)));
+                }
+                Next::Answer => return this.poll_ahead(cx),
+                Next::Nothing => return Poll::Pending,
+                Next::Stream => {
+                    if ready!(this.poll_stream(cx, out))? {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
             }
         }
     }

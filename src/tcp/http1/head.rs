@@ -16,9 +16,6 @@ use crate::{
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
-/// The method of the request that stands for a refused one. No client may use it.
-pub(super) const REFUSED: &str = "LITEQUIC-REFUSED";
-
 /// How a request's body is delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
@@ -123,7 +120,7 @@ fn request_line_parts(line: &[u8]) -> Result<(Method, &[u8], u8), Refusal> {
         }
         _ => return Err(Refusal::bad("no version of HTTP")),
     };
-    if !is_token(method) || method == REFUSED.as_bytes() {
+    if !is_token(method) {
         return Err(Refusal::bad("the method is not a token"));
     }
     let method = Method::from_bytes(method).map_err(|_| Refusal::bad("the method is not a token"))?;

@@ -77,6 +77,11 @@ impl Requests {
         matches!(self.at, At::Length(_) | At::Chunks(_) | At::Broken | At::Over)
     }
 
+    /// How many heads have passed.
+    pub(super) fn passed(&self) -> u64 {
+        self.count
+    }
+
     /// The number of the request whose answer decides about what follows, if that is one that asks to switch.
     pub(super) fn waits_for(&self) -> Option<u64> {
         matches!(self.at, At::Switch).then_some(self.count)

@@ -107,7 +107,6 @@ async fn what_two_parsers_could_read_differently_is_refused_and_the_connection_c
         ("GET / HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
         ("G{T / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
-        ("LITEQUIC-REFUSED / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         // Sizes
         (&long, 414),
         (&large, 431),

@@ -239,7 +239,7 @@ async fn a_hundred_connections_of_http2_that_stop_reading_hold_what_the_budget_s
     let streams = streams as u64;
     println!("{streams} streams hold {} MiB, {} KiB each", held / MIB, held / KIB / streams);
     // docs/architecture.md, "What is held, and its bound".
-    let formula = WORKERS * 2 * Limits::WORKER_SEND_BUFFER + streams * A_STREAM + connections * A_CONNECTION;
+    let formula = WORKERS * 2 * Limits::default().worker_send_buffer + streams * A_STREAM + connections * A_CONNECTION;
     assert!(held < formula, "{} MiB, and {} MiB allowed", held / MIB, formula / MIB);
     litequic.serves_newcomers().await;
 }

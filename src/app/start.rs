@@ -1,0 +1,277 @@
+//! A start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
+
+use super::{
+    Access, Options, Running, StartError, files,
+    handover::{Beginning, keeper, take_over},
+    inside, memory,
+    reload::InForce,
+    service,
+    sockets::Sockets,
+    worker::{self, Worker},
+};
+use crate::{
+    admin,
+    config::{Config, Limits},
+    exchange::Handler,
+    lifecycle::{Lifecycle, Phase, Watch},
+    memory::Gauge,
+    proxy::{self, Pages, Proxy},
+    quic::{EndpointParts, Layout, Pools, ServerId, WorkerIndex},
+    receive_budget::ReceiveBudget,
+    telemetry::{Heartbeat, Metrics},
+    tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
+};
+use http::HeaderValue;
+use std::{
+    io, mem,
+    net::{SocketAddr, TcpListener},
+    num::NonZeroU16,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{select, sync::mpsc, task::JoinSet};
+
+/// What the operator's files and a process that runs already bring: no address is bound yet.
+pub(super) struct Prepared<'c> {
+    config: &'c Config,
+    options: Options,
+    beginning: Beginning,
+    /// Workers.
+    count: usize,
+    resolver: Arc<CertificateResolver>,
+    metrics: Arc<Metrics>,
+    access: Arc<Access>,
+    in_force: InForce,
+    tls: ServerTls,
+    tcp_tls: TcpTls,
+}
+
+impl<'c> Prepared<'c> {
+    pub(super) async fn new(
+        config: &'c Config,
+        certificates: CertificateStore,
+        mut options: Options,
+    ) -> Result<Self, StartError> {
+        let beginning = Beginning::find(config, mem::take(&mut options.inherited)).await?;
+        let count = beginning.inherited.workers(config);
+        let resolver = CertificateResolver::new(certificates);
+        let metrics = Arc::new(Metrics::new(count));
+        let access = Access::start(&config.access_log, Arc::clone(metrics.control())).await?;
+        let in_force = InForce::new(
+            config,
+            Pages::load(config).map_err(StartError::Pages)?,
+            Arc::clone(&resolver),
+            Arc::clone(&access),
+            Arc::clone(&metrics),
+        );
+        let routing = Arc::clone(&in_force.routing);
+        let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
+        let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, policy.clone())?;
+        let asking = Asking::new(Arc::clone(&resolver), options.key_log, policy)?;
+        let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?).asking(asking);
+        Ok(Self { config, options, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls })
+    }
+
+    /// Binds every address that is not inherited.
+    pub(super) fn bind(mut self) -> Result<Bound<'c>, StartError> {
+        let inherited = mem::take(&mut self.beginning.inherited);
+        let mut sockets = Sockets::bind(self.config, inherited, self.count, self.beginning.generation)?;
+        let (tcp, redirects) = (sockets.tcp.addresses(), sockets.redirects.addresses());
+        // The https that a redirect leads to.
+        let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
+        let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
+        let token = files::read_token(self.config)?;
+        let admin = admin_servers(&mut sockets)?;
+        Ok(Bound {
+            addresses: Addresses { udp: sockets.addresses.clone(), tcp, redirects, https },
+            sockets,
+            token,
+            admin,
+            lifecycle: Lifecycle::default(),
+            heartbeats: (0..self.count).map(|_| Arc::default()).collect(),
+            layout: Layout::new(ServerId::default()),
+            gauge: self.options.memory.clone().unwrap_or_default(),
+            prepared: self,
+        })
+    }
+}
+
+/// All sockets are there, and nobody reads them yet.
+pub(super) struct Bound<'c> {
+    prepared: Prepared<'c>,
+    sockets: Sockets,
+    addresses: Addresses,
+    token: Option<admin::Token>,
+    admin: (Option<admin::Server>, Option<admin::Server>),
+    lifecycle: Lifecycle,
+    heartbeats: Vec<Arc<Heartbeat>>,
+    layout: Layout,
+    gauge: Gauge,
+}
+
+impl Bound<'_> {
+    /// Starts the workers and the admin listeners, and takes over from the process that runs, if there is one.
+    pub(super) async fn run<H: Handler>(
+        mut self,
+        wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
+    ) -> Result<Running, StartError> {
+        let (ended_sender, ended) = mpsc::unbounded_channel();
+        let mut workers = Vec::with_capacity(self.prepared.count);
+        for index in 0..self.prepared.count {
+            let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
+            let Some(plan) = self.plan(index).map_err(failed)? else { break };
+            workers.push(Worker::start(plan, wrap.clone(), ended_sender.clone()).await?);
+        }
+        let state = Arc::new(self.state());
+        let Self { prepared, sockets, addresses, admin, lifecycle, heartbeats, layout, gauge, .. } = self;
+        let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
+        let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
+        let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
+        let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
+
+        let mut tasks = JoinSet::new();
+        let local = |server: &Option<admin::Server>| server.as_ref().and_then(|server| server.local_address().ok());
+        let (admin_address, probes_address) = (local(&admin.0), local(&admin.1));
+        for server in [admin.0, admin.1].into_iter().flatten() {
+            tasks.spawn(server.serve(Arc::clone(&state), lifecycle.watch(), kept.handed_over()));
+        }
+        tasks.spawn(check_health(in_force.clone(), lifecycle.watch()));
+        if options.memory.is_none() {
+            tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
+        }
+        addresses.log(count);
+        let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
+        service::ready();
+        Ok(Running {
+            addresses: addresses.udp,
+            tcp: addresses.tcp,
+            redirects: addresses.redirects,
+            admin: admin_address,
+            probes: probes_address,
+            metrics,
+            lifecycle,
+            in_force,
+            access_log: access,
+            workers,
+            kept,
+            ended,
+            tasks,
+            _watchdog: watchdog,
+        })
+    }
+
+    /// What worker `index` is made of.
+    fn plan(&mut self, index: usize) -> io::Result<Option<worker::Plan>> {
+        let Self { prepared, sockets, addresses, lifecycle, heartbeats, layout, gauge, .. } = self;
+        let Prepared { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } = prepared;
+        let (Some(counters), Some(heartbeat)) = (metrics.workers().get(index), heartbeats.get(index)) else {
+            return Ok(None);
+        };
+        let alt_svc = |address| alt_svc(config, &addresses.udp, address);
+        let redirects = sockets.redirects.of(index, *count, |_| ())?;
+        let companion = worker::Companion {
+            listeners: sockets.tcp.of(index, *count, alt_svc)?,
+            tls: tcp_tls.clone(),
+            redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
+            https: addresses.https,
+        };
+        Ok(Some(worker::Plan {
+            access: access.of_worker(Arc::clone(counters)),
+            index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
+            sockets: sockets.next_udp(),
+            endpoint: EndpointParts {
+                config: Arc::clone(&in_force.config),
+                tls: tls.clone().counting_in(Arc::clone(counters)),
+                secrets: Arc::clone(&beginning.secrets),
+                layout: *layout,
+                generation: beginning.generation,
+                others: Arc::clone(&beginning.others),
+                workers: *count,
+                metrics: Arc::clone(counters),
+                receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
+                sources: Pools::default(),
+                pressure: gauge.pressure(),
+            },
+            companion,
+            resolver: Arc::clone(resolver),
+            routing: Arc::clone(&in_force.routing),
+            heartbeat: Arc::clone(heartbeat),
+            watch: lifecycle.watch(),
+        }))
+    }
+
+    /// What the admin listeners show.
+    fn state(&mut self) -> admin::State {
+        let Prepared { config, options, metrics, in_force, .. } = &mut self.prepared;
+        admin::State {
+            metrics: Arc::clone(metrics),
+            scrape: admin::Scrape::default(),
+            lifecycle: self.lifecycle.clone(),
+            heartbeats: self.heartbeats.clone(),
+            readiness: admin::Readiness::new(Some(inside::origin_probe(in_force))),
+            reload: options.reload.take(),
+            token: self.token.take(),
+            names: config.admin.names.clone(),
+            inside: Some(inside::inside(in_force, &self.addresses.udp)),
+        }
+    }
+}
+
+/// Where clients reach litequic.
+struct Addresses {
+    udp: Vec<SocketAddr>,
+    tcp: Vec<SocketAddr>,
+    redirects: Vec<SocketAddr>,
+    /// The port that redirects lead to.
+    https: u16,
+}
+
+impl Addresses {
+    fn log(&self, workers: usize) {
+        let https = self.https;
+        for address in &self.udp {
+            tracing::info!(%address, workers, "listening for HTTP/3");
+        }
+        for address in &self.tcp {
+            tracing::info!(%address, workers, "listening for HTTP/1.1 and HTTP/2");
+        }
+        for address in &self.redirects {
+            tracing::info!(%address, https, "listening for plain HTTP, to send clients on to https");
+        }
+    }
+}
+
+/// A day: a client that has heard of HTTP/3 remembers it for as long.
+const ALT_SVC_AGE: Duration = Duration::from_secs(86_400);
+
+/// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is the
+/// same for both unless the configuration says another.
+fn alt_svc(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> Option<HeaderValue> {
+    let same = udp.iter().find(|udp| udp.port() == address.port()).or(udp.first());
+    let port = config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get);
+    // A number between quotation marks is a value.
+    HeaderValue::try_from(format!("h3=\":{port}\"; ma={}", ALT_SVC_AGE.as_secs())).ok()
+}
+
+/// Servers at duplicates of the operator's listeners; the listeners themselves are for a process that takes over.
+fn admin_servers(sockets: &mut Sockets) -> Result<(Option<admin::Server>, Option<admin::Server>), StartError> {
+    let server = |key, listener: &Option<TcpListener>, surface| {
+        let Some(listener) = listener else { return Ok(None) };
+        let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let server = listener.try_clone().and_then(|own| admin::Server::new(own, surface, admin::Limits::default()));
+        server.map(Some).map_err(|source| StartError::Admin { key, address, source })
+    };
+    Ok((
+        server("admin.listen", &sockets.admin, admin::Surface::Operator)?,
+        server("admin.probes", &sockets.probes, admin::Surface::Probes)?,
+    ))
+}
+
+/// Checks origins' servers until the process stops.
+async fn check_health(in_force: InForce, mut watch: Watch) {
+    let InForce { routing, rerouted, metrics, .. } = in_force;
+    select! {
+        _ = proxy::check_health(routing, rerouted, Arc::clone(metrics.control())) => {}
+        () = watch.reached(Phase::Stopping) => {}
+    }
+}

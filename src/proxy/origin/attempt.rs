@@ -1,0 +1,312 @@
+//! One request on its way to a server: what its attempts share, and what becomes of each.
+
+use super::{
+    Origin, Outcome, Sending,
+    body::{Progress, RequestBody, ResponseBody, TrailerRules, Upload},
+    copy::Copy,
+    deadline::Deadline,
+    pool::Lease,
+    proxied::Proxied,
+    server::Ticket,
+    tunnel,
+    wait::{self, Interims, Waited},
+};
+use crate::{
+    config::{Network, Timeouts},
+    exchange::{Body, Record, Response, Tunnel, has_rarely_a_body},
+    proxy::{
+        balance::Set,
+        error::Error,
+        response,
+        retry::{self, Decision, Failure},
+        rules::Rules,
+        upgrade::Switch,
+    },
+};
+use http::{Method, Request, StatusCode, Version, header, request};
+use hyper::{body::Incoming, client::conn::TrySendError};
+use std::{rc::Rc, sync::Arc};
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// What an attempt came to.
+pub(super) enum Sent {
+    Answered(Response),
+    /// It is to be sent again, with this head.
+    Again(request::Parts),
+}
+
+/// A request's attempts so far.
+pub(super) struct Attempts<'a> {
+    origin: &'a Rc<Origin>,
+    method: Method,
+    upload: Option<Rc<Upload>>,
+    interims: Interims<'a>,
+    proxied: Option<Proxied>,
+    source: Option<Network>,
+    record: &'a Record,
+    timeouts: &'a Timeouts,
+    deadline: Option<Deadline>,
+    rules: Option<&'a Arc<Rules>>,
+    switch: Option<Switch>,
+    /// Which one of the origin's requests it is.
+    turn: usize,
+    /// Servers that were tried,
+    tried: Set,
+    /// and whether the next one is sent over a new connection.
+    fresh: bool,
+}
+
+impl<'a> Attempts<'a> {
+    /// None yet; and the request's head.
+    pub(super) fn new(origin: &'a Rc<Origin>, sending: Sending<'a>) -> (Self, request::Parts) {
+        let Sending { head, framing, body, max_body_bytes, client, source, interim, record, timeouts, rules, switch } =
+            sending;
+        let upload = Upload::new(body, framing, max_body_bytes, || TrailerRules {
+            rules: rules.cloned(),
+            ambiguous: origin.config.ambiguous_fields,
+            metrics: Arc::clone(&origin.metrics),
+        });
+        origin.budget.borrow_mut().earn();
+        let attempts = Self {
+            origin,
+            method: head.method.clone(),
+            upload,
+            interims: Interims::new(&head, interim, &origin.metrics),
+            proxied: origin.config.proxy_protocol.then(|| Proxied::of(client)),
+            source,
+            record,
+            timeouts,
+            deadline: timeouts.request.map(|limit| Deadline::new(Instant::now(), limit)),
+            rules,
+            switch,
+            turn: origin.turn.replace(origin.turn.get().wrapping_add(1)),
+            tried: Set::default(),
+            fresh: false,
+        };
+        (attempts, head)
+    }
+
+    /// What comes before the first one.
+    pub(super) async fn prepare(&self) -> Result<(), Outcome> {
+        match self.upload.as_deref() {
+            Some(upload) if self.interims.is_expected() => upload.expects_continue(),
+            // Boxed, so that the future of a request without a body is no larger for it.
+            Some(upload) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Reads of the request's body what is read before there is a connection for it.
+    async fn read_ahead(&self, upload: &Upload) -> Result<(), Outcome> {
+        let read = upload.read_ahead(self.origin.config.request_buffer, !has_rarely_a_body(&self.method));
+        let in_time = match self.deadline {
+            Some(deadline) => timeout_at(deadline.at(), read).await.is_ok(),
+            None => {
+                read.await;
+                true
+            }
+        };
+        if !in_time {
+            self.origin.metrics.timeout_request.increment();
+            return Err(Error::RequestTimeout { servers: false }.into());
+        }
+        match upload.progress() {
+            Progress::Failed(cause) => Err(self.origin.request_failed(cause)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A connection to a server for attempt `number`; `None` where there is none, and the next attempt may find another.
+    pub(super) async fn connect(&mut self, number: u32) -> Result<Option<(Ticket, Lease)>, Outcome> {
+        let ticket = self.origin.choose(self.tried, self.turn).ok_or(Error::Connect)?;
+        self.tried = self.tried.with(ticket.number);
+        let server = ticket.server();
+        self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
+        let lease = server.pool.acquire(self.fresh, self.proxied, self.source, self.timeouts, self.deadline).await;
+        let error = match lease {
+            Ok(lease) => return Ok(Some((ticket, lease))),
+            Err(error) => error,
+        };
+        if error.is_servers() {
+            ticket.unreachable();
+        }
+        // Nothing was sent, so that any request may go to another server. One that is full says nothing against itself, so
+        // that only a server that is well is better, and costs nothing to ask.
+        let full = error == Error::QueueFull;
+        if error.is_before_sending()
+            && number < retry::MAX_RETRIES
+            && (self.origin.has_well_other(self.tried) || !full && self.origin.has_other(self.tried))
+            && (full || self.origin.may_retry())
+        {
+            tracing::debug!(%error, "sending a request to another server");
+            self.fresh = number + 1 == retry::MAX_RETRIES;
+            return Ok(None);
+        }
+        Err(error.into())
+    }
+
+    /// Sends the request over a connection and waits for the response's header.
+    pub(super) async fn send(
+        &mut self,
+        number: u32,
+        head: request::Parts,
+        ticket: Ticket,
+        lease: Lease,
+    ) -> Result<Sent, Outcome> {
+        let mut lease = lease;
+        let reused = lease.reused();
+        // hyper takes the head; only over a used connection may it be wanted again.
+        let copy = (reused && retry::is_idempotent(&self.method)).then(|| Copy::of(&head));
+        let mut request = Request::from_parts(head, RequestBody::new(self.upload.clone()));
+        self.interims.pass(&mut request);
+        let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
+        metrics.origin_requests.increment();
+        let sent = lease.send(request);
+        match wait::header(sent, upload, &self.interims, self.timeouts, self.deadline, metrics).await {
+            Waited::Response(response) => match self.switch.take() {
+                Some(switch) => self.switched(response, switch, lease, ticket).await,
+                None => self.respond(response, lease, ticket),
+            }
+            .map(Sent::Answered),
+            Waited::Timeout(error) => {
+                if error.is_servers() {
+                    ticket.failed();
+                }
+                Err(error.into())
+            }
+            Waited::Failed(failed) => self.failed(number, failed, copy, &lease, &ticket).map(Sent::Again),
+        }
+    }
+
+    /// The connection failed before there was a response: the head of a request that may be sent again.
+    fn failed(
+        &mut self,
+        number: u32,
+        mut failed: TrySendError<Request<RequestBody>>,
+        copy: Option<Copy>,
+        lease: &Lease,
+        ticket: &Ticket,
+    ) -> Result<request::Parts, Outcome> {
+        let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
+        if let Some(Progress::Failed(cause)) = upload.map(Upload::progress) {
+            return Err(self.origin.request_failed(cause));
+        }
+        let message = failed.take_message();
+        let error = classify(failed.error(), lease.answered());
+        let failure = Failure {
+            handed_back: message.is_some(),
+            reused: lease.reused(),
+            closed: error == Error::Terminated,
+            answered: lease.answered(),
+            body_read: upload.is_some_and(Upload::taken),
+        };
+        if !failure.is_stale() {
+            ticket.failed();
+        }
+        let again = message.map(|message| message.into_parts().0).or_else(|| copy.map(Copy::restore));
+        match (retry::decide(number, &self.method, failure), again) {
+            (Decision::Again { fresh }, Some(again)) if self.origin.may_retry() => {
+                tracing::debug!(error = %failed.error(), "sending a request again");
+                self.fresh = fresh;
+                if failure.is_stale() && !self.origin.has_well_other(self.tried) {
+                    // Its connection was to blame, and no other server is better.
+                    self.tried = Set::default();
+                }
+                Ok(again)
+            }
+            _ => {
+                tracing::warn!(origin = %ticket.server().name, error = %failed.error(), "no response");
+                if error == Error::HeaderTooLarge {
+                    metrics.limit_response_header.increment();
+                }
+                metrics.origin_errors.increment();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn respond(
+        &mut self,
+        response: http::Response<Incoming>,
+        lease: Lease,
+        ticket: Ticket,
+    ) -> Result<Response, Outcome> {
+        let (mut parts, incoming) = response.into_parts();
+        let origin = self.origin;
+        if origin.config.eject_statuses.iter().any(|statuses| statuses.contain(parts.status.as_u16())) {
+            ticket.failed();
+        } else {
+            ticket.answered();
+        }
+        if parts.version != Version::HTTP_11 {
+            // hyper would speak HTTP/1.0 from now on, and send no chunked body at all.
+            lease.do_not_reuse();
+        }
+        if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
+            // Who made it may have meant the other framing (RFC 9112 §6.3): what follows may be no response.
+            lease.do_not_reuse();
+        }
+        let length = http_body::Body::size_hint(&incoming).exact();
+        if let Err(error) = response::translate(&mut parts, &self.method, length) {
+            return Err(self.bad(&ticket, error));
+        }
+        let (upload, idle) = (self.upload.take(), self.timeouts.response_body);
+        let body =
+            ResponseBody::wrap(incoming, lease, ticket, upload, self.rules, idle, self.deadline, &origin.metrics);
+        Ok(Response::from_parts(parts, body))
+    }
+
+    /// The response to a request to switch protocols. A no is passed on as it is.
+    async fn switched(
+        &mut self,
+        response: http::Response<Incoming>,
+        switch: Switch,
+        lease: Lease,
+        ticket: Ticket,
+    ) -> Result<Response, Outcome> {
+        if switch.is_misleading(response.status()) {
+            // The client's fault, who asks where there is no such thing: nothing is held against the server.
+            ticket.answered();
+            ticket.went_well();
+            return Err(Error::SwitchFailed.into());
+        }
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            // Such a request has no body.
+            self.upload = None;
+            return self.respond(response, lease, ticket);
+        }
+        let (mut parts, _) = response.into_parts();
+        switch.accept(&mut parts).map_err(|error| self.bad(&ticket, error))?;
+        // hyper is done with it as soon as it has delivered the 101.
+        let left = timeout(self.timeouts.response_header, lease.switch()).await.ok().flatten();
+        let (stream, ahead) = left.ok_or_else(|| self.bad(&ticket, Error::Terminated))?;
+        ticket.answered();
+        ticket.went_well();
+        let Switch { protocol, place, .. } = switch;
+        let end = tunnel::End::new(stream, ahead, place, &self.origin.metrics);
+        Ok(Response::from_parts(parts, Body::tunnel(Tunnel::new(protocol, end, self.timeouts.tunnel))))
+    }
+
+    /// The server's response breaks a rule.
+    fn bad(&self, ticket: &Ticket, error: Error) -> Outcome {
+        tracing::warn!(origin = %ticket.server().name, %error, "bad response");
+        ticket.failed();
+        self.origin.metrics.origin_errors.increment();
+        error.into()
+    }
+}
+
+/// What hyper's error says of the origin. `answered`: at least one byte came.
+fn classify(error: &hyper::Error, answered: bool) -> Error {
+    if error.is_parse_too_large() {
+        Error::HeaderTooLarge
+    } else if error.is_parse() {
+        Error::Protocol
+    } else if answered {
+        Error::Incomplete
+    } else {
+        // Closed, reset, or handed back because it closed.
+        Error::Terminated
+    }
+}

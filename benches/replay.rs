@@ -17,7 +17,7 @@
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use litequic::{
-    config::{Config, Limits},
+    config::Config,
     datagram::Outgoing,
     exchange::{Client, Identity, Protocol},
     http3::{
@@ -40,8 +40,7 @@ use s2n_quic_core::{
 };
 use std::{env, hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
 
-const LIMITS: FieldLimits =
-    FieldLimits { bytes: Limits::MAX_HEADER_BYTES as usize, fields: Limits::MAX_HEADERS as usize };
+const LIMITS: FieldLimits = FieldLimits { bytes: 32 * 1024, fields: 100 };
 /// Octets of a full datagram, and of a STREAM frame's data in it.
 const DATAGRAM: usize = 1452;
 const DATA: usize = 1410;

@@ -1,18 +1,30 @@
 //! `[access_log]`: a line a request.
 
+use super::{
+    section::Section,
+    table::{Table as _, keys, list, optional},
+    values::{Kind, one_of, share, text},
+};
 use std::{fmt, path::PathBuf};
 
-/// `[access_log]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessLog {
-    /// Where lines go; without it there are none.
-    pub path: Option<AccessTarget>,
-    /// How a line is written.
-    pub format: AccessFormat,
-    /// What is in a line, in this order.
-    pub fields: Vec<AccessField>,
-    /// How many of the requests get a line.
-    pub sample: Share,
+keys! {
+    /// What is written of each request.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct AccessLog {
+        /// Where lines go: a file is appended to, and opened anew on `SIGUSR1`. Without it there are none. One that cannot be opened is a
+        /// fault of the start, and of a reload.
+        path: Option<AccessTarget> = None, optional(access_target(), "none");
+
+        // What log collectors take.
+        /// An object a line, or `key=value` with blanks between.
+        format: AccessFormat = AccessFormat::Json, one_of(AccessFormat::NAMES);
+
+        /// What is in a line, in this order.
+        fields: Vec<AccessField> = Self::FIELDS.to_vec(), list(one_of(AccessField::NAMES), 1..=AccessField::NAMES.len());
+
+        /// The share of requests that get a line, picked at random as they begin.
+        sample: Share = Share::ALL, share();
+    }
 }
 
 impl AccessLog {
@@ -38,11 +50,27 @@ impl AccessLog {
     ];
 }
 
-impl Default for AccessLog {
-    /// No lines; what they would be is what log collectors take.
-    fn default() -> Self {
-        Self { path: None, format: AccessFormat::Json, fields: Self::FIELDS.to_vec(), sample: Share::ALL }
+/// Reads `[access_log]`.
+pub(super) fn read(section: &mut Section<'_>) -> AccessLog {
+    let mut log = AccessLog::read(section);
+    for (n, field) in log.fields.iter().enumerate() {
+        if log.fields.iter().take(n).any(|other| other == field) {
+            section.fault_in_list("fields", n, "stands there twice");
+        }
     }
+    if let Some(AccessTarget::File(path)) = &mut log.path {
+        *path = section.directory().join(&path);
+    }
+    log
+}
+
+pub(super) fn access_target() -> Kind<AccessTarget> {
+    let parse = |text: String| match &*text {
+        "" => Err("empty".into()),
+        "stderr" => Ok(AccessTarget::Stderr),
+        _ => Ok(AccessTarget::File(text.into())),
+    };
+    text("\"stderr\" or the path of a file", parse, ToString::to_string).matching(".+")
 }
 
 /// `path`

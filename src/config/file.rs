@@ -1,4 +1,4 @@
-//! The configuration file: read, judged, described. What its keys are stands in `keys.rs`.
+//! The configuration file: read, judged, described. What its keys are stands in `keys`.
 
 use super::{
     Config, Draft, Fault, Faults,
@@ -60,9 +60,8 @@ impl Draft {
         if !errors.is_empty() {
             return Self::new(None, Places::new(file, BTreeMap::new()), syntax_faults(file, text, &errors));
         }
-        let directory = file.parent().unwrap_or(Path::new(""));
         let source = Source::new(file, text, &environment);
-        let (config, _) = source.read(table.get_ref(), |root| keys::config(root, directory));
+        let (config, _) = source.read(table.get_ref(), keys::config);
         let (places, faults) = source.found();
         Self::new(Some(config), places, faults)
     }
@@ -73,7 +72,7 @@ pub fn schema() -> Json {
     let environment = |_: &str| None;
     let empty = DeTable::new();
     let source = Source::new(Path::new(""), "", &environment);
-    let (_, mut schema) = source.read(&empty, |root| keys::config(root, Path::new("")));
+    let (_, mut schema) = source.read(&empty, keys::config);
     if let Some(schema) = schema.as_object_mut() {
         schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
         schema.insert("title".into(), "litequic's configuration".into());

@@ -1,66 +1,217 @@
 //! `[limits]`: what a client may do at most. Every limit has a default with its reason, and a metric that counts
 //! when it bites (`litequic_limit_reached_total`).
 
-use std::time::Duration;
+use super::{
+    Network,
+    names::{MAX_NETWORKS, network},
+    section::Section,
+    table::{Table as _, keys, list},
+    values::{
+        BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, MIB, TIMEOUT, boolean, duration, memory, number, or_none,
+        show_size, size,
+    },
+};
+use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 
-/// Bytes in a MiB.
-const MIB: u32 = 1024 * 1024;
+/// RFC 9114 §6.1 wants at least 100 streams, but a small device may take fewer; 2^60 is QUIC's own bound
+/// (RFC 9000 §4.6).
+const STREAMS: RangeInclusive<u64> = 1..=1_000_000;
+const REQUESTS: RangeInclusive<u64> = 1..=1 << 60;
+/// Less than 1 KiB takes no browser's header; a field section is held in memory as a whole.
+const HEADER_BYTES: RangeInclusive<u64> = KIB..=MIB;
+const HEADERS: RangeInclusive<u64> = 1..=10_000;
+/// Less than a few packets' worth stalls each stream; a u32 holds the rest.
+const BUFFER: RangeInclusive<u64> = 16 * KIB..=GIB;
+const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
+/// A process that has just started takes 10 MiB.
+const MEMORY: RangeInclusive<u64> = 4 * MIB..=1024 * GIB;
+/// Bytes a second: more than 1 MiB is no slow client.
+const RATE: RangeInclusive<u64> = 0..=MIB;
 
-/// What a client may do at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections a worker; further ones are refused (CONNECTION_REFUSED, RFC 9000 §20.1).
-    pub max_connections: u32,
-    /// Handshakes in flight a worker from which on a client must first prove its address by a Retry
-    /// (RFC 9000 §8.1.2).
-    pub retry_handshakes: u32,
-    /// Handshakes in flight a worker; further Initials are dropped.
-    pub max_handshakes: u32,
-    /// Requests at once on a connection: the QUIC transport parameter `initial_max_streams_bidi`.
-    pub max_streams: u32,
-    /// Tunnels (WebSockets and the like) at once a worker: 503 beyond. 0 offers none.
-    pub max_tunnels: u32,
-    /// Requests on a connection in all; then GOAWAY.
-    pub max_requests: u64,
-    /// Requests a second that a client may cancel on a connection, ten seconds' worth at once: H3_EXCESSIVE_LOAD beyond.
-    pub max_resets: u32,
-    /// Frames a second on a connection that move no data (RFC 9000 §19: all but ACK, PADDING, STREAM with data and
-    /// CONNECTION_CLOSE), ten seconds' worth at once: H3_EXCESSIVE_LOAD beyond.
-    pub max_control_frames: u32,
-    /// DATA frames a second on a connection with next to nothing in them, ten seconds' worth at once: H3_EXCESSIVE_LOAD
-    /// beyond.
-    pub max_small_frames: u32,
-    /// Bytes of a field section as RFC 9114 §4.2.2 counts them (name + value + 32 a field): 431 beyond.
-    pub max_header_bytes: u32,
-    /// Fields of a field section: 431 beyond.
-    pub max_headers: u32,
-    /// Bytes of a request's body; `None` is no limit: 413 beyond.
-    pub max_body_bytes: Option<u64>,
-    /// Bytes a second at which a client sends a request's body at least, while litequic waits for it: 408 beyond. 0 is no
-    /// minimum.
-    pub min_upload_rate: u64,
-    /// The same of a response that it takes: the stream is reset, over HTTP/1.1 the connection closed.
-    pub min_download_rate: u64,
-    /// For how long a client is waited for beyond that.
-    pub rate_grace: Duration,
-    /// Bytes of a request's body that are discarded once it was answered; 0 is none. Over HTTP/3 and HTTP/2 the client is
-    /// told to stop beyond, over HTTP/1.1 the connection is closed.
-    pub max_lingering_bytes: u64,
-    /// Bytes a stream that litequic takes from its client before it must wait (QUIC flow control).
-    pub stream_receive_buffer: u32,
-    /// Bytes a connection that litequic takes from its client before it must wait (QUIC flow control).
-    pub connection_receive_buffer: u32,
-    /// Bytes a worker that were received and not read: a new connection's window is smaller as it is used up, and beyond it
-    /// the connection that holds most is closed.
-    pub worker_receive_buffer: u64,
-    /// Response bytes a stream that the client has not acknowledged (QUIC) or the kernel not taken (TCP).
-    pub stream_send_buffer: u32,
-    /// The same a connection.
-    pub connection_send_buffer: u32,
-    /// The same a worker.
-    pub worker_send_buffer: u64,
-    /// As what the process uses comes near it, connections are refused, then buffers made smaller, then connections ended.
-    pub memory: MemoryLimit,
+keys! {
+    /// What a client may do at most.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
+        // About what one core serves; each idle connection takes some 10 KiB.
+        /// Connections a worker; further ones are refused (CONNECTION_REFUSED).
+        max_connections: u32 = 20_000, number(COUNT), counted;
+
+        // A core does a few thousand handshakes a second: this many in flight is more than a round trip's worth.
+        /// Handshakes in flight a worker from which on a client first proves its address by a Retry. 0 is always; more than
+        /// `max_handshakes` is never.
+        retry_handshakes: u32 = 256, number(COUNT_OR_NONE), counted_by("litequic_retries_sent_total");
+
+        // A flood with forged addresses never gets past Retry; one with real ones stops here.
+        /// Handshakes in flight a worker; further Initials are dropped.
+        max_handshakes: u32 = 2_048, number(COUNT), counted;
+
+        // What nginx and the RFC (9114 §6.1: at least 100) agree on.
+        /// Requests at once on a connection (`initial_max_streams_bidi`). A client waits.
+        max_streams: u32 = 128, number(STREAMS), counted;
+
+        // Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
+        /// WebSockets and the like at once a worker. 503 beyond. 0 offers none. They count as requests too (`max_streams`), and no
+        /// longer as `max_connections` of their origin.
+        max_tunnels: u32 = 10_000, number(COUNT_OR_NONE), counted_by("litequic_tunnels_refused_total");
+
+        // A connection does not live for ever, so that load spreads again after a scale-up.
+        /// Requests on a connection in all; then GOAWAY.
+        max_requests: u64 = 1_000_000, number(REQUESTS), counted;
+
+        // A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or two: a
+        // thousand at once are seven pages left within a second, and nobody leaves one a second for ever.
+        /// Requests a second that a client may cancel on a connection, ten seconds' worth at once. The connection is closed beyond
+        /// (H3_EXCESSIVE_LOAD).
+        max_resets: u32 = 100, number(COUNT), counted;
+
+        // A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all that
+        // 7 Gbit/s need even so.
+        /// QUIC frames a second on a connection that move no data, or less than 16 bytes; ten seconds' worth at once. The connection is
+        /// closed beyond (H3_EXCESSIVE_LOAD).
+        max_control_frames: u32 = 50_000, number(COUNT), counted;
+
+        // A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a second.
+        /// DATA frames a second on a connection of less than 64 bytes, ten seconds' worth at once; over HTTP/1.1 chunks, and reads of
+        /// which one follows the other. The connection is closed beyond (H3_EXCESSIVE_LOAD).
+        max_small_frames: u32 = 10_000, number(COUNT), counted;
+
+        // What origins accept: nginx takes 4 × 8 KiB.
+        /// Bytes of a header as RFC 9114 §4.2.2 counts them: name, value, and 32 a field. 431 beyond.
+        max_header_bytes: u32 = 32 * 1024, size(HEADER_BYTES), counted;
+
+        // What Apache takes.
+        /// Fields of a header. 431 beyond.
+        max_headers: u32 = 100, number(HEADERS), counted;
+
+        // A proxy does not know its origin's uploads: the origin's own limit holds.
+        /// Bytes of a request's body. 413 beyond.
+        max_body_bytes: Option<u64> = None, or_none(size(BODY_BYTES)), counted;
+
+        // A tenth of what GPRS does, for ten requests at once.
+        /// Bytes a second of a request's body on average, as long as its client is waited for; 408 beyond. A client that sends nothing
+        /// may do so for `rate_grace`. 0 is no minimum.
+        min_upload_rate: u64 = 240, size(RATE), counted;
+
+        // The same.
+        /// Bytes a second of a response on average that its client takes, as long as it is waited for; beyond, the stream is reset,
+        /// over HTTP/1.1 the connection closed. 0 is no minimum.
+        min_download_rate: u64 = 240, size(RATE), counted;
+
+        // Apache's: a tunnel of a train, a change of network.
+        /// How long a client is waited for in all, beyond the time that `min_upload_rate` and `min_download_rate` give it.
+        rate_grace: Duration = Duration::from_secs(20), duration(TIMEOUT);
+
+        // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
+        /// Bytes of a request's body that are discarded once the request was answered, by a 413 for example: browsers see the answer
+        /// only when they have sent all. Then the client is told to stop (HTTP/3, HTTP/2), or the connection is closed (HTTP/1.1). 0
+        /// does so at once (HTTP/1.1: within 2 s).
+        max_lingering_bytes: u64 = 64 * MIB, size(BODY_BYTES), counted;
+
+        // One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of it was
+        // read, so that nine tenths of it are there at any time.
+        /// Bytes a stream that a client may send ahead. It waits.
+        stream_receive_buffer: u32 = 3 * 1024 * 1024, size(BUFFER), counted;
+
+        // Two such streams: one whose origin does not read leaves the connection's other requests their windows.
+        /// Bytes a connection that a client may send ahead. It waits.
+        connection_receive_buffer: u32 = 6 * 1024 * 1024, size(BUFFER), counted;
+
+        // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that their
+        // origins do not read, 85 whole streams.
+        /// Bytes a worker that were received over QUIC and HTTP/2 and not read, as their origins are slow or bytes before them are
+        /// missing. A new connection may send ahead a 32nd of what is left, 64 KiB at least, `connection_receive_buffer` at most;
+        /// connections with an upload count with all that they may send. Beyond it the connection that holds most is closed.
+        worker_receive_buffer: u64 = 256 * MIB, size(WORKER_BUFFER), counted;
+
+        // 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
+        /// Response bytes in memory a stream, until its client has acknowledged them (QUIC) or the kernel has taken them (TCP, 1 MiB at
+        /// most). That much a path may have in flight; what one does not need is not used. The origin waits. Not set, it is no more than
+        /// `connection_send_buffer`.
+        stream_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
+
+        // What one stream may have: the streams of a connection share its congestion window.
+        /// The same a connection (TCP, 4 MiB at most). The origin waits. Not set, it is no more than `worker_send_buffer`.
+        connection_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
+
+        // A worker's share of a small container's memory: half of it is for those who have read, and a stream alone may have
+        // half of that. 1,000 who have not hold 32 MiB. Beyond it each stream gets less at a time, none fails.
+        /// The same a worker, HTTP/1.1, HTTP/2 and HTTP/3 together. Each stream gets less at a time, none fails. Clients that
+        /// acknowledge nothing take half of it at most.
+        worker_send_buffer: u64 = 64 * MIB, size(WORKER_BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
+
+        // A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
+        /// Memory of the process. From 85 % of it on a client gets no third connection, and connections without a request end; from 90 %
+        /// on what bodies may hold is made smaller; from 95 % on no client gets any connection, and those that hold the most end, ten a
+        /// second and worker. `worker_send_buffer` and `worker_receive_buffer` of all workers are a quarter of it each at most.
+        /// `"cgroup"`: what the memory cgroup allows; a size: that at most; `"none"`: any.
+        memory: MemoryLimit = MemoryLimit::Cgroup, memory(MEMORY),
+            counted_by("litequic_limit_reached_total{limit=\"memory_connections\"}");
+    }
+}
+
+keys! {
+    /// What counts as one client of these limits: `limits.by_source`, and what belongs to it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Sources {
+        /// Whether a source, an address or a network of them, may have an eighth and no more of a worker's connections, handshakes,
+        /// tunnels and connections to an origin's server, once more than half of these are taken. Behind a trusted proxy the address
+        /// that it names counts for the latter two, and all are free in the former.
+        limited("by_source"): bool = true, boolean(),
+            counted_by("litequic_limit_reached_total{limit=\"source_connections\"}");
+
+        // One address is one client, or many behind one translator.
+        /// Bits that the IPv4 addresses of one source share.
+        ipv4_prefix("source_ipv4_prefix"): u8 = 32, number(1..=32);
+
+        // Any machine has 2^64 addresses (RFC 7934 §6.1).
+        /// Bits that the IPv6 addresses of one source share.
+        ipv6_prefix("source_ipv6_prefix"): u8 = 64, number(1..=128);
+
+        /// Networks that are not limited by source.
+        exempt("source_exempt"): Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
+    }
+}
+
+/// Reads `[limits]`.
+pub(super) fn read(section: &mut Section<'_>) -> (Limits, Sources) {
+    let (mut limits, sources) = (Limits::read(section), Sources::read(section));
+    // Nobody who sets one has to set those below it: their defaults are no larger.
+    if !section.has("connection_send_buffer") {
+        let most = u32::try_from(limits.worker_send_buffer).unwrap_or(u32::MAX);
+        limits.connection_send_buffer = limits.connection_send_buffer.min(most);
+    }
+    if !section.has("stream_send_buffer") {
+        limits.stream_send_buffer = limits.stream_send_buffer.min(limits.connection_send_buffer);
+    }
+    let nested = [
+        (
+            ("stream_receive_buffer", limits.stream_receive_buffer),
+            ("connection_receive_buffer", limits.connection_receive_buffer.into()),
+        ),
+        (
+            ("stream_send_buffer", limits.stream_send_buffer),
+            ("connection_send_buffer", limits.connection_send_buffer.into()),
+        ),
+        (
+            ("connection_receive_buffer", limits.connection_receive_buffer),
+            ("worker_receive_buffer", limits.worker_receive_buffer),
+        ),
+        (("connection_send_buffer", limits.connection_send_buffer), ("worker_send_buffer", limits.worker_send_buffer)),
+    ];
+    for ((inner, inner_bytes), (outer, outer_bytes)) in nested {
+        if u64::from(inner_bytes) <= outer_bytes || !section.is_right(&[inner, outer]) {
+            continue;
+        }
+        let (inner_size, outer_size) = (show_size(inner_bytes.into()), show_size(outer_bytes));
+        if section.has(inner) {
+            let problem = format!("is larger than {outer}");
+            section.fault(inner, &problem, Some(&format!("at most {outer_size}")), None);
+        } else {
+            let problem = format!("is smaller than {inner}");
+            section.fault(outer, &problem, Some(&format!("at least {inner_size}")), None);
+        }
+    }
+    (limits, sources)
 }
 
 /// How much memory the process may use.
@@ -73,60 +224,6 @@ pub enum MemoryLimit {
     Bytes(u64),
     /// Any, whatever its cgroup allows.
     None,
-}
-
-impl Limits {
-    /// About what one core serves; each idle connection takes some 10 KiB.
-    pub const MAX_CONNECTIONS: u32 = 20_000;
-    /// A core does a few thousand handshakes a second: this many in flight is more than a round trip's worth.
-    pub const RETRY_HANDSHAKES: u32 = 256;
-    /// A flood with forged addresses never gets past Retry; one with real ones stops here.
-    pub const MAX_HANDSHAKES: u32 = 2_048;
-    /// What nginx and the RFC (9114 §6.1: at least 100) agree on.
-    pub const MAX_STREAMS: u32 = 128;
-    /// Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
-    pub const MAX_TUNNELS: u32 = 10_000;
-    /// A connection does not live for ever, so that load spreads again after a scale-up.
-    pub const MAX_REQUESTS: u64 = 1_000_000;
-    /// A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or two: a
-    /// thousand at once are seven pages left within a second, and nobody leaves one a second for ever.
-    pub const MAX_RESETS: u32 = 100;
-    /// A client of quinn's sends 5,000 for a gigabyte that it downloads, and 55,000 with a window of 32 KiB: all that 7 Gbit/s
-    /// need even so.
-    pub const MAX_CONTROL_FRAMES: u32 = 50_000;
-    /// A megabyte in lines of 50 bytes is 20,000 frames, and may come at once; a message every 10 ms is 100 a second.
-    pub const MAX_SMALL_FRAMES: u32 = 10_000;
-    /// What origins accept: nginx takes 4 × 8 KiB.
-    pub const MAX_HEADER_BYTES: u32 = 32 * 1024;
-    /// What Apache takes.
-    pub const MAX_HEADERS: u32 = 100;
-    /// A proxy does not know its origin's uploads: the origin's own limit holds.
-    pub const MAX_BODY_BYTES: Option<u64> = None;
-    /// A tenth of what GPRS does, for ten requests at once.
-    pub const MIN_UPLOAD_RATE: u64 = 240;
-    /// The same.
-    pub const MIN_DOWNLOAD_RATE: u64 = 240;
-    /// Apache's: a tunnel of a train, a change of network.
-    pub const RATE_GRACE: Duration = Duration::from_secs(20);
-    /// A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
-    pub const MAX_LINGERING_BYTES: u64 = 64 * MIB as u64;
-    /// One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of it was
-    /// read, so that nine tenths of it are there at any time.
-    pub const STREAM_RECEIVE_BUFFER: u32 = 3 * MIB;
-    /// Two such streams: one whose origin does not read leaves the connection's other requests their windows.
-    pub const CONNECTION_RECEIVE_BUFFER: u32 = 6 * MIB;
-    /// A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that their
-    /// origins do not read, 85 whole streams.
-    pub const WORKER_RECEIVE_BUFFER: u64 = 256 * MIB as u64;
-    /// 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
-    pub const STREAM_SEND_BUFFER: u32 = 16 * MIB;
-    /// What one stream may have: the streams of a connection share its congestion window.
-    pub const CONNECTION_SEND_BUFFER: u32 = 16 * MIB;
-    /// A worker's share of a small container's memory: half of it is for those who have read, and a stream alone may have
-    /// half of that. 1,000 who have not hold 32 MiB. Beyond it each stream gets less at a time, none fails.
-    pub const WORKER_SEND_BUFFER: u64 = 64 * MIB as u64;
-    /// A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
-    pub const MEMORY: MemoryLimit = MemoryLimit::Cgroup;
 }
 
 impl Limits {
@@ -145,32 +242,27 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_connections: Self::MAX_CONNECTIONS,
-            retry_handshakes: Self::RETRY_HANDSHAKES,
-            max_handshakes: Self::MAX_HANDSHAKES,
-            max_streams: Self::MAX_STREAMS,
-            max_tunnels: Self::MAX_TUNNELS,
-            max_requests: Self::MAX_REQUESTS,
-            max_resets: Self::MAX_RESETS,
-            max_control_frames: Self::MAX_CONTROL_FRAMES,
-            max_small_frames: Self::MAX_SMALL_FRAMES,
-            max_header_bytes: Self::MAX_HEADER_BYTES,
-            max_headers: Self::MAX_HEADERS,
-            max_body_bytes: Self::MAX_BODY_BYTES,
-            min_upload_rate: Self::MIN_UPLOAD_RATE,
-            min_download_rate: Self::MIN_DOWNLOAD_RATE,
-            rate_grace: Self::RATE_GRACE,
-            max_lingering_bytes: Self::MAX_LINGERING_BYTES,
-            stream_receive_buffer: Self::STREAM_RECEIVE_BUFFER,
-            connection_receive_buffer: Self::CONNECTION_RECEIVE_BUFFER,
-            worker_receive_buffer: Self::WORKER_RECEIVE_BUFFER,
-            stream_send_buffer: Self::STREAM_SEND_BUFFER,
-            connection_send_buffer: Self::CONNECTION_SEND_BUFFER,
-            worker_send_buffer: Self::WORKER_SEND_BUFFER,
-            memory: Self::MEMORY,
+impl Sources {
+    /// [`Config::source`].
+    pub fn source(&self, address: IpAddr, trusted_proxies: &[Network]) -> Option<Network> {
+        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(address));
+        let free = !self.limited || is_in(&self.exempt) || is_in(trusted_proxies);
+        (!free).then(|| self.of(address))
+    }
+
+    /// The source of `address`.
+    fn of(&self, address: IpAddr) -> Network {
+        match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let prefix = self.ipv4_prefix.min(32);
+                let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+                Network { address: IpAddr::V4((address.to_bits() & mask).into()), prefix }
+            }
+            IpAddr::V6(address) => {
+                let prefix = self.ipv6_prefix.min(128);
+                let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+                Network { address: IpAddr::V6((address.to_bits() & mask).into()), prefix }
+            }
         }
     }
 }
@@ -181,7 +273,6 @@ mod tests {
 
     #[test]
     fn a_receive_window_is_a_share_of_what_is_left_within_its_bounds() {
-        const MIB: u64 = super::MIB as u64;
         const FLOOR: u64 = Limits::RECEIVE_FLOOR;
         let table = [
             ("all is left", 6 * MIB, 256 * MIB, 0, 6 * MIB),

@@ -21,6 +21,8 @@ const NO_NUMBER: &str = r"([0-9A-Za-z_-]{1,63}\.)*[0-9]{0,62}[A-Za-z_-][0-9A-Za-
 const IPV4: &str = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}";
 /// PATH_MAX of Linux (limits.h).
 const MAX_PATH: usize = 4096;
+/// Each is compared with a peer's address, one after the other.
+pub(super) const MAX_NETWORKS: usize = 256;
 /// RFC 9110 §5.6.2.
 pub(super) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 

@@ -1,97 +1,155 @@
-//! `[origin]`, `[origins.NAME]`: where requests go.
+//! `[origin]`, `[origins.NAME]`: where requests go, how they are spread over servers, and the connections to each.
 
 use super::{
     Share,
-    names::{parse_host, parse_port, split_port},
+    diff::Changes,
+    names::{authority, origin_address, parse_host, parse_port, split_port},
+    section::Section,
+    table::{Reader, Table, by, keys, list, optional, required},
+    values::{
+        COUNT, COUNT_OR_NONE, DAY, Given, Kind, TIMEOUT, boolean, duration, number, one_of, or_none, share, size, text,
+    },
 };
+use serde_json::json;
 use std::{fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
-/// One origin: its servers, and how requests are spread over them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    /// Where its servers listen: from 1 to [`Origin::MAX_SERVERS`], no two alike.
-    pub servers: Vec<OriginAddress>,
-    /// Which of them gets the next request.
-    pub balance: Balance,
-    /// After how many failures in a row a server is left out for a while; never unless given.
-    pub eject_after: Option<u32>,
-    /// For how long, the first time.
-    pub eject_time: Duration,
-    /// Answers that count as failures.
-    pub eject_statuses: Vec<Statuses>,
-    /// How many of the servers may be left out at a time.
-    pub max_ejected: Share,
-    /// Requests sent again, by all that are sent.
-    pub retry_share: Option<Share>,
-    /// Requests that a worker may send again each second beyond that share.
-    pub retry_minimum: u32,
-    /// Whether connections begin with the client's address: the PROXY protocol's header, version 2.
-    pub proxy_protocol: bool,
-    /// How it is found out which servers are well, unless that is left to requests.
-    pub health: Option<Health>,
-    /// Connections a worker keeps to a server at most.
-    pub max_connections: u32,
-    /// Requests a worker lets wait for one of them; further ones are answered 503.
-    pub max_queue: u32,
-    /// Bytes of a request's body that are read before it gets a connection: the whole of shorter ones.
-    pub request_buffer: u64,
-    /// An idle connection is closed after that long.
-    pub idle_timeout: Duration,
-    /// A connection is not used again beyond this age.
-    pub max_age: Option<Duration>,
-    /// A name is looked up again after that long.
-    pub dns_interval: Duration,
-    /// What becomes of fields whose names the origin might take for others.
-    pub ambiguous_fields: AmbiguousFields,
+/// More is better left to the client, which waits.
+const REQUEST_BUFFER: RangeInclusive<u64> = 0..=1024 * 1024;
+/// Less would ask a name server without pause.
+const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
+/// Less would be a load of its own.
+const HEALTH_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
+/// Of answers in a row: more is longer than anybody waits.
+const STREAK: RangeInclusive<u64> = 1..=1000;
+/// What fits into `sun_path` with its final zero (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+
+keys! {
+    /// One origin: its servers, and how requests are spread over them. By default it has no server yet.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Origin counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
+        /// Where the origin's servers listen, no two alike; port 80 unless given. litequic speaks plaintext HTTP/1.1. The path of a
+        /// socket has at most 107 bytes.
+        servers("url"): Vec<OriginAddress> = Vec::new(), by(servers, |all| show_servers(all));
+
+        /// Which server gets the next request: one after the other, or the one on which the fewest requests of this worker are open, in
+        /// turn where several are.
+        balance: Balance = Balance::RoundRobin, one_of(Balance::NAMES);
+
+        // One or two failures are an accident, five in a row are a state.
+        /// After how many failures in a row a worker leaves a server out.
+        eject_after: Option<u32> = Some(5), or_none(number(STREAK));
+
+        // What a server answers is often up to the client, who picks the URL.
+        /// Answers that count as failures, such as `["502-504"]`. Without them, a server fails by what it does not answer: a client that
+        /// asks for a URL whose answer is a 503 must not have it left out.
+        eject_statuses: Vec<Statuses> = Vec::new(), list(statuses(), 0..=Health::MAX_STATUSES);
+
+        // A process that is started again is back by then.
+        /// For how long, the first time; twice, four and eight times as long while it does not get better.
+        eject_time: Duration = Duration::from_secs(10), duration(TIMEOUT);
+
+        // What fails at most servers is the requests' or the network's fault, and fewer servers would not bear it better.
+        /// The share of the servers that a worker leaves out at a time; one in any case, and never the last that is well.
+        max_ejected: Share = Share(500_000), share();
+
+        // A server among five that is gone; much more would be a second load on servers that fail for the first.
+        /// Requests that may be sent again, as a share of those that come. With `"none"` only `retry_minimum` permits any.
+        retry_share: Option<Share> = Some(Share(200_000)), or_none(share()), counted_by("litequic_origin_retries_refused_total");
+
+        // So that a share of little is not nothing.
+        /// Requests a second that may be sent again beyond that share, ten seconds' worth at once.
+        retry_minimum: u32 = 10, number(COUNT_OR_NONE), counted_by("litequic_origin_retries_refused_total");
+
+        /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2.
+        proxy_protocol: bool = false, boolean();
+
+        /// A request that each server is asked now and then, by GET. Without this table there is none.
+        health: Option<Health> = None, Checks;
+
+        // More than a server of one machine answers at once.
+        /// Connections to a server at most.
+        max_connections: u32 = 512, number(COUNT), counted;
+
+        // Twice the connections: a burst, not a backlog.
+        /// Requests that wait for a connection; further ones are answered 503.
+        max_queue: u32 = 1_024, number(COUNT_OR_NONE), counted;
+
+        // nginx' `client_body_buffer_size` on 64-bit machines.
+        /// Bytes of a request's body that are read before the request gets a connection: the whole of a body that is no longer, by its
+        /// Content-Length, the first bytes of any other. A slow client so holds no connection until it has sent something. 0 reads
+        /// nothing ahead.
+        request_buffer: u64 = 16 * 1024, size(REQUEST_BUFFER);
+
+        // Below nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
+        /// An idle connection is closed after that long. Keep it below the origin's own keep-alive timeout, so that litequic closes
+        /// first.
+        idle_timeout: Duration = Duration::from_secs(60), duration(TIMEOUT);
+
+        // So that a name's new addresses get traffic.
+        /// A connection is not used again beyond this age, so that a name's new addresses get traffic.
+        max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration(TIMEOUT));
+
+        // What Kubernetes' DNS caches for.
+        /// A name is looked up again after that long.
+        dns_interval: Duration = Duration::from_secs(30), duration(DNS_INTERVAL);
+
+        /// What becomes of request fields with `_` in their names, or anything else but letters, digits and `-`. CGI, FastCGI, WSGI, Rack
+        /// and PHP take `x_user` for `X-User`. `drop` leaves them out, `reject` answers 400, `pass` is for an origin that knows names as
+        /// they are, or needs such fields.
+        ambiguous_fields: AmbiguousFields = AmbiguousFields::default(), one_of(AmbiguousFields::NAMES);
+    }
 }
 
 impl Origin {
     /// More are a list that nobody keeps by hand: a name stands for all of its addresses.
     pub const MAX_SERVERS: usize = 64;
-    /// One or two failures are an accident, five in a row are a state.
-    pub const EJECT_AFTER: Option<u32> = Some(5);
-    /// A process that is started again is back by then.
-    pub const EJECT_TIME: Duration = Duration::from_secs(10);
-    /// What fails at most servers is the requests' or the network's fault, and fewer servers would not bear it better.
-    pub const MAX_EJECTED: Share = Share(500_000);
-    /// A server among five that is gone; much more would be a second load on servers that fail for the first.
-    pub const RETRY_SHARE: Option<Share> = Some(Share(200_000));
-    /// So that a share of little is not nothing.
-    pub const RETRY_MINIMUM: u32 = 10;
-    /// More than a server of one machine answers at once.
-    pub const MAX_CONNECTIONS: u32 = 512;
-    /// Twice the connections: a burst, not a backlog.
-    pub const MAX_QUEUE: u32 = 1_024;
-    /// nginx' `client_body_buffer_size` on 64-bit machines.
-    pub const REQUEST_BUFFER: u64 = 16 * 1024;
-    /// Below nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
-    pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-    /// So that a name's new addresses get traffic.
-    pub const MAX_AGE: Option<Duration> = Some(Duration::from_secs(3600));
-    /// What Kubernetes' DNS caches for.
-    pub const DNS_INTERVAL: Duration = Duration::from_secs(30);
 
     /// An origin of one server at `address`, with every default.
     pub fn new(address: OriginAddress) -> Self {
-        Self {
-            servers: vec![address],
-            balance: Balance::RoundRobin,
-            eject_after: Self::EJECT_AFTER,
-            eject_time: Self::EJECT_TIME,
-            // What a server answers is often up to the client, who picks the URL.
-            eject_statuses: Vec::new(),
-            max_ejected: Self::MAX_EJECTED,
-            retry_share: Self::RETRY_SHARE,
-            retry_minimum: Self::RETRY_MINIMUM,
-            proxy_protocol: false,
-            health: None,
-            max_connections: Self::MAX_CONNECTIONS,
-            max_queue: Self::MAX_QUEUE,
-            request_buffer: Self::REQUEST_BUFFER,
-            idle_timeout: Self::IDLE_TIMEOUT,
-            max_age: Self::MAX_AGE,
-            dns_interval: Self::DNS_INTERVAL,
-            ambiguous_fields: AmbiguousFields::default(),
+        Self { servers: vec![address], ..Self::default() }
+    }
+}
+
+fn servers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<OriginAddress> {
+    let mut servers = section.required_list(key, origin_address(), 1..=Origin::MAX_SERVERS, about).unwrap_or_default();
+    for server in &mut servers {
+        if let OriginAddress::Unix(path) = server {
+            *path = section.directory().join(&path);
+        }
+    }
+    for (n, server) in servers.iter().enumerate() {
+        if matches!(server, OriginAddress::Unix(path) if path.as_os_str().len() > MAX_SOCKET_PATH) {
+            section.fault_in_list(key, n, &format!("a socket's path has at most {MAX_SOCKET_PATH} bytes"));
+        }
+        if servers.iter().take(n).any(|other| other == server) {
+            section.fault_in_list(key, n, "stands there twice");
+        }
+    }
+    servers
+}
+
+fn show_servers(servers: &[OriginAddress]) -> String {
+    servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The table `health`, if it is there.
+struct Checks;
+
+impl Reader<Option<Health>> for Checks {
+    fn read(self, section: &mut Section<'_>, key: &str, _: Option<Health>, about: &str) -> Option<Health> {
+        let has_it = section.has(key);
+        Some(section.table(key, about, Health::read)).filter(|_| has_it)
+    }
+
+    fn show(&self, health: &Option<Health>) -> String {
+        health.as_ref().map_or_else(|| "none".into(), |health| health.path.clone())
+    }
+
+    fn compare(&self, changes: &mut Changes, key: &str, old: &Option<Health>, new: &Option<Health>) {
+        match (old, new) {
+            (Some(old), Some(new)) => old.compare(new, key, changes),
+            (old, new) => changes.value(key, old, new, |health| self.show(health)),
         }
     }
 }
@@ -141,36 +199,39 @@ impl Balance {
     }
 }
 
-/// `[origin.health]`: a request that each server is asked now and then.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
-    /// What it is for; with a query if need be.
-    pub path: String,
-    /// Its `Host`; the server's own address unless given.
-    pub host: Option<String>,
-    /// From the end of one to the next, a tenth more or less.
-    pub interval: Duration,
-    /// It has failed after that long.
-    pub timeout: Duration,
-    /// How many in a row have to go well before a server that is not well counts as well again.
-    pub healthy: u32,
-    /// How many in a row have to fail before a server that is well counts as not well.
-    pub unhealthy: u32,
-    /// Which statuses are well.
-    pub statuses: Vec<Statuses>,
+keys! {
+    /// `[origin.health]`: a request that each server is asked now and then.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Health {
+        /// What is asked for, with a query if need be.
+        path: String = String::new(), required(target());
+
+        /// Its `Host`. Without it, the server's own address; `localhost` for a Unix socket.
+        host: Option<String> = None, optional(authority(), "the server's");
+
+        // A dead server is found within a quarter of a minute, by few requests.
+        /// From the end of a check to the next, a tenth more or less by chance.
+        interval: Duration = Duration::from_secs(5), duration(HEALTH_INTERVAL);
+
+        // Slower than any answer that needs no work.
+        /// A check that has not been answered by then has failed.
+        timeout: Duration = Duration::from_secs(2), duration(TIMEOUT);
+
+        // One might be an accident.
+        /// Checks in a row that go well before a server that is not well counts as well again.
+        healthy: u32 = 2, number(STREAK);
+
+        // The same, and a server that is wrongly left out costs more.
+        /// Checks in a row that fail before a server that is well counts as not well.
+        unhealthy: u32 = 3, number(STREAK);
+
+        // A redirect is no sign of life: a proxy before the application sends one as well.
+        /// Which answers are well.
+        statuses: Vec<Statuses> = vec![Statuses { first: 200, last: 299 }], list(statuses(), 1..=Self::MAX_STATUSES);
+    }
 }
 
 impl Health {
-    /// A dead server is found within a quarter of a minute, by few requests.
-    pub const INTERVAL: Duration = Duration::from_secs(5);
-    /// Slower than any answer that needs no work.
-    pub const TIMEOUT: Duration = Duration::from_secs(2);
-    /// One might be an accident.
-    pub const HEALTHY: u32 = 2;
-    /// The same, and a server that is wrongly left out costs more.
-    pub const UNHEALTHY: u32 = 3;
-    /// A redirect is no sign of life: a proxy before the application sends one as well.
-    pub const STATUSES: Statuses = Statuses { first: 200, last: 299 };
     /// What a list of them has at most.
     pub const MAX_STATUSES: usize = 16;
 
@@ -321,6 +382,44 @@ impl FromStr for OriginAddress {
         let host = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(&host).to_owned();
         Ok(Self::Tcp { host, port })
     }
+}
+
+/// A path that a request line can have, with its query.
+pub(super) fn target() -> Kind<String> {
+    let parse = |text: String| {
+        let problem = if !text.starts_with('/') {
+            "does not start with `/`"
+        } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.contains('#') {
+            "other characters than printable ASCII, and `#`, are percent-encoded"
+        } else if text.parse::<http::Uri>().is_err() {
+            "is no path of a URL"
+        } else {
+            return Ok(text);
+        };
+        Err(problem.into())
+    };
+    text("a path such as \"/health\"", parse, Clone::clone).matching("/[!-\"$-~]*")
+}
+
+/// A number, or a text with one or two.
+pub(super) fn statuses() -> Kind<Statuses> {
+    let kind = Kind {
+        expected: "a status such as 200, or two as in \"200-299\"".into(),
+        schema: json!({ "type": ["integer", "string"], "minimum": Statuses::ALL.start(), "maximum": Statuses::ALL.end() }),
+        read: Box::new(|given| {
+            match given {
+                Given::Integer(number) => number.to_string().parse(),
+                Given::Text(text) => text.parse(),
+                other => return Err(other.wrong_type()),
+            }
+            .map_err(|wrong: StatusesError| wrong.to_string().into())
+        }),
+        show: Box::new(|statuses| match statuses {
+            Statuses { first, last } if first == last => json!(first),
+            range => json!(range.to_string()),
+        }),
+    };
+    kind.matching("[2-5][0-9]{2}(-[2-5][0-9]{2})?")
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The reference of all keys, as Markdown: what the schema says, for people.
 
-use super::{NEEDS_RESTART, schema};
+use super::{metric, needs_restart, schema};
 use serde_json::Value as Json;
 
-/// Every key of the file with its values, default and purpose: a table for each section. `counted_by` names the metric that
-/// counts when what a key bounds is reached, if there is one.
-pub fn reference(counted_by: impl Fn(&str) -> Option<String>) -> String {
-    let mut page = Page { lines: Vec::new(), told: Vec::new(), counted_by: &counted_by };
+/// Every key of the file with its values, default and purpose, whether it needs a restart, and which metric counts when what it bounds
+/// is reached: a table for each section.
+pub fn reference() -> String {
+    let mut page = Page { lines: Vec::new(), told: Vec::new(), need_restart: needs_restart() };
     page.say("# Configuration keys");
     page.say("");
     page.say("Made by `litequic reference configuration`. What belongs together, and how values are written, is in");
@@ -16,14 +16,14 @@ pub fn reference(counted_by: impl Fn(&str) -> Option<String>) -> String {
     page.lines.join("\n") + "\n"
 }
 
-struct Page<'a> {
+struct Page {
     lines: Vec<String>,
     /// The keys that the page has, and under which heading: the same are told once.
     told: Vec<(Json, String)>,
-    counted_by: &'a dyn Fn(&str) -> Option<String>,
+    need_restart: Vec<String>,
 }
 
-impl Page<'_> {
+impl Page {
     fn say(&mut self, line: impl Into<String>) {
         self.lines.push(line.into());
     }
@@ -70,7 +70,7 @@ impl Page<'_> {
             let any = if schema["additionalProperties"].is_object() { ".NAME" } else { "" };
             let key = join(path, name) + any;
             let is_required = required.as_array().is_some_and(|all| all.iter().any(|one| one == name));
-            rows.push(row(&key, schema, is_required, (self.counted_by)(&key)));
+            rows.push(row(&key, schema, is_required, self.need_restart.contains(&key)));
         }
         if !rows.is_empty() {
             self.say("| key | value | default | what it is |");
@@ -105,7 +105,7 @@ fn told_as(each: &Json, about: &Json) -> Json {
     each
 }
 
-fn row(key: &str, schema: &Json, is_required: bool, counted_by: Option<String>) -> String {
+fn row(key: &str, schema: &Json, is_required: bool, needs_restart: bool) -> String {
     let value = schema["$comment"].as_str().unwrap_or_default().replace('*', "\\*").replace('|', "\\|");
     let default = match schema.get("default") {
         Some(default) => format!("`{default}`"),
@@ -113,10 +113,10 @@ fn row(key: &str, schema: &Json, is_required: bool, counted_by: Option<String>) 
         None => "–".into(),
     };
     let mut about = schema["description"].as_str().unwrap_or_default().replace('|', "\\|");
-    if NEEDS_RESTART.contains(&key) {
+    if needs_restart {
         about += " Needs a restart.";
     }
-    if let Some(metric) = counted_by {
+    if let Some(metric) = metric(key) {
         about += &format!(" Counted by `{metric}`.");
     }
     format!("| `{key}` | {value} | {default} | {about} |")

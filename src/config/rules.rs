@@ -1,5 +1,9 @@
 //! What a route says beside where its requests go: fields to set, redirects, its own clocks, pages for errors, a rate.
 
+use super::{
+    table::{keys, optional},
+    values::{TIMEOUT, duration, or_none},
+};
 use http::{HeaderName, StatusCode};
 use std::{collections::BTreeMap, fmt, path::Path, path::PathBuf, time::Duration};
 
@@ -142,15 +146,20 @@ impl Redirect {
     pub const STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 }
 
-/// A route's own clocks; where one is `None`, that of `[timeouts]` holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RouteTimeouts {
-    /// A whole exchange; `Some(None)` is no limit.
-    pub request: Option<Option<Duration>>,
-    /// To the response's header.
-    pub response_header: Option<Duration>,
-    /// Between two reads of the origin's body.
-    pub response_body: Option<Duration>,
+keys! {
+    /// A route's own clocks; where one is `None`, that of `[timeouts]` holds.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct RouteTimeouts {
+        // `Some(None)` is no limit.
+        /// Instead of `timeouts.request`.
+        request: Option<Option<Duration>> = None, optional(or_none(duration(TIMEOUT)), "timeouts.request");
+
+        /// Instead of `timeouts.response_header`.
+        response_header: Option<Duration> = None, optional(duration(TIMEOUT), "timeouts.response_header");
+
+        /// Instead of `timeouts.response_body`.
+        response_body: Option<Duration> = None, optional(duration(TIMEOUT), "timeouts.response_body");
+    }
 }
 
 /// `rate_limit`

@@ -1,13 +1,17 @@
 //! Reads a TOML table key by key. What is asked for is what the file may hold: each call reads a value, notes its
 //! fault, and notes the key for the schema and for the search for a misspelt one. So every fault is found at once, and
-//! keys, ranges, defaults and schema stand in one place (`keys.rs`).
+//! keys, ranges, defaults and schema stand in one place (`table.rs`).
 
 use super::{
     source::{Source, Stray, join},
     values::{Given, Kind, Wrong},
 };
 use serde_json::{Map, Value as Json, json};
-use std::ops::{Range, RangeInclusive};
+use std::{
+    collections::BTreeMap,
+    ops::{Range, RangeInclusive},
+    path::Path,
+};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -23,6 +27,8 @@ pub(super) struct Section<'s> {
     required: Vec<String>,
     /// Keys whose value was refused.
     wrong: Vec<String>,
+    /// Of arrays: which of their values were not refused.
+    right: BTreeMap<String, Vec<usize>>,
 }
 
 impl<'s> Section<'s> {
@@ -33,7 +39,21 @@ impl<'s> Section<'s> {
         span: Option<Range<usize>>,
         path: String,
     ) -> Self {
-        Self { source, table, span, path, properties: Map::new(), required: Vec::new(), wrong: Vec::new() }
+        Self {
+            source,
+            table,
+            span,
+            path,
+            properties: Map::new(),
+            required: Vec::new(),
+            wrong: Vec::new(),
+            right: BTreeMap::new(),
+        }
+    }
+
+    /// The folder that relative paths are relative to.
+    pub(super) fn directory(&self) -> &'s Path {
+        self.source.directory()
     }
 
     fn get(&self, key: &str) -> Option<&'s Spanned<DeValue<'s>>> {
@@ -104,8 +124,8 @@ impl<'s> Section<'s> {
         self.optional(key, kind, about)
     }
 
-    /// The values of `key` with their positions: an array of so many, or a single one as it is. `None` where the key is
-    /// missing; what is wrong is left out.
+    /// The values of `key`: an array of so many, or a single one as it is. `None` where the key is missing; what is wrong is left
+    /// out.
     pub(super) fn list<T>(
         &mut self,
         key: &str,
@@ -113,7 +133,7 @@ impl<'s> Section<'s> {
         count: RangeInclusive<usize>,
         default: &[T],
         about: &str,
-    ) -> Option<Vec<(usize, T)>> {
+    ) -> Option<Vec<T>> {
         let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
         self.values(key, kind, count, Some(default.into()), about)
     }
@@ -125,7 +145,7 @@ impl<'s> Section<'s> {
         kind: Kind<T>,
         count: RangeInclusive<usize>,
         about: &str,
-    ) -> Option<Vec<(usize, T)>> {
+    ) -> Option<Vec<T>> {
         if !self.has(key) {
             self.missing(key, &kind.expected);
         }
@@ -140,9 +160,9 @@ impl<'s> Section<'s> {
         count: RangeInclusive<usize>,
         default: Option<Json>,
         about: &str,
-    ) -> Option<Vec<(usize, T)>> {
+    ) -> Option<Vec<T>> {
         let path = join(&self.path, key);
-        let values = self.get(key).map(|value| match value.get_ref() {
+        let values: Option<Vec<(usize, T)>> = self.get(key).map(|value| match value.get_ref() {
             DeValue::Array(array) if !count.contains(&array.len()) => {
                 let problem = format!("has {} values", array.len());
                 self.note_at(path, value, &problem, Some(&format!("{} to {}", count.start(), count.end())), None);
@@ -158,7 +178,9 @@ impl<'s> Section<'s> {
             json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
         let expected = format!("{} to {} of: {}; one may stand alone", count.start(), count.end(), kind.expected);
         self.describe(key, json!({ "anyOf": [kind.schema, array] }), &expected, default, about);
-        values
+        let (right, values) = values?.into_iter().unzip();
+        self.right.insert(key.into(), right);
+        Some(values)
     }
 
     /// The table `key`, as `read` makes it; an empty one where it is missing.
@@ -301,13 +323,23 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// The same for the `n`th value of a [`Section::list`].
+    /// The same for the `n`th value that [`Section::list`] gave.
     pub(super) fn fault_in_list(&self, key: &str, n: usize, problem: &str) {
-        let Some(value) = self.get(key) else { return };
+        let right = self.right.get(key).and_then(|right| right.get(n));
+        let (Some(value), Some(&n)) = (self.get(key), right) else { return };
         let path = join(&self.path, key);
         match value.get_ref().as_array().and_then(|array| array.get(n)) {
             Some(element) => self.note_at(format!("{path}[{n}]"), element, problem, None, None),
             None => self.note_at(path, value, problem, None, None),
+        }
+    }
+
+    /// The same for the keys of a [`Section::map`] that are wrong.
+    pub(super) fn fault_in_map(&self, key: &str, is_wrong: impl Fn(&str) -> bool, problem: &str) {
+        let table = self.get(key).and_then(|value| value.get_ref().as_table());
+        for (name, value) in table.into_iter().flatten().filter(|(name, _)| is_wrong(name.get_ref())) {
+            let path = join(&join(&self.path, key), name.get_ref());
+            self.source.note(Some(name.span()), path, self.source.quote(value), problem.into(), None, None);
         }
     }
 

@@ -51,6 +51,11 @@ impl<'s> Source<'s> {
         }
     }
 
+    /// The folder of the file.
+    pub(super) fn directory(&self) -> &'s Path {
+        self.file.parent().unwrap_or(Path::new(""))
+    }
+
     /// What `read` makes of the file, right or wrong, and the schema of such files.
     pub(super) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
         let mut root = Section::new(self, Some(table), None, String::new());

@@ -6,6 +6,22 @@ use bytesize::ByteSize;
 use serde_json::{Value as Json, json};
 use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
 
+pub(super) const KIB: u64 = 1024;
+pub(super) const MIB: u64 = 1024 * KIB;
+pub(super) const GIB: u64 = 1024 * MIB;
+/// What a worker can count and hold of anything; a typing error is usually beyond.
+pub(super) const COUNT: RangeInclusive<u64> = 1..=MOST;
+/// The same where none at all is a value.
+pub(super) const COUNT_OR_NONE: RangeInclusive<u64> = 0..=MOST;
+const MOST: u64 = 10_000_000;
+/// A QUIC stream carries four times as much (RFC 9000 §4.5).
+pub(super) const BODY_BYTES: RangeInclusive<u64> = 0..=1 << 60;
+/// Zero would end what it limits at once; a day is "for ever" for an exchange.
+pub(super) const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+/// Port 0 is none that a client could reach.
+const PORT: RangeInclusive<u64> = 1..=u16::MAX as u64;
+
 /// A value as it stands in the file, its environment variables filled in.
 #[derive(Debug)]
 pub(super) enum Given {
@@ -193,6 +209,28 @@ pub(super) fn or_none<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     }
 }
 
+/// The same, as more than any other value.
+pub(super) fn or_most(kind: Kind<u64>) -> Kind<u64> {
+    let Kind { expected, schema, read, show } = or_none(kind);
+    Kind {
+        expected,
+        schema,
+        read: Box::new(move |given| Ok(read(given)?.unwrap_or(u64::MAX))),
+        show: Box::new(move |value| show(&Some(*value).filter(|value| *value < u64::MAX))),
+    }
+}
+
+/// A port that a client can reach.
+pub(super) fn port() -> Kind<NonZeroU16> {
+    let Kind { expected, schema, read, show } = number::<u16>(PORT);
+    Kind {
+        expected,
+        schema,
+        read: Box::new(move |given| NonZeroU16::new(read(given)?).ok_or_else(|| "too small".into())),
+        show: Box::new(move |port| show(&port.get())),
+    }
+}
+
 /// `true` or `false`.
 pub(super) fn boolean() -> Kind<bool> {
     Kind {
@@ -231,21 +269,27 @@ pub(super) fn share() -> Kind<Share> {
 }
 
 /// One of a few words.
-pub(super) fn one_of<T: Copy + PartialEq + 'static>(words: &'static [(&'static str, T)]) -> Kind<T> {
+pub(super) fn one_of<T: Copy + PartialEq + 'static>(words: Words<T>) -> Kind<T> {
+    one_of_also(words, &[])
+}
+
+type Words<T> = &'static [(&'static str, T)];
+
+/// One of a few words, or of a few more that are in no schema and no message.
+pub(super) fn one_of_also<T: Copy + PartialEq + 'static>(words: Words<T>, more: Words<T>) -> Kind<T> {
     let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
+    let all = move || words.iter().chain(more);
     Kind {
         expected: format!("one of \"{}\"", names.join("\", \"")),
         schema: json!({ "type": "string", "enum": names }),
         read: Box::new(move |given| match given {
-            Given::Text(text) => {
-                words.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| Wrong {
-                    problem: "unknown value".into(),
-                    nearest: nearest(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
-                })
-            }
+            Given::Text(text) => all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| Wrong {
+                problem: "unknown value".into(),
+                nearest: nearest(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
+            }),
             other => Err(other.wrong_type()),
         }),
-        show: Box::new(move |value| json!(words.iter().find(|(_, other)| other == value).map(|(name, _)| name))),
+        show: Box::new(move |value| json!(all().find(|(_, other)| other == value).map(|(name, _)| name))),
     }
 }
 

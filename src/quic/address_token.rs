@@ -320,7 +320,7 @@ mod tests {
         let mut token = [0; TOKEN_LEN];
         format.generate_retry_token(&mut context, &id, &mut token).unwrap();
 
-        metrics.handshakes_open.set(Limits::MAX_HANDSHAKES.into());
+        metrics.handshakes_open.set(Limits::default().max_handshakes.into());
         assert_eq!(format.validate_token(&mut context, &token), None);
         metrics.handshakes_open.set(0);
         assert_eq!(format.validate_token(&mut context, &token), Some(id));

@@ -181,31 +181,9 @@ mod tests {
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    const LIMITS: Limits = Limits {
-        max_connections: 100,
-        retry_handshakes: 10,
-        max_handshakes: 20,
-        max_streams: 1,
-        max_tunnels: 1,
-        max_requests: 1,
-        max_resets: 1,
-        max_control_frames: 1,
-        max_small_frames: 1,
-        min_upload_rate: 0,
-        min_download_rate: 0,
-        rate_grace: Duration::ZERO,
-        max_header_bytes: 1,
-        max_headers: 1,
-        max_body_bytes: None,
-        max_lingering_bytes: 1,
-        stream_receive_buffer: 1,
-        connection_receive_buffer: 1,
-        worker_receive_buffer: 1,
-        stream_send_buffer: 1,
-        connection_send_buffer: 1,
-        worker_send_buffer: 1,
-        memory: Limits::MEMORY,
-    };
+    fn limits() -> Limits {
+        Limits { max_connections: 100, retry_handshakes: 10, max_handshakes: 20, ..Limits::default() }
+    }
 
     #[test]
     fn an_attempt_is_judged_by_what_the_worker_has() {
@@ -221,7 +199,7 @@ mod tests {
             ("full and flooded", 100, 20, true, Verdict::Drop),
         ];
         for (what, connections, handshakes, validated, expected) in table {
-            assert_eq!(judge(&LIMITS, connections, handshakes, validated), expected, "{what}");
+            assert_eq!(judge(&limits(), connections, handshakes, validated), expected, "{what}");
         }
     }
 
@@ -231,7 +209,7 @@ mod tests {
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
         (
             Admission::new(
-                Config { limits: LIMITS, ..config }.live(),
+                Config { limits: limits(), ..config }.live(),
                 Arc::clone(&metrics),
                 Pools::default(),
                 <_>::default(),

@@ -216,7 +216,7 @@ metrics! {
     Counter path_challenges_repeated = "path_challenges_repeated" "PATH_CHALLENGE frames sent again because a client that has moved did not answer." "An answer was lost, or a client's address is forged.";
     Counter ack_frames_received = "ack_frames_received" "ACK frames received in 1-RTT packets.";
     Counter ack_frames_merged = "ack_frames_merged" "ACK frames that brought no news and that QUIC did not have to process." "See [`litequic.ack_merge`](../configuration.md#litequic).";
-    Counter ack_batches = "ack_batches" "Batches of a connection's datagrams that held ACK frames." "ACK frames a batch: how far a worker is behind its clients. 0 with `io = \"s2n-quic\"`, as the line above.";
+    Counter ack_batches = "ack_batches" "Batches of a connection's datagrams that held ACK frames." "ACK frames a batch: how far a worker is behind its clients.";
     Counter ecn_capable = "ecn_validations" [result = "capable"] "Paths by what the validation of ECN came to." "Paths on which congestion marks were found to pass both ways.";
     Counter ecn_failed = "ecn_validations" [result = "failed"] "Paths by what the validation of ECN came to." "Paths on which they were not, or no longer: litequic then goes by losses.";
     Counter ack_frequency_offered = "ack_frequency_offers" "Connections whose client can be asked to acknowledge less often." "Firefox does, Chromium does not; see [`litequic.ack_frequency`](../configuration.md#litequic).";
@@ -345,7 +345,7 @@ metrics! {
     Counter origin_errors = "origin_errors" "Requests that an origin left without a response, or whose response it broke off or garbled; timeouts and connections that could not be opened apart.";
 
     // Sockets
-    Counter datagrams_received = "datagrams_received" "Datagrams received." "These and the next count what litequic's own I/O does; with `io = \"s2n-quic\"` all but `epoll_wait` stay 0.";
+    Counter datagrams_received = "datagrams_received" "Datagrams received.";
     Counter datagram_bytes_received = "datagram_bytes_received" "Bytes of datagrams received, without IP and UDP headers.";
     Counter receive_messages = "receive_messages" "Messages received; one holds several datagrams with UDP GRO.";
     Counter receive_batches = "receive_batches" "Batches in which messages were received." "System calls that brought any, but for io_uring. Datagrams a batch: how busy a worker is.";

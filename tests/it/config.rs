@@ -176,7 +176,7 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     let ack_frequency = AckFrequency::Fixed(10);
     let congestion = Congestion::Bbr;
     let litequic = LiteQuic {
-        io: Io::S2nQuic,
+        io: Io::IoUring,
         receive_batch: 64,
         gso: false,
         gro: false,

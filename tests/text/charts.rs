@@ -99,8 +99,8 @@ fn whatever_needs_a_restart_is_in_the_checksum_that_restarts() {
     let template = read("helm/litequic/templates/_litequic.tpl");
     let (_, checksum) = template.split_once("define \"litequic.restartChecksum\"").unwrap();
     let checksum = checksum.split_once("{{- end -}}").unwrap().0;
-    for key in config::NEEDS_RESTART {
-        let section = key.split_once('.').unwrap_or((key, "")).0;
+    for key in config::needs_restart() {
+        let section = key.split_once('.').unwrap_or((&key, "")).0;
         let whole = checksum.contains(&format!("$config.{section} "));
         let alone = key.split_once('.').is_some_and(|(section, key)| checksum.contains(&format!("${section}.{key} ")));
         assert!(whole || alone, "{key}");

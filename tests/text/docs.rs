@@ -2,10 +2,7 @@
 //! tested in `config`.
 
 use litequic::{
-    cli::{
-        exit::Exit,
-        reference::{Page, counted_by},
-    },
+    cli::{exit::Exit, reference::Page},
     config,
     telemetry::{Metrics, Validity},
 };
@@ -177,7 +174,7 @@ fn every_limit_has_a_metric_that_counts_it() {
     let bounds = ["max_connections", "max_queue", "retry_share"].map(|key| format!("origin.{key}"));
     let scrape = scrape();
     for key in keys("limits").into_iter().chain(keys("timeouts")).chain(bounds) {
-        match counted_by(&key) {
+        match config::metric(&key) {
             Some(metric) => assert!(scrape.contains(&format!("\n{metric} ")), "{key}: {metric}"),
             None => assert!(exempt.contains(&&*key), "no metric counts when {key} bites"),
         }

@@ -1,5 +1,10 @@
 use super::*;
-use crate::config::{AmbiguousFields, Errors, PathReading, Template};
+use crate::config::{
+    AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
+    Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, PathReading, RateLimit, RateLimitBy, Redirect, Route,
+    Share, Target, Template, Verify, Workers,
+};
+use std::time::Duration;
 
 fn config() -> Config {
     let mut config = Config::simple(
@@ -17,21 +22,13 @@ fn said(old: &Config, new: &Config) -> Vec<String> {
 }
 
 fn health() -> Health {
-    Health {
-        path: "/health".into(),
-        host: None,
-        interval: Health::INTERVAL,
-        timeout: Health::TIMEOUT,
-        healthy: Health::HEALTHY,
-        unhealthy: Health::UNHEALTHY,
-        statuses: vec![Health::STATUSES],
-    }
+    Health { path: "/health".into(), ..Health::default() }
 }
 
 #[test]
 fn of_checks_that_stay_their_keys_are_compared() {
     let (mut old, mut new) = (config(), config());
-    for (config, interval) in [(&mut old, Health::INTERVAL), (&mut new, Duration::from_secs(1))] {
+    for (config, interval) in [(&mut old, Duration::from_secs(5)), (&mut new, Duration::from_secs(1))] {
         let origin = config.origins.get_mut("packager").unwrap();
         origin.health = Some(Health { interval, ..health() });
     }
@@ -91,7 +88,7 @@ fn every_change_is_said_with_its_key() {
             &[
                 "origin.url: http://127.0.0.1:8080 → http://127.0.0.1:8080, http://b:80",
                 "origin.eject_after: 5 → none",
-                "origin.max_ejected: 50 % → 25 %",
+                "origin.max_ejected: 0.5 → 0.25",
                 "origin.health: none → /health",
                 "origin.ambiguous_fields: drop → reject",
             ],
@@ -225,7 +222,7 @@ fn every_change_is_said_with_its_key() {
                 "access_log.path: none → /var/log/a",
                 "access_log.format: json → logfmt",
                 "access_log.fields: time, request_id, client, protocol, and 13 more → time, status",
-                "access_log.sample: 100 % → 1.25 %",
+                "access_log.sample: 1.0 → 0.0125",
             ],
         ),
     ];
@@ -245,8 +242,12 @@ fn what_cannot_be_followed_is_named_until_it_can() {
     new.log = Log { level: Level::Warn, format: LogFormat::Human };
     new.limits.max_streams = 1;
     new.litequic.gso = false;
+    (new.litequic.congestion, new.litequic.initial_window) = (Congestion::Bbr, 40);
+    new.listen.congestion.push((Listen::UDP, Congestion::Bbr));
     let running = config().follow(new.clone());
     assert_eq!(running.listen.proxy_protocol_from, new.listen.proxy_protocol_from);
+    assert_eq!((running.litequic.congestion, running.litequic.initial_window), (Congestion::Bbr, 40));
+    assert_eq!(running.listen.congestion, new.listen.congestion);
     let left = running.changes(&new);
     assert!(left.iter().all(Change::needs_restart));
     let keys: Vec<&str> = left.iter().map(|change| change.key.as_str()).collect();
@@ -277,7 +278,7 @@ fn the_list_has_every_key_with_its_value() {
         ("origins.packager.url", "unix:/run/a.sock"),
         ("routes[0].origin", "origin"),
         ("timeouts.request", "none"),
-        ("access_log.sample", "100 %"),
+        ("access_log.sample", "1.0"),
     ] {
         assert_eq!(list[key], value, "{key}");
     }

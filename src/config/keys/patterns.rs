@@ -1,13 +1,11 @@
 //! That the schema's patterns and the parser agree: a pattern accepts whatever the parser accepts, and nothing that it
 //! refuses but for what no pattern can say, a range first of all.
 
-use super::{
-    access_target,
-    origin::{statuses, target},
-    rules::{field_value, location, page},
-};
+use super::rules::{field_value, location, page};
 use crate::config::{
+    access::access_target,
     names::{address, authority, host_pattern, network, origin_address, path_prefix, upgrade},
+    origin::{statuses, target},
     values::{Given, Kind, duration, or_none, size},
 };
 use proptest::{

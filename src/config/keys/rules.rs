@@ -1,18 +1,17 @@
 //! The keys of what a route does beside choosing an origin.
 
-use super::{COUNT, DAY, TIMEOUT};
 use crate::config::{
-    ErrorPages, Errors, HeaderRules, RateLimit, RateLimitBy, Redirect, RouteTimeouts, Template, Variable,
+    ErrorPages, Errors, HeaderRules, RateLimit, RateLimitBy, Redirect, Template, Variable,
     fault::nearest,
     media_type,
     names::{TOKEN, authority, parse_host},
     request_field_fault, response_field_fault,
     section::Section,
-    values::{Given, Kind, Wrong, duration, number, one_of, or_none, text},
+    values::{COUNT, DAY, Given, Kind, Wrong, duration, number, one_of, text},
 };
 use http::{HeaderName, StatusCode};
 use serde_json::json;
-use std::{ops::RangeInclusive, path::Path, path::PathBuf, time::Duration};
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 /// Below a millisecond a clock tells nothing; a day's share is a quota already.
 const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
@@ -26,17 +25,26 @@ const IN_REDIRECTS: &[Variable] = &[Variable::Host, Variable::Path];
 /// Why a rule may not touch a field.
 type FieldFault = fn(&HeaderName) -> Option<&'static str>;
 
-pub(super) fn request_headers(section: &mut Section<'_>) -> HeaderRules {
-    let about = "What becomes of the header that the origin gets: `remove`, then `set`, then `add`. A rule is about \
-        every spelling of its field (`x_user` for `X-User`), and keeps it out of trailers. What litequic says itself no rule may: `Host` (that is `rewrite_host`), `Forwarded`, `X-Forwarded-*`, `X-Request-ID`, \
-        `Client-Cert`; nor what belongs to the connection or frames the message.";
-    section.table("request_headers", about, |section| header_rules(section, "the origin", request_field_fault))
+pub(in crate::config) fn request_headers(section: &mut Section<'_>, key: &str, about: &str) -> HeaderRules {
+    section.table(key, about, |section| header_rules(section, "the origin", request_field_fault))
 }
 
-pub(super) fn response_headers(section: &mut Section<'_>) -> HeaderRules {
-    let about = "What becomes of the header that the client gets, of litequic's own answers too: `remove`, then \
-        `set`, then `add`. What is removed or set is kept out of trailers. No rule may touch `Alt-Svc`, nor what belongs to the connection or frames the message.";
-    section.table("response_headers", about, |section| header_rules(section, "the client", response_field_fault))
+pub(in crate::config) fn response_headers(section: &mut Section<'_>, key: &str, about: &str) -> HeaderRules {
+    section.table(key, about, |section| header_rules(section, "the client", response_field_fault))
+}
+
+/// Names alone: a value may be a secret.
+pub(in crate::config) fn show_headers(rules: &HeaderRules) -> String {
+    let HeaderRules { remove, set, add } = rules;
+    let removed = remove.iter().map(|name| format!("remove {name}"));
+    let set = set.iter().map(|(name, _)| format!("set {name}"));
+    let added = add.iter().map(|(name, _)| format!("add {name}"));
+    shown(removed.chain(set).chain(added))
+}
+
+fn shown(all: impl Iterator<Item = String>) -> String {
+    let all: Vec<_> = all.collect();
+    if all.is_empty() { "none".into() } else { all.join(", ") }
 }
 
 /// Those for the header that `who` gets.
@@ -52,12 +60,12 @@ fn header_rules(section: &mut Section<'_>, who: &str, fault: FieldFault) -> Head
         text("a field's name, such as \"server\"", move |name| named(&name), |name| name.to_string()).matching(TOKEN);
     let about = format!("Fields that {who} does not get.");
     let remove = section.list("remove", kind, 0..=most, &[], &about).unwrap_or_default();
-    for (n, name) in &remove {
+    for (n, name) in remove.iter().enumerate() {
         if set.iter().any(|(other, _)| other == name) {
-            section.fault_in_list("remove", *n, "is set as well");
+            section.fault_in_list("remove", n, "is set as well");
         }
     }
-    HeaderRules { remove: remove.into_iter().map(|(_, name)| name).collect(), set, add }
+    HeaderRules { remove, set, add }
 }
 
 fn field_name(text: &str, fault: FieldFault) -> Result<HeaderName, Wrong> {
@@ -101,7 +109,7 @@ fn template(text: &str, allowed: &[Variable]) -> Result<Template, Wrong> {
 }
 
 /// `redirect`, if it is there.
-pub(super) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
+pub(in crate::config) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
     let has = section.has("redirect");
     let about = "Where clients are sent on to, in place of an origin.";
     let redirect = section.table("redirect", about, |section| {
@@ -188,21 +196,9 @@ fn location_authority(text: &str) -> Result<(), Wrong> {
     }
 }
 
-pub(super) fn route_timeouts(section: &mut Section<'_>) -> RouteTimeouts {
-    section.table("timeouts", "Instead of those of `[timeouts]`, for this route.", |section| {
-        let request = section.optional("request", or_none(duration(TIMEOUT)), "Instead of `timeouts.request`.");
-        let mut wait = |key, about| section.optional(key, duration(TIMEOUT), about);
-        RouteTimeouts {
-            request,
-            response_header: wait("response_header", "Instead of `timeouts.response_header`."),
-            response_body: wait("response_body", "Instead of `timeouts.response_body`."),
-        }
-    })
-}
-
 /// `rate_limit`, if it is there.
-pub(super) fn rate_limit(section: &mut Section<'_>) -> Option<RateLimit> {
-    section.table("rate_limit", "How often this route may be asked; without this table, at will.", |section| {
+pub(in crate::config) fn rate_limit(section: &mut Section<'_>, key: &str, about: &str) -> Option<RateLimit> {
+    section.table(key, about, |section| {
         let about = "So many requests in `per`, of all workers together. 429 beyond, with `Retry-After`.";
         let requests = section.required("requests", number(COUNT), about);
         let per = section.value("per", duration(PER), Duration::from_secs(1), "The time in which so many may come.");
@@ -215,12 +211,23 @@ pub(super) fn rate_limit(section: &mut Section<'_>) -> Option<RateLimit> {
     })
 }
 
-pub(super) fn error_pages(section: &mut Section<'_>, directory: &Path, about: &str) -> ErrorPages {
+pub(in crate::config) fn show_rate_limit(limit: &Option<RateLimit>) -> String {
+    let Some(RateLimit { requests, per, burst, by }) = limit else { return "none".into() };
+    let by = RateLimitBy::NAMES.iter().find(|(_, known)| known == by).map(|(name, _)| *name);
+    let per = humantime::format_duration(*per);
+    format!("{requests} in {per}; {burst} at once; by {}", by.unwrap_or_default())
+}
+
+pub(in crate::config) fn error_pages(section: &mut Section<'_>, key: &str, about: &str) -> ErrorPages {
     let errors = |text: &str| {
         Errors::parse(text).ok_or_else(|| Wrong::from("not an error's status, such as \"404\" or \"5xx\""))
     };
-    let pages = section.map("error_pages", "[45]([0-9]{2}|xx)", errors, page(), MAX_PAGES, about);
-    pages.into_iter().map(|(errors, page)| (errors, directory.join(page))).collect()
+    let pages = section.map(key, "[45]([0-9]{2}|xx)", errors, page(), MAX_PAGES, about);
+    pages.into_iter().map(|(errors, page)| (errors, section.directory().join(page))).collect()
+}
+
+pub(in crate::config) fn show_pages(pages: &ErrorPages) -> String {
+    shown(pages.iter().map(|(errors, path)| format!("{errors} {}", path.display())))
 }
 
 pub(super) fn page() -> Kind<PathBuf> {

@@ -34,8 +34,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 /// What `LITEQUIC_TEST_IO` asks for: the `litequic.io` of every litequic that a test starts.
 pub(crate) fn io() -> Io {
     let Ok(asked) = env::var("LITEQUIC_TEST_IO") else { return LiteQuic::default().io };
-    let known = Io::NAMES.iter().find(|(name, _)| *name == asked);
-    known.unwrap_or_else(|| panic!("LITEQUIC_TEST_IO={asked} is none of {:?}", Io::NAMES)).1
+    let mut known = Io::NAMES.iter().chain(Io::TO_COMPARE);
+    let named = known.find(|(name, _)| *name == asked);
+    named.unwrap_or_else(|| panic!("LITEQUIC_TEST_IO={asked} is none of {:?} {:?}", Io::NAMES, Io::TO_COMPARE)).1
 }
 
 /// The same, for a configuration's text.

@@ -1,0 +1,110 @@
+//! `[listen]`: where clients reach litequic, and by how many threads.
+
+use super::{
+    Congestion, Network,
+    names::{MAX_NETWORKS, address, network, path},
+    section::Section,
+    table::{Table as _, by, file, keys, list, optional},
+    values::{one_of, port, workers},
+};
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    num::NonZeroU16,
+    path::PathBuf,
+};
+
+keys! {
+    /// Where clients reach litequic.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Listen {
+        /// Where HTTP/3 is served. `[::]:PORT` takes IPv4 as well. No port 0: a client must know it.
+        udp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 1..=Self::MAX_ADDRESSES), restart;
+
+        /// Where HTTP/1.1 and HTTP/2 are served, over TLS, by the same routes; their answers announce HTTP/3 (`Alt-Svc`). Without the
+        /// key, the addresses of `listen.udp`; `[]` is nowhere.
+        tcp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 0..=Self::MAX_ADDRESSES), restart;
+
+        /// Where plain HTTP is answered 308, to the same host, path and query at https: at `advertised_port`, or the first of
+        /// `listen.tcp`.
+        redirect: Vec<SocketAddr> = Vec::new(), list(address(), 0..=Self::MAX_ADDRESSES), restart;
+
+        /// Networks whose TCP connections begin with a PROXY protocol header, by which their client is known.
+        proxy_protocol_from: Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
+
+        /// The port that clients reach, where a Service or a balancer maps another than the one bound: in `Alt-Svc` and redirects.
+        /// Without it the port of `listen.udp`.
+        advertised_port: Option<NonZeroU16> = None, optional(port(), "that of listen.udp"), restart;
+
+        /// Worker threads. `auto` is one a core that the process may use: its affinity mask, bounded by its cgroup's CPU quota, rounded
+        /// down to at least 1.
+        workers: Workers = Workers::Auto, workers(Self::MAX_WORKERS), restart;
+
+        /// A file of 32 to 4096 random octets (`openssl rand -hex 32`), from which the keys of Retry and reset tokens follow, octet for
+        /// octet. Clients of a process that crashed learn so from the next one with the same file, and Retry tokens stay good. Without
+        /// it the keys are random and die with the process.
+        secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random octets")), restart;
+
+        /// `litequic.congestion` of some addresses of `listen.udp`.
+        congestion: Vec<(SocketAddr, Congestion)> = Vec::new(), by(congestion, |all| show_congestion(all));
+    }
+}
+
+impl Listen {
+    /// No privileged port is needed, and a port above 1024 is what a Service or a balancer maps 443 to.
+    pub const UDP: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
+    /// Each address is a socket a worker.
+    pub const MAX_ADDRESSES: usize = 16;
+    /// What fits into the octet of a connection ID that names the worker.
+    pub const MAX_WORKERS: u16 = 256;
+
+    /// All of HTTP at one address, by as many workers as there are cores.
+    pub fn at(address: SocketAddr) -> Self {
+        Self { udp: vec![address], tcp: vec![address], ..Self::default() }
+    }
+}
+
+/// `workers`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// One a core that this process may use: its affinity mask, bounded by its cgroup's CPU quota.
+    Auto,
+    /// That many.
+    Count(NonZeroU16),
+}
+
+/// Reads `[listen]`.
+pub(super) fn read(section: &mut Section<'_>) -> Listen {
+    let mut listen = Listen::read(section);
+    if !section.has("tcp") {
+        listen.tcp.clone_from(&listen.udp);
+    }
+    let (udp, tcp, none) = (&*listen.udp, &*listen.tcp, [].as_slice());
+    for (key, addresses, others) in [("udp", udp, none), ("tcp", tcp, none), ("redirect", &*listen.redirect, tcp)] {
+        for (n, address) in addresses.iter().enumerate() {
+            if let Some(other) = addresses.iter().take(n).chain(others).find(|other| clash(address, other)) {
+                section.fault_in_list(key, n, &format!("is taken by {other} already"));
+            }
+        }
+    }
+    let is_other = |name: &str| name.parse().is_ok_and(|address| !udp.contains(&address));
+    section.fault_in_map("congestion", is_other, "is no address of listen.udp");
+    listen
+}
+
+fn congestion(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(SocketAddr, Congestion)> {
+    let named = |name: &str| name.parse().map_err(|_| "is no address and port".into());
+    section.map(key, ".+", named, one_of(Congestion::NAMES), Listen::MAX_ADDRESSES, about)
+}
+
+fn show_congestion(all: &[(SocketAddr, Congestion)]) -> String {
+    let shown: Vec<_> = all.iter().map(|(address, congestion)| format!("{address} {}", congestion.name())).collect();
+    if shown.is_empty() { "none".into() } else { shown.join(", ") }
+}
+
+/// Whether both cannot be bound by groups of sockets that share a port (SO_REUSEPORT): `[::]` takes IPv4 as well.
+fn clash(one: &SocketAddr, other: &SocketAddr) -> bool {
+    let wildcards = |v6: &SocketAddr, v4: &SocketAddr| {
+        v6.is_ipv6() && v6.ip().is_unspecified() && v4.is_ipv4() && v4.ip().is_unspecified()
+    };
+    one == other || (one.port() == other.port() && (wildcards(one, other) || wildcards(other, one)))
+}

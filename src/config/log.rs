@@ -1,0 +1,55 @@
+//! `[log]`: what is logged, and how.
+
+use super::{table::keys, values::one_of};
+
+keys! {
+    /// What is logged and how.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Log {
+        // What an operator wants to know of a healthy proxy.
+        /// The least severe level that is written.
+        level: Level = Level::Info, one_of(Level::NAMES);
+
+        // The form that the reader can use.
+        /// `auto` is human on a terminal and JSON, an object a line, otherwise.
+        format: LogFormat = LogFormat::Auto, one_of(LogFormat::NAMES), restart;
+    }
+}
+
+/// `level`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Level {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[
+        ("error", Self::Error),
+        ("warn", Self::Warn),
+        ("info", Self::Info),
+        ("debug", Self::Debug),
+        ("trace", Self::Trace),
+    ];
+}
+
+/// `format`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Human on a terminal, JSON otherwise.
+    Auto,
+    /// For people.
+    Human,
+    /// For machines, an object a line.
+    Json,
+}
+
+impl LogFormat {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("human", Self::Human), ("json", Self::Json)];
+}

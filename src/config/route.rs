@@ -1,0 +1,217 @@
+//! `[[routes]]`: which requests go where, and what becomes of them on the way.
+
+use super::{
+    ErrorPages, HeaderRules, RateLimit, Redirect, RouteTimeouts, Target, Verify,
+    certificates::WITH_CA,
+    diff::Changes,
+    fault::{nearest, quote},
+    keys::rules,
+    names::{authority, host_pattern, path_prefix, upgrade},
+    section::Section,
+    table::{Reader, Table as _, by, keys, list, optional, table},
+    values::{BODY_BYTES, Kind, boolean, one_of, or_most, size, text},
+};
+use std::collections::BTreeSet;
+
+/// Names that a message lists at most.
+const MAX_NAMES: usize = 16;
+
+keys! {
+    /// One of `[[routes]]`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Route {
+        /// Compared without case, port and trailing dot; `*.` stands for one or more labels. Without it, every host.
+        host: Option<String> = None, optional(host_pattern(), "any");
+
+        /// Matches whole segments: `/live` takes `/live/1` and not `/lively`.
+        path_prefix: String = "/".into(), path_prefix();
+
+        /// Who serves it: a name of `[origins.NAME]`, or `origin`. Required without `redirect`.
+        target("origin"): Target = Target::Origin(String::new()), OriginOrRedirect;
+
+        /// How the origin may read a path: a request that could be read as another route's is answered 400. `any` is percent-decoded,
+        /// with slashes merged, without `;` parameters, with `\` as `/`, and regardless of case; `case-sensitive` the same but for case;
+        /// `raw` byte by byte, so that nothing is refused.
+        path_reading: PathReading = PathReading::default(), one_of(PathReading::NAMES);
+
+        /// What stands in the path in place of `path_prefix`: with `/api` and `/`, `/api/users` becomes `/users`.
+        rewrite_prefix: Option<String> = None, optional(path_prefix(), "none");
+
+        /// What the origin gets as `Host`. Without it, what the client asked for.
+        rewrite_host: Option<String> = None, optional(authority(), "the client's");
+
+        // No body is longer than what a stream can carry.
+        /// Instead of `limits.max_body_bytes`. 413 beyond.
+        max_body_bytes: Option<u64> = None, optional(or_most(size(BODY_BYTES)), "limits.max_body_bytes");
+
+        /// Instead of `client_certificates.verify`.
+        client_certificate: Option<Verify> = None, optional(one_of(Verify::NAMES), "client_certificates.verify");
+
+        /// What becomes of the header that the origin gets: `remove`, then `set`, then `add`. A rule is about every spelling of its field
+        /// (`x_user` for `X-User`), and keeps it out of trailers. What litequic says itself no rule may: `Host` (that is `rewrite_host`),
+        /// `Forwarded`, `X-Forwarded-*`, `X-Request-ID`, `Client-Cert`; nor what belongs to the connection or frames the message.
+        request_headers: HeaderRules = HeaderRules::default(), by(rules::request_headers, rules::show_headers);
+
+        /// What becomes of the header that the client gets, of litequic's own answers too: `remove`, then `set`, then `add`. What is
+        /// removed or set is kept out of trailers. No rule may touch `Alt-Svc`, nor what belongs to the connection or frames the message.
+        response_headers: HeaderRules = HeaderRules::default(), by(rules::response_headers, rules::show_headers);
+
+        /// Instead of those of `[timeouts]`, for this route.
+        timeouts: RouteTimeouts = RouteTimeouts::default(), table();
+
+        /// How often this route may be asked; without this table, at will.
+        rate_limit: Option<RateLimit> = None, by(rules::rate_limit, rules::show_rate_limit);
+
+        /// The file that is the body of this route's errors with that status, before what `[error_pages]` has: a number from `400` to
+        /// `599`, or `4xx`, `5xx`. A number comes before its class.
+        error_pages: ErrorPages = ErrorPages::default(), by(rules::error_pages, rules::show_pages);
+
+        /// Whether error pages, the route's and those of `[error_pages]`, also stand in for the origin's errors. There must be one.
+        intercept_errors: bool = false, boolean();
+
+        // What users of other proxies are used to have without asking for it.
+        /// Protocols to which a client and the origin may switch, by HTTP/1.1 as by HTTP/2 and HTTP/3; with `[]` none.
+        upgrade: Vec<String> = vec!["websocket".into()], list(upgrade(), 0..=Self::MAX_UPGRADES);
+    }
+}
+
+impl Route {
+    /// Each is compared with what a request asks for.
+    pub const MAX_UPGRADES: usize = 16;
+
+    /// What logs and metrics call it: its host, or `*` for any, and its prefix.
+    pub fn name(&self) -> String {
+        format!("{}{}", self.host.as_deref().unwrap_or("*"), self.path_prefix)
+    }
+
+    /// Every request to `origin`.
+    pub fn catch_all(origin: &str) -> Self {
+        Self { target: Target::Origin(origin.into()), ..Self::default() }
+    }
+
+    /// The name of one of [`Config::origins`](super::Config::origins), unless it redirects.
+    pub fn origin(&self) -> Option<&str> {
+        match &self.target {
+            Target::Origin(name) => Some(name),
+            Target::Redirect(_) => None,
+        }
+    }
+}
+
+/// `path_reading`: how an origin reads paths, as far as litequic knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PathReading {
+    /// In any way that origins are known to. The default: who does not know can only be too strict.
+    #[default]
+    Any,
+    /// In any of them, but upper and lower case are two.
+    CaseSensitive,
+    /// As its bytes are.
+    Raw,
+}
+
+impl PathReading {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] =
+        &[("any", Self::Any), ("case-sensitive", Self::CaseSensitive), ("raw", Self::Raw)];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::CaseSensitive => "case-sensitive",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// What a route may count on.
+pub(super) struct Around<'a> {
+    pub(super) origins: &'a BTreeSet<&'a str>,
+    pub(super) has_ca: bool,
+    /// There are pages for the errors of all routes.
+    pub(super) has_pages: bool,
+}
+
+/// Reads one of `[[routes]]`; `seen` has hosts and prefixes of those before it.
+pub(super) fn read(
+    section: &mut Section<'_>,
+    &Around { origins, has_ca, has_pages }: &Around<'_>,
+    seen: &mut BTreeSet<(Option<String>, String)>,
+) -> Route {
+    let route = Route::read(section);
+    if !has_ca && route.client_certificate.is_some_and(|verify| verify != Verify::None) {
+        section.fault("client_certificate", "is of no use without an authority", Some(WITH_CA), None);
+    }
+    if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !section.has("redirect") {
+        // nginx takes it, and passes the origin's error on: whoever asked that nobody sees it would not hear of that.
+        let expected = "pages in [error_pages] or in error_pages of the route";
+        section.fault("intercept_errors", "is of no use without an error page", Some(expected), None);
+    }
+    for (n, token) in route.upgrade.iter().enumerate() {
+        if route.upgrade.iter().take(n).any(|other| other == token) {
+            section.fault_in_list("upgrade", n, "stands there twice, with no regard to case: once is enough");
+        }
+    }
+    if !section.has("origin") && !section.has("redirect") {
+        section.missing("origin", "the name of an origin, or redirect");
+    }
+    if section.has("redirect") {
+        let useless =
+            ["origin", "rewrite_host", "max_body_bytes", "request_headers", "timeouts", "intercept_errors", "upgrade"];
+        for key in useless.into_iter().filter(|key| section.has(key)) {
+            section.fault(key, "is of no use beside redirect", None, None);
+        }
+    }
+    let is_given = section.has("origin") && section.is_right(&["origin"]);
+    if let Some(origin) = route.origin().filter(|origin| is_given && !origins.contains(origin)) {
+        unknown(section, origin, origins);
+    }
+    let place = (route.host.clone(), route.path_prefix.trim_end_matches('/').into());
+    if section.is_right(&["host", "path_prefix"]) && !seen.insert(place) {
+        let keys = ["path_prefix", "host", "origin", "redirect"];
+        let key = keys.into_iter().find(|key| section.has(key)).unwrap_or("origin");
+        section.fault(key, "another route has the same host and prefix", None, None);
+    }
+    route
+}
+
+/// Notes that no origin has that name.
+fn unknown(section: &Section<'_>, origin: &str, origins: &BTreeSet<&str>) {
+    let some: Vec<_> = origins.iter().take(MAX_NAMES).map(|name| quote(name)).collect();
+    let more = if origins.len() > MAX_NAMES { ", …" } else { "" };
+    let expected = format!("one of {}{more}", some.join(", "));
+    let expected = if origins.is_empty() { "a name of [origins.NAME]" } else { &expected };
+    let near = nearest(origin, origins.iter().copied()).map(|name| format!("{name:?}"));
+    section.fault("origin", "no origin has this name", Some(expected), near.as_deref());
+}
+
+/// The keys `origin` and `redirect`, one of which there is.
+struct OriginOrRedirect;
+
+impl Reader<Target> for OriginOrRedirect {
+    fn read(self, section: &mut Section<'_>, key: &str, _: Target, about: &str) -> Target {
+        let origin = section.optional(key, origin_name(), about);
+        // Without either there is a fault.
+        rules::redirect(section).map_or_else(|| Target::Origin(origin.unwrap_or_default()), Target::Redirect)
+    }
+
+    fn show(&self, target: &Target) -> String {
+        match target {
+            Target::Origin(name) => name.clone(),
+            Target::Redirect(Redirect { to, status }) => format!("{} {to}", status.as_u16()),
+        }
+    }
+
+    fn compare(&self, changes: &mut Changes, key: &str, old: &Target, new: &Target) {
+        let redirect = |target: &Target| matches!(target, Target::Redirect(_)).then(|| target.clone());
+        let origin = |target: &Target| matches!(target, Target::Origin(_)).then(|| target.clone());
+        let show = |target: &Option<Target>| target.as_ref().map_or_else(|| "none".into(), |target| self.show(target));
+        changes.value(key, &origin(old), &origin(new), show);
+        changes.value(&key.replace(".origin", ".redirect"), &redirect(old), &redirect(new), show);
+    }
+}
+
+fn origin_name() -> Kind<String> {
+    text("the name of an origin", Ok, Clone::clone)
+}

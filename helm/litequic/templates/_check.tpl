@@ -62,10 +62,6 @@ in files are left to the Job below, which runs `litequic check` itself.
 
 {{- $admin := $config.admin | default dict -}}
 {{- if and $admin.token_file $admin.token_env -}}{{- fail "config.admin.token_env: there is admin.token_file already" -}}{{- end -}}
-{{- $litequic := $config.litequic | default dict -}}
-{{- if and (eq ($litequic.io | default "") "s2n-quic") (eq (toString $litequic.ack_frequency) "adaptive") -}}
-{{- fail "config.litequic.ack_frequency: goes by the batches of litequic's own I/O, which io = \"s2n-quic\" is not" -}}
-{{- end -}}
 {{- include "litequic.refuse.twice" (dict "key" "config.access_log.fields" "list" ($config.access_log | default dict).fields) -}}
 
 {{- $taken := dict -}}

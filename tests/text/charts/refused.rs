@@ -139,7 +139,7 @@ fn a_value_that_would_fail_in_the_pod_is_refused_at_once() {
         ("origins.origin.url=http://a", "config.origins.origin: is the name of [origin] already"),
         ("origin.url={http://a,http://A}", "config.origin.url[1] = \"http://A\": stands there twice"),
         ("admin.token_file=a,admin.token_env=b", "config.admin.token_env: there is admin.token_file already"),
-        ("litequic.io=s2n-quic,litequic.ack_frequency=adaptive", "config.litequic.ack_frequency: goes by the batches"),
+        ("litequic.io=s2n-quic", "'/config/litequic/io'"),
         ("access_log.fields={time,time}", "config.access_log.fields[1] = \"time\": stands there twice"),
         ("listen.secret_file=${DIR}/secret", "config: environment variable DIR is not set; expected it in env"),
         ("listen.secret_file=${DIR", "`${` without `}`"),

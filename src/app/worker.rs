@@ -40,6 +40,8 @@ use tokio::{
 
 /// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
 const LINGER: Duration = Duration::from_millis(50);
+/// How long handshakes that have begun keep a worker that has nothing else to do any more.
+const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is made of.
 pub(super) struct Plan {
@@ -174,7 +176,8 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let _ = started.send(Ok(()));
 
         for endpoint in listening {
-            endpoints.spawn_local(accept(endpoint, Rc::clone(&handler), Rc::clone(&front), plan.watch.clone()));
+            let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&counters));
+            endpoints.spawn_local(accept(endpoint, handler, front, metrics, plan.watch.clone()));
         }
         let beat = async {
             let (mut idle, mut relief, mut pressure) = (Idle::default(), Relief::default(), pressure);
@@ -326,6 +329,7 @@ async fn accept<H: Handler>(
     endpoint: quic::Endpoint,
     handler: Rc<H>,
     front: Rc<Front>,
+    metrics: Arc<WorkerMetrics>,
     mut watch: Watch,
 ) -> Result<(), EndpointDied> {
     let quic::Endpoint { mut server, connections } = endpoint;
@@ -343,13 +347,22 @@ async fn accept<H: Handler>(
             },
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             () = watch.reached(Phase::Draining), if !draining => draining = true,
-        }
-        if draining && connections.is_empty() {
-            break;
+            // A client may have made its handshake, of which the last flight is still to come: it is told of the end as well.
+            () = settled(&metrics), if draining && connections.is_empty() => break,
         }
     }
-    sleep(LINGER).await;
     Ok(())
+}
+
+/// Waits until no handshake is open any more, and as long as what was said at last takes to leave.
+async fn settled(metrics: &WorkerMetrics) {
+    let began = Instant::now();
+    loop {
+        sleep(LINGER).await;
+        if metrics.handshakes_open.get() == 0 || began.elapsed() >= HANDSHAKE_GRACE {
+            return;
+        }
+    }
 }
 
 impl http3::Windows for quic::Connections {
@@ -469,8 +482,9 @@ mod tests {
         let watch = lifecycle.watch();
         let covers = Box::new(|_: &Client, _: &str| true);
         let shared = (Budget::for_worker(0), Rc::default());
+        let metrics = Arc::clone(&parts.metrics);
         let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, shared, watch.clone());
-        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), watch)).await;
+        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), metrics, watch)).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();
         }

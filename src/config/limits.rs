@@ -243,7 +243,7 @@ impl Limits {
 }
 
 impl Sources {
-    /// [`Config::source`].
+    /// What `address` counts as; `None` if it is not limited.
     pub fn source(&self, address: IpAddr, trusted_proxies: &[Network]) -> Option<Network> {
         let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(address));
         let free = !self.limited || is_in(&self.exempt) || is_in(trusted_proxies);

@@ -204,6 +204,17 @@ async fn idle_connections_close_without_error() {
     litequic.ended().await;
 }
 
+/// Its handshake is over for it, and not for litequic: without a word it would wait for its idle timeout.
+#[tokio::test]
+async fn a_client_whose_last_flight_is_late_is_told_of_the_end_as_well() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let client = Quic::with_late_last_flight(&litequic).await;
+    litequic.lifecycle.advance(Phase::Leaving);
+    client.reappear();
+    assert_eq!(client.closed().await, NO_ERROR);
+    litequic.ended().await;
+}
+
 #[tokio::test]
 async fn during_the_grace_only_readiness_fails() {
     let litequic = Litequic::start(origin::demo().await, |config| {

@@ -20,12 +20,19 @@ use std::{
 pub(crate) struct Cable {
     inner: Arc<dyn AsyncUdpSocket>,
     cut: Arc<AtomicBool>,
+    /// To be cut once something has arrived.
+    cut_when_answered: AtomicBool,
 }
 
 impl Cable {
     /// Over `inner`; cut while `cut` is true.
     pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, cut: Arc<AtomicBool>) -> Self {
-        Self { inner, cut }
+        Self { inner, cut, cut_when_answered: AtomicBool::new(false) }
+    }
+
+    /// The same, cut once something has arrived: of a handshake over it the client's last flight does not leave.
+    pub(crate) fn cut_when_answered(self) -> Self {
+        Self { cut_when_answered: AtomicBool::new(true), ..self }
     }
 }
 
@@ -44,7 +51,11 @@ impl AsyncUdpSocket for Cable {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        self.inner.poll_recv(cx, bufs, meta)
+        let received = self.inner.poll_recv(cx, bufs, meta);
+        if received.is_ready() && self.cut_when_answered.swap(false, Ordering::Relaxed) {
+            self.cut.store(true, Ordering::Relaxed);
+        }
+        received
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

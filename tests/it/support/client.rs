@@ -102,16 +102,33 @@ impl Quic {
         Self::between(local.into(), litequic.address, "localhost", config).await
     }
 
+    /// Connects to `litequic`, which does not know it yet: the handshake's last flight is kept until [`Quic::reappear`].
+    pub(crate) async fn with_late_last_flight(litequic: &Litequic) -> Self {
+        let config = config(&litequic.cert_pem, quinn::TransportConfig::default());
+        let wrap = |cable: Cable| cable.cut_when_answered();
+        Self::over(Ipv4Addr::LOCALHOST.into(), litequic.address, "localhost", config, wrap).await.unwrap()
+    }
+
     async fn between(
         local: IpAddr,
         address: SocketAddr,
         name: &str,
         config: quinn::ClientConfig,
     ) -> Result<Self, quinn::ConnectionError> {
+        Self::over(local, address, name, config, |cable| cable).await
+    }
+
+    async fn over(
+        local: IpAddr,
+        address: SocketAddr,
+        name: &str,
+        config: quinn::ClientConfig,
+        wrap: impl FnOnce(Cable) -> Cable,
+    ) -> Result<Self, quinn::ConnectionError> {
         let mute = Arc::new(AtomicBool::new(false));
         let local = SocketAddr::new(local, 0);
         let inner = TokioRuntime.wrap_udp_socket(UdpSocket::bind(local).unwrap()).unwrap();
-        let socket = Arc::new(Cable::new(inner, Arc::clone(&mute)));
+        let socket = Arc::new(wrap(Cable::new(inner, Arc::clone(&mute))));
         let runtime = Arc::new(TokioRuntime);
         let endpoint = quinn::Endpoint::new_with_abstract_socket(Default::default(), None, socket, runtime).unwrap();
         let connection = within("the handshake", endpoint.connect_with(config, address, name).unwrap()).await?;
@@ -127,6 +144,11 @@ impl Quic {
     /// From now on nothing goes out any more, as if the cable were cut: no close, no acknowledgement.
     pub(crate) fn vanish(&self) {
         self.mute.store(true, Ordering::Relaxed);
+    }
+
+    /// What goes out from now on arrives again.
+    pub(crate) fn reappear(&self) {
+        self.mute.store(false, Ordering::Relaxed);
     }
 
     /// The application's code with which litequic closes the connection.

@@ -69,7 +69,7 @@ impl Connector {
         config.transport_config(Arc::new(transport));
         let cut = Arc::new(AtomicBool::new(false));
         let inner = TokioRuntime.wrap_udp_socket(socket()?)?;
-        let socket = Arc::new(Cable::new(inner, Arc::clone(&cut)));
+        let socket = Arc::new(Cable::new(inner, Arc::clone(&cut), false));
         let runtime = Arc::new(TokioRuntime);
         let endpoint = quinn::Endpoint::new_with_abstract_socket(Default::default(), None, socket, runtime)?;
         let connecting = endpoint.connect_with(config, self.server, "localhost")?;

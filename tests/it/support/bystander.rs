@@ -7,8 +7,8 @@ use super::{
     within,
 };
 use litequic::{
+    app::WorkerMetrics,
     config::{Config, OriginAddress, Route, Target},
-    telemetry::WorkerMetrics,
 };
 use quinn::VarInt;
 use std::{

@@ -25,14 +25,10 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Over `inner`; cut while `cut` is true.
-    pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, cut: Arc<AtomicBool>) -> Self {
-        Self { inner, cut, cut_when_answered: AtomicBool::new(false) }
-    }
-
-    /// The same, cut once something has arrived: of a handshake over it the client's last flight does not leave.
-    pub(crate) fn cut_when_answered(self) -> Self {
-        Self { cut_when_answered: AtomicBool::new(true), ..self }
+    /// Over `inner`; cut while `cut` is true. It becomes true once something has arrived, if `cut_when_answered`: of a handshake
+    /// the client's last flight does not leave.
+    pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, cut: Arc<AtomicBool>, cut_when_answered: bool) -> Self {
+        Self { inner, cut, cut_when_answered: cut_when_answered.into() }
     }
 }
 

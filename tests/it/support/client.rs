@@ -105,8 +105,7 @@ impl Quic {
     /// Connects to `litequic`, which does not know it yet: the handshake's last flight is kept until [`Quic::reappear`].
     pub(crate) async fn with_late_last_flight(litequic: &Litequic) -> Self {
         let config = config(&litequic.cert_pem, quinn::TransportConfig::default());
-        let wrap = |cable: Cable| cable.cut_when_answered();
-        Self::over(Ipv4Addr::LOCALHOST.into(), litequic.address, "localhost", config, wrap).await.unwrap()
+        Self::over(Ipv4Addr::LOCALHOST.into(), litequic.address, "localhost", config, true).await.unwrap()
     }
 
     async fn between(
@@ -115,7 +114,7 @@ impl Quic {
         name: &str,
         config: quinn::ClientConfig,
     ) -> Result<Self, quinn::ConnectionError> {
-        Self::over(local, address, name, config, |cable| cable).await
+        Self::over(local, address, name, config, false).await
     }
 
     async fn over(
@@ -123,12 +122,12 @@ impl Quic {
         address: SocketAddr,
         name: &str,
         config: quinn::ClientConfig,
-        wrap: impl FnOnce(Cable) -> Cable,
+        has_late_last_flight: bool,
     ) -> Result<Self, quinn::ConnectionError> {
         let mute = Arc::new(AtomicBool::new(false));
         let local = SocketAddr::new(local, 0);
         let inner = TokioRuntime.wrap_udp_socket(UdpSocket::bind(local).unwrap()).unwrap();
-        let socket = Arc::new(wrap(Cable::new(inner, Arc::clone(&mute))));
+        let socket = Arc::new(Cable::new(inner, Arc::clone(&mute), has_late_last_flight));
         let runtime = Arc::new(TokioRuntime);
         let endpoint = quinn::Endpoint::new_with_abstract_socket(Default::default(), None, socket, runtime).unwrap();
         let connection = within("the handshake", endpoint.connect_with(config, address, name).unwrap()).await?;

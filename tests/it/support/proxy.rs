@@ -3,10 +3,10 @@
 use super::{DEADLINE, within};
 use litequic::{
     app::{self, Options, WorkerDied},
+    app::{Metrics, WorkerMetrics},
     config::{Config, Io, OriginAddress, Workers},
     lifecycle::{Lifecycle, Phase},
     memory::Gauge,
-    telemetry::{Metrics, WorkerMetrics},
     tls::{self, CertificateStore},
 };
 use std::{
@@ -132,8 +132,8 @@ impl Litequic {
 
     /// Waits until no request is open and nothing is held for any.
     pub(crate) async fn wait_until_idle(&self) {
-        self.wait_until("requests_open = 0", |worker| worker.requests_open.get(), |open| open == 0).await;
-        self.wait_until("send_buffered = 0", |worker| worker.send_buffered.get(), |held| held == 0).await;
+        self.wait_until("requests_open = 0", |worker| worker.shared.requests_open.get(), |open| open == 0).await;
+        self.wait_until("send_buffered = 0", |worker| worker.worker.send_buffered.get(), |held| held == 0).await;
     }
 
     /// Stops it at once, and checks that every worker ends in order.

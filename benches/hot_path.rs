@@ -8,6 +8,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use criterion::{BatchSize, Criterion, Throughput};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use litequic::{
+    app::{Metrics, WorkerMetrics},
     config::{Config, Route},
     exchange::{Client, Identity, Protocol},
     http3::{
@@ -16,9 +17,8 @@ use litequic::{
         qpack::{self, Field, FieldLimits},
         varint,
     },
-    proxy::{Routing, request_head, response_head},
+    proxy::{RouteName, Routing, request_head, response_head},
     quic::frame::Frames,
-    telemetry::{Metrics, WorkerMetrics},
 };
 use std::{hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
 
@@ -237,17 +237,18 @@ fn heads(criterion: &mut Criterion) {
 fn scrape(criterion: &mut Criterion) {
     let metrics = Metrics::new(2);
     for worker in metrics.workers() {
-        (0..100).for_each(|n| drop(worker.routes.of(&format!("host-{n}.example.org/"))));
+        (0..100).for_each(|n| drop(worker.proxy.routes.of(&RouteName(format!("host-{n}.example.org/").into()))));
     }
+    let registry = metrics.registry();
     let mut group = criterion.benchmark_group("metrics");
-    group.bench_function("scrape", |bencher| bencher.iter(|| black_box(&metrics).render()));
+    group.bench_function("scrape", |bencher| bencher.iter(|| black_box(&registry).render()));
     let worker = WorkerMetrics::default();
     group.bench_function("count a request's time and size", |bencher| {
         bencher.iter(|| {
             let worker = black_box(&worker);
-            worker.requests.increment();
-            worker.request_duration.observe(black_box(Duration::from_micros(1234)));
-            worker.response_size.observe(black_box(183_204));
+            worker.http3.requests.increment();
+            worker.shared.request_duration.observe(black_box(Duration::from_micros(1234)));
+            worker.shared.response_size.observe(black_box(183_204));
         });
     });
     group.finish();

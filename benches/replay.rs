@@ -17,6 +17,7 @@
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use litequic::{
+    app::WorkerMetrics,
     config::Config,
     datagram::Outgoing,
     exchange::{Client, Identity, Protocol},
@@ -32,7 +33,6 @@ use litequic::{
         ack_merge::{Arrival, Order, Told},
         frame::{AckRanges, Frames, kind},
     },
-    telemetry::WorkerMetrics,
 };
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
@@ -133,9 +133,9 @@ fn request(section: Vec<u8>) -> Replay {
         out.clear();
         message::encode_response(parts.status, &parts.headers, &mut out).expect("valid");
         FrameHeader { kind: FrameType::Data, length: 1000 }.encode(&mut out);
-        metrics.requests.increment();
-        metrics.request_duration.observe(Duration::from_micros(1234));
-        metrics.response_size.observe(1000);
+        metrics.http3.requests.increment();
+        metrics.shared.request_duration.observe(Duration::from_micros(1234));
+        metrics.shared.response_size.observe(1000);
         black_box(&out);
     })
 }

@@ -6,6 +6,7 @@
 // It panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 
+pub mod access_log;
 pub mod admin;
 // Fuzz targets need no endpoint: without these two nobody makes one, which is most of what there is to compile.
 #[cfg(not(fuzzing))]
@@ -29,3 +30,4 @@ pub mod sources;
 pub mod tcp;
 pub mod telemetry;
 pub mod tls;
+pub mod transport;

@@ -128,7 +128,7 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
             Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
         Resource::Metrics => {
-            content(StatusCode::OK, telemetry::CONTENT_TYPE, state.scrape.text(&state.metrics, Instant::now()))
+            content(StatusCode::OK, telemetry::CONTENT_TYPE, state.scrape.text(&state.registry, Instant::now()))
         }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
@@ -214,7 +214,7 @@ mod tests {
     use crate::{
         admin::{Readiness, Scrape, Token},
         lifecycle::Lifecycle,
-        telemetry::Metrics,
+        telemetry::Registry,
     };
 
     #[test]
@@ -228,7 +228,9 @@ mod tests {
     async fn a_reload_is_answered_with_what_changed_or_every_fault() {
         let (reload, mut requests) = tokio::sync::mpsc::channel::<crate::admin::ReloadRequest>(1);
         let state = State {
-            metrics: Arc::new(Metrics::new(1)),
+            registry: Registry::default(),
+            control: Arc::default(),
+            metrics: Arc::default(),
             scrape: Scrape::default(),
             lifecycle: Lifecycle::default(),
             heartbeats: Vec::new(),
@@ -267,7 +269,9 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
         let state = State {
-            metrics: Arc::new(Metrics::new(2)),
+            registry: Registry::default(),
+            control: Arc::default(),
+            metrics: Arc::default(),
             scrape: Scrape::default(),
             lifecycle: Lifecycle::default(),
             heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))],
@@ -327,7 +331,9 @@ mod tests {
             let lifecycle = Lifecycle::default();
             lifecycle.advance(Phase::Ready);
             let state = State {
-                metrics: Arc::new(Metrics::new(1)),
+                registry: Registry::default(),
+                control: Arc::default(),
+                metrics: Arc::default(),
                 scrape: Scrape::default(),
                 lifecycle,
                 heartbeats: Vec::new(),

@@ -16,6 +16,7 @@
 //! the token of `listen`. Where there is a token, `listen` answers nothing but the page and `/healthz`, `/readyz` to whoever does not show it.
 
 mod answer;
+mod metrics;
 mod page;
 mod places;
 mod readiness;
@@ -24,6 +25,7 @@ mod server;
 mod status;
 mod token;
 
+pub use metrics::Metrics;
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
 pub use server::{Limits, Server};
@@ -31,7 +33,7 @@ pub use token::{Token, TokenError};
 
 use crate::{
     lifecycle::Lifecycle,
-    telemetry::{Heartbeat, Metrics},
+    telemetry::{ControlMetrics, Heartbeat, Registry},
 };
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
@@ -55,7 +57,11 @@ pub type ReloadRequest = oneshot::Sender<Result<String, String>>;
 /// What the answers are made of; shared by all admin addresses.
 #[derive(Debug)]
 pub struct State {
-    /// The workers' counters.
+    /// All that is counted.
+    pub registry: Registry,
+    /// What the control thread counts.
+    pub control: Arc<ControlMetrics>,
+    /// What the admin addresses count.
     pub metrics: Arc<Metrics>,
     /// What `/metrics` tells of them.
     pub scrape: Scrape,

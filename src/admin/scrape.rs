@@ -1,6 +1,6 @@
 //! The text of `/metrics`: made for whoever asks, but not for a flood of askers.
 
-use crate::{rate::Bucket, telemetry::Metrics};
+use crate::{rate::Bucket, telemetry::Registry};
 use bytes::Bytes;
 use std::{
     sync::{Mutex, PoisonError},
@@ -29,11 +29,11 @@ impl Default for Scrape {
 }
 
 impl Scrape {
-    /// What to tell at `now` of `metrics`.
-    pub(super) fn text(&self, metrics: &Metrics, now: Instant) -> Bytes {
+    /// What to tell at `now` of `registry`.
+    pub(super) fn text(&self, registry: &Registry, now: Instant) -> Bytes {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if made.bucket.take_if_there(now) {
-            made.text = metrics.render().into();
+            made.text = registry.render().into();
         }
         made.text.clone()
     }
@@ -42,17 +42,22 @@ impl Scrape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::Metrics;
+    use std::sync::Arc;
 
     #[test]
     fn a_flood_of_scrapes_is_told_one_text_and_whoever_comes_later_a_new_one() {
-        let (scrape, metrics, start) = (Scrape::default(), Metrics::new(1), Instant::now());
-        let mut texts: Vec<Bytes> = (0..1000).map(|_| scrape.text(&metrics, start)).collect();
+        let (scrape, mut registry, start) = (Scrape::default(), Registry::default(), Instant::now());
+        let admin = Arc::<Metrics>::default();
+        registry.register(admin.clone());
+        let mut texts: Vec<Bytes> = (0..1000).map(|_| scrape.text(&registry, start)).collect();
         texts.dedup_by_key(|text| text.as_ptr());
         assert!(texts.len() <= A_SECOND as usize, "{} were made", texts.len());
-        let requests =
-            |text: &Bytes| String::from_utf8_lossy(text).contains("litequic_requests_total{protocol=\"h3\"} 1\n");
-        metrics.workers()[0].requests.increment();
-        assert!(!requests(&scrape.text(&metrics, start)));
-        assert!(requests(&scrape.text(&metrics, start + Duration::from_millis(50))));
+        let counted = |text: &Bytes| {
+            String::from_utf8_lossy(text).contains("litequic_admin_limit_reached_total{limit=\"age\"} 1\n")
+        };
+        admin.age.increment();
+        assert!(!counted(&scrape.text(&registry, start)));
+        assert!(counted(&scrape.text(&registry, start + Duration::from_millis(50))));
     }
 }

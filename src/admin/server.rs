@@ -123,7 +123,7 @@ impl Server {
                     Ok((stream, _)) => {
                         if let Some(silent) = places.displace() {
                             silent.abort();
-                            state.metrics.control().admin_connections.increment();
+                            state.metrics.connections.increment();
                         }
                         let (state, pace) = (Arc::clone(&state), Arc::clone(&pace));
                         places.take(Instant::now(), |activity| {
@@ -171,7 +171,6 @@ struct Asked {
 /// Serves one connection to its end.
 async fn connection(stream: TcpStream, limits: Limits, asked: Asked, mut watch: Watch) {
     let metrics = Arc::clone(&asked.state.metrics);
-    let control = metrics.control();
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let Asked { surface, state, pace, activity } = asked.clone();
         // The body is dropped unread: hyper then closes the connection if there is one.
@@ -179,7 +178,7 @@ async fn connection(stream: TcpStream, limits: Limits, asked: Asked, mut watch: 
         async move {
             activity.answers(true, Instant::now());
             if !pace.admits(Instant::now()) {
-                state.metrics.control().admin_requests.increment();
+                state.metrics.requests.increment();
                 sleep(PAUSE).await;
             }
             let answer = answer(&state, surface, &parts).await;
@@ -197,7 +196,7 @@ async fn connection(stream: TcpStream, limits: Limits, asked: Asked, mut watch: 
     let served = tokio::select! {
         served = connection.as_mut() => served,
         () = sleep(limits.connection_age) => {
-            control.admin_age.increment();
+            metrics.age.increment();
             return;
         }
         () = watch.reached(Phase::Stopping) => {
@@ -207,7 +206,7 @@ async fn connection(stream: TcpStream, limits: Limits, asked: Asked, mut watch: 
     };
     if let Err(error) = served {
         if error.is_timeout() || error.is_parse_too_large() {
-            control.admin_header.increment();
+            metrics.header.increment();
         }
         // The client's fault, and an operator who looks for it.
         tracing::debug!(%error, "an admin connection broke off");

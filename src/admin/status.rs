@@ -16,9 +16,10 @@ pub(super) async fn status(state: &State) -> Json {
         state.heartbeats.iter().enumerate().map(
             |(worker, heartbeat)| json!({ "worker": worker, "seconds_since_turn": heartbeat.age().as_secs_f64() }),
         );
-    let metrics: Map<String, Json> = state.metrics.samples().map(|(name, value)| (name, value.into())).collect();
+    let metrics: Map<String, Json> =
+        state.registry.samples().into_iter().map(|(name, value)| (name, value.into())).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let control = state.metrics.control();
+    let control = &state.control;
     let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "time": now.as_secs_f64(),
@@ -27,7 +28,7 @@ pub(super) async fn status(state: &State) -> Json {
         "older_processes": control.older_processes.get(),
         "workers": workers.collect::<Vec<_>>(),
         "configuration": {
-            "version": control.version(),
+            "version": control.version.get(),
             "read": control.configured_at.get(),
             "reloads": control.reloads.get(),
             "reloaded_at": control.reloaded_at.get(),

@@ -6,7 +6,7 @@ use crate::{
     admin::{Inside, OriginProbe},
     config::OriginAddress,
     proxy::{self, Check, Routing, ServerState},
-    telemetry::ServerMetrics,
+    proxy::{ServerMetrics, ServerName},
     tls::CertificateStore,
 };
 use futures_util::future;
@@ -131,7 +131,8 @@ impl Origins {
         let servers = routing.servers();
         let found = servers.iter().map(async |server| {
             let address = server.address.to_string();
-            let of = |read: fn(&ServerMetrics) -> u64| self.in_force.metrics.of_server(&server.origin, &address, read);
+            let name = ServerName::new(&server.origin, &address);
+            let of = |read: fn(&ServerMetrics) -> u64| self.in_force.metrics.of_server(&name, read);
             json!({
                 "name": server.origin,
                 "address": address,

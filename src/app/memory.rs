@@ -10,7 +10,7 @@ use tokio::{select, time::sleep};
 
 /// Looks until the process stops.
 pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
-    let control = in_force.metrics.control();
+    let control = &in_force.metrics.control;
     let usage = Usage::of_this_process();
     if let Some(directory) = usage.group() {
         tracing::debug!(directory = %directory.display(), "the process has a memory cgroup");

@@ -2,12 +2,12 @@
 
 pub mod reload;
 
-mod access;
 mod files;
 mod handover;
 mod idle;
 mod inside;
 mod memory;
+mod metrics;
 mod renewal;
 mod service;
 mod sockets;
@@ -16,21 +16,21 @@ mod watch;
 mod worker;
 
 pub use files::{Loads, load};
+pub use metrics::{Metrics, TurnMetrics, WorkerMetrics, is_counted, reference};
 pub use sockets::Inherited;
 
 use crate::{
+    access_log::{self, AccessLog},
     admin,
-    config::{AccessTarget, Config, Timeouts},
+    config::{Config, Timeouts},
     exchange::Handler,
     lifecycle::{Lifecycle, Phase},
     memory::Gauge,
     net::{BindError, ListenError},
     proxy::{PageError, Proxy},
     quic::{SecretError, Secrets},
-    telemetry::Metrics,
     tls::CertificateStore,
 };
-pub use access::Access;
 use handover::{HandoverError, Kept};
 pub(crate) use idle::release_by;
 use reload::InForce;
@@ -74,13 +74,8 @@ pub enum StartError {
     #[error("listen.secret_file: {0}")]
     Secret(#[from] SecretError),
     /// The file that the configuration names as well.
-    #[error("cannot write access_log.path = \"{path}\": {source}")]
-    AccessLog {
-        /// Where lines were to go.
-        path: AccessTarget,
-        /// The system's reason.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    AccessLog(#[from] access_log::OpenError),
     /// The token that the configuration names.
     #[error(transparent)]
     Token(#[from] admin::TokenError),
@@ -160,7 +155,7 @@ pub struct Running {
     pub lifecycle: Lifecycle,
     in_force: InForce,
     /// To have the access log's file opened anew, where there is one.
-    pub access_log: Arc<Access>,
+    pub access_log: Arc<AccessLog>,
     workers: Vec<Worker>,
     /// Every worker's sockets once more, read by nobody: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.

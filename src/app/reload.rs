@@ -5,18 +5,18 @@
 //! are renewed by the configuration in force.
 
 use super::{
-    Access, Loads, Running,
-    access::Opened,
+    Loads, Metrics, Running,
     files::{self, named},
     renewal::Renewal,
     service,
     watch::Watcher,
 };
 use crate::{
+    access_log::{AccessLog, Opened},
     admin,
     config::{self, Change, Config, Draft, Faults, Log, Warning},
     proxy::{Pages, Routing},
-    telemetry::{Metrics, Validity},
+    telemetry::Validity,
     tls::{Certificate, CertificateResolver, CertificateStore},
 };
 use arc_swap::ArcSwap;
@@ -24,7 +24,7 @@ use std::{
     collections::BTreeSet,
     convert::Infallible,
     path::PathBuf,
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::{
@@ -50,7 +50,7 @@ pub struct InForce {
     /// Told of each change of `routing`.
     pub(super) rerouted: Arc<Notify>,
     pub(super) resolver: Arc<CertificateResolver>,
-    pub(super) access: Arc<Access>,
+    pub(super) access: Arc<AccessLog>,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -60,7 +60,7 @@ impl InForce {
         config: &Config,
         pages: Pages,
         resolver: Arc<CertificateResolver>,
-        access: Arc<Access>,
+        access: Arc<AccessLog>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let routing = Arc::new(ArcSwap::from_pointee(Routing::after(config, pages, None)));
@@ -119,25 +119,25 @@ impl InForce {
 
     fn count_renewed(&self, changes: &[Change]) {
         if !changes.is_empty() {
-            self.metrics.control().renewed_at.set(seconds(SystemTime::now()));
+            self.metrics.control.renewed_at.set(seconds(SystemTime::now()));
         }
     }
 
     fn observe(&self) {
-        let control = self.metrics.control();
-        *control.version.lock().unwrap_or_else(PoisonError::into_inner) = self.config.load().version();
+        let control = &self.metrics.control;
+        control.version.set(self.config.load().version());
         control.configured_at.set(seconds(SystemTime::now()));
         self.observe_certificates();
     }
 
     fn observe_certificates(&self) {
-        let control = self.metrics.control();
+        let control = &self.metrics.control;
         let store = self.resolver.store();
         let validity =
             |one: &Certificate| Validity { from: seconds(one.not_before()), until: seconds(one.not_after()) };
         let validities: Vec<_> = store.certificates().iter().map(validity).collect();
         control.certificates_expire_at.set(validities.iter().map(|one| one.until).min().unwrap_or_default());
-        *control.certificates.lock().unwrap_or_else(PoisonError::into_inner) = validities;
+        control.certificates.set(validities);
     }
 }
 
@@ -318,7 +318,7 @@ impl Reloader {
             }
         };
         let mut files = loaded.files;
-        let control = self.in_force.metrics.control();
+        let control = &self.in_force.metrics.control;
         let opened = match loaded.outcome {
             Ok(next) => match self.in_force.access.open(&next.config.access_log).await {
                 Ok(lines) => Ok((next, lines)),
@@ -370,7 +370,7 @@ impl Reloader {
         for Change { key, what } in &changes {
             tracing::info!(key, change = what, by, "renewed, with the configuration that was in force before");
         }
-        let control = self.in_force.metrics.control();
+        let control = &self.in_force.metrics.control;
         if !changes.is_empty() {
             control.renewals.increment();
         }

@@ -1,7 +1,7 @@
 //! A start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
 
 use super::{
-    Access, Options, Running, StartError, files,
+    Metrics, Options, Running, StartError, files,
     handover::{Beginning, keeper, take_over},
     inside, memory,
     reload::InForce,
@@ -10,6 +10,7 @@ use super::{
     worker::{self, Worker},
 };
 use crate::{
+    access_log::AccessLog,
     admin,
     config::{Config, Limits},
     exchange::Handler,
@@ -18,7 +19,7 @@ use crate::{
     proxy::{self, Pages, Proxy},
     quic::{EndpointParts, Layout, Pools, ServerId, WorkerIndex},
     receive_budget::ReceiveBudget,
-    telemetry::{Heartbeat, Metrics},
+    telemetry::Heartbeat,
     tls::{self, Asking, CertificateResolver, CertificateStore, ServerTls, TcpTls},
 };
 use http::HeaderValue;
@@ -40,7 +41,7 @@ pub(super) struct Prepared<'c> {
     count: usize,
     resolver: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
-    access: Arc<Access>,
+    access: Arc<AccessLog>,
     in_force: InForce,
     tls: ServerTls,
     tcp_tls: TcpTls,
@@ -56,7 +57,7 @@ impl<'c> Prepared<'c> {
         let count = beginning.inherited.workers(config);
         let resolver = CertificateResolver::new(certificates);
         let metrics = Arc::new(Metrics::new(count));
-        let access = Access::start(&config.access_log, Arc::clone(metrics.control())).await?;
+        let access = AccessLog::start(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let in_force = InForce::new(
             config,
             Pages::load(config).map_err(StartError::Pages)?,
@@ -176,22 +177,23 @@ impl Bound<'_> {
             https: addresses.https,
         };
         Ok(Some(worker::Plan {
-            access: access.of_worker(Arc::clone(counters)),
+            access: access.of_worker(Arc::clone(&counters.access_log)),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets: sockets.next_udp(),
             endpoint: EndpointParts {
                 config: Arc::clone(&in_force.config),
-                tls: tls.clone().counting_in(Arc::clone(counters)),
+                tls: tls.clone().counting_in(Arc::clone(&counters.tls)),
                 secrets: Arc::clone(&beginning.secrets),
                 layout: *layout,
                 generation: beginning.generation,
                 others: Arc::clone(&beginning.others),
                 workers: *count,
-                metrics: Arc::clone(counters),
+                metrics: Arc::clone(&counters.quic),
                 receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::RECEIVE_FLOOR),
                 sources: Pools::default(),
                 pressure: gauge.pressure(),
             },
+            metrics: counters.clone(),
             companion,
             resolver: Arc::clone(resolver),
             routing: Arc::clone(&in_force.routing),
@@ -204,7 +206,9 @@ impl Bound<'_> {
     fn state(&mut self) -> admin::State {
         let Prepared { config, options, metrics, in_force, .. } = &mut self.prepared;
         admin::State {
-            metrics: Arc::clone(metrics),
+            registry: metrics.registry(),
+            control: Arc::clone(&metrics.control),
+            metrics: Arc::clone(&metrics.admin),
             scrape: admin::Scrape::default(),
             lifecycle: self.lifecycle.clone(),
             heartbeats: self.heartbeats.clone(),
@@ -271,7 +275,7 @@ fn admin_servers(sockets: &mut Sockets) -> Result<(Option<admin::Server>, Option
 async fn check_health(in_force: InForce, mut watch: Watch) {
     let InForce { routing, rerouted, metrics, .. } = in_force;
     select! {
-        _ = proxy::check_health(routing, rerouted, Arc::clone(metrics.control())) => {}
+        _ = proxy::check_health(routing, rerouted, Arc::clone(&metrics.checks)) => {}
         () = watch.reached(Phase::Stopping) => {}
     }
 }

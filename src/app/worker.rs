@@ -1,23 +1,24 @@
 //! One worker: a thread with a runtime of its own, on which a request is born, served and ended.
 
 use super::{
-    StartError, access,
+    StartError, TurnMetrics, WorkerMetrics,
     idle::{self, Idle},
 };
 use crate::{
-    budget::{Budget, path::Room},
+    access_log,
+    budget::Budget,
     config::{Io, LiteQuic, Live},
     exchange::{Client, Handler, Records},
     http3::{self, Front},
     lifecycle::{Phase, Watch, panic_if_asked, pass_panic_on},
     memory::{self, Holders, Step},
-    net::{Backend, OpenSocket, SocketOptions},
+    net::{self, Backend, OpenSocket, SocketOptions},
     proxy::{Proxy, Routing},
     quic::{self, EndpointParts, SocketIo, WorkerIndex},
-    receive_budget::Account,
     tcp,
-    telemetry::{Heartbeat, WorkerMetrics},
+    telemetry::Heartbeat,
     tls::{CertificateResolver, ServerTls, TcpTls},
+    transport::Windows,
 };
 use arc_swap::ArcSwap;
 use http::HeaderValue;
@@ -26,7 +27,6 @@ use std::{
     net::{TcpListener, UdpSocket},
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
 };
@@ -45,11 +45,12 @@ const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is made of.
 pub(super) struct Plan {
-    pub(super) access: access::OfWorker,
+    pub(super) access: access_log::OfWorker,
     pub(super) index: WorkerIndex,
     /// One a listen address.
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) endpoint: EndpointParts<ServerTls>,
+    pub(super) metrics: WorkerMetrics,
     pub(super) companion: Companion,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
@@ -126,9 +127,9 @@ impl Worker {
 
 /// Runs a worker to its end. Returns whether that was in order.
 fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Sender<Result<(), String>>) -> bool {
-    let [waits, wakes] = [(), ()].map(|()| Arc::clone(&plan.endpoint.metrics));
+    let [waits, wakes] = [(), ()].map(|()| Arc::clone(&plan.metrics.wake));
     let mut runtime = Builder::new_current_thread();
-    runtime.enable_all().on_thread_park(move || waits.count_wait()).on_thread_unpark(move || wakes.wake.begin());
+    runtime.enable_all().on_thread_park(move || waits.end()).on_thread_unpark(move || wakes.begin());
     let runtime = match runtime.build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -140,7 +141,7 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
         let litequic = plan.endpoint.config.load().litequic;
         let mut listening = Vec::new();
         for socket in plan.sockets {
-            match open(socket, &litequic, plan.index, &plan.endpoint) {
+            match open(socket, &litequic, plan.index, &plan.endpoint, &plan.metrics.net) {
                 Ok(endpoint) => listening.push(endpoint),
                 Err(error) => {
                     let _ = started.send(Err(error.to_string()));
@@ -148,15 +149,15 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
                 }
             }
         }
-        let EndpointParts { config, metrics, receive, workers, pressure, .. } = plan.endpoint;
+        let EndpointParts { config, receive, workers, pressure, .. } = plan.endpoint;
+        let metrics = plan.metrics;
         let resolver = plan.resolver;
         let routing = Arc::clone(&plan.routing);
         let certificates = Arc::clone(&resolver);
         let covers = move |client: &Client, host: &str| {
             resolver.covers(client.server_name.as_deref(), host) && routing.load().admits(client, host)
         };
-        let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics))));
-        let counters = Arc::clone(&metrics);
+        let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics.proxy))));
         let (records, lines) = plan.access.records();
         let mut endpoints = JoinSet::new();
         let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
@@ -167,40 +168,32 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             pressure: pressure.clone(),
             holders: Rc::clone(&holders),
         };
-        let doors =
-            Doors { config: &config, metrics: &metrics, budgets: &budgets, watch: &plan.watch, tasks: &mut endpoints };
+        let doors = Doors {
+            config: &config,
+            metrics: &metrics.tcp,
+            budgets: &budgets,
+            watch: &plan.watch,
+            tasks: &mut endpoints,
+        };
         doors.open(plan.companion, &handler, covers.clone(), certificates, &records);
         let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
-        let front = Front::new(live, metrics, covers, quic::client_address, shared, plan.watch.clone());
+        let front =
+            Front::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, plan.watch.clone());
         let front = Rc::new(front.recording(records));
         let _ = started.send(Ok(()));
 
         for endpoint in listening {
-            let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&counters));
+            let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&metrics.quic));
             endpoints.spawn_local(accept(endpoint, handler, front, metrics, plan.watch.clone()));
         }
-        let beat = async {
-            let (mut idle, mut relief, mut pressure) = (Idle::default(), Relief::default(), pressure);
-            loop {
-                plan.heartbeat.tick();
-                panic_if_asked("worker");
-                let limits = config.load().limits;
-                counters.send_buffered.set(budget.used());
-                budget.resize(pressure.budget(limits.worker_send_buffer, workers));
-                counters.receive_held.set(budgets.receive.held());
-                counters.receive_granted.set(budgets.receive.granted());
-                budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
-                lines.flush();
-                if pressure.step() > Step::Normal {
-                    relief.look(&pressure, workers, &budgets.holders, &counters);
-                    pressure.changed_within(memory::LOOK).await;
-                    continue;
-                }
-                if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
-                    idle::release();
-                }
-                pressure.changed_within(Heartbeat::INTERVAL).await;
-            }
+        let beat = Beat {
+            config: &config,
+            heartbeat: &plan.heartbeat,
+            budgets: &budgets,
+            metrics: &metrics.worker,
+            lines: &lines,
+            pressure,
+            workers,
         };
         let serve = async {
             while let Some(ended) = endpoints.join_next().await {
@@ -213,10 +206,51 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             true
         };
         select! {
-            () = beat => false,
+            () = beat.run() => false,
             in_order = serve => in_order,
         }
     })
+}
+
+/// What a worker looks at while it serves: it says that it turns, sets its budgets and gauges, and gives memory back.
+struct Beat<'a> {
+    config: &'a Live,
+    heartbeat: &'a Heartbeat,
+    budgets: &'a tcp::Budgets,
+    metrics: &'a TurnMetrics,
+    /// Of the access log, that wait for others.
+    lines: &'a access_log::Flusher,
+    pressure: memory::Pressure,
+    /// Of the process.
+    workers: usize,
+}
+
+impl Beat<'_> {
+    /// Twice a second, or as memory asks. Does not end.
+    async fn run(self) {
+        let Self { config, heartbeat, budgets, metrics, lines, mut pressure, workers } = self;
+        let (mut idle, mut relief) = (Idle::default(), Relief::default());
+        loop {
+            heartbeat.tick();
+            panic_if_asked("worker");
+            let limits = config.load().limits;
+            metrics.send_buffered.set(budgets.send.used());
+            budgets.send.resize(pressure.budget(limits.worker_send_buffer, workers));
+            metrics.receive_held.set(budgets.receive.held());
+            metrics.receive_granted.set(budgets.receive.granted());
+            budgets.receive.resize(pressure.budget(limits.worker_receive_buffer, workers));
+            lines.flush();
+            if pressure.step() > Step::Normal {
+                relief.look(&pressure, workers, &budgets.holders, metrics);
+                pressure.changed_within(memory::LOOK).await;
+                continue;
+            }
+            if idle.look(Handle::current().metrics().worker_total_busy_duration(0)) {
+                idle::release();
+            }
+            pressure.changed_within(Heartbeat::INTERVAL).await;
+        }
+    }
 }
 
 /// What a worker does at each look while memory is short.
@@ -230,7 +264,7 @@ struct Relief {
 
 impl Relief {
     /// Ends connections, and gives back what those took that ended at the last look: they are gone by now.
-    fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &Holders, metrics: &WorkerMetrics) {
+    fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &Holders, metrics: &TurnMetrics) {
         /// Looks after which memory is given back at the latest: a second.
         const OFTEN: u32 = 10;
         self.looks += 1;
@@ -257,7 +291,7 @@ impl Relief {
 /// What the listeners of a worker take part in.
 struct Doors<'a> {
     config: &'a Live,
-    metrics: &'a Arc<WorkerMetrics>,
+    metrics: &'a Arc<tcp::Metrics>,
     budgets: &'a tcp::Budgets,
     watch: &'a Watch,
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
@@ -306,6 +340,7 @@ fn open(
     litequic: &LiteQuic,
     worker: WorkerIndex,
     parts: &EndpointParts<ServerTls>,
+    metrics: &Arc<net::Metrics>,
 ) -> Result<quic::Endpoint, quic::StartError> {
     let LiteQuic { io, receive_batch, gso, gro, .. } = *litequic;
     let local = socket.local_addr()?;
@@ -315,8 +350,7 @@ fn open(
         Io::IoUring => Backend::IoUring,
     };
     let options = SocketOptions { backend, receive_batch, gso, gro };
-    let OpenSocket { receiver, sender, may_probe_mtu, .. } =
-        OpenSocket::new(socket, options, Arc::clone(&parts.metrics))?;
+    let OpenSocket { receiver, sender, may_probe_mtu, .. } = OpenSocket::new(socket, options, Arc::clone(metrics))?;
     quic::start(SocketIo { receive: receiver, transmit: sender, local, may_probe_mtu }, local, worker, parts)
 }
 
@@ -329,11 +363,11 @@ async fn accept<H: Handler>(
     endpoint: quic::Endpoint,
     handler: Rc<H>,
     front: Rc<Front>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<quic::Metrics>,
     mut watch: Watch,
 ) -> Result<(), EndpointDied> {
     let quic::Endpoint { mut server, connections } = endpoint;
-    let windows: Rc<dyn http3::Windows> = Rc::new(connections);
+    let windows: Rc<dyn Windows> = Rc::new(connections);
     let mut connections = JoinSet::new();
     let mut draining = false;
     loop {
@@ -355,67 +389,13 @@ async fn accept<H: Handler>(
 }
 
 /// Waits until no handshake is open any more, and as long as what was said at last takes to leave.
-async fn settled(metrics: &WorkerMetrics) {
+async fn settled(metrics: &quic::Metrics) {
     let began = Instant::now();
     loop {
         sleep(LINGER).await;
         if metrics.handshakes_open.get() == 0 || began.elapsed() >= HANDSHAKE_GRACE {
             return;
         }
-    }
-}
-
-impl http3::Windows for quic::Connections {
-    fn open(&self, connection: u64, stream: u64) -> Box<dyn http3::Window> {
-        Box::new(self.open(connection, stream))
-    }
-
-    fn account(&self, connection: u64) -> Option<Account> {
-        self.account(connection)
-    }
-
-    fn excess(&self, connection: u64) -> Box<dyn http3::Excess> {
-        Box::new(self.excess(connection))
-    }
-}
-
-impl http3::Excess for quic::Excess {
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<http3::Notice> {
-        self.poll(cx).map(|notice| match notice {
-            quic::Notice::Flood => http3::Notice::Flood,
-            quic::Notice::LastAddress => http3::Notice::LastAddress,
-            quic::Notice::OwnStreamStopped => http3::Notice::CriticalStreamStopped,
-        })
-    }
-}
-
-impl http3::Window for quic::Window {
-    fn limit(&self) -> u64 {
-        self.limit()
-    }
-
-    fn register(&self, waker: &Waker) {
-        self.register(waker);
-    }
-
-    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room {
-        self.room(sent, outstanding, ready)
-    }
-
-    fn handed(&self, sent: u64) {
-        self.handed(sent);
-    }
-
-    fn shown(&self) -> u64 {
-        self.shown()
-    }
-
-    fn wait_until_sent(&self) {
-        self.wait_until_sent();
-    }
-
-    fn wait_until_acknowledged(&self, bytes: u64) {
-        self.wait_until_acknowledged(bytes);
     }
 }
 
@@ -471,7 +451,7 @@ mod tests {
         let tasks = Builder::new_current_thread().enable_all().build().unwrap();
         let endpoint = {
             let _entered = tasks.enter();
-            open(socket, &parts.config.load().litequic, WorkerIndex(0), &parts).unwrap()
+            open(socket, &parts.config.load().litequic, WorkerIndex(0), &parts, &Arc::default()).unwrap()
         };
         let tasks = if dies {
             tasks.shutdown_background();
@@ -483,7 +463,7 @@ mod tests {
         let covers = Box::new(|_: &Client, _: &str| true);
         let shared = (Budget::for_worker(0), Rc::default());
         let metrics = Arc::clone(&parts.metrics);
-        let front = Front::new(parts.config, parts.metrics, covers, quic::client_address, shared, watch.clone());
+        let front = Front::new(parts.config, Arc::default(), covers, quic::client_address, shared, watch.clone());
         let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), metrics, watch)).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();

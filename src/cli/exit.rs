@@ -39,7 +39,7 @@ impl From<&StartError> for Exit {
         match error {
             StartError::Pages(_)
             | StartError::Secret(_)
-            | StartError::AccessLog { .. }
+            | StartError::AccessLog(_)
             | StartError::Handover { .. }
             | StartError::Token(_) => Self::Config,
             StartError::Bind(_)

@@ -1,6 +1,6 @@
 //! `litequic reference`: the pages of `docs/reference/`, made from what the program itself goes by.
 
-use crate::{config, telemetry};
+use crate::{app, config};
 use clap::ValueEnum;
 use std::{
     io::{self, Write},
@@ -21,7 +21,7 @@ impl Page {
     pub fn text(self) -> String {
         match self {
             Self::Configuration => config::reference(),
-            Self::Metrics => telemetry::reference(),
+            Self::Metrics => app::reference(),
         }
     }
 }

@@ -5,8 +5,9 @@ use super::{
     exit::{Exit, fail, fail_config},
 };
 use crate::{
+    access_log::AccessLog,
     app::{
-        self, Access, Inherited, Options, Running, StartError,
+        self, Inherited, Options, Running, StartError,
         reload::{self, Reloader, Source},
     },
     config::{self, Config, Draft, Level, LogFormat, OriginAddress},
@@ -225,7 +226,7 @@ impl Signals {
         Self { again, ..self }
     }
 
-    async fn obey(mut self, lifecycle: Lifecycle, access_log: Arc<Access>) -> std::convert::Infallible {
+    async fn obey(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLog>) -> std::convert::Infallible {
         // The second signal, not the first in a drain: Kubernetes asks a sidecar to drain by its preStop hook, and sends
         // SIGTERM once the application has ended.
         let mut told = false;

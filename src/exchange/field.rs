@@ -3,6 +3,11 @@
 //!
 //! [`http::HeaderName`] is no such table: it takes a quotation mark, which is not in a token.
 
+use http::HeaderName;
+
+/// The field that carries the request's ID.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
 /// The bytes of a token (RFC 9110 §5.6.2).
 #[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
 const TOKEN: [bool; 256] = {

@@ -9,12 +9,12 @@ use super::{
     send::application_error,
     settings::Settings,
     uni::StreamType,
-    window::{Notice, Windows},
 };
 use crate::{
     exchange::Handler,
     lifecycle::{Phase, pass_panic_on},
     memory::End,
+    transport::{Notice, Windows},
 };
 use bytes::{Bytes, BytesMut};
 use s2n_quic::{
@@ -87,14 +87,14 @@ pub async fn serve<H: Handler>(
             connection.account.none_is_left();
         }
         if connection.account.poll_over(cx).is_ready() {
-            front.metrics.limit_receive_held.increment();
+            front.metrics.shared.limit_receive_held.increment();
             connection.fail(Code::ExcessiveLoad);
             return Poll::Ready(None);
         }
         while let Poll::Ready(notice) = excess.poll(cx) {
             match notice {
                 Notice::Flood => {
-                    front.metrics.limit_control_frames.increment();
+                    front.metrics.shared.limit_control_frames.increment();
                     connection.fail(Code::ExcessiveLoad);
                     return Poll::Ready(None);
                 }
@@ -183,7 +183,7 @@ impl<'c, H: Handler> Streams<'c, H> {
         self.ids.next.set(self.ids.next.get().max(id + 4));
         connection.accepted.set(connection.accepted.get() + 1);
         if connection.accepted.get() == connection.terms.limits.max_requests {
-            connection.front.metrics.limit_requests.increment();
+            connection.front.metrics.shared.limit_requests.increment();
             self.exhausted.notify_one();
         }
         let connection = Rc::clone(connection);

@@ -4,21 +4,22 @@ use super::{
     error::Code,
     frame::Endpoint,
     linger::Lingering,
+    pauses::Pauses,
     qpack::FieldLimits,
     receive::SmallFrames,
     send::{Sender, application_error},
     uni::UniStreams,
-    window::{Pauses, Window},
 };
 use crate::{
     budget::{Budget, Lease},
     config::{Config, Limits, Live, Timeouts},
     exchange::{Client, Identity, Pace, Protocol, Records, plain},
+    http3::Metrics,
     lifecycle::Watch,
     memory::{Holder, Holders},
     rate::Bucket,
     receive_budget::Account,
-    telemetry::WorkerMetrics,
+    transport::Window,
 };
 use http::{HeaderMap, StatusCode};
 use s2n_quic::stream::SendStream;
@@ -44,7 +45,7 @@ pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>
 pub struct Front {
     config: Live,
     terms: RefCell<Rc<Terms>>,
-    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) covers: Box<Covers>,
     client_address: ClientAddress,
     budget: Rc<Budget>,
@@ -57,7 +58,7 @@ impl Front {
     /// A worker's front door, whose responses are sent out of the budget, and whose connections may end for want of memory.
     pub fn new(
         config: Live,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
         covers: Box<Covers>,
         client_address: ClientAddress,
         (budget, holders): (Rc<Budget>, Rc<Holders>),
@@ -241,11 +242,11 @@ impl<H> Connection<H> {
     /// Counts a request that its client cancelled; closes the connection once there were too many in too short a time
     /// (CVE-2023-44487: work begun and thrown away).
     pub(super) fn count_reset(&self) {
-        self.front.metrics.streams_reset_by_client.increment();
+        self.front.metrics.shared.streams_reset_by_client.increment();
         let admitted = self.resets.borrow_mut().take(1, Instant::now());
         // The end of a connection ends its requests: that is no flood, and only then a PING fails.
         if !admitted && self.handle.clone().ping().is_ok() {
-            self.front.metrics.limit_resets.increment();
+            self.front.metrics.shared.limit_resets.increment();
             self.fail(Code::ExcessiveLoad);
         }
     }

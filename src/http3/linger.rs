@@ -1,12 +1,12 @@
 //! Requests that were answered before they had ended: what their clients still send is discarded, within bounds, before
 //! STOP_SENDING. A client that looks for the response only once its upload has ended would never see it, as Chromium.
 
-use super::{error::Code, receive::Verdict, send::application_error};
+use super::{error::Code, outcome::Ending, send::application_error};
 use crate::{
     config::{Limits, Timeouts},
     exchange::{Linger, Lingered},
+    http3::Metrics,
     receive_budget::Account,
-    telemetry::WorkerMetrics,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -32,11 +32,11 @@ pub(super) struct Lingering {
     /// Of one stream at most.
     bytes: u64,
     patience: Duration,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Lingering {
-    pub(super) fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
+    pub(super) fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<Metrics>) -> Rc<Self> {
         Rc::new(Self {
             rests: RefCell::default(),
             waker: RefCell::default(),
@@ -51,12 +51,12 @@ impl Lingering {
         self.bytes > 0
     }
 
-    /// Discards what comes on `stream`, of whose request nothing is wanted any more, as long as `verdict` has nothing
+    /// Discards what comes on `stream`, of whose request nothing is wanted any more, as long as `ending` has nothing
     /// against it. [`poll`](Self::poll) does it.
-    pub(super) fn add(&self, stream: ReceiveStream, verdict: Rc<Verdict>, account: Account) {
+    pub(super) fn add(&self, stream: ReceiveStream, ending: Rc<Ending>, account: Account) {
         self.rests.borrow().push(Rest {
             stream,
-            verdict,
+            ending,
             account,
             linger: Linger::new(self.bytes, self.patience),
             metrics: Arc::clone(&self.metrics),
@@ -85,17 +85,17 @@ impl Lingering {
 /// What is left of one request. Ready at its end, or when it is stopped.
 struct Rest {
     stream: ReceiveStream,
-    verdict: Rc<Verdict>,
+    ending: Rc<Ending>,
     account: Account,
     linger: Linger,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Rest {
     fn over(&mut self, over: Lingered) -> Poll<()> {
         match over {
-            Lingered::Bytes => self.metrics.limit_lingering_bytes.increment(),
-            Lingered::Time => self.metrics.timeout_lingering.increment(),
+            Lingered::Bytes => self.metrics.shared.limit_lingering_bytes.increment(),
+            Lingered::Time => self.metrics.shared.timeout_lingering.increment(),
         }
         self.stop(Code::NoError)
     }
@@ -113,7 +113,7 @@ impl Future for Rest {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         loop {
-            let code = this.verdict.stop_code();
+            let code = this.ending.stop_code();
             if code != Code::NoError {
                 return this.stop(code);
             }
@@ -121,7 +121,7 @@ impl Future for Rest {
             match this.stream.poll_receive_vectored(&mut chunks, cx) {
                 Poll::Ready(Ok((count, open))) => {
                     let bytes = chunks.iter().take(count).map(|chunk| chunk.len() as u64).sum();
-                    this.metrics.lingering_bytes.add(bytes);
+                    this.metrics.shared.lingering_bytes.add(bytes);
                     this.account.taken(bytes);
                     if !open {
                         return Poll::Ready(());

@@ -19,14 +19,16 @@ pub mod varint;
 mod connection;
 mod control;
 mod front;
+mod metrics;
+mod outcome;
+mod pauses;
 mod receive;
 mod request;
 mod response;
 mod send;
 mod tunnel;
-mod window;
 
 pub use connection::serve;
 pub use error::Code;
 pub use front::{ClientAddress, Covers, Front};
-pub use window::{Excess, Notice, Window, Windows};
+pub use metrics::Metrics;

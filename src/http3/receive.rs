@@ -5,21 +5,22 @@ use super::{
     frame::{MessageStream, Part},
     linger::Lingering,
     message,
+    outcome::{Ending, Fault},
     qpack::{self, DecodeError, FieldLimits},
     send::application_error,
 };
 use crate::{
     exchange::{BodyError, Late, Pace, Patience, Record},
+    http3::Metrics,
     rate::Bucket,
     receive_budget::Taken,
-    telemetry::WorkerMetrics,
 };
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use s2n_quic::stream::ReceiveStream;
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     future::poll_fn,
     pin::Pin,
     rc::Rc,
@@ -38,73 +39,15 @@ const SHORT: usize = 1024;
 /// What short pieces are put together to: beyond it a piece costs little for each of its bytes.
 const GATHERED: usize = 16 * 1024;
 
-/// What is wrong with a request, and who is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// The stream is reset with this code.
-    Stream(Code),
-    /// The connection is closed with this code.
-    Connection(Code),
-    /// The client reset the stream, or is gone.
-    Cancelled,
-    /// The client was too slow.
-    TimedOut,
-}
-
-impl Fault {
-    /// What an error code means for a request.
-    pub(super) fn of(code: Code) -> Self {
-        if code.ends_only_the_stream() { Self::Stream(code) } else { Self::Connection(code) }
-    }
-}
-
-/// What the two halves of a request know of each other.
-#[derive(Debug)]
-pub(super) struct Verdict {
-    fault: Cell<Option<Fault>>,
-    /// What STOP_SENDING says if the rest of the request is not wanted: H3_NO_ERROR as long as nothing is wrong
-    /// (RFC 9114 §4.1.1).
-    stop_code: Cell<Code>,
-}
-
-impl Verdict {
-    pub(super) fn new() -> Rc<Self> {
-        Rc::new(Self { fault: Cell::new(None), stop_code: Cell::new(Code::NoError) })
-    }
-
-    /// The first fault found.
-    pub(super) fn fault(&self) -> Option<Fault> {
-        self.fault.get()
-    }
-
-    /// Notes `fault`, unless one is known already.
-    pub(super) fn note(&self, fault: Fault) {
-        if self.fault.get().is_none() {
-            self.fault.set(Some(fault));
-            if let Fault::Stream(code) = fault {
-                self.stop_code.set(code);
-            }
-        }
-    }
-
-    pub(super) fn stop_with(&self, code: Code) {
-        self.stop_code.set(code);
-    }
-
-    pub(super) fn stop_code(&self) -> Code {
-        self.stop_code.get()
-    }
-}
-
 /// One connection's account of DATA frames with next to nothing in them.
 pub(super) struct SmallFrames {
     bucket: RefCell<Bucket>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl SmallFrames {
     /// For a client that may send `per_second`, and more at once ([`Bucket`]).
-    pub(super) fn new(per_second: u32, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
+    pub(super) fn new(per_second: u32, metrics: Arc<Metrics>) -> Rc<Self> {
         Rc::new(Self { bucket: RefCell::new(Bucket::new(per_second)), metrics })
     }
 
@@ -112,7 +55,7 @@ impl SmallFrames {
         if frames == 0 || self.bucket.borrow_mut().take(frames, Instant::now()) {
             return Ok(());
         }
-        self.metrics.limit_small_frames.increment();
+        self.metrics.shared.limit_small_frames.increment();
         Err(Fault::Connection(Code::ExcessiveLoad))
     }
 }
@@ -130,7 +73,7 @@ pub(super) struct Receiver {
     received: u64,
     /// The client has sent its last byte.
     finished: bool,
-    verdict: Rc<Verdict>,
+    ending: Rc<Ending>,
     small_frames: Rc<SmallFrames>,
     lingering: Rc<Lingering>,
     taken: Taken,
@@ -140,7 +83,7 @@ impl Receiver {
     pub(super) fn new(
         stream: ReceiveStream,
         message: MessageStream,
-        verdict: Rc<Verdict>,
+        ending: Rc<Ending>,
         small_frames: Rc<SmallFrames>,
         lingering: Rc<Lingering>,
         taken: Taken,
@@ -153,7 +96,7 @@ impl Receiver {
             at: CHUNKS,
             received: 0,
             finished: false,
-            verdict,
+            ending,
             small_frames,
             lingering,
             taken,
@@ -193,7 +136,7 @@ impl Receiver {
 
     /// The stream's end, of a request whose `Content-Length` is 0. Trailers may stand before it; nobody gets them, as
     /// HTTP/1.1 has none after a body of known length. Losing the future loses nothing but them.
-    pub(super) async fn empty_body(&mut self, limits: &FieldLimits, metrics: &WorkerMetrics) -> Result<(), Fault> {
+    pub(super) async fn empty_body(&mut self, limits: &FieldLimits, metrics: &Metrics) -> Result<(), Fault> {
         while let Some(part) = poll_fn(|cx| self.poll_part(cx)).await? {
             match part {
                 Part::Data(_) => return Err(Fault::Stream(Code::MessageError)),
@@ -214,9 +157,9 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let Some(mut stream) = self.stream.take().filter(|_| !self.finished) else { return };
-        let code = self.verdict.stop_code();
-        if code == Code::NoError && self.lingering.is_on() && self.verdict.fault().is_none() {
-            self.lingering.add(stream, Rc::clone(&self.verdict), self.taken.account().clone());
+        let code = self.ending.stop_code();
+        if code == Code::NoError && self.lingering.is_on() && self.ending.fault().is_none() {
+            self.lingering.add(stream, Rc::clone(&self.ending), self.taken.account().clone());
         } else {
             // An error says that the stream is gone already.
             let _ = stream.stop_sending(application_error(code));
@@ -238,7 +181,7 @@ pub(super) struct RequestBody {
     /// Held until the stream's end: what comes after them makes the request malformed, and must do so before it is whole.
     trailers: Option<HeaderMap>,
     done: bool,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     record: Record,
 }
 
@@ -249,7 +192,7 @@ impl RequestBody {
         expected: Option<u64>,
         pace: Option<Pace>,
         limits: FieldLimits,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
         record: Record,
     ) -> Self {
         let patience = pace.map(Patience::new);
@@ -266,8 +209,8 @@ impl RequestBody {
                     Poll::Pending => {
                         let Some(patience) = &mut self.patience else { return Poll::Pending };
                         match ready!(patience.poll_wait(cx)) {
-                            Late::Idle => self.metrics.timeout_request_body.increment(),
-                            Late::Slow => self.metrics.limit_upload_rate.increment(),
+                            Late::Idle => self.metrics.shared.timeout_request_body.increment(),
+                            Late::Slow => self.metrics.shared.limit_upload_rate.increment(),
                         }
                         return Poll::Ready(Err(Fault::TimedOut));
                     }
@@ -315,7 +258,7 @@ impl RequestBody {
         match part {
             Some(Part::Data(data)) => {
                 self.received += data.len() as u64;
-                self.metrics.request_body_bytes.add(data.len() as u64);
+                self.metrics.shared.request_body_bytes.add(data.len() as u64);
                 self.record.note(|facts| facts.received = self.received);
                 if self.expected.is_some_and(|expected| self.received > expected) {
                     return Err(Fault::Stream(Code::MessageError));
@@ -344,20 +287,20 @@ impl RequestBody {
 }
 
 /// Reads and checks trailers.
-fn trailers(section: Bytes, limits: &FieldLimits, metrics: &WorkerMetrics) -> Result<HeaderMap, Fault> {
+fn trailers(section: Bytes, limits: &FieldLimits, metrics: &Metrics) -> Result<HeaderMap, Fault> {
     let fields = qpack::decode(section, limits).map_err(|error| match error {
         DecodeError::Failed(_) => Fault::Connection(Code::QpackDecompressionFailed),
         DecodeError::TooManyBytes => trailers_too_large(metrics),
         DecodeError::TooManyFields => {
-            metrics.limit_headers.increment();
+            metrics.shared.limit_headers.increment();
             Fault::Stream(Code::ExcessiveLoad)
         }
     })?;
     message::trailers(fields).map_err(|_| Fault::Stream(Code::MessageError))
 }
 
-fn trailers_too_large(metrics: &WorkerMetrics) -> Fault {
-    metrics.limit_header_bytes.increment();
+fn trailers_too_large(metrics: &Metrics) -> Fault {
+    metrics.shared.limit_header_bytes.increment();
     Fault::Stream(Code::ExcessiveLoad)
 }
 
@@ -365,7 +308,7 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         // What ended without a byte was none, nor is what goes through a tunnel, which has its own clock.
         if self.patience.is_some() && (self.received > 0 || !self.done) {
-            self.metrics.request_size.observe(self.received);
+            self.metrics.shared.request_size.observe(self.received);
         }
     }
 }
@@ -382,7 +325,7 @@ impl Body for RequestBody {
         self.done = !matches!(part, Ok(Some(_)));
         Poll::Ready(part.transpose().map(|part| {
             part.map_err(|fault| {
-                self.receiver.verdict.note(fault);
+                self.receiver.ending.note(fault);
                 match fault {
                     Fault::Stream(_) | Fault::Connection(_) => BodyError::Malformed,
                     Fault::Cancelled => BodyError::Cancelled,

@@ -5,22 +5,21 @@ use super::{
     frame::{Endpoint, MessageStream, Part},
     front::{Connection, Terms},
     message::{self, Rejection},
+    outcome::{Ending, Failure, Fault, code},
     qpack::{self, DecodeError, Field},
-    receive::{Fault, Receiver, RequestBody, Verdict},
-    response::{header, respond},
+    receive::{Receiver, RequestBody},
+    response::{header, own, respond},
     send::{SendError, Sender},
     tunnel,
-    window::Window,
 };
 use crate::{
-    exchange::{
-        Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response, date, has_rarely_a_body,
-    },
+    exchange::{Abort, Body, Client, End, Exchange, Handler, Interim, Record, Request, Response, has_rarely_a_body},
+    http3::Metrics,
     lifecycle::panic_if_asked,
     receive_budget::Taken,
-    telemetry::WorkerMetrics,
+    transport::Window,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name};
+use http::{HeaderMap, Method, StatusCode};
 use s2n_quic::stream::BidirectionalStream;
 use std::{
     future::{Future, poll_fn},
@@ -43,20 +42,20 @@ pub(super) async fn serve<H: Handler>(
 ) {
     let front = &*connection.front;
     let metrics = &front.metrics;
-    metrics.requests_open.increment();
+    metrics.shared.requests_open.increment();
     panic_if_asked("request");
     let _open = Open(&connection, Instant::now());
     let client = connection.client();
     let recording = front.records.begin(|| Rc::clone(&client));
     let record = recording.record();
     let (receive, send) = stream.split();
-    let verdict = Verdict::new();
+    let ending = Ending::new();
     let terms = connection.front.terms();
     let message = MessageStream::new(Endpoint::Client, terms.limits.max_header_bytes as usize);
     let receiver = Receiver::new(
         receive,
         message,
-        Rc::clone(&verdict),
+        Rc::clone(&ending),
         Rc::clone(&connection.small_frames),
         Rc::clone(&connection.lingering),
         Taken::new(connection.account.clone()),
@@ -66,18 +65,18 @@ pub(super) async fn serve<H: Handler>(
     let outcome = match accept(receiver, &client, &connection, &terms, record).await {
         Ok((request, stream)) => {
             metrics.requests.increment();
-            exchange(request, stream, client, &mut sender, &connection, &verdict, record).await
+            exchange(request, stream, client, &mut sender, &connection, &ending, record).await
         }
-        Err(refusal) => refuse(refusal, &mut sender, &connection, &verdict, record).await,
+        Err(refusal) => refuse(refusal, &mut sender, &connection, &ending, record).await,
     };
     let outcome = match outcome {
         Ok(()) => sender.finish(&recording).await.map_err(Failure::Send),
         Err(failure) => {
-            abandon(&mut sender, verdict.fault().map_or(failure, Failure::Request), &verdict);
+            abandon(&mut sender, ending.fault().map_or(failure, Failure::Request), &ending);
             Err(failure)
         }
     };
-    let fault = verdict.fault();
+    let fault = ending.fault();
     recording.ended(end(fault, &outcome));
     if let Some(Fault::Connection(code)) = fault {
         connection.fail(code);
@@ -88,14 +87,14 @@ pub(super) async fn serve<H: Handler>(
             connection.count_reset();
         }
         (_, Err(Failure::Send(SendError::TimedOut))) => {
-            metrics.timeout_send.increment();
-            metrics.streams_reset_by_proxy.increment();
+            metrics.shared.timeout_send.increment();
+            metrics.shared.streams_reset_by_proxy.increment();
         }
         (_, Err(Failure::Send(SendError::TooSlow))) => {
-            metrics.limit_download_rate.increment();
-            metrics.streams_reset_by_proxy.increment();
+            metrics.shared.limit_download_rate.increment();
+            metrics.shared.streams_reset_by_proxy.increment();
         }
-        (_, Err(_)) => metrics.streams_reset_by_proxy.increment(),
+        (_, Err(_)) => metrics.shared.streams_reset_by_proxy.increment(),
         (_, Ok(())) => {}
     }
 }
@@ -117,22 +116,9 @@ struct Open<'a, H: Handler>(&'a Connection<H>, Instant);
 
 impl<H: Handler> Drop for Open<'_, H> {
     fn drop(&mut self) {
-        self.0.front.metrics.requests_open.decrement();
-        self.0.front.metrics.request_duration.observe(self.1.elapsed());
+        self.0.front.metrics.shared.requests_open.decrement();
+        self.0.front.metrics.shared.request_duration.observe(self.1.elapsed());
     }
-}
-
-/// Why a request got no whole response.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Failure {
-    Request(Fault),
-    Send(SendError),
-    /// The response broke off.
-    Response,
-    /// A tunnel did, or nothing moved in it.
-    Tunnel,
-    /// The handler gave none.
-    Aborted,
 }
 
 /// Why a request does not reach the handler.
@@ -153,14 +139,14 @@ async fn accept<H>(
     let front = &*connection.front;
     let header = poll_fn(|cx| receiver.poll_part(cx));
     let Ok(part) = timeout(terms.timeouts.request_header, header).await else {
-        front.metrics.timeout_request_header.increment();
+        front.metrics.shared.timeout_request_header.increment();
         let why = "the request's header did not come in time";
         return Err(Refusal::Status(StatusCode::REQUEST_TIMEOUT, why, UNKNOWN));
     };
     let section = match part.map_err(Refusal::Fault)? {
         Some(Part::Header(section)) => section,
         Some(Part::HeaderTooLarge) => {
-            front.metrics.limit_header_bytes.increment();
+            front.metrics.shared.limit_header_bytes.increment();
             return Err(too_large());
         }
         // The stream's rules let nothing come before the header, nor the stream end without one.
@@ -169,11 +155,11 @@ async fn accept<H>(
     let fields = qpack::decode(section, &terms.field_limits).map_err(|error| match error {
         DecodeError::Failed(_) => Refusal::Fault(Fault::Connection(Code::QpackDecompressionFailed)),
         DecodeError::TooManyBytes => {
-            front.metrics.limit_header_bytes.increment();
+            front.metrics.shared.limit_header_bytes.increment();
             too_large()
         }
         DecodeError::TooManyFields => {
-            front.metrics.limit_headers.increment();
+            front.metrics.shared.limit_headers.increment();
             too_large()
         }
     })?;
@@ -231,7 +217,7 @@ async fn body(
     expected: Option<u64>,
     method: &Method,
     terms: &Terms,
-    metrics: &Arc<WorkerMetrics>,
+    metrics: &Arc<Metrics>,
     record: &Record,
 ) -> Result<Body, Fault> {
     if expected == Some(0) {
@@ -239,7 +225,7 @@ async fn body(
         return match ended {
             Ok(ended) => ended.map(|()| Body::empty()),
             Err(_) => {
-                metrics.timeout_request_body.increment();
+                metrics.shared.timeout_request_body.increment();
                 Err(Fault::TimedOut)
             }
         };
@@ -276,31 +262,20 @@ async fn refuse<H: Handler>(
     refusal: Refusal,
     sender: &mut Sender,
     connection: &Connection<H>,
-    verdict: &Verdict,
+    ending: &Ending,
     record: &Record,
 ) -> Result<(), Failure> {
     match refusal {
         Refusal::Fault(fault) => {
-            verdict.note(fault);
+            ending.note(fault);
             Err(Failure::Request(fault))
         }
         Refusal::Status(status, why, method) => {
             record.error("http_request_error");
             let response = own(status, why, "litequic; error=http_request_error");
-            respond(response, &method, sender, connection, verdict, record).await
+            respond(response, &method, sender, connection, ending, record).await
         }
     }
-}
-
-/// The front door's own answer.
-pub(super) fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
-    let mut response = Response::new(format!("{status}\n{why}\n").into());
-    *response.status_mut() = status;
-    let fields = response.headers_mut();
-    fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    fields.insert("proxy-status", HeaderValue::from_static(proxy_status));
-    fields.insert(name::DATE, date());
-    response
 }
 
 /// Has the handler answer, and sends what it answers.
@@ -310,7 +285,7 @@ async fn exchange<H: Handler>(
     client: Rc<Client>,
     sender: &mut Sender,
     connection: &Connection<H>,
-    verdict: &Verdict,
+    ending: &Ending,
     record: &Record,
 ) -> Result<(), Failure> {
     let method = request.method().clone();
@@ -338,19 +313,19 @@ async fn exchange<H: Handler>(
             // Interim responses are advisory: one that the client does not take is left out.
             Answer::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
             Answer::Interim(status, fields) => {
-                connection.front.metrics.count_response(status);
+                connection.front.metrics.shared.count_response(status);
                 sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
             }
             Answer::Final(response) => break response.map_err(|_| Failure::Aborted)?,
             Answer::Stopped => {
                 // Before the handler lets go of the request's body.
-                verdict.stop_with(code(Failure::Send(SendError::Stopped)));
+                ending.stop_with(code(Failure::Send(SendError::Stopped)));
                 return Err(Failure::Send(SendError::Stopped));
             }
         }
     };
     // A request that breaks the rules gets no response, whatever the origin made of it.
-    if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = verdict.fault() {
+    if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = ending.fault() {
         return Err(Failure::Request(fault));
     }
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status(), stream) {
@@ -360,11 +335,11 @@ async fn exchange<H: Handler>(
         if !connection.takes(Some(StatusCode::OK), &parts.headers) {
             // It gets a 502 in place of that, and no tunnel.
             let response = Response::from_parts(parts, Body::empty());
-            return respond(response, &method, sender, connection, verdict, record).await;
+            return respond(response, &method, sender, connection, ending, record).await;
         }
-        return tunnel::serve(parts, tunnel, stream, sender, connection, verdict, record).await;
+        return tunnel::serve(parts, tunnel, stream, sender, connection, ending, record).await;
     }
-    respond(response, &method, sender, connection, verdict, record).await
+    respond(response, &method, sender, connection, ending, record).await
 }
 
 enum Answer {
@@ -374,22 +349,10 @@ enum Answer {
 }
 
 /// Resets what was begun, with the code that says why.
-fn abandon(sender: &mut Sender, failure: Failure, verdict: &Verdict) {
+fn abandon(sender: &mut Sender, failure: Failure, ending: &Ending) {
     if matches!(failure, Failure::Request(Fault::Connection(_))) {
         return; // the connection's close says it
     }
-    verdict.stop_with(code(failure));
+    ending.stop_with(code(failure));
     sender.reset(code(failure));
-}
-
-/// What RESET_STREAM, and STOP_SENDING beside it, say of a failure.
-pub(super) fn code(failure: Failure) -> Code {
-    match failure {
-        Failure::Request(Fault::Stream(code) | Fault::Connection(code)) => code,
-        Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
-        Failure::Send(SendError::Stopped | SendError::TimedOut | SendError::TooSlow) | Failure::Tunnel => {
-            Code::RequestCancelled
-        }
-        Failure::Response | Failure::Aborted => Code::InternalError,
-    }
 }

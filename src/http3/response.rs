@@ -4,11 +4,10 @@ use super::{
     frame::{FrameHeader, FrameType},
     front::Connection,
     message,
-    receive::Verdict,
-    request::{Failure, code, own},
+    outcome::{Ending, Failure, code},
     send::{SendError, Sender},
 };
-use crate::exchange::{Body, BodyError, Handler, IdleTimer, Record, Response};
+use crate::exchange::{Body, BodyError, Handler, IdleTimer, Record, Response, date};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header as name, response};
 use http_body::{Body as _, Frame};
@@ -33,7 +32,7 @@ pub(super) async fn respond<H: Handler>(
     method: &Method,
     sender: &mut Sender,
     connection: &Connection<H>,
-    verdict: &Verdict,
+    ending: &Ending,
     record: &Record,
 ) -> Result<(), Failure> {
     let (parts, body) = response.into_parts();
@@ -41,7 +40,7 @@ pub(super) async fn respond<H: Handler>(
     let sent = send_response(parts, body.as_mut(), method, sender, connection, record).await;
     if let Err(failure) = sent {
         // Before the body goes, and with it what is left of the request.
-        verdict.stop_with(code(verdict.fault().map_or(failure, Failure::Request)));
+        ending.stop_with(code(ending.fault().map_or(failure, Failure::Request)));
     }
     sent
 }
@@ -55,7 +54,7 @@ async fn send_response<H: Handler>(
     record: &Record,
 ) -> Result<(), Failure> {
     let mut parts = within_bounds(parts, body.as_mut(), connection, record)?;
-    connection.front.metrics.count_response(parts.status);
+    connection.front.metrics.shared.count_response(parts.status);
     record.responded(parts.status);
     sender.respond();
     let plan = Plan::new(method, parts.status, body.size_hint().exact());
@@ -267,4 +266,15 @@ pub(super) fn header(status: StatusCode, fields: &HeaderMap, room: usize) -> Res
     // 101 alone cannot be said, and the handler is told not to.
     message::encode_response(status, fields, &mut out).map_err(|_| Failure::Response)?;
     Ok(out)
+}
+
+/// The front door's own answer.
+pub(super) fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
+    let mut response = Response::new(format!("{status}\n{why}\n").into());
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(name::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    fields.insert("proxy-status", HeaderValue::from_static(proxy_status));
+    fields.insert(name::DATE, date());
+    response
 }

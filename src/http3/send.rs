@@ -1,17 +1,16 @@
 //! The sending half of a request stream: what goes to the client, within its window and our budget, in time, never
 //! looking whole when it is not.
 
-use super::{
-    error::Code,
-    window::{Pauses, Window},
-};
+use super::{error::Code, pauses::Pauses};
 use crate::{
     budget::{
         INITIAL, Lease, TRAIN,
         path::{Room, STEP},
     },
     exchange::{End, Pace, Recording},
-    telemetry::{Cause, WorkerMetrics},
+    http3::Metrics,
+    telemetry::Cause,
+    transport::Window,
 };
 use bytes::Bytes;
 use s2n_quic::{application, connection, stream};
@@ -72,7 +71,7 @@ pub(super) struct Sender {
     tunnel: bool,
     /// Nothing is to be reset any more.
     ended: bool,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Sender {
@@ -82,7 +81,7 @@ impl Sender {
         pauses: Rc<Pauses>,
         lease: Lease,
         pace: Pace,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let (waited, buffer, sent, outstanding, size, tunnel, ended) = (Duration::ZERO, 0, 0, 0, None, false, false);
         Self { stream, window, pauses, lease, buffer, pace, waited, sent, outstanding, size, tunnel, ended, metrics }
@@ -100,7 +99,7 @@ impl Sender {
 
     /// `bytes` of what is sent are of the response's body.
     pub(super) fn count_body(&mut self, bytes: u64) {
-        self.metrics.response_body_bytes.add(bytes);
+        self.metrics.shared.response_body_bytes.add(bytes);
         self.size = self.size.map(|size| size.saturating_add(bytes));
     }
 
@@ -148,7 +147,7 @@ impl Sender {
             return permitted;
         }
         if self.lease.is_denied() {
-            self.metrics.limit_send_buffer.increment();
+            self.metrics.shared.limit_send_buffer.increment();
         }
         let tick = SELDOM.min(self.pace.idle());
         let mut waited = Duration::ZERO;
@@ -350,7 +349,7 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         if let Some(size) = self.size {
-            self.metrics.response_size.observe(size);
+            self.metrics.shared.response_size.observe(size);
         }
         if !self.ended {
             self.reset(Code::RequestCancelled);

@@ -3,8 +3,8 @@
 use super::{
     error::Code,
     front::Connection,
-    receive::{Fault, RequestBody, Verdict},
-    request::Failure,
+    outcome::{Ending, Failure, Fault},
+    receive::RequestBody,
     response::respond,
     send::Sender,
 };
@@ -28,12 +28,12 @@ pub(super) async fn serve<H: Handler>(
     body: RequestBody,
     sender: &mut Sender,
     connection: &Connection<H>,
-    verdict: &Verdict,
+    ending: &Ending,
     record: &Record,
 ) -> Result<(), Failure> {
     let _kept = connection.keep();
     // Whatever lets go of the client's half before its end.
-    verdict.stop_with(Code::RequestCancelled);
+    ending.stop_with(Code::RequestCancelled);
     sender.open_tunnel();
     parts.status = StatusCode::OK;
     let quiet = tunnel.quiet();
@@ -41,14 +41,14 @@ pub(super) async fn serve<H: Handler>(
     let pieces = ReaderStream::with_capacity(from, TUNNEL_BUFFER).map_ok(Frame::data);
     let response = Response::from_parts(parts, Body::stream(StreamBody::new(pieces.map_err(|error| cause(&error)))));
     let download = async {
-        respond(response, &Method::GET, sender, connection, verdict, record).await.map_err(of_tunnel)?;
+        respond(response, &Method::GET, sender, connection, ending, record).await.map_err(of_tunnel)?;
         sender.end();
         Ok(())
     };
     select! {
         joined = try_join(upload(body, to, record), download) => joined.map(drop),
         () = quiet.expired() => {
-            connection.front.metrics.timeout_tunnel.increment();
+            connection.front.metrics.shared.timeout_tunnel.increment();
             record.broke_off(BodyError::TimedOut);
             Err(Failure::Tunnel)
         }
@@ -62,7 +62,7 @@ async fn upload(body: RequestBody, mut to: impl AsyncWrite + Unpin, record: &Rec
     };
     let mut body = pin!(body);
     while let Some(frame) = body.frame().await {
-        // The cause stands in the request's verdict.
+        // The cause stands in the request's ending.
         let frame = frame.map_err(|_| Failure::Request(Fault::Cancelled))?;
         if let Ok(data) = frame.into_data() {
             to.write_all(&data).await.map_err(broken)?;

@@ -2,14 +2,14 @@
 
 use super::{
     epoll,
-    feature::{self, Features},
+    feature::{self, Asked, Features},
     sys::{Kind, Refusal, Ring, SendBatch, completions},
     transmit::Sender,
     uring,
 };
 use crate::{
     datagram::{Receive, Received},
-    telemetry::WorkerMetrics,
+    net::Metrics,
 };
 use std::{
     io,
@@ -71,9 +71,9 @@ impl OpenSocket {
     /// # Errors
     ///
     /// The socket cannot be registered, or has no address.
-    pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<WorkerMetrics>) -> io::Result<Self> {
+    pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<Metrics>) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let features = feature::enable(&socket, local, options, &metrics);
+        let features = feature::enable(&socket, local, Asked { gso: options.gso, gro: options.gro }, &metrics);
         if options.backend == Backend::IoUring {
             match Self::io_uring(&socket, local, features, options, &metrics) {
                 Ok(open) => return open,
@@ -96,7 +96,7 @@ impl OpenSocket {
         local: SocketAddr,
         Features { gso, gro, may_probe_mtu }: Features,
         options: SocketOptions,
-        metrics: &Arc<WorkerMetrics>,
+        metrics: &Arc<Metrics>,
     ) -> Result<io::Result<Self>, Refusal> {
         uring::check()?;
         let batch = options.receive_batch;
@@ -112,7 +112,7 @@ impl OpenSocket {
 }
 
 /// Counts it, and says it, once for all sockets.
-fn refused(refusal: &Refusal, metrics: &WorkerMetrics) {
+fn refused(refusal: &Refusal, metrics: &Metrics) {
     static SAID: AtomicBool = AtomicBool::new(false);
 
     match refusal.kind() {

@@ -1,7 +1,7 @@
 //! Received messages become datagrams: of one path and codepoint each, and only whole ones.
 
 use super::sys::Arrived;
-use crate::{datagram::Received, telemetry::WorkerMetrics};
+use crate::{datagram::Received, net::Metrics};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
@@ -12,7 +12,7 @@ use std::{net::SocketAddr, ops::Range, sync::Arc};
 pub(super) struct Cut {
     local: SocketAddr,
     datagrams: Vec<Datagram>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 /// A datagram of the batch: which octets of which message.
@@ -25,7 +25,7 @@ pub(super) struct Datagram {
 
 impl Cut {
     /// Of a socket that is bound to `local`, which receives so many messages at once.
-    pub(super) fn new(local: SocketAddr, messages: usize, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(local: SocketAddr, messages: usize, metrics: Arc<Metrics>) -> Self {
         Self { local, datagrams: Vec::with_capacity(messages), metrics }
     }
 

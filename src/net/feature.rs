@@ -1,7 +1,7 @@
 //! What a UDP socket can do on this kernel: switched on where it can, done without where it cannot.
 
-use super::{backend::SocketOptions, sys::Number};
-use crate::telemetry::WorkerMetrics;
+use super::sys::Number;
+use crate::net::Metrics;
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
@@ -16,13 +16,15 @@ pub(super) struct Features {
     pub(super) may_probe_mtu: bool,
 }
 
-/// Switches on what `options` ask for and the kernel has, and counts and logs what it has not.
-pub(super) fn enable(
-    socket: &UdpSocket,
-    local: SocketAddr,
-    options: SocketOptions,
-    metrics: &WorkerMetrics,
-) -> Features {
+/// What the configuration asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) gso: bool,
+    pub(super) gro: bool,
+}
+
+/// Switches on what is asked for and the kernel has, and counts and logs what it has not.
+pub(super) fn enable(socket: &UdpSocket, local: SocketAddr, asked: Asked, metrics: &Metrics) -> Features {
     let missing = |feature, result: io::Result<()>| match result {
         Ok(()) => true,
         Err(error) => {
@@ -30,12 +32,12 @@ pub(super) fn enable(
             false
         }
     };
-    let gro = options.gro && missing("UDP_GRO", gro(socket));
-    if options.gro && !gro {
+    let gro = asked.gro && missing("UDP_GRO", gro(socket));
+    if asked.gro && !gro {
         metrics.io_degraded_gro.increment();
     }
-    let gso = options.gso && missing("UDP_SEGMENT", gso(socket));
-    if options.gso && !gso {
+    let gso = asked.gso && missing("UDP_SEGMENT", gso(socket));
+    if asked.gso && !gso {
         metrics.io_degraded_gso_missing.increment();
     }
     if !missing("ECN", ecn(socket, local)) {

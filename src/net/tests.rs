@@ -3,7 +3,7 @@
 use super::{Backend, OpenSocket, SocketOptions, uring};
 use crate::{
     datagram::{Outgoing, Receive, Transmit},
-    telemetry::WorkerMetrics,
+    net::Metrics,
 };
 use futures_util::poll;
 use s2n_quic_core::{
@@ -45,13 +45,13 @@ fn backends() -> Vec<SocketOptions> {
 struct Socket {
     open: OpenSocket,
     address: SocketAddr,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 fn socket(options: SocketOptions) -> Socket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
-    let (address, metrics) = (socket.local_addr().unwrap(), Arc::<WorkerMetrics>::default());
+    let (address, metrics) = (socket.local_addr().unwrap(), Arc::<Metrics>::default());
     let open = OpenSocket::new(socket, options, Arc::clone(&metrics)).unwrap();
     assert_eq!(open.backend, options.backend);
     Socket { open, address, metrics }
@@ -97,7 +97,7 @@ impl Socket {
 
     /// System calls for datagrams.
     fn calls(&self) -> u64 {
-        let WorkerMetrics { syscalls_recvmmsg, syscalls_sendmmsg, syscalls_io_uring_enter, .. } = &*self.metrics;
+        let Metrics { syscalls_recvmmsg, syscalls_sendmmsg, syscalls_io_uring_enter, .. } = &*self.metrics;
         syscalls_recvmmsg.get() + syscalls_sendmmsg.get() + syscalls_io_uring_enter.get()
     }
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     datagram::{MAX_SEGMENTS, Outgoing, Transmit},
-    telemetry::WorkerMetrics,
+    net::Metrics,
 };
 use std::{
     fmt, io,
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) trait Call: Send + 'static {
     /// Has the kernel try the first messages of `outgoing`, one at least, without waiting, and puts into `outcomes`,
     /// which is empty, what became of each. The kernel keeps no pointer to any. Counts its system calls.
-    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &WorkerMetrics);
+    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &Metrics);
 }
 
 /// The sending half of a socket.
@@ -52,11 +52,11 @@ enum Waiting {
 struct System {
     socket: UdpSocket,
     call: Box<dyn Call>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Sender {
-    pub(super) fn new(socket: UdpSocket, call: impl Call, gso: bool, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(socket: UdpSocket, call: impl Call, gso: bool, metrics: Arc<Metrics>) -> Self {
         let system = System { socket, call: Box::new(call), metrics };
         Self { system, flush: Flush::new(gso), waiting: Waiting::Nothing }
     }

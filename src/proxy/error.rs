@@ -1,8 +1,8 @@
 //! What a client is told when litequic answers in the origin's place: one table from error to status, `Proxy-Status`
 //! error type (RFC 9209 §2.3) and message. None of it names an inner address.
 
-use super::{forwarded::REQUEST_ID, rules::Page};
-use crate::exchange::Response;
+use super::pages::Page;
+use crate::exchange::{Response, field::REQUEST_ID};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 

@@ -5,7 +5,7 @@
 use super::spelling;
 use crate::{
     config::Network,
-    exchange::{Certificate, Client},
+    exchange::{Certificate, Client, field::REQUEST_ID},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -15,8 +15,6 @@ use std::{
     ops::Range,
 };
 
-/// The field that carries the request's ID.
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

@@ -12,7 +12,9 @@
 mod balance;
 mod error;
 mod forwarded;
+mod metrics;
 mod origin;
+mod pages;
 mod request;
 mod response;
 mod retry;
@@ -27,10 +29,10 @@ mod upgrade;
 use crate::{
     config::{self, AmbiguousFields, Network, OriginAddress},
     exchange::{
-        Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade, date,
+        self, Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
+        date,
     },
     sources::Pool,
-    telemetry::{ControlMetrics, RouteMetrics, Spoken, WorkerMetrics},
 };
 use arc_swap::ArcSwap;
 use error::Error;
@@ -49,14 +51,15 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use upgrade::{Full, Place, Switch};
 
+pub use metrics::{CheckMetrics, Checks, Metrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
+pub use pages::{PageError, Pages};
 pub use routing::{Check, Routing, ServerState};
-pub use rules::{PageError, Pages};
 
 /// One worker's proxy.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<ArcSwap<Routing>>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     local: RefCell<Rc<Local>>,
     /// Tunnels, those that are still asked for too.
     tunnels: Rc<Cell<u32>>,
@@ -75,7 +78,7 @@ struct Local {
 
 impl Proxy {
     /// The proxy of the worker that counts in `metrics`. It follows what is stored in `shared`.
-    pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<WorkerMetrics>) -> Self {
+    pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<Metrics>) -> Self {
         let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics);
         let (tunnels, tunnel_sources) = (Rc::default(), Pool::new("tunnels"));
         Self { local: RefCell::new(Rc::new(local)), shared, metrics, tunnels, tunnel_sources }
@@ -143,7 +146,7 @@ impl Proxy {
         match (answer, page) {
             (Ok(response), Some(page)) => {
                 let instead = page.instead_of(&response);
-                rules::discard(response.into_body()).await;
+                pages::discard(response.into_body()).await;
                 Ok(instead)
             }
             (answer, _) => answer,
@@ -253,24 +256,16 @@ struct Asked<'a> {
 /// A route's rules, and what a request fills into them.
 type Ruled<'a> = (&'a Rules, &'a Variables<'a>);
 
-const fn spoken(protocol: Protocol) -> Spoken {
-    match protocol {
-        Protocol::Http3 => Spoken::H3,
-        Protocol::Http2 => Spoken::H2,
-        Protocol::Http1 => Spoken::H1,
-    }
-}
-
 /// The answer to an OPTIONS that is to go no further than here (RFC 9110 §7.6.2).
 fn last_recipient(id: &HeaderValue) -> Response {
     let mut response = Response::default();
     *response.status_mut() = StatusCode::NO_CONTENT;
-    response.headers_mut().insert(forwarded::REQUEST_ID, id.clone());
+    response.headers_mut().insert(exchange::field::REQUEST_ID, id.clone());
     response
 }
 
 impl Local {
-    fn new(routing: Arc<Routing>, before: &BTreeMap<String, Rc<Origin>>, metrics: &Arc<WorkerMetrics>) -> Self {
+    fn new(routing: Arc<Routing>, before: &BTreeMap<String, Rc<Origin>>, metrics: &Arc<Metrics>) -> Self {
         let origin = |(name, (config, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
             let before = before.get(name);
             let origin = match before.filter(|origin| origin.config() == config) {
@@ -281,7 +276,7 @@ impl Local {
             (name.clone(), origin)
         };
         let origins = routing.origins.iter().map(origin).collect();
-        let routes = routing.names.iter().map(|name| metrics.routes.of(name)).collect();
+        let routes = routing.names.iter().map(|name| metrics.routes.of(&RouteName(name.as_str().into()))).collect();
         Self { routing, origins, routes }
     }
 }
@@ -298,7 +293,7 @@ impl Handler for Proxy {
         let route = chosen.ok().flatten();
         let count = |response: Response| {
             if let Some(counters) = route.and_then(|route| local.routes.get(route.number)) {
-                counters.count(spoken(client.protocol), response.status());
+                counters.count(client.protocol, response.status());
             }
             response
         };
@@ -355,12 +350,8 @@ impl Handler for Proxy {
 /// # Cancel safety
 ///
 /// Dropping the future ends all checks; servers stay as they were found.
-pub async fn check_health(
-    routing: Arc<ArcSwap<Routing>>,
-    reloads: Arc<Notify>,
-    metrics: Arc<ControlMetrics>,
-) -> Infallible {
-    origin::check_all(routing, reloads, metrics).await
+pub async fn check_health(routing: Arc<ArcSwap<Routing>>, reloads: Arc<Notify>, checks: Arc<Checks>) -> Infallible {
+    origin::check_all(routing, reloads, checks).await
 }
 
 /// Whether the server at `address` takes connections: what readiness asks where there are no checks.

@@ -4,7 +4,7 @@
 //! any host), and within one host the longest path prefix. The path is compared byte by byte, and a request is refused whose
 //! origin could read it as one for a route before that (docs/adr/0022-ambiguous-paths.md).
 
-use super::rules::{PageSet, Rules};
+use super::{pages::PageSet, rules::Rules};
 use crate::{
     config::{self, ClientCertificates, PathReading, Verify},
     exchange::{self, CertificateRequest},

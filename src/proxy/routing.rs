@@ -3,13 +3,14 @@
 use super::{
     forwarded,
     origin::{Checked, Finding, Standing},
+    pages::{PageSet, Pages},
     routes::{self, Routes},
-    rules::{Limiter, PageSet, Pages, Rules},
+    rules::{Limiter, Rules},
 };
 use crate::{
     config::{self, Config, Network, OriginAddress, Sources, Timeouts},
     exchange::{CertificateRequest, Client},
-    telemetry::ServerName,
+    proxy::ServerName,
 };
 use http::HeaderMap;
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
@@ -149,7 +150,7 @@ impl Routing {
 
     /// What metrics call them.
     pub(super) fn server_names(&self) -> Vec<ServerName> {
-        let name = |server: ServerState| (server.origin.into(), server.address.to_string().into());
+        let name = |server: ServerState| ServerName::new(&server.origin, &server.address.to_string());
         self.servers().into_iter().map(name).collect()
     }
 

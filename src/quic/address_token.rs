@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use crate::{
         config::{Config, Limits},
-        telemetry::WorkerMetrics,
+        quic::Metrics,
     };
     use proptest::prelude::*;
     use s2n_quic_core::{connection::PeerId, inet::SocketAddress, random};
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_token_that_met_a_flooded_worker_is_still_good_when_the_client_tries_again() {
-        let metrics = Arc::<WorkerMetrics>::default();
+        let metrics = Arc::<Metrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
         let admission = Admission::new(config.live(), Arc::clone(&metrics), <_>::default(), <_>::default());

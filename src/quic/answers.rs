@@ -1,7 +1,7 @@
 //! How many answers go to those who have no connection: stateless resets, Retry packets, refusals. s2n-quic queues each
 //! until the socket takes it, however many there are, so whoever sends faster than the socket would fill the memory.
 
-use crate::{rate::Bucket, telemetry::WorkerMetrics};
+use crate::{quic::Metrics, rate::Bucket};
 use s2n_codec::EncoderValue;
 use s2n_quic::provider::tls::{ConnectionInfo, Provider};
 use s2n_quic_core::{application::ServerName, crypto::tls::Endpoint};
@@ -41,11 +41,11 @@ impl Answers {
 pub(super) struct Gated<T> {
     tls: T,
     resets: Answers,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl<T> Gated<T> {
-    pub(super) fn new(tls: T, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(tls: T, metrics: Arc<Metrics>) -> Self {
         Self { tls, resets: Answers::new(RESETS), metrics }
     }
 }

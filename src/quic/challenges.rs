@@ -12,7 +12,7 @@ use super::{
     frame::{Frames, kind},
     placeholder,
 };
-use crate::telemetry::WorkerMetrics;
+use crate::quic::Metrics;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{ActivePathUpdated, Frame, FrameSent, PacketHeader, PathChallengeUpdated, TransportParametersReceived},
@@ -41,7 +41,7 @@ struct Shared {
     /// The packet that is being built holds a challenge or is to hold one. Read for each packet that leaves.
     at_hand: AtomicBool,
     table: Mutex<Table>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 /// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it. Connections by s2n-quic's IDs.
@@ -64,7 +64,7 @@ struct Challenge {
 }
 
 impl Challenges {
-    pub(super) fn new(metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         let (unanswered, at_hand, table) = Default::default();
         Self(Arc::new(Shared { unanswered, at_hand, table, metrics }))
     }

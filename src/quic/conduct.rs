@@ -2,7 +2,10 @@
 //! no data, how many addresses it comes from. s2n-quic answers or at least reads each frame, and counts none; HTTP/3,
 //! which can close the connection, sees none.
 
-use crate::rate::Bucket;
+use crate::{
+    rate::Bucket,
+    transport::{self, Notice},
+};
 use futures_util::task::AtomicWaker;
 use std::{
     sync::{
@@ -72,31 +75,19 @@ impl Conduct {
     }
 }
 
-/// What whoever serves a connection is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
-    /// The client sent more control frames than it may. Told for ever.
-    Flood,
-    /// The client came from as many addresses as it may: once it moves on, the connection is lost. Told once each time.
-    LastAddress,
-    /// The client wants no more of a stream that litequic opened one way.
-    OwnStreamStopped,
-}
-
 /// Tells whoever serves a connection how its client behaves.
 #[derive(Debug, Default)]
 pub struct Excess(Arc<Signal>);
 
-impl Excess {
-    /// The last task that polls is woken.
-    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice> {
+impl transport::Excess for Excess {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice> {
         self.0.waker.register(cx.waker());
         if self.0.exceeded.load(Ordering::Relaxed) {
             Poll::Ready(Notice::Flood)
         } else if self.0.last_address.swap(false, Ordering::Relaxed) {
             Poll::Ready(Notice::LastAddress)
         } else if self.0.stopped.swap(false, Ordering::Relaxed) {
-            Poll::Ready(Notice::OwnStreamStopped)
+            Poll::Ready(Notice::CriticalStreamStopped)
         } else {
             Poll::Pending
         }
@@ -106,6 +97,7 @@ impl Excess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Excess as _;
 
     #[test]
     fn a_stopped_stream_is_told_once_and_a_flood_before_it() {
@@ -113,7 +105,7 @@ mod tests {
         let excess = conduct.excess();
         let cx = &mut Context::from_waker(futures_util::task::noop_waker_ref());
         conduct.stopped();
-        assert_eq!(excess.poll(cx), Poll::Ready(Notice::OwnStreamStopped));
+        assert_eq!(excess.poll(cx), Poll::Ready(Notice::CriticalStreamStopped));
         assert!(excess.poll(cx).is_pending());
         conduct.stopped();
         assert!(!conduct.admit(1_000, Instant::now()));

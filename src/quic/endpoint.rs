@@ -29,8 +29,8 @@ use super::{
 use crate::{
     config::{Limits, Live, Timeouts},
     memory::Pressure,
+    quic::Metrics,
     receive_budget::ReceiveBudget,
-    telemetry::WorkerMetrics,
 };
 use s2n_quic::{
     Server,
@@ -83,7 +83,7 @@ pub struct EndpointParts<T> {
     /// How many workers there are.
     pub workers: usize,
     /// This worker's counters.
-    pub metrics: Arc<WorkerMetrics>,
+    pub metrics: Arc<Metrics>,
     /// What its clients' windows are granted out of.
     pub receive: ReceiveBudget,
     /// Whose its connections are, and its handshakes.

@@ -8,8 +8,8 @@ use super::{
 use crate::{
     config::{Config, Limits, Live, Network},
     memory::{Pressure, Step},
+    quic::Metrics,
     sources::Pool,
-    telemetry::WorkerMetrics,
 };
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter as Limit, Outcome};
 use s2n_quic_core::event::api::SocketAddress;
@@ -65,14 +65,14 @@ pub(super) fn judge(limits: &Limits, connections: u64, handshakes: u64, validate
 #[derive(Debug, Clone)]
 pub(super) struct Admission {
     config: Live,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     answers: Arc<Answers>,
     sources: Pools,
     pressure: Pressure,
 }
 
 impl Admission {
-    pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>, sources: Pools, pressure: Pressure) -> Self {
+    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: Pools, pressure: Pressure) -> Self {
         Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure }
     }
 
@@ -203,8 +203,8 @@ mod tests {
         }
     }
 
-    fn admission() -> (Admission, Arc<WorkerMetrics>) {
-        let metrics = Arc::<WorkerMetrics>::default();
+    fn admission() -> (Admission, Arc<Metrics>) {
+        let metrics = Arc::<Metrics>::default();
         let origin = "http://origin".parse().unwrap();
         let config = Config::simple(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into());
         (

@@ -4,10 +4,7 @@
 //!
 //! [`Rule`] decides and is pure. [`Moderation`] is what an endpoint's parts tell each other; `quic::io` waits.
 
-use crate::{
-    number::Number,
-    telemetry::{Cause, WorkerMetrics},
-};
+use crate::{number::Number, quic::Metrics, telemetry::Cause};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -59,7 +56,7 @@ struct Shared {
     expired: Number,
     paths: [Number; 3],
     late: Late,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 /// How late timers expired at most: in this window of time and in the one before. A worker that gets little CPU time, of a cgroup's
@@ -100,7 +97,7 @@ impl Paths {
 
 impl Moderation {
     /// None, unless `switch` is set.
-    pub(super) fn new(switch: bool, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(switch: bool, metrics: Arc<Metrics>) -> Self {
         let (period, urgent, expired, paths, late) = Default::default();
         Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, expired, paths, late, metrics }))
     }

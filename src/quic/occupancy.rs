@@ -5,8 +5,9 @@
 use super::limiter::{Pools, ip};
 use crate::{
     config::{Live, Network},
+    quic::Metrics,
     sources::Place,
-    telemetry::{Counter, WorkerMetrics},
+    telemetry::Counter,
 };
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
@@ -26,12 +27,12 @@ const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
 #[derive(Debug)]
 pub(super) struct Occupancy {
     config: Live,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     sources: Pools,
 }
 
 impl Occupancy {
-    pub(super) fn new(config: Live, metrics: Arc<WorkerMetrics>, sources: Pools) -> Self {
+    pub(super) fn new(config: Live, metrics: Arc<Metrics>, sources: Pools) -> Self {
         Self { config, metrics, sources }
     }
 }
@@ -39,7 +40,7 @@ impl Occupancy {
 /// One connection's share. Dropped with the connection, however that ends.
 #[derive(Debug)]
 pub(super) struct Seat {
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     handshaking: bool,
     /// Its client's, once it has begun.
     connection: Option<Place<Network>>,
@@ -47,7 +48,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    fn take(metrics: &Arc<WorkerMetrics>) -> Self {
+    fn take(metrics: &Arc<Metrics>) -> Self {
         metrics.connections_held.increment();
         metrics.handshakes_open.increment();
         Self { metrics: Arc::clone(metrics), handshaking: true, connection: None, handshake: None }
@@ -102,7 +103,7 @@ impl Subscriber for Occupancy {
 }
 
 /// What counts connections that end by `error`, while they are `handshaking` or after.
-fn reason<'a>(metrics: &'a WorkerMetrics, error: &Error, handshaking: bool) -> &'a Counter {
+fn reason<'a>(metrics: &'a Metrics, error: &Error, handshaking: bool) -> &'a Counter {
     use Location::{Local, Remote};
     let is_alert = |code: u64| ALERTS.contains(&code);
     match *error {
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_seat_is_given_back_whether_or_not_the_handshake_was_done() {
-        let metrics = Arc::<WorkerMetrics>::default();
+        let metrics = Arc::<Metrics>::default();
         let gauges = || (metrics.handshakes_open.get(), metrics.connections_held.get());
         let given_up = Seat::take(&metrics);
         let mut served = Seat::take(&metrics);

@@ -13,7 +13,7 @@ use super::{
     handshake::PacketAtHand,
     moderation::Moderation,
 };
-use crate::telemetry::WorkerMetrics;
+use crate::quic::Metrics;
 use s2n_codec::encoder::scatter;
 use s2n_quic_core::{
     event::api::Subject,
@@ -46,7 +46,7 @@ pub(super) struct Packets {
     at_hand: PacketAtHand,
     raised: Raised,
     moderation: Moderation,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     /// Of the datagram at hand.
     path: Tuple,
     /// Of the packet at hand.
@@ -63,7 +63,7 @@ impl Packets {
         (frequencies, challenges): (AckFrequencies, Challenges),
         at_hand: PacketAtHand,
         raised: Raised,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let path =
             Tuple { remote_address: SocketAddress::default().into(), local_address: SocketAddress::default().into() };

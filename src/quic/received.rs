@@ -4,8 +4,8 @@
 use super::connections::Connections;
 use crate::{
     config::Limits,
+    quic::Metrics,
     receive_budget::{Grant, ReceiveBudget},
-    telemetry::WorkerMetrics,
 };
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events::RxStreamProgress};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) struct Grants {
     budget: ReceiveBudget,
     connections: Connections,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     waiting: Arc<Mutex<Option<Grant>>>,
 }
 
 impl Grants {
-    pub(super) fn new(budget: ReceiveBudget, connections: Connections, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(budget: ReceiveBudget, connections: Connections, metrics: Arc<Metrics>) -> Self {
         Self { budget, connections, metrics, waiting: Arc::default() }
     }
 

@@ -2,7 +2,7 @@
 //! §6.1), of which `connections` finds those that were so wrongly, and round-trip times. Changes nothing.
 
 use super::connections::Connections;
-use crate::telemetry::WorkerMetrics;
+use crate::quic::Metrics;
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{HandshakeStatus, HandshakeStatusUpdated, PacketHeader, PacketLost, RecoveryMetrics},
@@ -16,12 +16,12 @@ const SAMPLE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Recovery {
     connections: Connections,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Recovery {
     /// Of connections that `connections` knows; counts in `metrics`.
-    pub(super) fn new(connections: Connections, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(connections: Connections, metrics: Arc<Metrics>) -> Self {
         Self { connections, metrics }
     }
 }

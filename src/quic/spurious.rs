@@ -2,7 +2,7 @@
 //! notice of their acknowledgement (docs/upstream/spurious-losses.md). [`super::connections`] reads each ACK frame before s2n-quic does,
 //! which then tells the controller what the frame acknowledges.
 
-use crate::telemetry::WorkerMetrics;
+use crate::quic::Metrics;
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering::Relaxed},
@@ -12,12 +12,12 @@ use std::sync::{
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spurious {
     packets: Arc<AtomicU32>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Spurious {
     /// Counts reductions that were undone in `metrics`.
-    pub(super) fn new(metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self { packets: Arc::default(), metrics }
     }
 

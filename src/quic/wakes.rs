@@ -1,7 +1,7 @@
 //! Why an endpoint's task runs, for the count of what wakes its worker. s2n-quic's event loop tells that of every I/O.
 
 use super::moderation::Moderation;
-use crate::telemetry::{Cause, WorkerMetrics};
+use crate::{quic::Metrics, telemetry::Cause};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{EndpointMeta, PlatformEventLoopWakeup},
@@ -12,12 +12,12 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Turns {
     moderation: Moderation,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Turns {
     /// Tells `moderation` of timers, and counts in `metrics`.
-    pub(super) fn new(moderation: Moderation, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(moderation: Moderation, metrics: Arc<Metrics>) -> Self {
         Self { moderation, metrics }
     }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     exchange::{BodyError, Late, Pace, Patience, Record, has_rarely_a_body},
-    telemetry::WorkerMetrics,
+    tcp::Metrics,
 };
 use bytes::{Bytes, BytesMut};
 use http::Method;
@@ -57,7 +57,7 @@ pub(super) struct RequestBody {
     fault: Rc<Cell<Option<BodyError>>>,
     received: u64,
     ended: bool,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     record: Record,
     /// Over HTTP/2: who discards what is left.
     stall: Option<Rc<Stall>>,
@@ -70,7 +70,7 @@ impl RequestBody {
         told: Option<Rc<Told>>,
         pace: Pace,
         fault: Rc<Cell<Option<BodyError>>>,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
         record: Record,
         lingering: Lingering,
     ) -> Self {
@@ -119,8 +119,8 @@ impl RequestBody {
         let next = match Pin::new(incoming).poll_frame(cx) {
             Poll::Pending => {
                 match ready!(self.patience.poll_wait(cx)) {
-                    Late::Idle => self.metrics.timeout_request_body.increment(),
-                    Late::Slow => self.metrics.limit_upload_rate.increment(),
+                    Late::Idle => self.metrics.shared.timeout_request_body.increment(),
+                    Late::Slow => self.metrics.shared.limit_upload_rate.increment(),
                 }
                 Some(Err(BodyError::TimedOut))
             }
@@ -131,7 +131,7 @@ impl RequestBody {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.patience.rest(bytes);
                 self.received = self.received.saturating_add(bytes);
-                self.metrics.request_body_bytes.add(bytes);
+                self.metrics.shared.request_body_bytes.add(bytes);
                 self.record.note(|facts| facts.received = self.received);
                 if let Some(stall) = &self.stall {
                     stall.taken(bytes);
@@ -186,7 +186,7 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         // What ended without a byte was none.
         if self.received > 0 || !self.ended {
-            self.metrics.request_size.observe(self.received);
+            self.metrics.shared.request_size.observe(self.received);
         }
         if let (Some(stall), Some(incoming)) = (&self.stall, self.incoming.take())
             && !self.ended

@@ -1,35 +1,25 @@
 //! One TCP connection as its requests see it, and when it ends.
 
 use super::{
-    body::{RequestBody, ResponseBody},
     front::Front,
     http1::{Bounds, Told},
-    http2::{Connected, Stall},
+    http2::Stall,
     io::Timed,
     linger::Lingering,
-    refusal::Refusal,
-    request,
     share::{CONNECTION_QUEUE, Share},
     tunnel::Joint,
 };
 use crate::{
     budget::Budget,
     config::{Limits, Timeouts},
-    exchange::{
-        Abort, Body, BodyError, Client, End, Exchange, Handler, Interim, Pace, Protocol, Record, Recording, Response,
-    },
-    lifecycle::{Phase, Watch, panic_if_asked},
+    exchange::{Client, End, Pace, Protocol, Record, Recording},
+    lifecycle::{Phase, Watch},
     memory::{self, Holder},
     rate::Bucket,
     receive_budget::Account,
-    telemetry::WorkerMetrics,
+    tcp::Metrics,
 };
-use http::{HeaderValue, Method, StatusCode, header};
-use hyper::{
-    body::{Body as _, Incoming},
-    upgrade::OnUpgrade,
-};
-use hyper_util::rt::TokioIo;
+use http::HeaderValue;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::{Future, poll_fn},
@@ -69,8 +59,8 @@ pub(super) struct Connection<H> {
     /// What HTTP/1.1's guard found, and the requests being served.
     pub(super) told: Rc<Told>,
     /// What an HTTP/1.1 connection goes on with when hyper has sent the 101.
-    joint: OnceCell<Weak<NextJoint<H>>>,
-    alt_svc: Option<HeaderValue>,
+    pub(super) joint: OnceCell<Weak<NextJoint<H>>>,
+    pub(super) alt_svc: Option<HeaderValue>,
     /// Since when no request is being served.
     idle_since: Cell<Instant>,
     accepted: Cell<u64>,
@@ -149,7 +139,7 @@ impl<H> Connection<H> {
         })
     }
 
-    pub(super) fn metrics(&self) -> &Arc<WorkerMetrics> {
+    pub(super) fn metrics(&self) -> &Arc<Metrics> {
         &self.front.metrics
     }
 
@@ -158,7 +148,7 @@ impl<H> Connection<H> {
     }
 
     /// Of its requests' bodies.
-    fn upload_pace(&self) -> Pace {
+    pub(super) fn upload_pace(&self) -> Pace {
         Pace::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
     }
 
@@ -226,7 +216,7 @@ impl<H> Connection<H> {
     pub(super) fn count_end(&self, broke_off: bool) {
         let metrics = self.metrics();
         if self.told.is_flooded() {
-            metrics.limit_small_frames.increment();
+            metrics.shared.limit_small_frames.increment();
             self.flooded();
         }
         match self.reason.get() {
@@ -254,7 +244,7 @@ impl<H> Connection<H> {
             () = stopping.reached(Phase::Stopping) => (Ending::Now, Some(Reason::Done)),
             () = self.failed.notified() => (Ending::Now, Some(Reason::Flood)),
             () = self.held_too_much() => {
-                self.metrics().limit_receive_held.increment();
+                self.metrics().shared.limit_receive_held.increment();
                 (Ending::Now, Some(Reason::Flood))
             }
             end = self.ends_for_memory(leaving) => match end {
@@ -298,17 +288,31 @@ impl<H> Connection<H> {
         }
     }
 
+    /// Counts a request that was accepted; the last one that the connection may have ends it.
+    pub(super) fn count_request(&self) {
+        match self.client.protocol {
+            Protocol::Http2 => self.metrics().requests_h2.increment(),
+            Protocol::Http1 | Protocol::Http3 => self.metrics().requests_h1.increment(),
+        }
+        self.accepted.set(self.accepted.get().saturating_add(1));
+        self.begun.notify_one();
+        if self.accepted.get() == self.limits.max_requests {
+            self.metrics().shared.limit_requests.increment();
+            self.exhausted.notify_one();
+        }
+    }
+
     /// Counts a request that its client cancelled; ends the connection once there were too many in too short a time
     /// (CVE-2023-44487: work begun and thrown away).
     fn count_reset(&self) {
         if self.over.get() {
             return;
         }
-        self.metrics().streams_reset_by_client.increment();
+        self.metrics().shared.streams_reset_by_client.increment();
         // One a connection is all that HTTP/1.1 can cancel.
         let admitted = self.resets.borrow_mut().take(1, std::time::Instant::now());
         if !admitted && self.client.protocol == Protocol::Http2 {
-            self.metrics().limit_resets.increment();
+            self.metrics().shared.limit_resets.increment();
             self.failed.notify_one();
         }
     }
@@ -320,20 +324,20 @@ pub(super) struct Open<H> {
     recording: Recording,
     began: Instant,
     /// Bytes of the response's body so far, once there is a response.
-    size: Option<u64>,
+    pub(super) size: Option<u64>,
     ended: bool,
 }
 
 impl<H> Open<H> {
-    fn new(connection: Rc<Connection<H>>) -> Self {
+    pub(super) fn new(connection: Rc<Connection<H>>) -> Self {
         connection.told.opened();
         connection.holder.serving(connection.told.serving());
-        connection.metrics().requests_open.increment();
+        connection.metrics().shared.requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
         Self { connection, recording, began: Instant::now(), size: None, ended: false }
     }
 
-    pub(super) fn metrics(&self) -> &WorkerMetrics {
+    pub(super) fn metrics(&self) -> &Metrics {
         self.connection.metrics()
     }
 
@@ -351,7 +355,7 @@ impl<H> Open<H> {
 
     /// `bytes` more of the response's body were handed over.
     pub(super) fn sent(&mut self, bytes: u64) {
-        self.metrics().response_body_bytes.add(bytes);
+        self.metrics().shared.response_body_bytes.add(bytes);
         self.size = self.size.map(|size| size.saturating_add(bytes));
         self.record().note(|facts| facts.sent = facts.sent.saturating_add(bytes));
     }
@@ -379,7 +383,7 @@ impl<H> Open<H> {
     fn break_off(&mut self, end: End) {
         self.ended = true;
         self.recording.ended(end);
-        self.metrics().streams_reset_by_proxy.increment();
+        self.metrics().shared.streams_reset_by_proxy.increment();
     }
 }
 
@@ -395,187 +399,13 @@ impl<H> Drop for Open<H> {
         }
         connection.holder.serving(connection.told.serving());
         connection.idle_since.set(Instant::now());
-        connection.metrics().request_duration.observe(self.began.elapsed());
+        connection.metrics().shared.request_duration.observe(self.began.elapsed());
         if let Some(size) = self.size {
-            connection.metrics().response_size.observe(size);
+            connection.metrics().shared.response_size.observe(size);
         }
-        connection.metrics().requests_open.decrement();
+        connection.metrics().shared.requests_open.decrement();
         if !self.ended {
             connection.count_reset();
         }
-    }
-}
-
-impl<H: Handler> Connection<H> {
-    /// Answers one request. Dropped before its end, it cancels the exchange.
-    pub(super) fn answer(
-        self: &Rc<Self>,
-        mut request: hyper::Request<Incoming>,
-    ) -> impl Future<Output = Result<hyper::Response<ResponseBody<H>>, Abort>> + use<H> {
-        let connection = Rc::clone(self);
-        async move {
-            let stream = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
-            let mut open = Open::new(Rc::clone(&connection));
-            panic_if_asked("request");
-            let method = request.method().clone();
-            let fault = Rc::new(Cell::new(None));
-            let request = match connection.accept(request, &fault, open.record()).await {
-                Ok(request) => request,
-                Err(refusal) => return Ok(connection.refuse(refusal, open)),
-            };
-            connection.count_request();
-            let exchange = Exchange {
-                request,
-                client: Rc::clone(&connection.client),
-                interim: Interim::default(),
-                record: open.record().clone(),
-            };
-            match connection.front.handler.handle(exchange).await {
-                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    connection.switch(response, open, stream)
-                }
-                Ok(response) => Ok(connection.finish(response, &method, open, false)),
-                Err(_) if fault.get() == Some(BodyError::Malformed) => {
-                    Ok(connection.refuse(Refusal::bad("the request's body is malformed"), open))
-                }
-                Err(abort) => {
-                    open.fail();
-                    Err(abort)
-                }
-            }
-        }
-    }
-
-    fn count_request(&self) {
-        match self.client.protocol {
-            Protocol::Http2 => self.metrics().requests_h2.increment(),
-            Protocol::Http1 | Protocol::Http3 => self.metrics().requests_h1.increment(),
-        }
-        self.accepted.set(self.accepted.get().saturating_add(1));
-        self.begun.notify_one();
-        if self.accepted.get() == self.limits.max_requests {
-            self.metrics().limit_requests.increment();
-            self.exhausted.notify_one();
-        }
-    }
-
-    /// Checks a request, and makes it what the handler takes.
-    async fn accept(
-        &self,
-        request: hyper::Request<Incoming>,
-        fault: &Rc<Cell<Option<BodyError>>>,
-        record: &Record,
-    ) -> Result<crate::exchange::Request, Refusal> {
-        if let Some(refusal) = self.told.read() {
-            return Err(refusal);
-        }
-        let (mut parts, incoming) = request.into_parts();
-        request::note(&parts, record);
-        // Before anything is refused: what it does not read is discarded.
-        let body = (!incoming.is_end_stream()).then(|| {
-            let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
-            let (pace, lingering) = (self.upload_pace(), self.lingering());
-            let told = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.told));
-            RequestBody::new(incoming, told, pace, fault, metrics, record.clone(), lingering)
-        });
-        request::translate(&mut parts, self.client.protocol, &self.bounds())?;
-        if let Some(host) = parts.uri.host()
-            && !(self.front.covers)(&self.client, host)
-        {
-            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that name"));
-        }
-        let body = match body {
-            Some(body) => body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream),
-            None => Body::empty(),
-        };
-        Ok(http::Request::from_parts(parts, body))
-    }
-
-    /// The front door's own answer, after which an HTTP/1.1 connection closes: what follows may be anything.
-    fn refuse(&self, refusal: Refusal, open: Open<H>) -> hyper::Response<ResponseBody<H>> {
-        tracing::debug!(client = %self.client.address, error = %refusal, "a request was refused");
-        refusal.count(self.metrics());
-        open.record().error("http_request_error");
-        match self.client.protocol {
-            Protocol::Http2 => self.metrics().tcp_refused_h2.increment(),
-            Protocol::Http1 | Protocol::Http3 => self.metrics().tcp_refused_h1.increment(),
-        }
-        self.finish(refusal.response(), &Method::GET, open, true)
-    }
-
-    fn finish(
-        &self,
-        response: Response,
-        method: &Method,
-        mut open: Open<H>,
-        close: bool,
-    ) -> hyper::Response<ResponseBody<H>> {
-        let (mut parts, body) = response.into_parts();
-        open.size = Some(0);
-        self.answered(parts.status, &open);
-        if let Some(alt_svc) = &self.alt_svc
-            && self.front.watch.phase() < Phase::Draining
-        {
-            parts.headers.insert(header::ALT_SVC, alt_svc.clone());
-        }
-        if close && self.client.protocol == Protocol::Http1 {
-            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        let bodiless =
-            *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let body = if bodiless { Body::empty() } else { body };
-        http::Response::from_parts(parts, ResponseBody::new(body, open))
-    }
-
-    /// Answers that the protocol is switched, and has the tunnel joined with what the client sends from now on: when hyper
-    /// is done with the connection (HTTP/1.1), or as a task of its own beside the response (HTTP/2, where a yes is 200).
-    fn switch(
-        &self,
-        response: Response,
-        open: Open<H>,
-        stream: Option<OnUpgrade>,
-    ) -> Result<hyper::Response<ResponseBody<H>>, Abort> {
-        let (mut parts, body) = response.into_parts();
-        // The handler's word for it is a 101 with a tunnel.
-        let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
-        let fields = &mut parts.headers;
-        match (stream, Stall::current()) {
-            (None, _) => {
-                fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-                fields.insert(header::UPGRADE, tunnel.protocol().clone());
-                // The guard is not told: what follows is no request, and held for the tunnel.
-                self.count(parts.status, &open);
-                let next = self.joint.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?;
-                next.set(Some(Joint { tunnel, open }));
-            }
-            (Some(stream), Some(stall)) => {
-                parts.status = StatusCode::OK;
-                self.answered(parts.status, &open);
-                let (pace, metrics) = (Pace::any(self.timeouts.send), Arc::clone(self.metrics()));
-                let joint = Joint { tunnel, open };
-                let client = Rc::clone(&stall);
-                stall.spawn(async move {
-                    // An error means that the client has gone before it was told.
-                    if let Ok(stream) = stream.await {
-                        // A tunnel that stalls ends alone: its connection goes on.
-                        let stream = Timed::new(TokioIo::new(stream), pace, Rc::default(), Rc::default(), metrics);
-                        joint.join(Connected::new(stream, client)).await;
-                    }
-                });
-            }
-            (Some(_), None) => return Err(Abort::Internal), // every stream of HTTP/2 has one
-        }
-        Ok(http::Response::from_parts(parts, ResponseBody::none()))
-    }
-
-    /// Counts and records a response, behind which the next request may be read.
-    fn answered(&self, status: StatusCode, open: &Open<H>) {
-        self.told.answered();
-        self.count(status, open);
-    }
-
-    fn count(&self, status: StatusCode, open: &Open<H>) {
-        self.metrics().count_response(status);
-        open.record().responded(status);
     }
 }

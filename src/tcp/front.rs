@@ -8,7 +8,7 @@ use crate::{
     memory::{Holders, Pressure},
     receive_budget::ReceiveBudget,
     sources::{self, Pool},
-    telemetry::WorkerMetrics,
+    tcp::Metrics,
 };
 use rustls::ServerConfig;
 use std::{cell::Cell, net::IpAddr, rc::Rc, sync::Arc};
@@ -35,7 +35,7 @@ pub struct Budgets {
 /// What the TCP connections of one worker share.
 pub struct Front<H> {
     config: Live,
-    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) handler: Rc<H>,
     pub(super) covers: Box<Covers>,
     pub(super) watch: Watch,
@@ -57,7 +57,7 @@ impl<H> Front<H> {
     /// becomes of requests is written down in `records`.
     pub fn new(
         config: Live,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
         handler: Rc<H>,
         covers: Box<Covers>,
         watch: Watch,

@@ -3,7 +3,7 @@
 
 use crate::{
     exchange::{Late, Pace, Patience},
-    telemetry::WorkerMetrics,
+    tcp::Metrics,
 };
 use std::{
     cell::Cell,
@@ -23,7 +23,7 @@ pub(super) struct Timed<S> {
     stalled: Rc<Cell<bool>>,
     /// Whether the kernel takes nothing more.
     blocked: Rc<Cell<bool>>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl<S> Timed<S> {
@@ -32,7 +32,7 @@ impl<S> Timed<S> {
         pace: Pace,
         stalled: Rc<Cell<bool>>,
         blocked: Rc<Cell<bool>>,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Self { stream, patience: Patience::new(pace), stalled, blocked, metrics }
     }
@@ -51,8 +51,8 @@ impl<S> Timed<S> {
         }
         self.patience.poll_wait(cx).map(|late| {
             match late {
-                Late::Idle => self.metrics.timeout_send.increment(),
-                Late::Slow => self.metrics.limit_download_rate.increment(),
+                Late::Idle => self.metrics.shared.timeout_send.increment(),
+                Late::Slow => self.metrics.shared.limit_download_rate.increment(),
             }
             self.stalled.set(true);
             Err(io::ErrorKind::TimedOut.into())
@@ -105,7 +105,7 @@ mod tests {
     /// Writes to a client that reads `bytes` a second; says when it was given up, and why.
     async fn write(bytes: usize, pace: Pace) -> (u64, u64, u64) {
         let (ours, mut theirs) = duplex(1_000);
-        let metrics = Arc::new(WorkerMetrics::default());
+        let metrics = Arc::new(Metrics::default());
         let stalled = Rc::default();
         let mut timed = Timed::new(ours, pace, Rc::clone(&stalled), Rc::default(), Arc::clone(&metrics));
         let read = async {
@@ -121,7 +121,7 @@ mod tests {
             () = read => return (100, 0, 0),
         };
         assert_eq!((given_up.kind(), stalled.get()), (io::ErrorKind::TimedOut, true));
-        (began.elapsed().as_secs(), metrics.timeout_send.get(), metrics.limit_download_rate.get())
+        (began.elapsed().as_secs(), metrics.shared.timeout_send.get(), metrics.shared.limit_download_rate.get())
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@
 use crate::{
     config::{Limits, Timeouts},
     exchange::{Linger, Lingered},
-    telemetry::WorkerMetrics,
+    tcp::Metrics,
 };
 use hyper::body::{Body, Incoming};
 use std::{
@@ -20,11 +20,11 @@ use std::{
 pub(super) struct Lingering {
     bytes: u64,
     patience: Duration,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Lingering {
-    pub(super) const fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) const fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<Metrics>) -> Self {
         Self { bytes: limits.max_lingering_bytes, patience: timeouts.lingering, metrics }
     }
 
@@ -39,13 +39,13 @@ impl Lingering {
 #[derive(Debug)]
 pub(super) struct Discarding {
     linger: Linger,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Discarding {
     /// So many bytes were discarded; false if they were the last.
     pub(super) fn took(&mut self, bytes: u64) -> bool {
-        self.metrics.lingering_bytes.add(bytes);
+        self.metrics.shared.lingering_bytes.add(bytes);
         self.linger.took(bytes).map_err(|over| self.count(over)).is_ok()
     }
 
@@ -56,8 +56,8 @@ impl Discarding {
 
     fn count(&self, over: Lingered) {
         match over {
-            Lingered::Bytes => self.metrics.limit_lingering_bytes.increment(),
-            Lingered::Time => self.metrics.timeout_lingering.increment(),
+            Lingered::Bytes => self.metrics.shared.limit_lingering_bytes.increment(),
+            Lingered::Time => self.metrics.shared.timeout_lingering.increment(),
         }
     }
 }

@@ -10,7 +10,8 @@ use super::{
 use crate::{
     exchange::{CertificateRequest, Client, Handler, Identity, Protocol},
     lifecycle::{Phase, pass_panic_on},
-    telemetry::{Cause, WorkerMetrics},
+    tcp::Metrics,
+    telemetry::Cause,
 };
 use http::HeaderValue;
 use std::{
@@ -135,7 +136,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
 }
 
 /// Notes at each poll of `future` that TCP may be what woke the worker.
-async fn noted<F: Future>(future: F, metrics: &WorkerMetrics) -> F::Output {
+async fn noted<F: Future>(future: F, metrics: &Metrics) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
         metrics.wake.note(Cause::Origin);

@@ -5,6 +5,7 @@
 //! hyper speaks both protocols, tokio-rustls TLS. `http1` and `http2` have what those leave open, `request` the rules that
 //! both protocols share (docs/proxying.md has them as tables).
 
+mod answer;
 mod body;
 mod connection;
 mod front;
@@ -14,6 +15,7 @@ pub mod http2;
 mod io;
 mod linger;
 mod listener;
+mod metrics;
 mod proxy_header;
 mod redirect;
 mod refusal;
@@ -23,6 +25,7 @@ mod tunnel;
 
 pub use front::{Budgets, ChooseTls, Covers, Front};
 pub use listener::{serve_plain, serve_tls};
+pub use metrics::Metrics;
 pub use proxy_header::addresses as proxy_header_addresses;
 pub use redirect::Redirect;
 pub use request::check_fields as check_http2_fields;

@@ -2,7 +2,7 @@
 //! that passes TLS on says of a connection, before its first byte. Only those who are listed may say it, and they must.
 
 use super::front::Front;
-use crate::{exchange::plain, telemetry::WorkerMetrics};
+use crate::{exchange::plain, tcp::Metrics};
 use ppp::{v1, v2};
 use std::{io, net::SocketAddr};
 use tokio::{
@@ -35,7 +35,7 @@ pub(super) async fn ends<H>(stream: &mut TcpStream, peer: SocketAddr, front: &Fr
         return Some(own);
     }
     let (_, timeouts) = front.terms();
-    let metrics: &WorkerMetrics = &front.metrics;
+    let metrics: &Metrics = &front.metrics;
     match timeout(timeouts.handshake, read(stream)).await {
         Ok(Ok(header)) => match addresses(&header) {
             Some(said) => {

@@ -2,7 +2,7 @@
 
 use crate::{
     exchange::{Abort, Exchange, Handler, Response, date},
-    telemetry::WorkerMetrics,
+    tcp::Metrics,
 };
 use http::{HeaderValue, StatusCode, header};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ const HTTPS: u16 = 443;
 pub struct Redirect {
     /// Where https is.
     port: u16,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Redirect {
     /// To https at `port` of whatever host a request is for.
-    pub fn new(port: u16, metrics: Arc<WorkerMetrics>) -> Self {
+    pub fn new(port: u16, metrics: Arc<Metrics>) -> Self {
         Self { port, metrics }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     exchange::{Response, date},
-    telemetry::WorkerMetrics,
+    tcp::Metrics,
 };
 use http::{HeaderValue, StatusCode, header};
 
@@ -59,11 +59,11 @@ impl Refusal {
     }
 
     /// Counts what bit.
-    pub(super) fn count(&self, metrics: &WorkerMetrics) {
+    pub(super) fn count(&self, metrics: &Metrics) {
         match self.limit {
-            Some(Limit::HeaderBytes) => metrics.limit_header_bytes.increment(),
-            Some(Limit::Headers) => metrics.limit_headers.increment(),
-            Some(Limit::HeaderTime) => metrics.timeout_request_header.increment(),
+            Some(Limit::HeaderBytes) => metrics.shared.limit_header_bytes.increment(),
+            Some(Limit::Headers) => metrics.shared.limit_headers.increment(),
+            Some(Limit::HeaderTime) => metrics.shared.timeout_request_header.increment(),
             None => {}
         }
     }

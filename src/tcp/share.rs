@@ -4,7 +4,7 @@
 use super::http2::Stall;
 use crate::{
     budget::{Budget, Lease, TRAIN},
-    telemetry::WorkerMetrics,
+    tcp::Metrics,
 };
 use bytes::{Buf, Bytes};
 use std::{
@@ -28,7 +28,7 @@ pub(super) struct Share {
     state: RefCell<State>,
     /// Over HTTP/2.
     stall: Option<Rc<Stall>>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 struct State {
@@ -49,7 +49,7 @@ impl Share {
         (connection, worker): (&Rc<Budget>, &Rc<Budget>),
         limit: u64,
         stall: Option<Rc<Stall>>,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
     ) -> Rc<Self> {
         let lease = Lease::new(Rc::clone(connection), Rc::clone(worker), limit.min(STREAM_QUEUE)).behind_buffer(SOCKET);
         let state = State { lease, sent: 0, queued: 0, waiting: None, ended: false };
@@ -65,7 +65,7 @@ impl Share {
             return Poll::Ready(room.clamp(TRAIN, READ));
         }
         if state.waiting.is_none() && state.lease.is_denied() {
-            self.metrics.limit_send_buffer.increment();
+            self.metrics.shared.limit_send_buffer.increment();
         }
         state.waiting = Some(cx.waker().clone());
         Poll::Pending

@@ -41,7 +41,7 @@ impl<H> Joint<H> {
                 open.fail();
             }
             None => {
-                open.metrics().timeout_tunnel.increment();
+                open.metrics().shared.timeout_tunnel.increment();
                 open.record().broke_off(BodyError::TimedOut);
                 open.fail();
             }
@@ -75,7 +75,7 @@ impl<S: AsyncRead + Unpin, H> AsyncRead for Metered<'_, S, H> {
         }
         ready!(self.noted(read))?;
         let bytes = out.filled().len().saturating_sub(before) as u64;
-        self.open.metrics().request_body_bytes.add(bytes);
+        self.open.metrics().shared.request_body_bytes.add(bytes);
         self.open.record().note(|facts| facts.received = facts.received.saturating_add(bytes));
         Poll::Ready(Ok(()))
     }
@@ -85,7 +85,7 @@ impl<S: AsyncWrite + Unpin, H> AsyncWrite for Metered<'_, S, H> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         let written = ready!(self.noted(written))?;
-        self.open.metrics().response_body_bytes.add(written as u64);
+        self.open.metrics().shared.response_body_bytes.add(written as u64);
         self.open.record().note(|facts| facts.sent = facts.sent.saturating_add(written as u64));
         Poll::Ready(Ok(written))
     }

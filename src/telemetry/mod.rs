@@ -1,25 +1,27 @@
-//! Counters of each worker, summed when scraped, the worker's sign of life, the log, and the access log.
+//! Counters: how a module declares its own (group.rs), what sums them when scraped, their reference; a worker's sign of life;
+//! the log.
 
-pub mod access;
 mod control;
 mod counter;
 mod export;
+mod group;
 mod heartbeat;
 pub mod log;
-mod metrics;
 mod process;
 mod reference;
-mod routes;
-mod servers;
+mod requests;
 mod table;
 mod wakes;
 
-pub use control::{ControlMetrics, Validity};
+pub use control::{Certificates, ControlMetrics, Validity, Version};
 pub use counter::{Counted, Counter, Gauge, Histogram, Sizes};
-pub use export::CONTENT_TYPE;
+pub use export::{CONTENT_TYPE, Registry};
+pub(crate) use group::metrics;
+pub use group::{
+    CLIENT_CERTIFICATES_REFUSED, Family, Group, HANDSHAKES, IO_SYSCALLS, LIMIT_REACHED, Labels, Measure, REQUESTS,
+    Sample, TIMEOUTS, Value,
+};
 pub use heartbeat::Heartbeat;
-pub use metrics::{Metrics, WorkerMetrics};
-pub use reference::{is_counted, reference};
-pub use routes::{RouteMetrics, RouteTable, Spoken};
-pub use servers::{CheckMetrics, ServerMetrics, ServerName, ServerTable};
-pub use wakes::{Cause, Wake};
+pub use requests::RequestMetrics;
+pub use table::{Key, Table, plain};
+pub use wakes::{Cause, Wake, WakeMetrics};

@@ -1,18 +1,14 @@
-//! The reference of all metrics, as Markdown: what a scrape has, and what the table of metrics says of it beside.
+//! The reference of all metrics, as Markdown: what a scrape has, and what the modules' tables say of it besides.
 
-use super::{
-    control::Validity,
-    metrics::{DESCRIPTIONS, Metrics},
-    process::Process,
-};
-use std::{fmt::Write as _, sync::PoisonError};
+use super::{export::Registry, process::Process};
+use std::{collections::HashMap, fmt::Write as _};
 
 /// Stands for what comes with the configuration, or the program's version.
 const ANY: &str = "…";
 
 /// A family of a scrape.
 #[derive(Default)]
-struct Family {
+struct Scraped {
     name: String,
     kind: String,
     help: String,
@@ -20,48 +16,47 @@ struct Family {
     samples: Vec<String>,
 }
 
-/// Every metric, in the order of a scrape.
-pub fn reference() -> String {
-    let mut page = String::from(
-        "# Metrics\n\n\
-         Made by `litequic reference metrics`: what `/metrics` tells, in its order. Rows without a name are the labels of the\n\
-         metric above them. How to ask for it, and what is worth an alert, is in [operating.md](../operating.md#metrics).\n\n\
-         | metric | kind | what it tells |\n|---|---|---|\n",
-    );
-    for family in families(&example()) {
-        // Writing to a String cannot fail.
-        let _ = family.write(&mut page);
+impl Registry {
+    /// Every metric, in the order of a scrape. Labels that come with the configuration are to be there once, as `…`.
+    pub fn reference(&self) -> String {
+        let mut page = String::from(
+            "# Metrics\n\n\
+             Made by `litequic reference metrics`: what `/metrics` tells, in its order. Rows without a name are the labels of the\n\
+             metric above them. How to ask for it, and what is worth an alert, is in [operating.md](../operating.md#metrics).\n\n\
+             | metric | kind | what it tells |\n|---|---|---|\n",
+        );
+        let samples = self.gather().into_iter().flatten();
+        let notes: Notes = samples.map(|sample| (sample.scraped(), sample.note)).collect();
+        for family in families(&self.example()) {
+            // Writing to a String cannot fail.
+            let _ = family.write(&mut page, &notes);
+        }
+        page
     }
-    page
+
+    /// Whether it has `metric` (its name as it is scraped, and its labels).
+    pub fn has(&self, metric: &str) -> bool {
+        self.gather().iter().flatten().any(|sample| sample.scraped() == metric)
+    }
+
+    /// A scrape with everything in it that there can be.
+    fn example(&self) -> String {
+        let process =
+            Process { cpu_seconds: Some(0.0), resident_bytes: Some(0), start_time: Some(0.0), open_fds: Some(0) };
+        let version = |version: &str| format!("version=\"{version}\"");
+        self.render_with(process).replace(&version(env!("CARGO_PKG_VERSION")), &version(ANY))
+    }
 }
 
-/// Whether there is `metric` (its name as it is scraped, and its labels) in the table of metrics.
-pub fn is_counted(metric: &str) -> bool {
-    DESCRIPTIONS.iter().any(|line| line.sample() == metric)
-}
-
-/// A scrape with everything in it that there can be.
-fn example() -> String {
-    let metrics = Metrics::new(1);
-    for worker in metrics.workers() {
-        worker.routes.of(ANY);
-        worker.servers.of(ANY, ANY);
-    }
-    let control = metrics.control();
-    control.servers.of(ANY, ANY);
-    *control.version.lock().unwrap_or_else(PoisonError::into_inner) = ANY.into();
-    control.certificates.lock().unwrap_or_else(PoisonError::into_inner).push(Validity { from: 0, until: 0 });
-    let process = Process { cpu_seconds: Some(0.0), resident_bytes: Some(0), start_time: Some(0.0), open_fds: Some(0) };
-    let version = |version: &str| format!("version=\"{version}\"");
-    metrics.render_with(process).replace(&version(env!("CARGO_PKG_VERSION")), &version(ANY))
-}
+/// What the modules' tables say of a sample besides its family's help.
+type Notes = HashMap<String, &'static str>;
 
 /// What stands in a scrape. Its HELP comes first of each family, then its TYPE.
-fn families(scrape: &str) -> Vec<Family> {
-    let mut families: Vec<Family> = Vec::new();
+fn families(scrape: &str) -> Vec<Scraped> {
+    let mut families: Vec<Scraped> = Vec::new();
     for line in scrape.lines() {
         if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
-            families.push(Family { name: name.into(), help: help.into(), ..Family::default() });
+            families.push(Scraped { name: name.into(), help: help.into(), ..Scraped::default() });
         } else if let Some(family) = families.last_mut() {
             match line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
                 Some((_, kind)) => family.kind = kind.into(),
@@ -73,10 +68,11 @@ fn families(scrape: &str) -> Vec<Family> {
     families
 }
 
-impl Family {
-    fn write(&self, page: &mut String) -> std::fmt::Result {
+impl Scraped {
+    fn write(&self, page: &mut String, notes: &Notes) -> std::fmt::Result {
         let Self { name, kind, help, samples } = self;
         let Some(first) = samples.first() else { return Ok(()) };
+        let note = |sample: &str| notes.get(sample).copied().unwrap_or_default();
         let (bare, labels) = first.split_once('{').unwrap_or((first, ""));
         if kind == "histogram" {
             return writeln!(
@@ -94,13 +90,8 @@ impl Family {
         }
         writeln!(page, "| `{bare}` | {kind} | {help} |")?;
         for sample in samples {
-            writeln!(page, "| `{}` | | {} |", sample.trim_start_matches(bare), note(sample))?;
+            writeln!(page, "| `{}` | | {} |", sample.trim_start_matches(bare), note(sample.as_str()))?;
         }
         Ok(())
     }
-}
-
-/// What the table of metrics says of a sample beside its family's help.
-fn note(sample: &str) -> &'static str {
-    DESCRIPTIONS.iter().find(|line| line.sample() == sample).map_or("", |line| line.note)
 }

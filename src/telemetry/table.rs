@@ -1,18 +1,29 @@
-//! Counters whose names come with the configuration, so that they have no line in the table of metrics. Whoever counts asks
-//! for them once and keeps them.
+//! Counters whose labels come with the configuration: an origin's server, a route. Whoever counts asks for them once and
+//! keeps them.
 
+use super::group::{Group, Labels, Sample};
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+/// What counters go by.
+pub trait Key: Ord + Clone + Debug + Send + Sync {
+    /// The same without what a scrape has no room for: by [`plain`].
+    fn plain(&self) -> Self;
+    /// As a scrape tells it.
+    fn labels(&self) -> Labels;
+}
 
 /// Those of each name.
 type Names<K, T> = BTreeMap<K, Arc<T>>;
 
-/// Counters by name. A scrape holds the lock for as long as a pointer takes to copy: a worker that asks for a name while a
-/// scrape's text is put together does not wait for it.
+/// Counters by name. Those of earlier configurations stay until they are told to go: what was counted was counted. A scrape
+/// holds the lock for as long as a pointer takes to copy: a worker that asks for a name while a scrape's text is put together
+/// does not wait for it.
 #[derive(Debug)]
-pub(super) struct Table<K, T>(Mutex<Arc<Names<K, T>>>);
+pub struct Table<K, T>(Mutex<Arc<Names<K, T>>>);
 
 impl<K, T> Default for Table<K, T> {
     fn default() -> Self {
@@ -20,9 +31,10 @@ impl<K, T> Default for Table<K, T> {
     }
 }
 
-impl<K: Ord + Clone, T: Default> Table<K, T> {
-    /// That of `name`, from now on at least.
-    pub(super) fn of(&self, name: K) -> Arc<T> {
+impl<K: Key, T: Default> Table<K, T> {
+    /// That of `name`, to be kept by whoever counts: this takes a lock.
+    pub fn of(&self, name: &K) -> Arc<T> {
+        let name = name.plain();
         let mut names = self.lock();
         if let Some(known) = names.get(&name) {
             return Arc::clone(known);
@@ -30,31 +42,20 @@ impl<K: Ord + Clone, T: Default> Table<K, T> {
         Arc::clone(Arc::make_mut(&mut names).entry(name).or_default())
     }
 
-    /// Forgets all but those that are `wanted`.
-    pub(super) fn keep(&self, wanted: impl Fn(&K) -> bool) {
-        Arc::make_mut(&mut self.lock()).retain(|name, _| wanted(name));
+    /// What `read` finds at `name`, if it is known; asking makes it no more so.
+    pub fn look(&self, name: &K, read: impl Fn(&T) -> u64) -> u64 {
+        self.all().get(&name.plain()).map_or(0, |counters| read(counters))
+    }
+
+    /// Forgets all but `wanted`.
+    pub fn keep(&self, wanted: &[K]) {
+        let wanted: Vec<K> = wanted.iter().map(Key::plain).collect();
+        Arc::make_mut(&mut self.lock()).retain(|name, _| wanted.contains(name));
     }
 
     /// All of them, as they are now.
-    pub(super) fn all(&self) -> Arc<Names<K, T>> {
+    fn all(&self) -> Arc<Names<K, T>> {
         Arc::clone(&self.lock())
-    }
-
-    /// Those of all `tables` by name.
-    pub(super) fn merged<'a>(tables: impl Iterator<Item = &'a Self>) -> BTreeMap<K, Vec<Arc<T>>>
-    where
-        Self: 'a,
-    {
-        let mut merged = BTreeMap::<K, Vec<Arc<T>>>::new();
-        for table in tables {
-            for (name, one) in &*table.all() {
-                match merged.get_mut(name) {
-                    Some(others) => others.push(Arc::clone(one)),
-                    None => drop(merged.insert(name.clone(), vec![Arc::clone(one)])),
-                }
-            }
-        }
-        merged
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Names<K, T>>> {
@@ -63,12 +64,78 @@ impl<K: Ord + Clone, T: Default> Table<K, T> {
 
     /// Whether nobody holds the lock.
     #[cfg(test)]
-    pub(super) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.0.try_lock().is_ok()
     }
 }
 
+impl<K: Key, T: Group + Default> Group for Table<K, T> {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        for (name, counters) in &*self.all() {
+            counters.visit(&mut |mut sample| {
+                sample.labels.splice(0..0, name.labels());
+                see(sample);
+            });
+        }
+    }
+}
+
 /// The exposition format would need quotation marks and backslashes escaped, and its library does not.
-pub(super) fn plain(text: &str) -> Arc<str> {
+pub fn plain(text: &str) -> Arc<str> {
     text.replace(['"', '\\'], "_").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::{Counter, metrics};
+
+    metrics! {
+        struct Counted {
+            Counter("named", "Something of each.") {
+                one [kind: "one"],
+                other [kind: "other"],
+            }
+        }
+    }
+
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct Name(Arc<str>);
+
+    impl Key for Name {
+        fn plain(&self) -> Self {
+            Self(plain(&self.0))
+        }
+
+        fn labels(&self) -> Labels {
+            vec![("name", self.0.to_string().into())]
+        }
+    }
+
+    #[test]
+    fn counters_go_by_their_name_and_are_forgotten_when_told() {
+        let table = Table::<Name, Counted>::default();
+        let name = |name: &str| Name(name.into());
+        table.of(&name("a\"x")).one.add(2);
+        table.of(&name("a\"x")).one.add(3);
+        table.of(&name("b")).other.add(7);
+        let mut seen = Vec::new();
+        table.visit(&mut |sample| {
+            let labels: Vec<String> = sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            seen.push((labels.join(","), sample.value));
+        });
+        let counted = |labels: &str, count| (labels.to_owned(), crate::telemetry::Value::Counter(count));
+        assert_eq!(
+            seen,
+            [
+                counted("name=a_x,kind=one", 5),
+                counted("name=a_x,kind=other", 0),
+                counted("name=b,kind=one", 0),
+                counted("name=b,kind=other", 7),
+            ]
+        );
+        assert_eq!(table.look(&name("c"), |counters| counters.one.get()), 0);
+        table.keep(&[name("b")]);
+        assert_eq!(table.all().len(), 1);
+    }
 }

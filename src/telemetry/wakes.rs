@@ -2,7 +2,10 @@
 //! endpoint's with datagrams or an expired timer, or one that reads an origin's socket. Each wait has one cause, so their sum is
 //! the number of waits.
 
-use super::metrics::WorkerMetrics;
+use super::{
+    counter::Counter,
+    group::{Group, IO_SYSCALLS, Sample, metrics},
+};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// What ended a wait.
@@ -26,47 +29,70 @@ const NONE: u8 = 0;
 /// A wait is over, and no task has said why.
 const UNKNOWN: u8 = 1;
 
+metrics! {
+    /// The waits of a worker, and what ended them.
+    pub struct WakeMetrics {
+        Counter(IO_SYSCALLS) {
+            syscalls_epoll_wait [call: "epoll_wait"] "Times a worker had nothing to do and waited, for anything.",
+        }
+        Counter("worker_wakes", "Times a worker's wait ended, by what ended it.") {
+            wakes_timer [cause: "timer"]
+                "A timer of QUIC: packets may leave, an acknowledgement is due, or a probe. Where several causes \
+                    coincide, the one counts whose task runs first.",
+            wakes_datagrams [cause: "datagrams"] "A UDP socket was readable.",
+            wakes_moderation [cause: "moderation"]
+                "The time had come to take datagrams: see \
+                    [`litequic.receive_moderation`](../configuration.md#litequic).",
+            wakes_origin [cause: "origin"] "A socket of an origin, or of a client over TCP.",
+            wakes_other [cause: "other"]
+                "Anything else: the worker's own timers, two a second and those of timeouts, one a second of each \
+                    stream that waits for `send_buffer`; a UDP socket that takes datagrams again; name lookups, reloads.",
+        }
+    }
+}
+
 /// Why the worker runs at present. One thread writes and reads it: an atomic because other threads may hold its metrics.
 #[derive(Debug, Default)]
-pub struct Wake(AtomicU8);
+pub struct Wake {
+    cause: AtomicU8,
+    /// What it counts.
+    pub metrics: WakeMetrics,
+}
 
 impl Wake {
     /// A wait is over.
     pub fn begin(&self) {
-        self.0.store(UNKNOWN, Relaxed);
+        self.cause.store(UNKNOWN, Relaxed);
     }
 
     /// A task runs because of `cause`. The first one since the wait tells what ended it.
     pub fn note(&self, cause: Cause) {
-        if self.0.load(Relaxed) == UNKNOWN {
-            self.0.store(cause as u8, Relaxed);
+        if self.cause.load(Relaxed) == UNKNOWN {
+            self.cause.store(cause as u8, Relaxed);
         }
     }
 
-    /// The next wait begins. Returns what ended the last one; `None` if there was none.
-    fn end(&self) -> Option<Cause> {
-        let state = self.0.load(Relaxed);
-        self.0.store(NONE, Relaxed);
-        [Cause::Timer, Cause::Datagrams, Cause::Moderation, Cause::Origin]
-            .into_iter()
-            .find(|&cause| cause as u8 == state)
-            .or((state != NONE).then_some(Cause::Other))
+    /// Counts a wait that begins, and what ended the one before. Called by the worker's runtime when it has nothing to do.
+    pub fn end(&self) {
+        self.metrics.syscalls_epoll_wait.increment();
+        // One thread writes it: no locked instruction.
+        let cause = self.cause.load(Relaxed);
+        self.cause.store(NONE, Relaxed);
+        let counter = match cause {
+            NONE => return,
+            cause if cause == Cause::Timer as u8 => &self.metrics.wakes_timer,
+            cause if cause == Cause::Datagrams as u8 => &self.metrics.wakes_datagrams,
+            cause if cause == Cause::Moderation as u8 => &self.metrics.wakes_moderation,
+            cause if cause == Cause::Origin as u8 => &self.metrics.wakes_origin,
+            _ => &self.metrics.wakes_other,
+        };
+        counter.increment();
     }
 }
 
-impl WorkerMetrics {
-    /// Counts a wait that begins, and what ended the one before. Called by the worker's runtime when it has nothing to do.
-    pub fn count_wait(&self) {
-        self.syscalls_epoll_wait.increment();
-        let counter = match self.wake.end() {
-            None => return,
-            Some(Cause::Timer) => &self.wakes_timer,
-            Some(Cause::Datagrams) => &self.wakes_datagrams,
-            Some(Cause::Moderation) => &self.wakes_moderation,
-            Some(Cause::Origin) => &self.wakes_origin,
-            Some(Cause::Other) => &self.wakes_other,
-        };
-        counter.increment();
+impl Group for Wake {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        self.metrics.visit(see);
     }
 }
 
@@ -77,14 +103,14 @@ mod tests {
     /// What is counted when the worker wakes, each of `causes` is noted, and it waits again: timer, datagrams, moderation, origin,
     /// other.
     fn counted(causes: &[Cause]) -> [u64; 5] {
-        let metrics = WorkerMetrics::default();
-        metrics.wake.begin();
-        causes.iter().for_each(|&cause| metrics.wake.note(cause));
-        metrics.count_wait();
-        wakes(&metrics)
+        let wake = Wake::default();
+        wake.begin();
+        causes.iter().for_each(|&cause| wake.note(cause));
+        wake.end();
+        wakes(&wake.metrics)
     }
 
-    fn wakes(metrics: &WorkerMetrics) -> [u64; 5] {
+    fn wakes(metrics: &WakeMetrics) -> [u64; 5] {
         [
             &metrics.wakes_timer,
             &metrics.wakes_datagrams,
@@ -115,15 +141,15 @@ mod tests {
 
     #[test]
     fn what_happens_before_the_first_wait_or_between_two_is_no_wake() {
-        let metrics = WorkerMetrics::default();
-        metrics.wake.note(Cause::Datagrams);
-        metrics.count_wait();
-        assert_eq!((wakes(&metrics), metrics.syscalls_epoll_wait.get()), ([0; 5], 1));
-        metrics.wake.begin();
-        metrics.wake.note(Cause::Timer);
-        metrics.count_wait();
-        metrics.wake.note(Cause::Origin);
-        metrics.count_wait();
-        assert_eq!((wakes(&metrics), metrics.syscalls_epoll_wait.get()), ([1, 0, 0, 0, 0], 3));
+        let wake = Wake::default();
+        wake.note(Cause::Datagrams);
+        wake.end();
+        assert_eq!((wakes(&wake.metrics), wake.metrics.syscalls_epoll_wait.get()), ([0; 5], 1));
+        wake.begin();
+        wake.note(Cause::Timer);
+        wake.end();
+        wake.note(Cause::Origin);
+        wake.end();
+        assert_eq!((wakes(&wake.metrics), wake.metrics.syscalls_epoll_wait.get()), ([1, 0, 0, 0, 0], 3));
     }
 }

@@ -6,7 +6,7 @@ use super::{
     keys::{Told, TrafficSecrets},
     session::Session,
 };
-use crate::{exchange::CertificateRequest, telemetry::WorkerMetrics};
+use crate::{exchange::CertificateRequest, tls::Metrics};
 use rustls::{
     ServerConfig,
     quic::{ServerConnection, Version},
@@ -30,7 +30,7 @@ pub struct ServerTls {
     /// For clients that are not asked for a certificate.
     plain: Arc<ServerConfig>,
     asking: Option<Arc<Asking>>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl ServerTls {
@@ -49,7 +49,7 @@ impl ServerTls {
 
     /// Counts in `metrics`, those of the worker that it is for.
     #[must_use]
-    pub fn counting_in(self, metrics: Arc<WorkerMetrics>) -> Self {
+    pub fn counting_in(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..self }
     }
 
@@ -78,7 +78,7 @@ impl ServerTls {
         connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok()
     }
 
-    pub(super) fn metrics(&self) -> Arc<WorkerMetrics> {
+    pub(super) fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
     }
 }

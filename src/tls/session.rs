@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     exchange::{Certificate, CertificateRequest, Identity},
-    telemetry::WorkerMetrics,
+    tls::Metrics,
 };
 use bytes::Bytes;
 use rustls::{
@@ -48,7 +48,7 @@ pub struct Session {
     asked: CertificateRequest,
     level: Level,
     announced: bool,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 /// What becomes a connection when its client's ClientHello has come.

@@ -168,16 +168,16 @@ async fn requests_over_tcp_whose_client_takes_nothing_have_stalled() {
     // HTTP/1.1: TCP's buffers are full. HTTP/2: the stream's window is, while the connection goes on.
     let mut one = Tls::http1(&litequic).await;
     one.say("GET /bytes/1G HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    litequic.wait_until("given up", |worker| worker.timeout_send.get(), |times| times == 1).await;
+    litequic.wait_until("given up", |worker| worker.shared.timeout_send.get(), |times| times == 1).await;
     litequic.wait_until_idle().await;
     let mut two = Http2::connect(&litequic, &[0, 4, 0, 0, 0, 10]).await;
     let get = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/bytes/1G")];
     two.say(http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, 1, &http2::fields(&get)).await;
-    litequic.wait_until("given up", |worker| worker.timeout_send.get(), |times| times == 2).await;
+    litequic.wait_until("given up", |worker| worker.shared.timeout_send.get(), |times| times == 2).await;
     litequic.wait_until_idle().await;
     let resets = [
-        litequic.sum(|worker| worker.streams_reset_by_proxy.get()),
-        litequic.sum(|worker| worker.streams_reset_by_client.get()),
+        litequic.sum(|worker| worker.shared.streams_reset_by_proxy.get()),
+        litequic.sum(|worker| worker.shared.streams_reset_by_client.get()),
     ];
     assert_eq!(resets, [2, 0]);
     let lines = lines(litequic, &folder.path().join("access.log")).await;
@@ -413,7 +413,7 @@ async fn a_reader_that_takes_nothing_keeps_no_request_waiting() {
         let request = client.request(Method::GET, "/").header("user-agent", &agent);
         assert_eq!(client.fetch(request, Bytes::new()).await.status.as_u16(), 200);
     }
-    let lines = |worker: &litequic::telemetry::WorkerMetrics| worker.access_log_lines.get();
+    let lines = |worker: &litequic::app::WorkerMetrics| worker.access_log.queued.get();
     litequic.wait_until("lines are handed over", lines, |lines| lines == 200).await;
     // Nor the end, for longer than its grace.
     litequic.stop().await;

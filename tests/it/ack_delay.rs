@@ -10,7 +10,7 @@ use crate::support::{
     raw::{self, Raw},
     within,
 };
-use litequic::telemetry::WorkerMetrics;
+use litequic::app::WorkerMetrics;
 use std::time::{Duration, Instant};
 use tokio::{task::spawn_blocking, time::sleep};
 
@@ -61,7 +61,7 @@ async fn an_upload_over_a_slow_link_is_acknowledged_every_few_packets() {
 async fn litequic_get_acknowledges_every_few_packets() {
     let litequic_server = Litequic::start(origin::demo().await, |_| {}).await;
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic_server.sum(read);
-    let counts = || (sum(|worker| worker.packets_sent.get()), sum(|worker| worker.ack_frames_received.get()));
+    let counts = || (sum(|worker| worker.quic.packets_sent.get()), sum(|worker| worker.quic.ack_frames_received.get()));
     let link = Link::between(litequic_server.address, Faults { down: slow(), ..Faults::default() });
     is_acknowledged_often(async || {
         let before = counts();

@@ -12,9 +12,10 @@ use crate::support::{
     within,
 };
 use litequic::{
+    app::WorkerMetrics,
     config::{AckFrequency, Io},
     quic::{Draft, Offer},
-    telemetry::{Gauge, WorkerMetrics},
+    telemetry::Gauge,
 };
 use quinn::ConnectionStats;
 use std::{process::Command, time::Duration};
@@ -75,8 +76,10 @@ async fn packets_an_ack_of(client: &Client) -> (f64, ConnectionStats) {
 /// Waits until `count` frames were acknowledged; none may have failed to find its place.
 async fn arrived(litequic: &Litequic, count: u64) {
     let acknowledged = |n| n >= count;
-    litequic.wait_until("frames acknowledged", |worker| worker.ack_frequency_acknowledged.get(), acknowledged).await;
-    assert_eq!(litequic.sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+    litequic
+        .wait_until("frames acknowledged", |worker| worker.quic.ack_frequency_acknowledged.get(), acknowledged)
+        .await;
+    assert_eq!(litequic.sum(|worker| worker.quic.ack_frequency_misplaced.get()), 0);
 }
 
 #[tokio::test]
@@ -92,10 +95,13 @@ async fn a_client_acknowledges_as_rarely_as_it_is_asked_to() {
         assert_eq!(stats.frame_rx.ack_frequency, 1, "over {io:?}");
         arrived(&litequic, 1).await;
         let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
-        assert_eq!(sum(|worker| worker.ack_frequency_offered.get()), 1);
-        assert_eq!(sum(|worker| worker.ack_frequency_sent.get()), 1);
-        assert_eq!(sum(|worker| worker.ack_frequency_lost.get()), 0);
-        assert_eq!((sum(|worker| worker.ack_threshold_8.get()), sum(|worker| worker.ack_threshold_2.get())), (1, 0));
+        assert_eq!(sum(|worker| worker.quic.ack_frequency_offered.get()), 1);
+        assert_eq!(sum(|worker| worker.quic.ack_frequency_sent.get()), 1);
+        assert_eq!(sum(|worker| worker.quic.ack_frequency_lost.get()), 0);
+        assert_eq!(
+            (sum(|worker| worker.quic.ack_threshold_8.get()), sum(|worker| worker.quic.ack_threshold_2.get())),
+            (1, 0)
+        );
         litequic.stop().await;
     }
 }
@@ -146,14 +152,15 @@ async fn a_client_that_is_asked_for_nothing_acknowledges_as_it_likes() {
     for ack_frequency in [AckFrequency::Off, AckFrequency::Adaptive] {
         let litequic = start(ack_frequency).await;
         let (packets, stats) = packets_an_ack(&litequic).await;
-        let (off, sent) = (ack_frequency == AckFrequency::Off, litequic.sum(|worker| worker.ack_frequency_sent.get()));
+        let (off, sent) =
+            (ack_frequency == AckFrequency::Off, litequic.sum(|worker| worker.quic.ack_frequency_sent.get()));
         // Adaptive has nothing to ask for either where nothing is busy, which no test can promise of its machine.
         assert!(sent == 0 || !off, "{sent} questions");
         if sent == 0 {
             assert!(packets < 6.0, "{packets} packets an ACK with {ack_frequency}");
             assert_eq!(stats.frame_rx.ack_frequency, 0, "with {ack_frequency}");
         }
-        assert_eq!(litequic.sum(|worker| worker.ack_frequency_offered.get()), u64::from(!off));
+        assert_eq!(litequic.sum(|worker| worker.quic.ack_frequency_offered.get()), u64::from(!off));
         litequic.stop().await;
     }
 }
@@ -174,9 +181,9 @@ async fn a_client_that_lost_the_question_is_asked_again() {
         within("the question", asked).await;
         arrived(&litequic, lost + 1).await;
     }
-    let lost = litequic.sum(|worker| worker.ack_frequency_lost.get());
+    let lost = litequic.sum(|worker| worker.quic.ack_frequency_lost.get());
     assert!(lost > 0, "no question was lost");
-    assert_eq!(litequic.sum(|worker| worker.ack_frequency_sent.get()), 6 + lost);
+    assert_eq!(litequic.sum(|worker| worker.quic.ack_frequency_sent.get()), 6 + lost);
     litequic.stop().await;
 }
 
@@ -195,8 +202,8 @@ async fn questions_get_through_a_link_that_loses_and_reorders() {
         };
         within("the question", asked).await;
     }
-    assert!(litequic.sum(|worker| worker.ack_frequency_lost.get()) > 0, "no question was lost");
-    assert_eq!(litequic.sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+    assert!(litequic.sum(|worker| worker.quic.ack_frequency_lost.get()) > 0, "no question was lost");
+    assert_eq!(litequic.sum(|worker| worker.quic.ack_frequency_misplaced.get()), 0);
     litequic.stop().await;
 }
 
@@ -223,7 +230,7 @@ async fn piled_up(as_neqo: bool) {
     };
     assert_eq!(client.get("/bytes/6000000").await.body.len(), 6_000_000);
     arrived(&litequic, 1).await;
-    let sent = litequic.sum(|worker| worker.ack_frequency_sent.get());
+    let sent = litequic.sum(|worker| worker.quic.ack_frequency_sent.get());
     assert!((1..10).contains(&sent), "{sent} questions");
     // The link's queue overflows now and then.
     let heard = stats(&client).frame_rx.ack_frequency;
@@ -232,15 +239,15 @@ async fn piled_up(as_neqo: bool) {
     assert!(read.is_none_or(|frames| frames.len() as u64 == heard && frames.is_sorted_by_key(|frame| frame.sequence)));
     // How many fewer depends on how the machine runs link, client and worker.
     let fewer = |worker: &WorkerMetrics| {
-        let small = worker.ack_threshold_4.get() + worker.ack_threshold_8.get();
-        small + worker.ack_threshold_16.get() + worker.ack_threshold_32.get()
+        let small = worker.quic.ack_threshold_4.get() + worker.quic.ack_threshold_8.get();
+        small + worker.quic.ack_threshold_16.get() + worker.quic.ack_threshold_32.get()
     };
     assert_eq!(litequic.sum(fewer), 1);
     // The connection's end takes it out of the gauges.
     drop(client);
     let open = |worker: &WorkerMetrics| {
-        let gauges = [&worker.ack_threshold_2, &worker.ack_threshold_4, &worker.ack_threshold_8];
-        let larger = [&worker.ack_threshold_16, &worker.ack_threshold_32];
+        let gauges = [&worker.quic.ack_threshold_2, &worker.quic.ack_threshold_4, &worker.quic.ack_threshold_8];
+        let larger = [&worker.quic.ack_threshold_16, &worker.quic.ack_threshold_32];
         gauges.into_iter().chain(larger).map(Gauge::get).sum()
     };
     litequic.wait_until("connections asked", open, |open| open == 0).await;
@@ -258,9 +265,9 @@ async fn a_client_that_offers_nothing_is_served_and_asked_for_nothing() {
     let said = tokio::task::spawn_blocking(run).await.unwrap();
     assert_eq!(said.lines().filter(|line| line.starts_with("ok: ")).count(), 12, "{said}");
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
-    assert!(sum(|worker| worker.connections.get()) > 0);
-    assert_eq!(sum(|worker| worker.ack_frequency_offered.get()), 0);
-    assert_eq!(sum(|worker| worker.ack_frequency_sent.get() + worker.ack_frequency_misplaced.get()), 0);
+    assert!(sum(|worker| worker.http3.connections.get()) > 0);
+    assert_eq!(sum(|worker| worker.quic.ack_frequency_offered.get()), 0);
+    assert_eq!(sum(|worker| worker.quic.ack_frequency_sent.get() + worker.quic.ack_frequency_misplaced.get()), 0);
     litequic.stop().await;
 }
 

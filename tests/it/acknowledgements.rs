@@ -11,7 +11,7 @@ use crate::support::{
     stuffed::Stuffed,
     within,
 };
-use litequic::{config::Io, telemetry::WorkerMetrics};
+use litequic::{app::WorkerMetrics, config::Io};
 use s2n_quic::connection::Error;
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 
@@ -31,7 +31,7 @@ async fn download(client: &Client) {
 }
 
 fn merged(litequic: &Litequic) -> u64 {
-    litequic.sum(|worker| worker.ack_frames_merged.get())
+    litequic.sum(|worker| worker.quic.ack_frames_merged.get())
 }
 
 /// A client over a link that is `up` towards litequic.
@@ -51,7 +51,7 @@ async fn acknowledgements_that_were_overtaken_are_merged_only_if_asked_for_and_n
         within("a download", download(&client)).await;
         assert!(link.up().held.load(Relaxed) > 0 && link.up().lost.load(Relaxed) > 0);
         assert_eq!(merged(&litequic) > 0, ack_merge, "{}", merged(&litequic));
-        assert!(litequic.sum(|worker| worker.ack_frames_received.get()) > merged(&litequic));
+        assert!(litequic.sum(|worker| worker.quic.ack_frames_received.get()) > merged(&litequic));
         litequic.stop().await;
     }
 }
@@ -63,8 +63,8 @@ async fn acknowledgements_are_counted_and_leave_congestion_marks_valid() {
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
     // Each is read before what it cannot exceed, which goes on rising.
     let batches_and_acks = || {
-        let batches = sum(|worker| worker.ack_batches.get());
-        (batches, sum(|worker| worker.ack_frames_received.get()))
+        let batches = sum(|worker| worker.quic.ack_batches.get());
+        (batches, sum(|worker| worker.quic.ack_frames_received.get()))
     };
     let came_together = || {
         let (batches, acks) = batches_and_acks();
@@ -76,15 +76,15 @@ async fn acknowledgements_are_counted_and_leave_congestion_marks_valid() {
         download(&client).await;
     }
     let (batches, acks) = batches_and_acks();
-    let received = sum(|worker| worker.packets_received.get());
-    assert!(batches > 0 && batches <= sum(|worker| worker.receive_batches.get()), "{batches}");
-    assert!(received >= acks && received <= sum(|worker| worker.datagrams_received.get()), "{received}");
-    let sent = sum(|worker| worker.packets_sent.get());
+    let received = sum(|worker| worker.quic.packets_received.get());
+    assert!(batches > 0 && batches <= sum(|worker| worker.net.receive_batches.get()), "{batches}");
+    assert!(received >= acks && received <= sum(|worker| worker.net.datagrams_received.get()), "{received}");
+    let sent = sum(|worker| worker.quic.packets_sent.get());
     assert!(sent >= DOWNLOAD as u64 / 1472, "{sent}");
     litequic
-        .wait_until("packets in datagrams", |worker| worker.datagrams_sent.get(), |datagrams| datagrams >= sent)
+        .wait_until("packets in datagrams", |worker| worker.net.datagrams_sent.get(), |datagrams| datagrams >= sent)
         .await;
-    let (capable, failed) = (sum(|worker| worker.ecn_capable.get()), sum(|worker| worker.ecn_failed.get()));
+    let (capable, failed) = (sum(|worker| worker.quic.ecn_capable.get()), sum(|worker| worker.quic.ecn_failed.get()));
     assert_eq!((capable, failed), (1, 0));
     litequic.stop().await;
 }
@@ -93,15 +93,15 @@ async fn acknowledgements_are_counted_and_leave_congestion_marks_valid() {
 async fn forgeries_behind_every_acknowledgement_hold_up_nothing() {
     let litequic = start(true).await;
     let (client, link) = over(&litequic, Way { spare: 20, forge: Which::Chance(1.0), ..Way::default() }).await;
-    let heard = || litequic.sum(|worker| worker.ack_frames_received.get());
+    let heard = || litequic.sum(|worker| worker.quic.ack_frames_received.get());
     while heard() < 200 {
         within("a download", download(&client)).await;
     }
     // But for a few of the handshake, there is one behind each.
     assert!(link.up().forged.load(Relaxed) + 20 >= heard());
     // None was taken for the client's.
-    assert!(litequic.sum(|worker| worker.packets_received.get()) <= link.up().came.load(Relaxed));
-    assert_eq!(litequic.sum(|worker| worker.connection_errors.get()), 0);
+    assert!(litequic.sum(|worker| worker.quic.packets_received.get()) <= link.up().came.load(Relaxed));
+    assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 0);
     litequic.stop().await;
 }
 

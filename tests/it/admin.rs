@@ -363,7 +363,7 @@ async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
         assert_eq!(client.get(path).await.status.as_u16(), status);
     }
     litequic.wait_until_idle().await;
-    let scrape = litequic.metrics.render();
+    let scrape = litequic.metrics.registry().render();
     for line in [
         "litequic_route_responses_total{route=\"*/\",protocol=\"h3\",class=\"2xx\"} 1",
         "litequic_route_responses_total{route=\"*/status\",protocol=\"h3\",class=\"4xx\"} 2",

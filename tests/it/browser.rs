@@ -2,8 +2,8 @@
 
 use crate::support::{needs, origin, process::Process, proxy::Litequic, tunnel};
 use litequic::{
+    app::WorkerMetrics,
     config::{AckFrequency, Config, OriginAddress},
-    telemetry::WorkerMetrics,
     tls::{self, CertificateStore},
 };
 use std::{
@@ -41,9 +41,9 @@ async fn a_browser_that_offers_to_acknowledge_rarely_is_asked_to_and_gets_the_pa
     let see = move || see_the_page(Command::new(chromium), port, &spki, &["--quic-client-connection-options=AFIA"]);
     tokio::task::spawn_blocking(see).await.unwrap();
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
-    assert!(sum(|worker| worker.ack_frequency_offered.get()) > 0);
-    assert!(sum(|worker| worker.ack_frequency_acknowledged.get()) > 0);
-    assert_eq!(sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+    assert!(sum(|worker| worker.quic.ack_frequency_offered.get()) > 0);
+    assert!(sum(|worker| worker.quic.ack_frequency_acknowledged.get()) > 0);
+    assert_eq!(sum(|worker| worker.quic.ack_frequency_misplaced.get()), 0);
     litequic.stop().await;
 }
 
@@ -94,7 +94,7 @@ async fn a_browser_talks_over_a_websocket() {
     let origin = tunnel::echo_beside(CONVERSATION).await;
     let (litequic, page) = load_from(chromium, origin).await;
     assert!(page.contains("heard hello, closed 1000 true."), "{page}");
-    assert_eq!(litequic.sum(|worker| worker.tunnels.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.proxy.tunnels.get()), 1);
     litequic.stop().await;
 }
 

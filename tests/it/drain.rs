@@ -137,7 +137,7 @@ async fn a_download_finishes_whole_while_later_requests_are_rejected() {
     let mut control = Control::of(&raw.quic).await;
     let mut download = raw.open(&get(DRIP)).await;
     download.finish();
-    litequic.wait_until("a response", |worker| worker.responses_2xx.get(), |count| count == 1).await;
+    litequic.wait_until("a response", |worker| worker.shared.responses_2xx.get(), |count| count == 1).await;
 
     litequic.lifecycle.advance(Phase::Leaving);
     assert_eq!(control.goaway().await, LAST_POSSIBLE_ID);
@@ -150,7 +150,7 @@ async fn a_download_finishes_whole_while_later_requests_are_rejected() {
     let response = download.outcome().await.response();
     assert_eq!(String::from_utf8(response.body).unwrap(), whole_drip());
     assert_eq!(raw.quic.closed().await, NO_ERROR);
-    assert_eq!(litequic.sum(|worker| worker.requests.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.http3.requests.get()), 1);
     litequic.ended().await;
 }
 
@@ -161,7 +161,7 @@ async fn an_upload_that_was_accepted_may_go_on() {
     let mut control = Control::of(&raw.quic).await;
     let mut upload = raw.open(&raw::headers(&raw::pseudo("POST", "/echo"))).await;
     upload.send(&raw::data("before ")).await;
-    litequic.wait_until("a request", |worker| worker.requests.get(), |count| count == 1).await;
+    litequic.wait_until("a request", |worker| worker.http3.requests.get(), |count| count == 1).await;
     litequic.lifecycle.advance(Phase::Draining);
     assert_eq!(control.goaway().await, LAST_POSSIBLE_ID);
     assert_eq!(control.goaway().await, 4, "the first ID that was not accepted");
@@ -244,7 +244,7 @@ async fn a_client_that_comes_during_the_drain_is_sent_away_in_good_order() {
     let raw = Raw::to(&litequic).await;
     let mut download = raw.open(&get(DRIP)).await;
     download.finish();
-    litequic.wait_until("a response", |worker| worker.responses_2xx.get(), |count| count == 1).await;
+    litequic.wait_until("a response", |worker| worker.shared.responses_2xx.get(), |count| count == 1).await;
     litequic.lifecycle.advance(Phase::Draining);
 
     let late = Raw::to(&litequic).await;
@@ -281,14 +281,14 @@ async fn what_runs_at_the_deadline_is_cut_off() {
 
 /// Connects, and says which worker it got. Nobody else is to connect meanwhile.
 async fn placed(litequic: &Litequic) -> (usize, Client) {
-    let counts = || litequic.metrics.workers().iter().map(|worker| worker.connections.get()).collect::<Vec<_>>();
+    let counts = || litequic.metrics.workers().iter().map(|worker| worker.http3.connections.get()).collect::<Vec<_>>();
     let before = counts();
     let mut transport = quinn::TransportConfig::default();
     // A download needs the client's word again and again.
     transport.stream_receive_window(SMALL_WINDOW);
     let client = Client::with_transport(litequic, transport).await;
     let next = before.iter().sum::<u64>() + 1;
-    litequic.wait_until("a connection", |worker| worker.connections.get(), |sum| sum == next).await;
+    litequic.wait_until("a connection", |worker| worker.http3.connections.get(), |sum| sum == next).await;
     let worker = counts().iter().zip(&before).position(|(now, before)| now > before).unwrap();
     (worker, client)
 }

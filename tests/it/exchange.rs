@@ -59,15 +59,17 @@ async fn a_slow_reader_holds_no_more_than_its_send_buffer() {
     stream.finish().await.unwrap();
     client::header(&mut stream).await;
     // Nothing is read: the window fills up, then the send buffer.
-    let sent = |litequic: &Litequic| litequic.sum(|worker| worker.response_body_bytes.get());
-    litequic.wait_until("the window is full", |worker| worker.response_body_bytes.get(), |sent| sent > WINDOW).await;
-    litequic.wait_until("bytes are held", |worker| worker.send_buffered.get(), |held| held > 0).await;
+    let sent = |litequic: &Litequic| litequic.sum(|worker| worker.shared.response_body_bytes.get());
+    litequic
+        .wait_until("the window is full", |worker| worker.shared.response_body_bytes.get(), |sent| sent > WINDOW)
+        .await;
+    litequic.wait_until("bytes are held", |worker| worker.worker.send_buffered.get(), |held| held > 0).await;
     let mut hash = Sha256::new();
     let mut read = 0;
     while let Some(mut chunk) = within("the body", stream.recv_data()).await.unwrap() {
         // Besides: a chunk that is on its way into the send buffer.
         assert!(sent(&litequic) <= read + 2 * WINDOW + BUFFER + 512 * 1024, "{} for {read}", sent(&litequic));
-        assert!(litequic.sum(|worker| worker.send_buffered.get()) <= BUFFER);
+        assert!(litequic.sum(|worker| worker.worker.send_buffered.get()) <= BUFFER);
         read += chunk.remaining() as u64;
         hash.update(chunk.copy_to_bytes(chunk.remaining()));
     }
@@ -114,13 +116,13 @@ async fn a_client_that_changes_its_port_keeps_its_download_and_its_upload() {
     let client = Raw::to(&litequic).await;
     let mut download = client.open(&header("GET", "/bytes/20M", &[])).await;
     let mut upload = client.open(&[header("POST", "/echo", &[]), raw::data("before")].concat()).await;
-    litequic.wait_until("bytes flow", |worker| worker.response_body_bytes.get(), |sent| sent > 0).await;
+    litequic.wait_until("bytes flow", |worker| worker.shared.response_body_bytes.get(), |sent| sent > 0).await;
     client.quic.change_port();
     upload.send(&raw::data("after")).await;
     upload.finish();
     assert_eq!(upload.outcome().await.response().body, b"beforeafter");
     assert_eq!(digest(download.outcome().await.response().body), digest(pattern(20 * MB)));
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 1);
     litequic.stop().await;
 }
 
@@ -137,10 +139,10 @@ async fn a_large_upload_arrives_unchanged_and_no_faster_than_the_origin_reads() 
     let head = peer.head().await;
     assert_eq!((head.field("content-length"), head.field("transfer-encoding")), (Some("20000000"), None));
     // The kernel's buffers of both ends hold some megabytes; litequic's own hold less than another.
-    litequic.wait_until("bytes come", |worker| worker.request_body_bytes.get(), |bytes| bytes > MB as u64).await;
+    litequic.wait_until("bytes come", |worker| worker.shared.request_body_bytes.get(), |bytes| bytes > MB as u64).await;
     let mut hash = Sha256::new();
     for step in 0..20 {
-        let taken = litequic.sum(|worker| worker.request_body_bytes.get());
+        let taken = litequic.sum(|worker| worker.shared.request_body_bytes.get());
         assert!(taken <= (step * MB + 14 * MB) as u64, "{taken} taken when {step} MB were read");
         hash.update(peer.exactly(MB).await);
     }
@@ -341,7 +343,7 @@ async fn a_client_that_expects_100_gets_it_from_the_origin_or_a_final_answer_ins
     let mut peer = origin.accept().await;
     assert_eq!(peer.head().await.field("expect"), Some("100-continue"));
     peer.say("HTTP/1.1 100 Continue\r\n\r\n").await;
-    litequic.wait_until("100 was sent", |worker| worker.responses_1xx.get(), |sent| sent == 1).await;
+    litequic.wait_until("100 was sent", |worker| worker.shared.responses_1xx.get(), |sent| sent == 1).await;
     exchange.send(&raw::data("abc")).await;
     exchange.finish();
     peer.until("abc").await;

@@ -23,7 +23,7 @@ const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
 /// Waits until neither a request nor a connection to an origin is open, and nothing is held.
 async fn everything_is_freed(litequic: &Litequic) {
     litequic.wait_until_idle().await;
-    let open = |worker: &litequic::telemetry::WorkerMetrics| worker.origin_connections_open.get();
+    let open = |worker: &litequic::app::WorkerMetrics| worker.proxy.origin_connections_open.get();
     litequic.wait_until("origin_connections_open = 0", open, |open| open == 0).await;
 }
 
@@ -57,7 +57,7 @@ async fn an_origin_that_hangs_is_a_504_and_its_connection_is_closed() {
     assert_eq!(response.fields.status(), 504);
     is_litequic_s_own(&response);
     assert_eq!(peer.rest().await, "");
-    assert_eq!(litequic.sum(|worker| worker.timeout_response_header.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.proxy.timeout_response_header.get()), 1);
     everything_is_freed(&litequic).await;
     litequic.stop().await;
 }
@@ -120,7 +120,7 @@ async fn a_truncated_response_is_reset_and_never_looks_whole() {
         drop(peer);
         assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()), "{answer}");
         everything_is_freed(&litequic).await;
-        assert_eq!(litequic.sum(|worker| worker.streams_reset_by_proxy.get()), 1);
+        assert_eq!(litequic.sum(|worker| worker.shared.streams_reset_by_proxy.get()), 1);
         litequic.stop().await;
     }
 }
@@ -133,7 +133,7 @@ async fn a_response_that_stalls_is_reset() {
     let (mut exchange, mut peer) = client.asked_at(&origin).await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
     assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()));
-    assert_eq!(litequic.sum(|worker| worker.timeout_response_body.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.proxy.timeout_response_body.get()), 1);
     assert_eq!(peer.rest().await, "");
     litequic.stop().await;
 }
@@ -192,7 +192,7 @@ async fn a_client_that_wants_no_response_any_more_cancels_the_request_at_the_ori
         exchange.receive.stop(REQUEST_CANCELLED).unwrap();
         assert_eq!(peer.rest().await, "");
         everything_is_freed(&litequic).await;
-        assert_eq!(litequic.sum(|worker| worker.streams_reset_by_client.get()), 1);
+        assert_eq!(litequic.sum(|worker| worker.shared.streams_reset_by_client.get()), 1);
         litequic.stop().await;
     }
 }
@@ -231,7 +231,7 @@ async fn a_client_that_cancels_a_download_it_has_not_read_keeps_its_connection()
         exchange.receive.stop(REQUEST_CANCELLED).unwrap();
         everything_is_freed(&litequic).await;
         assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
-        assert_eq!(litequic.sum(|worker| worker.streams_reset_by_client.get()), round);
+        assert_eq!(litequic.sum(|worker| worker.shared.streams_reset_by_client.get()), round);
     }
     litequic.stop().await;
 }
@@ -241,7 +241,7 @@ async fn a_request_that_litequic_ends_while_its_client_does_not_read_leaves_the_
     let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.send = SHORT).await;
     let client = Raw::with_window(&litequic, 16 * 1024).await;
     let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
-    litequic.wait_until("a timeout", |worker| worker.timeout_send.get(), |timeouts| timeouts == 1).await;
+    litequic.wait_until("a timeout", |worker| worker.shared.timeout_send.get(), |timeouts| timeouts == 1).await;
     assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
     assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
     litequic.wait_until_idle().await;
@@ -276,7 +276,7 @@ async fn a_client_that_closes_its_connection_cancels_what_runs() {
     client.quic.connection.close(VarInt::from_u32(0x100), b"");
     peer.rest().await;
     everything_is_freed(&litequic).await;
-    litequic.wait_until("connections_open = 0", |worker| worker.connections_open.get(), |open| open == 0).await;
+    litequic.wait_until("connections_open = 0", |worker| worker.http3.connections_open.get(), |open| open == 0).await;
     drop(waiting);
     litequic.stop().await;
 }
@@ -290,11 +290,11 @@ async fn a_client_that_vanishes_leaves_nothing_behind() {
     let download = client.open(&path("GET", "/bytes/1G")).await;
     let upload = client.open(&[path("POST", "/sink"), raw::data(vec![0; 10_000])].concat()).await;
     let hanging = client.open(&path("GET", "/slow/600000")).await;
-    litequic.wait_until("three requests", |worker| worker.requests_open.get(), |open| open == 3).await;
-    litequic.wait_until("bytes are held", |worker| worker.send_buffered.get(), |held| held > 0).await;
+    litequic.wait_until("three requests", |worker| worker.shared.requests_open.get(), |open| open == 3).await;
+    litequic.wait_until("bytes are held", |worker| worker.worker.send_buffered.get(), |held| held > 0).await;
     client.quic.vanish();
     everything_is_freed(&litequic).await;
-    litequic.wait_until("connections_open = 0", |worker| worker.connections_open.get(), |open| open == 0).await;
+    litequic.wait_until("connections_open = 0", |worker| worker.http3.connections_open.get(), |open| open == 0).await;
     drop((download, upload, hanging));
     litequic.stop().await;
 }
@@ -328,7 +328,7 @@ async fn a_body_that_grows_larger_than_allowed_is_answered_413_and_gets_no_last_
     exchange.send(&raw::data("678901")).await;
     assert_eq!(exchange.outcome().await.status(), 413);
     assert_eq!(peer.rest().await, "");
-    assert_eq!(litequic.sum(|worker| worker.limit_body_bytes.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.proxy.limit_body_bytes.get()), 1);
     everything_is_freed(&litequic).await;
 
     let mut exchange = client.open(&[with("POST", &[]), raw::data("1234567890")].concat()).await;
@@ -359,8 +359,8 @@ async fn a_client_too_slow_with_its_header_or_body_gets_408() {
     assert_eq!(peer.rest().await, "");
     let timeouts = |litequic: &Litequic| {
         (
-            litequic.sum(|worker| worker.timeout_request_header.get()),
-            litequic.sum(|worker| worker.timeout_request_body.get()),
+            litequic.sum(|worker| worker.shared.timeout_request_header.get()),
+            litequic.sum(|worker| worker.shared.timeout_request_body.get()),
         )
     };
     assert_eq!(timeouts(&litequic), (1, 1));
@@ -373,7 +373,7 @@ async fn a_client_that_takes_no_bytes_is_reset() {
     let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.send = SHORT).await;
     let client = Raw::to(&litequic).await;
     let exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
-    litequic.wait_until("a timeout", |worker| worker.timeout_send.get(), |timeouts| timeouts == 1).await;
+    litequic.wait_until("a timeout", |worker| worker.shared.timeout_send.get(), |timeouts| timeouts == 1).await;
     everything_is_freed(&litequic).await;
     drop(exchange);
     litequic.stop().await;
@@ -391,7 +391,7 @@ async fn a_full_pool_and_queue_are_a_503_that_says_when_to_come_back() {
     let (mut first, mut peer) = client.asked_at(&origin).await;
     let mut second = client.open(&get()).await;
     second.finish();
-    litequic.wait_until("two are open", |worker| worker.requests.get(), |requests| requests == 2).await;
+    litequic.wait_until("two are open", |worker| worker.http3.requests.get(), |requests| requests == 2).await;
     let third = client.ask(&get()).await.response();
     assert_eq!((third.fields.status(), third.fields.get("retry-after")), (503, Some("1")));
     is_litequic_s_own(&third);
@@ -450,7 +450,7 @@ async fn clients_that_read_nothing_do_not_keep_others_from_being_answered() {
         stream.finish().await.unwrap();
         unread.push(stream);
     }
-    litequic.wait_until("the limit", |worker| worker.limit_send_buffer.get(), |count| count >= 3).await;
+    litequic.wait_until("the limit", |worker| worker.shared.limit_send_buffer.get(), |count| count >= 3).await;
 
     let other = Client::to(&litequic).await;
     assert_eq!(other.get("/bytes/10000").await.body.len(), 10_000);

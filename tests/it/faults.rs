@@ -29,7 +29,7 @@ async fn again(client: &Raw, peer: &mut Peer) -> Exchange {
 
 async fn no_connection_is_left(litequic: &Litequic) {
     litequic.wait_until_idle().await;
-    litequic.wait_until("no origin", |worker| worker.origin_connections_open.get(), |open| open == 0).await;
+    litequic.wait_until("no origin", |worker| worker.proxy.origin_connections_open.get(), |open| open == 0).await;
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn a_connection_that_closes_under_a_request_is_replaced_for_get_and_not_fo
         }
         assert_eq!(exchange.outcome().await.status(), status, "{method}");
         script.saw_nobody();
-        assert_eq!(litequic.sum(|worker| worker.origin_retries.get()), u64::from(status == 200));
+        assert_eq!(litequic.sum(|worker| worker.proxy.origin_retries.get()), u64::from(status == 200));
         litequic.stop().await;
     }
 }
@@ -255,7 +255,7 @@ async fn bytes_that_come_late_after_a_content_length_of_0_are_malformed_and_the_
     for method in ["POST", "GET"] {
         let mut exchange = client.open(&with(method, &[("content-length", "0")])).await;
         // The header was read: it counts, and waits for the end.
-        litequic.wait_until("open", |worker| worker.requests_open.get(), |open| open == 1).await;
+        litequic.wait_until("open", |worker| worker.shared.requests_open.get(), |open| open == 1).await;
         assert!(exchange.receive.read_chunk(1, true).now_or_never().is_none());
         exchange.send(&raw::data("late")).await;
         assert_eq!(exchange.outcome().await, Outcome::Reset(Code::MessageError.value()), "{method}");
@@ -324,7 +324,7 @@ async fn half_a_request_that_is_reset_or_left_never_reaches_the_origin() {
     }
     let gone = Raw::to(&litequic).await;
     let half = gone.open(&whole[..whole.len() - 1]).await;
-    litequic.wait_until("open", |worker| worker.requests_open.get(), |open| open == 1).await;
+    litequic.wait_until("open", |worker| worker.shared.requests_open.get(), |open| open == 1).await;
     gone.quic.connection.close(VarInt::from_u32(0x100), b"");
     litequic.wait_until_idle().await;
     drop(half);

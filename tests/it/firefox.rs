@@ -112,7 +112,7 @@ async fn load(programs: &Programs, ack_frequency: AckFrequency, up: Way) -> Lite
     let profile = tempfile::tempdir().unwrap();
     let browser = programs.open(profile.path(), link.address.port(), &authority);
     let loaded = async {
-        while litequic.sum(|worker| worker.packets_sent.get()) < (PAGE / PACKET) as u64 {
+        while litequic.sum(|worker| worker.quic.packets_sent.get()) < (PAGE / PACKET) as u64 {
             sleep(LOOK_AGAIN).await;
         }
     };
@@ -125,14 +125,14 @@ async fn load(programs: &Programs, ack_frequency: AckFrequency, up: Way) -> Lite
 
 /// Packets that an ACK frame was for.
 fn packets_an_ack(litequic: &Litequic) -> f64 {
-    litequic.sum(|worker| worker.packets_sent.get()) as f64
-        / litequic.sum(|worker| worker.ack_frames_received.get()) as f64
+    litequic.sum(|worker| worker.quic.packets_sent.get()) as f64
+        / litequic.sum(|worker| worker.quic.ack_frames_received.get()) as f64
 }
 
 /// Firefox took every frame that it was sent.
 fn content(litequic: &Litequic) {
-    assert_eq!(litequic.sum(|worker| worker.closed_client_transport.get()), 0);
-    assert_eq!(litequic.sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.closed_client_transport.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.ack_frequency_misplaced.get()), 0);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn firefox_acknowledges_as_rarely_as_it_is_asked_to() {
     let litequic = load(&programs, AckFrequency::Fixed(20), Way::default()).await;
     let asked = packets_an_ack(&litequic);
     content(&litequic);
-    assert!(litequic.sum(|worker| worker.ack_frequency_acknowledged.get()) > 0);
+    assert!(litequic.sum(|worker| worker.quic.ack_frequency_acknowledged.get()) > 0);
     println!("{unasked:.1} packets an ACK unasked, {asked:.1} where it is asked for 20");
     // On a machine at rest 3.6 and 16.7.
     assert!(asked >= 12.0 || asked >= 3.0 * unasked, "{unasked:.1} packets an ACK unasked, {asked:.1} asked for 20");
@@ -158,8 +158,9 @@ async fn firefox_whose_acknowledgements_pile_up_is_asked_for_fewer() {
     let bunched = Way { bunch: Some(Duration::from_millis(20)), ..Way::default() };
     let litequic = load(&programs, AckFrequency::Adaptive, bunched).await;
     content(&litequic);
-    assert!(litequic.sum(|worker| worker.ack_frequency_offered.get()) > 0);
-    let (packets, asked) = (packets_an_ack(&litequic), litequic.sum(|worker| worker.ack_frequency_acknowledged.get()));
+    assert!(litequic.sum(|worker| worker.quic.ack_frequency_offered.get()) > 0);
+    let (packets, asked) =
+        (packets_an_ack(&litequic), litequic.sum(|worker| worker.quic.ack_frequency_acknowledged.get()));
     println!("{packets:.1} packets an ACK, {asked} questions acknowledged");
     // A machine that is slow enough has Firefox acknowledge so rarely that there is nothing to ask for.
     assert!(asked > 0 || packets > 8.0, "{packets:.1} packets an ACK");

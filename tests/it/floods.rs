@@ -9,7 +9,7 @@ use crate::support::{
     within,
 };
 use futures_util::future;
-use litequic::{config::Config, telemetry::WorkerMetrics};
+use litequic::{app::WorkerMetrics, config::Config};
 use quinn::VarInt;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -40,7 +40,7 @@ pub(crate) async fn beside<T>(litequic: &Litequic, attack: impl Future<Output = 
 /// Closed for a flood, once, and everything given back.
 async fn closed_once(litequic: Litequic, limit: impl Fn(&WorkerMetrics) -> u64) {
     assert_eq!(litequic.sum(limit), 1);
-    assert_eq!(litequic.sum(|worker| worker.connection_errors.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 1);
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }
@@ -73,7 +73,7 @@ async fn a_flood_of_frames_without_data_ends_its_connection_and_no_other() {
         let mut attacker = Stuffed::to(&litequic).await;
         let error = beside(&litequic, attacker.flood(&frames)).await;
         assert_eq!(stuffed::code(&error), EXCESSIVE_LOAD, "{what}");
-        closed_once(litequic, |worker| worker.limit_control_frames.get()).await;
+        closed_once(litequic, |worker| worker.shared.limit_control_frames.get()).await;
     }
 }
 
@@ -90,7 +90,7 @@ async fn what_s2n_quic_forbids_a_client_ends_the_connection_at_once() {
         let mut attacker = Stuffed::to(&litequic).await;
         let error = beside(&litequic, attacker.flood(&frame)).await;
         assert!(matches!(error, s2n_quic::connection::Error::Transport { .. }), "{what}: {error}");
-        assert_eq!(litequic.sum(|worker| worker.limit_control_frames.get()), 0);
+        assert_eq!(litequic.sum(|worker| worker.shared.limit_control_frames.get()), 0);
         litequic.stop().await;
     }
 }
@@ -127,7 +127,7 @@ async fn requests_that_are_stopped_as_soon_as_they_are_sent_end_their_connection
         let _ = receive.stop(VarInt::from_u32(0x10c));
     });
     assert_eq!(beside(&litequic, attack).await, EXCESSIVE_LOAD);
-    closed_once(litequic, |worker| worker.limit_resets.get()).await;
+    closed_once(litequic, |worker| worker.shared.limit_resets.get()).await;
 }
 
 #[tokio::test]
@@ -139,8 +139,8 @@ async fn streams_that_are_reset_before_a_byte_was_sent_end_their_connection() {
         let _ = receive.stop(VarInt::from_u32(0x10c));
     });
     assert_eq!(beside(&litequic, attack).await, EXCESSIVE_LOAD);
-    assert_eq!(litequic.sum(|worker| worker.limit_control_frames.get()), 0);
-    closed_once(litequic, |worker| worker.limit_resets.get()).await;
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_control_frames.get()), 0);
+    closed_once(litequic, |worker| worker.shared.limit_resets.get()).await;
 }
 
 #[tokio::test]
@@ -158,9 +158,9 @@ async fn a_client_that_leaves_one_page_after_the_other_is_served() {
             exchange.receive.stop(VarInt::from_u32(0x10c)).unwrap();
         }
     }
-    litequic.wait_until("cancelled", |worker| worker.streams_reset_by_client.get(), |count| count == 500).await;
+    litequic.wait_until("cancelled", |worker| worker.shared.streams_reset_by_client.get(), |count| count == 500).await;
     assert_eq!(raw.ask(&headers(&pseudo("GET", "/status/204"))).await.status(), 204);
-    assert_eq!(litequic.sum(|worker| worker.limit_resets.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_resets.get()), 0);
     litequic.stop().await;
 }
 
@@ -177,7 +177,7 @@ async fn an_upload_byte_by_byte_ends_its_connection() {
         raw.quic.closed().await
     };
     assert_eq!(beside(&litequic, attack).await, EXCESSIVE_LOAD);
-    closed_once(litequic, |worker| worker.limit_small_frames.get()).await;
+    closed_once(litequic, |worker| worker.shared.limit_small_frames.get()).await;
 }
 
 /// Data of a chunked body that begins in `text`: how many chunks, how many bytes.
@@ -239,12 +239,12 @@ async fn a_client_that_changes_its_address_is_served_and_told_to_go_before_it_ca
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let client = Client::to(&litequic).await;
     for moves in 1..=4 {
-        assert_eq!(litequic.sum(|worker| worker.limit_addresses.get()), 0, "{moves}");
+        assert_eq!(litequic.sum(|worker| worker.http3.limit_addresses.get()), 0, "{moves}");
         client.quic.change_port();
         let answer = client.get("/bytes/100k").await;
         assert_eq!((answer.status.as_u16(), answer.body.len()), (200, 100_000), "{moves}");
     }
-    litequic.wait_until("the last address", |worker| worker.limit_addresses.get(), |count| count == 1).await;
+    litequic.wait_until("the last address", |worker| worker.http3.limit_addresses.get(), |count| count == 1).await;
     // GOAWAY, and nothing to wait for: the connection ends in order.
     assert!(client.ended().await.is_h3_no_error());
     litequic.wait_until_idle().await;
@@ -265,6 +265,6 @@ async fn a_client_that_moves_without_end_disturbs_no_other() {
         }
     };
     beside(&litequic, timeout(Duration::from_secs(5), attack)).await.unwrap_or_default();
-    litequic.wait_until("the last address", |worker| worker.limit_addresses.get(), |count| count == 1).await;
+    litequic.wait_until("the last address", |worker| worker.http3.limit_addresses.get(), |count| count == 1).await;
     litequic.stop().await;
 }

@@ -54,8 +54,8 @@ async fn flooded(strangers: &[Stranger], what: impl Future<Output = ()>) -> u64 
 }
 
 async fn nothing_is_held(litequic: &Litequic) {
-    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
-    litequic.wait_until("connections_held = 0", |worker| worker.connections_held.get(), |held| held == 0).await;
+    litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
+    litequic.wait_until("connections_held = 0", |worker| worker.quic.connections_held.get(), |held| held == 0).await;
 }
 
 #[tokio::test]
@@ -67,20 +67,20 @@ async fn a_flood_of_initials_brings_retries_and_real_clients_still_get_in() {
     .await;
     let strangers = strangers(&litequic).await;
     let clients = async {
-        litequic.wait_until("retries", |worker| worker.retries.get(), |retries| retries > 100).await;
+        litequic.wait_until("retries", |worker| worker.quic.retries.get(), |retries| retries > 100).await;
         for _ in 0..5 {
             let client = Client::to(&litequic).await;
             assert_eq!(client.get("/bytes/100k").await.body.len(), 100_000);
             // Whoever proves no address is never more than the limit.
-            assert!(litequic.sum(|worker| worker.handshakes_open.get()) <= 8 + 1);
+            assert!(litequic.sum(|worker| worker.quic.handshakes_open.get()) <= 8 + 1);
         }
     };
     let sent = flooded(&strangers, clients).await;
     assert!(sent > 100, "{sent}");
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 5);
-    assert_eq!(litequic.sum(|worker| worker.limit_handshakes.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 5);
+    assert_eq!(litequic.sum(|worker| worker.quic.limit_handshakes.get()), 0);
     drop(strangers);
-    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+    litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
     litequic.stop().await;
 }
 
@@ -94,22 +94,24 @@ async fn a_flood_beyond_max_handshakes_is_dropped_and_disturbs_no_connection() {
     let client = Client::to(&litequic).await;
     let mut strangers = strangers(&litequic).await;
     let downloads = async {
-        let dropped = |worker: &litequic::telemetry::WorkerMetrics| worker.limit_handshakes.get();
+        let dropped = |worker: &litequic::app::WorkerMetrics| worker.quic.limit_handshakes.get();
         litequic.wait_until("dropped Initials", dropped, |dropped| dropped > 100).await;
         for _ in 0..5 {
             assert_eq!(client.get("/bytes/200k").await.body.len(), 200_000);
-            assert!(litequic.sum(|worker| worker.handshakes_open.get()) <= 8);
+            assert!(litequic.sum(|worker| worker.quic.handshakes_open.get()) <= 8);
         }
     };
     flooded(&strangers, downloads).await;
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 1);
     // What is left of the flood in the socket's buffer counts, too, and would between two looks.
     strangers[0].settled().await;
-    let (dropped, refused) =
-        (litequic.sum(|worker| worker.limit_handshakes.get()), litequic.sum(|worker| worker.handshakes_refused.get()));
+    let (dropped, refused) = (
+        litequic.sum(|worker| worker.quic.limit_handshakes.get()),
+        litequic.sum(|worker| worker.quic.handshakes_refused.get()),
+    );
     assert_eq!(dropped, refused);
     // The slots come back, and whoever waits gets in.
-    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+    litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);
     litequic.stop().await;
 }
@@ -132,8 +134,8 @@ async fn clients_that_prove_their_address_and_go_no_further_are_bounded_and_forg
     for (stranger, Retry { id, token }) in all.iter().zip(&retries) {
         stranger.send(&stranger.packet(&Initial { token, number: 1, ..Initial::to(id) })).await;
     }
-    litequic.wait_until("dropped Initials", |worker| worker.limit_handshakes.get(), |dropped| dropped == 4).await;
-    assert_eq!(litequic.sum(|worker| worker.handshakes_open.get()), 4);
+    litequic.wait_until("dropped Initials", |worker| worker.quic.limit_handshakes.get(), |dropped| dropped == 4).await;
+    assert_eq!(litequic.sum(|worker| worker.quic.handshakes_open.get()), 4);
     nothing_is_held(&litequic).await;
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);
     litequic.stop().await;
@@ -169,7 +171,7 @@ async fn an_address_that_is_not_proved_is_sent_three_times_what_came_from_it_rou
             stranger.send(&datagram).await;
         }
         stranger.receive().await;
-        assert!(litequic.sum(|worker| worker.handshakes_open.get()) > 0);
+        assert!(litequic.sum(|worker| worker.quic.handshakes_open.get()) > 0);
         // To the handshake's end: its retransmissions and probes count.
         stranger.receive_until(nothing_is_held(&litequic)).await;
         stranger.settled().await;
@@ -219,7 +221,7 @@ async fn an_initial_to_an_id_like_litequic_s_own_is_not_answered() {
     let own = [&[0xef, 0, 0][..], &[7; 13]].concat();
     stranger.send(&stranger.packet(&Initial::to(&own))).await;
     assert_eq!(stranger.settled().await, Vec::<Vec<u8>>::new());
-    assert_eq!(litequic.sum(|worker| worker.connections_held.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.connections_held.get()), 0);
     litequic.stop().await;
 }
 
@@ -246,7 +248,7 @@ async fn initials_in_small_datagrams_are_not_answered() {
         stranger.send(&datagram).await;
     }
     assert_eq!(stranger.settled().await, Vec::<Vec<u8>>::new());
-    assert_eq!(litequic.sum(|worker| worker.connections_held.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.connections_held.get()), 0);
     // The same, full.
     stranger.send(&stranger.packet(&Initial::to(&fresh_id()))).await;
     stranger.receive().await;
@@ -263,7 +265,7 @@ async fn a_retry_a_refusal_and_a_version_negotiation_are_smaller_than_what_they_
         stranger.receive().await;
         stranger.settled().await;
         assert!(stranger.received <= FULL, "{what}: {}", stranger.received);
-        assert_eq!(litequic.sum(|worker| worker.connections_held.get()), 0, "{what} keeps no state");
+        assert_eq!(litequic.sum(|worker| worker.quic.connections_held.get()), 0, "{what} keeps no state");
     }
     // RFC 9000 §6.1: versions are negotiated with datagrams that are large enough for a version that is known.
     let mut stranger = Stranger::of(&full).await;
@@ -303,7 +305,7 @@ async fn a_token_is_good_once_for_whom_it_was_made_and_others_are_not_answered()
     let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
     let mut stranger = Stranger::of(&litequic).await;
     let Retry { id, token } = stranger.retry().await;
-    let held = || litequic.sum(|worker| worker.connections_held.get());
+    let held = || litequic.sum(|worker| worker.quic.connections_held.get());
     let with = |stranger: &Stranger, id: &[u8], token: &[u8], number| {
         stranger.packet(&Initial { token, number, ..Initial::to(id) })
     };
@@ -405,9 +407,9 @@ async fn junk_of_every_kind_harms_nobody() {
     }
     stranger.settled().await;
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);
-    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 2);
-    assert_eq!(litequic.sum(|worker| worker.connection_errors.get()), 0);
+    litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 2);
+    assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 0);
     litequic.stop().await;
 }
 
@@ -421,9 +423,9 @@ async fn handshakes_that_are_given_up_give_their_slots_back() {
     for stranger in &strangers {
         stranger.send(&stranger.packet(&Initial::to(&fresh_id()))).await;
     }
-    let open = |worker: &litequic::telemetry::WorkerMetrics| worker.handshakes_open.get();
+    let open = |worker: &litequic::app::WorkerMetrics| worker.quic.handshakes_open.get();
     litequic.wait_until("handshakes", open, |open| open == PORTS as u64).await;
     nothing_is_held(&litequic).await;
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 0);
     litequic.stop().await;
 }

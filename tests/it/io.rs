@@ -11,8 +11,8 @@ use crate::support::{
 use futures_util::future::join_all;
 use http::Method;
 use litequic::{
+    app::{Metrics, WorkerMetrics},
     config::{AckFrequency, Io, LiteQuic},
-    telemetry::{Metrics, WorkerMetrics},
 };
 use std::{
     net::{Ipv6Addr, SocketAddr},
@@ -63,26 +63,27 @@ async fn a_download_leaves_in_messages_of_many_segments_and_few_calls() {
     let litequic = start(own()).await;
     serve(&litequic).await;
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
-    let sent = sum(|worker| worker.datagrams_sent.get());
+    let sent = sum(|worker| worker.net.datagrams_sent.get());
     assert!(sent >= (DOWNLOAD as u64 + UPLOAD as u64) / 1472, "{sent}");
-    let bytes = sum(|worker| worker.datagram_bytes_sent.get());
+    let bytes = sum(|worker| worker.net.datagram_bytes_sent.get());
     assert!(bytes >= DOWNLOAD as u64 + UPLOAD as u64 && bytes <= sent * 1472, "{bytes}");
-    let (messages, segments) = (sum(|worker| worker.gso_messages.get()), sum(|worker| worker.gso_segments.get()));
+    let (messages, segments) =
+        (sum(|worker| worker.net.gso_messages.get()), sum(|worker| worker.net.gso_segments.get()));
     assert!(segments >= 10 * messages, "{segments} segments in {messages} messages");
-    let calls = sum(|worker| worker.syscalls_sendmmsg.get());
+    let calls = sum(|worker| worker.net.syscalls_sendmmsg.get());
     assert!(calls * 5 < sent, "{calls} calls for {sent} datagrams");
-    let received = sum(|worker| worker.datagrams_received.get());
+    let received = sum(|worker| worker.net.datagrams_received.get());
     assert!(received >= UPLOAD as u64 / 1472, "{received}");
-    assert!(sum(|worker| worker.syscalls_recvmmsg.get()) >= sum(|worker| worker.receive_batches.get()));
-    litequic.wait_until("waits", |worker| worker.syscalls_epoll_wait.get(), |waits| waits > 0).await;
+    assert!(sum(|worker| worker.net.syscalls_recvmmsg.get()) >= sum(|worker| worker.net.receive_batches.get()));
+    litequic.wait_until("waits", |worker| worker.wake.metrics.syscalls_epoll_wait.get(), |waits| waits > 0).await;
     let degraded = litequic.sum(|worker| {
-        worker.io_degraded_gso_missing.get()
-            + worker.io_degraded_gso_eio.get()
-            + worker.io_degraded_gso_einval.get()
-            + worker.io_degraded_gro.get()
+        worker.net.io_degraded_gso_missing.get()
+            + worker.net.io_degraded_gso_eio.get()
+            + worker.net.io_degraded_gso_einval.get()
+            + worker.net.io_degraded_gro.get()
     });
-    let dropped =
-        litequic.sum(|worker| worker.datagrams_dropped_refused.get() + worker.datagrams_dropped_truncated.get());
+    let dropped = litequic
+        .sum(|worker| worker.net.datagrams_dropped_refused.get() + worker.net.datagrams_dropped_truncated.get());
     assert_eq!((degraded, dropped), (0, 0));
     litequic.stop().await;
 }
@@ -99,9 +100,9 @@ async fn without_gso_every_datagram_is_a_message() {
     let litequic = start(LiteQuic { gso: false, ..own() }).await;
     serve(&litequic).await;
     let counted = counted(litequic).await;
-    assert_eq!(counted.sum(|worker| worker.gso_messages.get()), 0);
-    let sent = counted.sum(|worker| worker.datagrams_sent.get());
-    assert_eq!(counted.sum(|worker| worker.send_messages.get()), sent);
+    assert_eq!(counted.sum(|worker| worker.net.gso_messages.get()), 0);
+    let sent = counted.sum(|worker| worker.net.datagrams_sent.get());
+    assert_eq!(counted.sum(|worker| worker.net.send_messages.get()), sent);
 }
 
 #[tokio::test]
@@ -109,8 +110,8 @@ async fn without_gro_every_message_is_a_datagram() {
     let litequic = start(LiteQuic { gro: false, ..own() }).await;
     serve(&litequic).await;
     let counted = counted(litequic).await;
-    let received = counted.sum(|worker| worker.datagrams_received.get());
-    assert_eq!(counted.sum(|worker| worker.receive_messages.get()), received);
+    let received = counted.sum(|worker| worker.net.datagrams_received.get());
+    assert_eq!(counted.sum(|worker| worker.net.receive_messages.get()), received);
 }
 
 /// Clients at a distance download at once, again and again, until the worker has begun to take datagrams at fixed times, if
@@ -131,7 +132,7 @@ async fn many_downloads_over_a_long_path_have_datagrams_taken_at_fixed_times_and
             let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
             clients.push(Client::over(quic, "localhost").await);
         }
-        let began = |litequic: &Litequic| litequic.sum(|worker| worker.receive_moderations.get());
+        let began = |litequic: &Litequic| litequic.sum(|worker| worker.quic.receive_moderations.get());
         for _ in 0..if receive_moderation { 30 } else { 1 } {
             let path = format!("/bytes/{DOWNLOAD}");
             for answer in join_all(clients.iter().map(|client| client.get(&path))).await {
@@ -142,7 +143,7 @@ async fn many_downloads_over_a_long_path_have_datagrams_taken_at_fixed_times_and
             }
         }
         assert_eq!(began(&litequic) > 0, receive_moderation, "{io:?}");
-        assert_eq!(litequic.sum(|worker| worker.wakes_moderation.get()) > 0, receive_moderation, "{io:?}");
+        assert_eq!(litequic.sum(|worker| worker.wake.metrics.wakes_moderation.get()) > 0, receive_moderation, "{io:?}");
         // Arrivals are events again.
         serve(&litequic).await;
         litequic.stop().await;
@@ -154,16 +155,16 @@ async fn a_receive_batch_of_one_is_a_call_a_message() {
     let litequic = start(LiteQuic { receive_batch: 1, ..own() }).await;
     serve(&litequic).await;
     let counted = counted(litequic).await;
-    let messages = counted.sum(|worker| worker.receive_messages.get());
-    assert_eq!(counted.sum(|worker| worker.receive_batches.get()), messages);
-    assert!(counted.sum(|worker| worker.syscalls_recvmmsg.get()) >= messages);
+    let messages = counted.sum(|worker| worker.net.receive_messages.get());
+    assert_eq!(counted.sum(|worker| worker.net.receive_batches.get()), messages);
+    assert!(counted.sum(|worker| worker.net.syscalls_recvmmsg.get()) >= messages);
 }
 
 #[tokio::test]
 async fn the_librarys_own_io_leaves_ours_alone() {
     let litequic = start(LiteQuic { io: Io::S2nQuic, ..LiteQuic::default() }).await;
     serve(&litequic).await;
-    assert_eq!(litequic.sum(|worker| worker.datagrams_received.get() + worker.datagrams_sent.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.net.datagrams_received.get() + worker.net.datagrams_sent.get()), 0);
     litequic.stop().await;
 }
 
@@ -196,15 +197,17 @@ async fn io_uring_needs_fewer_calls_and_no_other() {
     let litequic = start(LiteQuic { io: Io::IoUring, ..LiteQuic::default() }).await;
     serve(&litequic).await;
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
-    assert_eq!(sum(|worker| worker.syscalls_recvmmsg.get() + worker.syscalls_sendmmsg.get()), 0);
-    let (sent, received) = (sum(|worker| worker.datagrams_sent.get()), sum(|worker| worker.datagrams_received.get()));
+    assert_eq!(sum(|worker| worker.net.syscalls_recvmmsg.get() + worker.net.syscalls_sendmmsg.get()), 0);
+    let (sent, received) =
+        (sum(|worker| worker.net.datagrams_sent.get()), sum(|worker| worker.net.datagrams_received.get()));
     assert!(sent >= (DOWNLOAD as u64 + UPLOAD as u64) / 1472 && received >= UPLOAD as u64 / 1472, "{sent}, {received}");
-    let calls = sum(|worker| worker.syscalls_io_uring_enter.get());
+    let calls = sum(|worker| worker.net.syscalls_io_uring_enter.get());
     assert!(calls > 0 && calls * 5 < sent + received, "{calls} calls for {sent} and {received} datagrams");
-    let (messages, segments) = (sum(|worker| worker.gso_messages.get()), sum(|worker| worker.gso_segments.get()));
+    let (messages, segments) =
+        (sum(|worker| worker.net.gso_messages.get()), sum(|worker| worker.net.gso_segments.get()));
     assert!(segments >= 10 * messages, "{segments} segments in {messages} messages");
-    assert_eq!(sum(|worker| worker.receive_rearmed_other.get()), 0);
-    assert_eq!(sum(|worker| worker.io_degraded_io_uring_broken.get()), 0);
+    assert_eq!(sum(|worker| worker.net.receive_rearmed_other.get()), 0);
+    assert_eq!(sum(|worker| worker.net.io_degraded_io_uring_broken.get()), 0);
     litequic.stop().await;
 }
 

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use futures_util::FutureExt;
 use http::Method;
-use litequic::{config::Config, http3::Code, telemetry::WorkerMetrics};
+use litequic::{app::WorkerMetrics, config::Config, http3::Code};
 use quinn::VarInt;
 use tokio::time::timeout;
 
@@ -53,7 +53,7 @@ async fn max_requests_ends_the_connection_in_order() {
             }
             let ended = client.ended().await;
             assert!(ended.is_h3_no_error(), "{ended}");
-            counts(litequic, "limit_requests", |worker| worker.limit_requests.get(), 1).await;
+            counts(litequic, "limit_requests", |worker| worker.shared.limit_requests.get(), 1).await;
         },
     )
     .await;
@@ -69,8 +69,8 @@ async fn max_header_bytes_and_max_headers_are_431_for_a_header_and_a_reset_for_t
         let nearly = "v".repeat(980); // with 32 bytes a field it is beyond (RFC 9114 §4.2.2), encoded it is not
         assert_eq!(client.ask(&raw::with("GET", &[("x", &long)])).await.status(), 431);
         assert_eq!(client.ask(&raw::with("GET", &[("x", "y"); 12])).await.status(), 431);
-        counts(litequic, "limit_header_bytes", |worker| worker.limit_header_bytes.get(), 1).await;
-        counts(litequic, "limit_headers", |worker| worker.limit_headers.get(), 1).await;
+        counts(litequic, "limit_header_bytes", |worker| worker.shared.limit_header_bytes.get(), 1).await;
+        counts(litequic, "limit_headers", |worker| worker.shared.limit_headers.get(), 1).await;
 
         let cases = [(vec![("x", &*long)], 2, 1), (vec![("x", &*nearly)], 3, 1), (vec![("x", "y"); 16], 3, 2)];
         for (trailers, bytes, fields) in cases {
@@ -81,8 +81,8 @@ async fn max_header_bytes_and_max_headers_are_431_for_a_header_and_a_reset_for_t
             exchange.finish();
             assert_eq!(exchange.outcome().await, Outcome::Reset(Code::ExcessiveLoad.value()));
             assert_eq!(peer.rest().await, "", "no last chunk");
-            counts(litequic, "limit_header_bytes", |worker| worker.limit_header_bytes.get(), bytes).await;
-            counts(litequic, "limit_headers", |worker| worker.limit_headers.get(), fields).await;
+            counts(litequic, "limit_header_bytes", |worker| worker.shared.limit_header_bytes.get(), bytes).await;
+            counts(litequic, "limit_headers", |worker| worker.shared.limit_headers.get(), fields).await;
         }
     })
     .await;
@@ -104,7 +104,7 @@ async fn max_body_bytes_is_413() {
             let mut unknown = client.open(&[raw::with("POST", &[]), raw::data("12345678901")].concat()).await;
             assert_eq!(unknown.outcome().await.status(), 413);
             assert_eq!(unknown.stopped().await, Some(Code::NoError.value()));
-            counts(litequic, "limit_body_bytes", |worker| worker.limit_body_bytes.get(), 2).await;
+            counts(litequic, "limit_body_bytes", |worker| worker.proxy.limit_body_bytes.get(), 2).await;
         },
     )
     .await;
@@ -160,9 +160,9 @@ async fn the_send_buffers_let_the_origin_wait() {
             stream.finish().await.unwrap();
             unread.push(stream);
         }
-        litequic.wait_until("the limit", |worker| worker.limit_send_buffer.get(), |count| count >= 3).await;
+        litequic.wait_until("the limit", |worker| worker.shared.limit_send_buffer.get(), |count| count >= 3).await;
         bystander.goes_on().await;
-        assert!(litequic.sum(|worker| worker.send_buffered.get()) <= u64::from(SMALL));
+        assert!(litequic.sum(|worker| worker.worker.send_buffered.get()) <= u64::from(SMALL));
     })
     .await;
 }
@@ -190,11 +190,11 @@ async fn what_an_event_stream_held_is_given_back_between_two_events() {
                 read += bytes::Buf::remaining(&chunk.expect("more"));
             }
             // The gauge is set twice a second: what it says first is of before.
-            let held = |worker: &WorkerMetrics| worker.send_buffered.get();
+            let held = |worker: &WorkerMetrics| worker.worker.send_buffered.get();
             litequic.wait_until("the burst is held", held, |held| held > BYSTANDER_S).await;
             litequic.wait_until("it is given back", held, |held| held <= BYSTANDER_S).await;
             bystander.goes_on().await;
-            assert!(litequic.sum(|worker| worker.requests_open.get()) >= 1);
+            assert!(litequic.sum(|worker| worker.shared.requests_open.get()) >= 1);
             peer.say("5\r\nevent\r\n0\r\n\r\n").await;
             let event = within("an event", stream.recv_data()).await.unwrap();
             assert_eq!(bytes::Buf::remaining(&event.expect("an event")), 5);
@@ -216,13 +216,13 @@ async fn a_full_pool_queues_a_full_queue_is_a_503_and_so_is_a_wait_that_is_too_l
         let (mut running, mut peer) = client.asked_at(&script).await;
         let mut waiting = client.open(&raw::get()).await;
         waiting.finish();
-        counts(litequic, "origin_max_connections", |worker| worker.limit_origin_connections.get(), 1).await;
+        counts(litequic, "origin_max_connections", |worker| worker.proxy.limit_origin_connections.get(), 1).await;
         let refused = client.ask(&raw::get()).await.response();
         assert_eq!((refused.fields.status(), refused.fields.get("retry-after")), (503, Some("1")));
-        counts(litequic, "origin_max_queue", |worker| worker.limit_origin_queue.get(), 1).await;
+        counts(litequic, "origin_max_queue", |worker| worker.proxy.limit_origin_queue.get(), 1).await;
         let waited = waiting.outcome().await.response();
         assert_eq!((waited.fields.status(), waited.fields.get("retry-after")), (503, Some("1")));
-        counts(litequic, "timeout_queue", |worker| worker.timeout_queue.get(), 1).await;
+        counts(litequic, "timeout_queue", |worker| worker.proxy.timeout_queue.get(), 1).await;
         bystander.goes_on().await;
         peer.say(Always::EMPTY_200).await;
         assert_eq!(running.outcome().await.status(), 200);
@@ -241,7 +241,7 @@ async fn floods_of_what_says_nothing_close_the_connection_as_excessive_load() {
             let mut check = async |client: Raw| {
                 assert_eq!(client.quic.closed().await, Code::ExcessiveLoad.value());
                 closed += 1;
-                counts(litequic, "excessive_load", |worker| worker.limit_excessive_load.get(), closed).await;
+                counts(litequic, "excessive_load", |worker| worker.http3.limit_excessive_load.get(), closed).await;
                 bystander.goes_on().await;
             };
 
@@ -293,8 +293,8 @@ async fn a_response_s_header_beyond_its_bounds_is_a_502() {
                 let response = exchange.outcome().await.response();
                 assert_eq!(response.fields.status(), 502);
                 assert!(response.fields.get("proxy-status").unwrap().contains("http_response_header_section_size"));
-                counts(litequic, "limit_response_header", |worker| worker.limit_response_header.get(), 1).await;
-                counts(litequic, "origin_errors", |worker| worker.origin_errors.get(), 1).await;
+                counts(litequic, "limit_response_header", |worker| worker.proxy.limit_response_header.get(), 1).await;
+                counts(litequic, "origin_errors", |worker| worker.proxy.origin_errors.get(), 1).await;
             },
         )
         .await;
@@ -349,7 +349,9 @@ async fn a_header_larger_than_the_client_takes_is_not_sent() {
                 }
                 drop(control);
             }
-            litequic.wait_until("client_header", |worker| worker.limit_client_header.get(), |count| count >= 4).await;
+            litequic
+                .wait_until("client_header", |worker| worker.http3.limit_client_header.get(), |count| count >= 4)
+                .await;
         },
     )
     .await;

@@ -11,8 +11,8 @@ use crate::support::{
     tls::Tls,
 };
 use litequic::{
+    app::WorkerMetrics,
     config::{Config, OriginAddress},
-    telemetry::WorkerMetrics,
     tls::{self, CertificateStore},
 };
 use std::{fs, net::SocketAddr, process::Command, time::Duration};
@@ -141,14 +141,14 @@ async fn an_upload_over_http3_is_discarded_to_its_end_or_up_to_the_limit() {
     whole.send(&raw::data(vec![0; 90_000])).await;
     whole.finish();
     assert_eq!(whole.stopped().await, None, "all of it was taken");
-    litequic.wait_until("bytes", |worker| worker.lingering_bytes.get(), |bytes| bytes >= 90_000).await;
+    litequic.wait_until("bytes", |worker| worker.shared.lingering_bytes.get(), |bytes| bytes >= 90_000).await;
 
     let mut long = client.open(&raw::with("POST", &[("content-length", "100000000")])).await;
     assert_eq!(long.outcome().await.status(), 413);
     long.send(&raw::data(vec![0; 100_000_000])).await; // an error once it is stopped
     assert_eq!(long.stopped().await, Some(NO_ERROR));
-    assert_eq!(litequic.sum(|worker| worker.limit_lingering_bytes.get()), 1);
-    let discarded = litequic.sum(|worker| worker.lingering_bytes.get());
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_lingering_bytes.get()), 1);
+    let discarded = litequic.sum(|worker| worker.shared.lingering_bytes.get());
     assert!((190_000..190_000 + (2 << 20)).contains(&discarded), "{discarded}");
     // What is wrong with a request is said at once.
     let mut wrong = client.open(&raw::with("POST", &[("connection", "close")])).await;
@@ -174,7 +174,7 @@ async fn an_upload_over_http2_is_discarded_to_its_end_or_up_to_the_limit() {
             client.say(http2::DATA, flags, 1, &[0; 10_000]).await;
         }
         if pieces == 9 {
-            let discarded = |worker: &WorkerMetrics| worker.lingering_bytes.get();
+            let discarded = |worker: &WorkerMetrics| worker.shared.lingering_bytes.get();
             litequic.wait_until("discarded", discarded, |bytes| bytes == 90_000).await;
             client.say(http2::PING, 0, 0, &[7; 8]).await;
             // h2 pings for itself.
@@ -190,8 +190,8 @@ async fn an_upload_over_http2_is_discarded_to_its_end_or_up_to_the_limit() {
             assert_eq!((reset.kind, reset.code()), (http2::RST_STREAM, 0), "NO_ERROR");
         }
     }
-    assert_eq!(litequic.sum(|worker| worker.limit_lingering_bytes.get()), 1);
-    let discarded = litequic.sum(|worker| worker.lingering_bytes.get());
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_lingering_bytes.get()), 1);
+    let discarded = litequic.sum(|worker| worker.shared.lingering_bytes.get());
     assert!((190_000..=210_000).contains(&discarded), "{discarded}");
     litequic.stop().await;
 }
@@ -209,8 +209,8 @@ async fn an_upload_over_http1_is_discarded_up_to_the_limit_and_its_connection_cl
         }
         assert_eq!(sent == length, reads, "{sent} of {length}");
     }
-    assert_eq!(litequic.sum(|worker| worker.limit_lingering_bytes.get()), 1);
-    litequic.wait_until("closed", |worker| worker.tcp_connections_open.get(), |open| open == 0).await;
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_lingering_bytes.get()), 1);
+    litequic.wait_until("closed", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 0).await;
     litequic.stop().await;
 }
 
@@ -233,7 +233,7 @@ async fn a_client_that_sends_no_more_is_waited_for_as_long_as_the_timeout_says()
     let mut one = Tls::http1(&litequic).await;
     one.say("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n").await;
     assert!(one.rest().await.0.starts_with("HTTP/1.1 413"));
-    litequic.wait_until("timeouts", |worker| worker.timeout_lingering.get(), |times| times == 3).await;
+    litequic.wait_until("timeouts", |worker| worker.shared.timeout_lingering.get(), |times| times == 3).await;
     litequic.stop().await;
 }
 
@@ -244,7 +244,7 @@ async fn with_a_limit_of_0_an_upload_is_stopped_at_once() {
     let mut exchange = client.open(&raw::with("POST", &[("content-length", "5000")])).await;
     assert_eq!(exchange.stopped().await, Some(NO_ERROR));
     assert_eq!(exchange.outcome().await.status(), 413);
-    assert_eq!(litequic.sum(|worker| worker.lingering_bytes.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.shared.lingering_bytes.get()), 0);
     litequic.stop().await;
 }
 

@@ -96,8 +96,8 @@ async fn transfer_over(way: Way, count: fn(&Counts) -> u64) {
     timeout(PATIENCE, all).await.expect("transfers over a bad link");
     let (up, down) = (count(link.up()), count(link.down()));
     assert!(up > 0 && down > 0, "{up} faults up, {down} down: {:?}", (link.up(), link.down()));
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
-    assert_eq!(litequic.sum(|worker| worker.connection_errors.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 0);
     litequic.stop().await;
 }
 
@@ -191,7 +191,7 @@ async fn a_client_behind_a_nat_that_forgets_goes_on_within_downloads_and_uploads
         timeout(PATIENCE, move_within_an_upload(&client, &link)).await.unwrap();
     }
     assert_eq!(link.moves(), 4);
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 1);
     litequic.stop().await;
 }
 
@@ -248,7 +248,7 @@ async fn a_silence_shorter_than_the_idle_timeout_ends_nothing() {
     sleep(idle / 2).await; // the silence itself
     link.cut(false);
     small_requests(&client).await;
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 1);
     litequic.stop().await;
 }
 
@@ -263,11 +263,11 @@ async fn a_client_that_a_dead_link_has_swallowed_is_forgotten_and_its_request_ca
     stream.finish().await.unwrap();
     let mut peer = origin.accept().await;
     peer.head().await;
-    assert_eq!(litequic.sum(|worker| worker.connections_open.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections_open.get()), 1);
     link.cut(true);
     assert_eq!(peer.rest().await, "");
-    litequic.wait_until("connections_open = 0", |worker| worker.connections_open.get(), |open| open == 0).await;
-    litequic.wait_until("connections_held = 0", |worker| worker.connections_held.get(), |held| held == 0).await;
+    litequic.wait_until("connections_open = 0", |worker| worker.http3.connections_open.get(), |open| open == 0).await;
+    litequic.wait_until("connections_held = 0", |worker| worker.quic.connections_held.get(), |held| held == 0).await;
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }
@@ -295,8 +295,8 @@ async fn handshakes_over(litequic: &Litequic, table: &[(&str, Faults)]) {
     }))
     .await;
     // One each: nothing of a handshake became a second connection.
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), table.len() as u64);
-    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), table.len() as u64);
+    litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
 }
 
 #[tokio::test]
@@ -334,7 +334,7 @@ async fn a_handshake_with_a_retry_survives_losses() {
         ("everything is doubled", Faults::both(doubled)),
     ];
     handshakes_over(&litequic, &table).await;
-    assert!(litequic.sum(|worker| worker.retries.get()) >= table.len() as u64);
+    assert!(litequic.sum(|worker| worker.quic.retries.get()) >= table.len() as u64);
     litequic.stop().await;
 }
 
@@ -364,8 +364,8 @@ async fn a_client_hello_of_two_datagrams_is_taken_in_either_order_and_with_eithe
         assert_eq!(client.get("/status/204").await.status, 204, "{what}");
     }))
     .await;
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), table.len() as u64);
-    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), table.len() as u64);
+    litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
     litequic.stop().await;
 }
 

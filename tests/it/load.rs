@@ -37,13 +37,13 @@ async fn of_thousands_of_requests_none_is_lost() {
     }))
     .await;
     litequic.wait_until_idle().await;
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), CONNECTIONS);
-    assert_eq!(litequic.sum(|worker| worker.requests.get()), REQUESTS);
-    assert_eq!(litequic.sum(|worker| worker.responses_2xx.get()), REQUESTS);
-    assert_eq!(litequic.sum(|worker| worker.response_body_bytes.get()), REQUESTS * 1024);
-    assert_eq!(litequic.sum(|worker| worker.origin_requests.get()), REQUESTS);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), CONNECTIONS);
+    assert_eq!(litequic.sum(|worker| worker.http3.requests.get()), REQUESTS);
+    assert_eq!(litequic.sum(|worker| worker.shared.responses_2xx.get()), REQUESTS);
+    assert_eq!(litequic.sum(|worker| worker.shared.response_body_bytes.get()), REQUESTS * 1024);
+    assert_eq!(litequic.sum(|worker| worker.proxy.origin_requests.get()), REQUESTS);
     // Connections are used again.
-    let opened = litequic.sum(|worker| worker.origin_connections.get());
+    let opened = litequic.sum(|worker| worker.proxy.origin_connections.get());
     assert!(opened <= CONNECTIONS * AT_ONCE as u64, "{opened}");
     litequic.stop().await;
 }
@@ -55,15 +55,15 @@ async fn idle_connections_stay_open_and_usable() {
     for _ in 0..IDLE / 20 {
         clients.extend(future::join_all((0..20).map(|_| Client::to(&litequic))).await);
     }
-    litequic.wait_until("open connections", |worker| worker.connections_open.get(), |open| open == IDLE).await;
+    litequic.wait_until("open connections", |worker| worker.http3.connections_open.get(), |open| open == IDLE).await;
     for some in clients.chunks(20) {
         for answer in future::join_all(some.iter().map(|client| client.get("/bytes/10"))).await {
             assert_eq!(answer.body.len(), 10);
         }
     }
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), IDLE);
-    assert_eq!(litequic.sum(|worker| worker.connections_open.get()), IDLE);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), IDLE);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections_open.get()), IDLE);
     drop(clients);
-    litequic.wait_until("open connections", |worker| worker.connections_open.get(), |open| open == 0).await;
+    litequic.wait_until("open connections", |worker| worker.http3.connections_open.get(), |open| open == 0).await;
     litequic.stop().await;
 }

@@ -82,7 +82,7 @@ async fn near_the_limit_idle_connections_end_and_a_client_gets_no_third_one() {
     idle.get("/status/204").await;
     let connect = || TcpStream::connect(litequic.tcp[0]);
     let held = (connect().await.unwrap(), connect().await.unwrap());
-    litequic.wait_until("TCP connections", |worker| worker.tcp_connections_open.get(), |open| open == 2).await;
+    litequic.wait_until("TCP connections", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 2).await;
     gauge.set(Step::Refuse, LIMIT);
     assert_eq!(within("the end of an idle connection", idle.quic.closed()).await, H3_NO_ERROR);
     is_refused(Quic::at(Ipv4Addr::LOCALHOST, &litequic).await);
@@ -92,9 +92,9 @@ async fn near_the_limit_idle_connections_end_and_a_client_gets_no_third_one() {
     assert_eq!(newcomer.get("/status/204").await.status, 204, "this client had one connection");
     goes_on(&busy.0);
     goes_on(&too.0);
-    assert!(litequic.sum(|worker| worker.limit_memory_idle.get()) > 0);
-    assert_eq!(litequic.sum(|worker| worker.limit_memory_connections.get()), 2);
-    assert_eq!(litequic.sum(|worker| worker.limit_memory_held.get()), 0);
+    assert!(litequic.sum(|worker| worker.worker.limit_memory_idle.get()) > 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.limit_memory_connections.get()), 2);
+    assert_eq!(litequic.sum(|worker| worker.worker.limit_memory_held.get()), 0);
     gauge.set(Step::Normal, LIMIT);
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);
     drop(held);
@@ -108,13 +108,13 @@ async fn what_clients_do_not_read_is_a_quarter_of_the_limit_at_most_before_memor
     let gauge = Gauge::default();
     let litequic = start(&gauge).await;
     gauge.set(Step::Normal, Reading { used: 0, limit: SMALL });
-    let held = |litequic: &Litequic| litequic.sum(|worker| worker.send_buffered.get());
+    let held = |litequic: &Litequic| litequic.sum(|worker| worker.worker.send_buffered.get());
     let mut readers = Vec::new();
     for _ in 0..24 {
         readers.push(unread(Client::to(&litequic).await, "/bytes/50000000").await);
     }
-    litequic.wait_until("a stream waits", |worker| worker.limit_send_buffer.get(), |waits| waits > 0).await;
-    litequic.wait_until("held", |worker| worker.send_buffered.get(), |held| held > SMALL / 8).await;
+    litequic.wait_until("a stream waits", |worker| worker.shared.limit_send_buffer.get(), |waits| waits > 0).await;
+    litequic.wait_until("held", |worker| worker.worker.send_buffered.get(), |held| held > SMALL / 8).await;
     // The gauge is set twice a second.
     for _ in 0..15 {
         assert!(held(&litequic) <= SMALL / 4, "{}", held(&litequic));
@@ -158,11 +158,11 @@ async fn at_it_the_connection_that_holds_the_most_ends_and_others_go_on() {
     let litequic = start(&gauge).await;
     let light = busy(Client::to(&litequic).await).await;
     let heavy = unread(client_from(OTHER, &litequic).await, "/bytes/50000000").await;
-    litequic.wait_until("held", |worker| worker.send_buffered.get(), |held| held > 100_000).await;
+    litequic.wait_until("held", |worker| worker.worker.send_buffered.get(), |held| held > 100_000).await;
     gauge.set(Step::Close, LIMIT);
     assert_eq!(within("the end of the heaviest", heavy.0.quic.closed()).await, H3_EXCESSIVE_LOAD);
     gauge.set(Step::Normal, LIMIT);
-    let ended = litequic.sum(|worker| worker.limit_memory_held.get());
+    let ended = litequic.sum(|worker| worker.worker.limit_memory_held.get());
     assert!(ended > 0);
     // On a slow machine it is the next one's turn by now.
     if ended == 1 {

@@ -198,6 +198,6 @@ async fn a_download_to_a_client_that_moves_goes_on_when_its_first_answer_is_lost
     };
     assert_eq!(relay.beneath_a_move(&moved, &lost, work).await, OCTETS);
     assert!(lost.load(Relaxed) > 0, "the client was asked whether it has moved");
-    assert!(litequic.sum(|worker| worker.path_challenges_repeated.get()) > 0);
+    assert!(litequic.sum(|worker| worker.quic.path_challenges_repeated.get()) > 0);
     litequic.stop().await;
 }

@@ -14,9 +14,10 @@ use crate::support::{
 use bytes::{Buf, Bytes};
 use http::Method;
 use litequic::{
+    app::WorkerMetrics,
     cli::demo::origin::DemoOrigin,
     config::{Config, Health, OriginAddress, Workers},
-    telemetry::{ServerMetrics, WorkerMetrics},
+    proxy::{ServerMetrics, ServerName},
     tls::self_signed,
 };
 use std::{
@@ -100,9 +101,14 @@ fn origin(config: &mut Config) -> &mut litequic::config::Origin {
     config.origins.get_mut(Config::ORIGIN).unwrap()
 }
 
+/// What metrics call the server at `address`.
+fn name(address: SocketAddr) -> ServerName {
+    ServerName::new(Config::ORIGIN, &tcp(address).to_string())
+}
+
 /// What `read` finds of the server at `address`, summed over all workers.
 fn of(litequic: &Litequic, address: SocketAddr, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
-    litequic.sum(|worker: &WorkerMetrics| read(&worker.servers.of(Config::ORIGIN, &tcp(address).to_string())))
+    litequic.sum(|worker: &WorkerMetrics| read(&worker.proxy.servers.of(&name(address))))
 }
 
 /// Waits until `condition` holds.
@@ -239,7 +245,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
             _ => panic!("{fate:?}"),
         }
     }
-    assert!(litequic.sum(|worker| worker.origin_retries.get()) > 0);
+    assert!(litequic.sum(|worker| worker.proxy.origin_retries.get()) > 0);
     litequic.stop().await;
 }
 
@@ -299,8 +305,8 @@ async fn a_server_that_fails_its_checks_gets_no_requests_and_checks_are_made_onc
         origin(config).health = Some(health());
     })
     .await;
-    let checks = litequic.metrics.control();
-    let checks = [&ill, &well].map(|server| checks.servers.of(Config::ORIGIN, &tcp(server.address).to_string()));
+    let checks = &litequic.metrics.checks;
+    let checks = [&ill, &well].map(|server| checks.of(&name(server.address)));
     until("checks", async || checks[0].failed.get() > 3 && checks[1].passed.get() > 3).await;
     assert_eq!((checks[0].up.get(), checks[1].up.get()), (0, 1));
     assert_eq!((checks[0].passed.get(), checks[1].failed.get()), (0, 0));
@@ -317,7 +323,7 @@ async fn a_server_that_fails_its_checks_gets_no_requests_and_checks_are_made_onc
     assert!(well.seen().contains("GET /health HTTP/1.1\r\n"));
     assert!(well.seen().contains(&format!("host: {}\r\n", well.address)));
 
-    let text = litequic.metrics.render();
+    let text = litequic.metrics.registry().render();
     for (server, up) in [(&ill, 0), (&well, 1)] {
         let line = format!("litequic_origin_server_up{{origin=\"origin\",server=\"{}\"}} {up}", tcp(server.address));
         assert!(text.contains(&line), "{line} in {text}");
@@ -351,7 +357,7 @@ async fn where_every_server_fails_its_checks_all_are_asked_and_litequic_is_not_r
         assert_eq!(client.get("/x").await.status, 404);
     }
     assert!(servers.iter().all(|server| server.seen().matches("GET /x ").count() == 5));
-    assert_eq!(litequic.sum(|worker| worker.origin_panics.get()), 10);
+    assert_eq!(litequic.sum(|worker| worker.proxy.origin_panics.get()), 10);
     litequic.stop().await;
 }
 
@@ -376,8 +382,8 @@ async fn nginx_hears_of_the_client_by_the_proxy_protocol() {
             assert_eq!(String::from_utf8(answer.body).unwrap(), format!("127.0.0.1 {} {served}", local.port()));
         }
     }
-    assert_eq!(litequic.sum(|worker| worker.origin_connections.get()), 2, "one a client");
-    let checks = litequic.metrics.control().servers.of(Config::ORIGIN, &format!("http://127.0.0.1:{port}"));
+    assert_eq!(litequic.sum(|worker| worker.proxy.origin_connections.get()), 2, "one a client");
+    let checks = litequic.metrics.checks.of(&ServerName::new(Config::ORIGIN, &format!("http://127.0.0.1:{port}")));
     until("a check", async || checks.passed.get() > 0).await;
     assert_eq!(checks.failed.get(), 0);
     litequic.stop().await;

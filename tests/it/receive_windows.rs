@@ -12,8 +12,8 @@ use crate::{
 };
 use futures_util::future;
 use litequic::{
+    app::WorkerMetrics,
     config::{Config, Limits, Origin, Route},
-    telemetry::WorkerMetrics,
 };
 use std::time::Duration;
 use tokio::time::timeout;
@@ -83,10 +83,13 @@ async fn idle_connections_leave_an_upload_a_window_for_a_long_path() {
     let client = Raw::to(&stuck.litequic).await;
     let (upload, written) = within("a full window", fill(&client)).await;
     assert!(written >= LONG_PATH, "{written}");
-    assert_eq!(stuck.litequic.sum(|worker| worker.limit_receive_buffer.get()), 0);
-    stuck.litequic.wait_until("all of it", |worker| worker.receive_held.get(), |held| held >= LONG_PATH).await;
+    assert_eq!(stuck.litequic.sum(|worker| worker.quic.limit_receive_buffer.get()), 0);
+    stuck.litequic.wait_until("all of it", |worker| worker.worker.receive_held.get(), |held| held >= LONG_PATH).await;
     drop((upload, client, idle));
-    stuck.litequic.wait_until("everything read or gone", |worker| worker.receive_held.get(), |held| held < 1000).await;
+    stuck
+        .litequic
+        .wait_until("everything read or gone", |worker| worker.worker.receive_held.get(), |held| held < 1000)
+        .await;
     stuck.litequic.stop().await;
 }
 
@@ -103,7 +106,7 @@ async fn uploads_that_nobody_takes_are_held_within_the_workers_budget() {
     let clients = stuck.clients(UPLOADS).await;
     let uploads = beside(&stuck.litequic, future::join_all(clients.iter().map(fill))).await;
     let bound = BUDGET + UPLOADS as u64 * FLOOR;
-    let metric = |worker: &WorkerMetrics| worker.receive_held.get();
+    let metric = |worker: &WorkerMetrics| worker.worker.receive_held.get();
     stuck.litequic.wait_until("what is held", metric, |held| held > BUDGET / 2 && held <= bound).await;
     // Those that held most were closed, as is said in the metrics, and the others wait.
     let closed = clients.iter().filter(|client| client.quic.connection.close_reason().is_some()).count();
@@ -111,14 +114,17 @@ async fn uploads_that_nobody_takes_are_held_within_the_workers_budget() {
     for client in clients.iter().filter(|client| client.quic.connection.close_reason().is_some()) {
         assert_eq!(client.quic.closed().await, EXCESSIVE_LOAD);
     }
-    assert_eq!(stuck.litequic.sum(|worker| worker.limit_receive_held.get()), closed as u64);
+    assert_eq!(stuck.litequic.sum(|worker| worker.shared.limit_receive_held.get()), closed as u64);
     assert!(uploads.iter().all(|(_, written)| *written > FLOOR / 2));
     // As long as so much is held, a new connection has less.
-    let before = stuck.litequic.sum(|worker| worker.limit_receive_buffer.get());
+    let before = stuck.litequic.sum(|worker| worker.quic.limit_receive_buffer.get());
     let late = Raw::to(&stuck.litequic).await;
-    assert!(stuck.litequic.sum(|worker| worker.limit_receive_buffer.get()) > before);
+    assert!(stuck.litequic.sum(|worker| worker.quic.limit_receive_buffer.get()) > before);
     drop((uploads, clients, late));
-    stuck.litequic.wait_until("everything given back", |worker| worker.receive_held.get(), |held| held < 1000).await;
+    stuck
+        .litequic
+        .wait_until("everything given back", |worker| worker.worker.receive_held.get(), |held| held < 1000)
+        .await;
     stuck.litequic.stop().await;
 }
 
@@ -138,8 +144,8 @@ async fn streams_whose_beginning_is_withheld_are_held_within_the_workers_budget(
     let floods = clients.iter_mut().map(|client| Box::pin(client.flood(&frame)));
     let (error, ..) = beside(&litequic, future::select_all(floods)).await;
     assert_eq!(stuffed::code(&error), EXCESSIVE_LOAD);
-    assert!(litequic.sum(|worker| worker.limit_receive_held.get()) > 0);
-    assert_eq!(litequic.sum(|worker| worker.limit_control_frames.get()), 0);
+    assert!(litequic.sum(|worker| worker.shared.limit_receive_held.get()) > 0);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_control_frames.get()), 0);
     drop(clients);
     litequic.stop().await;
 }
@@ -151,10 +157,10 @@ async fn what_was_read_or_reset_is_held_no_longer() {
     let client = Raw::to(&litequic).await;
     let mut upload = client.open(&headers(&pseudo("POST", "/sink"))).await;
     upload.send(&[vec![0x00, 0x80, 0xff, 0xff, 0xff], vec![7; 10_000_000]].concat()).await;
-    litequic.wait_until("an upload", |worker| worker.receive_granted.get(), |granted| granted == 6 * MIB).await;
-    litequic.wait_until("all read", |worker| worker.receive_held.get(), |held| held == 0).await;
+    litequic.wait_until("an upload", |worker| worker.worker.receive_granted.get(), |granted| granted == 6 * MIB).await;
+    litequic.wait_until("all read", |worker| worker.worker.receive_held.get(), |held| held == 0).await;
     upload.send.reset(0x10c_u32.into()).unwrap();
-    litequic.wait_until("no upload", |worker| worker.receive_granted.get(), |granted| granted == 0).await;
-    litequic.wait_until("nothing held", |worker| worker.receive_held.get(), |held| held == 0).await;
+    litequic.wait_until("no upload", |worker| worker.worker.receive_granted.get(), |granted| granted == 0).await;
+    litequic.wait_until("nothing held", |worker| worker.worker.receive_held.get(), |held| held == 0).await;
     litequic.stop().await;
 }

@@ -12,8 +12,8 @@ use crate::support::{
 use bytes::{Buf, Bytes};
 use http::Method;
 use litequic::{
+    app::WorkerMetrics,
     config::{AckFrequency, Io},
-    telemetry::WorkerMetrics,
 };
 use sha2::{Digest, Sha256};
 use std::{
@@ -160,23 +160,23 @@ async fn large_transfers(offers: bool) {
         link.moves(),
         link.up(),
         link.down(),
-        sum(|worker| worker.packets_sent.get()),
-        sum(|worker| worker.packets_lost.get()),
-        sum(|worker| worker.spurious_losses.get()),
-        sum(|worker| worker.ack_frames_received.get()),
-        sum(|worker| worker.ack_frames_merged.get()),
-        sum(|worker| worker.ack_frequency_sent.get()),
+        sum(|worker| worker.quic.packets_sent.get()),
+        sum(|worker| worker.quic.packets_lost.get()),
+        sum(|worker| worker.quic.spurious_losses.get()),
+        sum(|worker| worker.quic.ack_frames_received.get()),
+        sum(|worker| worker.quic.ack_frames_merged.get()),
+        sum(|worker| worker.quic.ack_frequency_sent.get()),
     );
     for counts in [link.up(), link.down()] {
         assert!([&counts.lost, &counts.duplicated, &counts.held].iter().all(|count| count.load(Relaxed) > 0));
     }
     assert_eq!(link.moves(), 2);
-    assert_eq!(sum(|worker| worker.connections.get()), 1);
-    assert_eq!(sum(|worker| worker.connection_errors.get()), 0);
-    assert!(sum(|worker| worker.ack_frames_merged.get()) > 0, "nothing was merged");
-    assert_eq!(sum(|worker| worker.ack_frequency_offered.get()) > 0, offers);
-    assert_eq!(sum(|worker| worker.ack_frequency_sent.get()) > 0, offers);
-    assert_eq!(sum(|worker| worker.ack_frequency_misplaced.get()), 0);
+    assert_eq!(sum(|worker| worker.http3.connections.get()), 1);
+    assert_eq!(sum(|worker| worker.http3.connection_errors.get()), 0);
+    assert!(sum(|worker| worker.quic.ack_frames_merged.get()) > 0, "nothing was merged");
+    assert_eq!(sum(|worker| worker.quic.ack_frequency_offered.get()) > 0, offers);
+    assert_eq!(sum(|worker| worker.quic.ack_frequency_sent.get()) > 0, offers);
+    assert_eq!(sum(|worker| worker.quic.ack_frequency_misplaced.get()), 0);
     litequic.stop().await;
 }
 
@@ -209,9 +209,9 @@ async fn packets_that_are_lost_are_counted_and_none_of_them_as_lost_wrongly() {
     let way = Way { spare: HANDSHAKE, lose: Which::Chance(0.005), ..Way::default() };
     let (litequic, _client, link) = losses_over(way).await;
     assert!(link.down().lost.load(Relaxed) > 0);
-    assert!(litequic.sum(|worker| worker.packets_lost.get()) > 0);
-    assert_eq!(litequic.sum(|worker| worker.spurious_losses.get()), 0);
-    assert_eq!(litequic.sum(|worker| worker.reductions_undone.get()), 0);
+    assert!(litequic.sum(|worker| worker.quic.packets_lost.get()) > 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.spurious_losses.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.reductions_undone.get()), 0);
     litequic.stop().await;
 }
 
@@ -222,12 +222,13 @@ async fn packets_that_were_overtaken_are_counted_as_lost_wrongly_and_reduce_no_w
     let way = Way { spare: HANDSHAKE, hold: Which::Chance(0.01), hold_for: 2 * OVERTAKERS, delay, ..Way::default() };
     let (litequic, _client, link) = losses_over(way).await;
     assert!(link.down().held.load(Relaxed) > 0);
-    litequic.wait_until("wrong losses", |worker| worker.spurious_losses.get(), |wrong| wrong > 0).await;
+    litequic.wait_until("wrong losses", |worker| worker.quic.spurious_losses.get(), |wrong| wrong > 0).await;
     // Most are: a client may forget an overtaken packet before it acknowledges it, and then nobody knows.
-    let right = |worker: &WorkerMetrics| worker.packets_lost.get().saturating_sub(worker.spurious_losses.get());
-    let lost = litequic.sum(|worker| worker.packets_lost.get());
+    let right =
+        |worker: &WorkerMetrics| worker.quic.packets_lost.get().saturating_sub(worker.quic.spurious_losses.get());
+    let lost = litequic.sum(|worker| worker.quic.packets_lost.get());
     litequic.wait_until("losses that were none", right, |right| right <= lost / 2).await;
-    assert!(litequic.sum(|worker| worker.reductions_undone.get()) > 0);
+    assert!(litequic.sum(|worker| worker.quic.reductions_undone.get()) > 0);
     litequic.stop().await;
 }
 
@@ -238,7 +239,7 @@ async fn round_trip_times_are_those_of_the_path() {
     let link = Link::between(litequic.address, Faults::both(way));
     let client = connect(&litequic, &link, true).await;
     let scraped = |sample: &str| {
-        let text = litequic.metrics.render();
+        let text = litequic.metrics.registry().render();
         let line =
             text.lines().find_map(|line| line.strip_prefix("litequic_smoothed_rtt_seconds_")?.strip_prefix(sample));
         line.unwrap_or_else(|| panic!("{sample} in {text}")).trim().parse::<f64>().unwrap()

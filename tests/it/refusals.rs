@@ -11,8 +11,8 @@ use crate::support::{
     raw::varint,
 };
 use litequic::{
+    app::WorkerMetrics,
     quic::frame::{Frames, kind},
-    telemetry::WorkerMetrics,
 };
 use tokio::time::timeout;
 
@@ -198,7 +198,7 @@ async fn close_code(stranger: &mut Stranger, id: &[u8], what: &str) -> u64 {
 }
 
 fn failed(worker: &WorkerMetrics) -> [u64; 2] {
-    [worker.handshakes_failed_tls.get(), worker.handshakes_failed_other.get()]
+    [worker.quic.handshakes_failed_tls.get(), worker.quic.handshakes_failed_other.get()]
 }
 
 #[tokio::test]
@@ -223,8 +223,8 @@ async fn a_refused_handshake_is_closed_with_its_reason_however_its_client_hello_
             assert_eq!(counted, if *code < ALERT { [0, 1] } else { [1, 0] }, "{what}");
         }
     }
-    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
-    litequic.wait_until("connections_held = 0", |worker| worker.connections_held.get(), |held| held == 0).await;
+    litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
+    litequic.wait_until("connections_held = 0", |worker| worker.quic.connections_held.get(), |held| held == 0).await;
     litequic.stop().await;
 }
 
@@ -264,12 +264,12 @@ async fn a_flood_of_handshakes_to_be_refused_is_bounded_as_any_other() {
         sent += datagram.len();
         stranger.send(&datagram).await;
         stranger.settled().await;
-        assert!(litequic.sum(|worker| worker.handshakes_open.get()) <= LIMIT);
+        assert!(litequic.sum(|worker| worker.quic.handshakes_open.get()) <= LIMIT);
     }
-    assert!(litequic.sum(|worker| worker.retries.get()) > 0);
+    assert!(litequic.sum(|worker| worker.quic.retries.get()) > 0);
     assert!(stranger.received < sent, "{} for {sent}", stranger.received);
     // Clients that prove their address get in.
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);
-    litequic.wait_until("handshakes_open = 0", |worker| worker.handshakes_open.get(), |open| open == 0).await;
+    litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
     litequic.stop().await;
 }

@@ -27,7 +27,7 @@ async fn all_get(expected: impl Fn(&Outcome) -> bool, requests: Vec<Bytes>) {
         let outcome = client.ask(request).await;
         assert!(expected(&outcome), "{outcome:?} for {:?}", String::from_utf8_lossy(request));
     }
-    assert_eq!((origin.connections(), litequic.sum(|worker| worker.origin_requests.get())), (0, 0));
+    assert_eq!((origin.connections(), litequic.sum(|worker| worker.proxy.origin_requests.get())), (0, 0));
     assert_eq!(client.ask(&get()).await.status(), 200);
     assert_eq!(origin.seen().matches("HTTP/1.1").count(), 1);
     litequic.stop().await;
@@ -197,8 +197,8 @@ async fn a_header_with_too_many_bytes_or_fields_is_answered_431() {
     assert_eq!(client.ask(&with("GET", &[("x", &long)])).await.status(), 431);
     assert_eq!(client.ask(&with("GET", &[("x", &nearly)])).await.status(), 431);
     assert_eq!(client.ask(&with("GET", &[("x", "y"); 7])).await.status(), 431);
-    assert_eq!(litequic.sum(|worker| worker.limit_header_bytes.get()), 2);
-    assert_eq!(litequic.sum(|worker| worker.limit_headers.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_header_bytes.get()), 2);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_headers.get()), 1);
     assert_eq!(origin.connections(), 0);
     assert_eq!(client.ask(&with("GET", &[("x", "y"); 6])).await.status(), 200);
     litequic.stop().await;
@@ -233,8 +233,8 @@ async fn a_body_that_is_not_as_long_as_announced_resets_the_stream_and_never_loo
         assert!(is_malformed(&exchange.outcome().await), "{pieces:?}");
         let body = peer.rest().await;
         assert!(body.len() < 5, "{pieces:?}: {body:?}");
-        litequic.wait_until("malformed_requests = 1", |worker| worker.malformed_requests.get(), |n| n == 1).await;
-        litequic.wait_until("no origin", |worker| worker.origin_connections_open.get(), |open| open == 0).await;
+        litequic.wait_until("malformed_requests = 1", |worker| worker.http3.malformed_requests.get(), |n| n == 1).await;
+        litequic.wait_until("no origin", |worker| worker.proxy.origin_connections_open.get(), |open| open == 0).await;
         litequic.stop().await;
     }
 }

@@ -122,7 +122,7 @@ async fn a_session_resumes_on_whatever_worker_gets_it() {
         assert!(is_sound(&connection.download(1000, |_| {}).await));
         connection.close().await;
     }
-    let hit: Vec<u64> = litequic.metrics.workers().iter().map(|worker| worker.connections.get()).collect();
+    let hit: Vec<u64> = litequic.metrics.workers().iter().map(|worker| worker.http3.connections.get()).collect();
     assert_eq!(hit.iter().sum::<u64>(), 24);
     assert!(hit.iter().filter(|connections| **connections > 0).count() > 1, "several workers were hit: {hit:?}");
     litequic.stop().await;

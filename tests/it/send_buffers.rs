@@ -9,7 +9,7 @@ use crate::support::{
 };
 use bytes::Buf;
 use http::Method;
-use litequic::{config::Config, telemetry::WorkerMetrics};
+use litequic::{app::WorkerMetrics, config::Config};
 use quinn::VarInt;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -47,14 +47,14 @@ async fn a_stream_that_waits_for_its_lease_is_woken_by_acknowledgements_and_by_n
     stream.finish().await.unwrap();
     let mut peer = script.accept().await;
     peer.head().await;
-    let other = |worker: &WorkerMetrics| worker.wakes_other.get();
+    let other = |worker: &WorkerMetrics| worker.wake.metrics.wakes_other.get();
     let (began, before) = (Instant::now(), litequic.sum(other));
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n{}", "x".repeat(SIZE))).await;
     client::header(&mut stream).await;
     assert_eq!(client::body(&mut stream).await.len(), SIZE);
     let (woken, seconds) = (litequic.sum(other) - before, began.elapsed().as_secs_f64());
     assert!(woken as f64 <= OTHER_WAKES * (1.0 + seconds), "{woken} times in {seconds} s");
-    assert!(litequic.sum(|worker| worker.limit_send_buffer.get()) > 0, "it waited");
+    assert!(litequic.sum(|worker| worker.shared.limit_send_buffer.get()) > 0, "it waited");
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }
@@ -77,7 +77,7 @@ async fn a_response_of_a_hundred_kilobytes_frees_its_origin_connection_before_it
     peer.head().await;
     // The second half comes when the client's window is full of the first.
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", 2 * HALF, "x".repeat(HALF))).await;
-    let sent = |worker: &WorkerMetrics| worker.response_body_bytes.get();
+    let sent = |worker: &WorkerMetrics| worker.shared.response_body_bytes.get();
     litequic.wait_until("its first half", sent, |bytes| bytes >= HALF as u64).await;
     peer.say("x".repeat(HALF)).await;
     let other = Client::to(&litequic).await;
@@ -137,7 +137,7 @@ async fn a_download_over_a_long_path_has_more_than_a_mebibyte_in_flight() {
 
 /// What streams hold once that has not changed for longer than the gauge takes.
 async fn settled(litequic: &Litequic) -> u64 {
-    let held = || litequic.sum(|worker| worker.send_buffered.get());
+    let held = || litequic.sum(|worker| worker.worker.send_buffered.get());
     let (mut last, mut since) = (held(), Instant::now());
     while since.elapsed() < Duration::from_millis(1200) {
         sleep(Duration::from_millis(50)).await;

@@ -10,7 +10,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use http::Method;
-use litequic::telemetry::{Counter, Metrics, WorkerMetrics};
+use litequic::{
+    app::{Metrics, WorkerMetrics},
+    telemetry::Counter,
+};
 use std::{process::Command, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -27,7 +30,7 @@ async fn counts(litequic: &Litequic, what: &str, counter: Read, expected: u64) {
 
 /// A line of a scrape, by its name and labels.
 fn scraped(metrics: &Metrics, sample: &str) -> f64 {
-    let text = metrics.render();
+    let text = metrics.registry().render();
     let value = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok());
     value.unwrap_or_else(|| panic!("{sample} in {text}"))
 }
@@ -36,10 +39,10 @@ fn scraped(metrics: &Metrics, sample: &str) -> f64 {
 async fn a_quic_connections_end_is_counted_by_what_ended_it() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let table: [(u32, &str, Read); 4] = [
-        (0x100, "H3_NO_ERROR", |worker| &worker.closed_client),
-        (0x105, "H3_FRAME_UNEXPECTED", |worker| &worker.closed_client_h3),
-        (0x201, "QPACK_ENCODER_STREAM_ERROR", |worker| &worker.closed_client_h3),
-        (7, "no code of HTTP/3", |worker| &worker.closed_client_application),
+        (0x100, "H3_NO_ERROR", |worker| &worker.quic.closed_client),
+        (0x105, "H3_FRAME_UNEXPECTED", |worker| &worker.quic.closed_client_h3),
+        (0x201, "QPACK_ENCODER_STREAM_ERROR", |worker| &worker.quic.closed_client_h3),
+        (7, "no code of HTTP/3", |worker| &worker.quic.closed_client_application),
     ];
     for (code, what, counter) in table {
         let before = litequic.sum(|worker| counter(worker).get());
@@ -56,7 +59,7 @@ async fn a_quic_connections_end_is_counted_by_what_ended_it() {
         control.write_all(&[0, 4, 0]).await.unwrap();
         std::mem::forget(control);
     }
-    counts(&litequic, "litequic closes", |worker| &worker.closed_litequic_h3, 1).await;
+    counts(&litequic, "litequic closes", |worker| &worker.quic.closed_litequic_h3, 1).await;
     litequic.stop().await;
 }
 
@@ -66,12 +69,12 @@ async fn a_quic_connection_that_goes_without_a_word_was_idle_and_a_drained_one_l
     let client = Client::to(&litequic).await;
     client.get("/status/204").await;
     client.quic.vanish();
-    counts(&litequic, "idle", |worker| &worker.closed_idle, 1).await;
+    counts(&litequic, "idle", |worker| &worker.quic.closed_idle, 1).await;
     let other = Client::to(&litequic).await;
     other.get("/status/204").await;
     let metrics = Arc::clone(&litequic.metrics);
     litequic.stop().await;
-    assert_eq!(metrics.sum(|worker| worker.closed_litequic.get()), 1);
+    assert_eq!(metrics.sum(|worker| worker.quic.closed_litequic.get()), 1);
 }
 
 #[tokio::test]
@@ -80,10 +83,10 @@ async fn a_client_that_does_not_trust_the_certificate_says_so_in_its_handshake()
     let stranger = litequic::tls::self_signed(["localhost"]).unwrap().cert_pem;
     let transport = quinn::TransportConfig::default();
     assert!(Quic::try_connect(litequic.address, "localhost", &stranger, transport).await.is_err());
-    counts(&litequic, "an alert", |worker| &worker.handshakes_failed_alert, 1).await;
+    counts(&litequic, "an alert", |worker| &worker.quic.handshakes_failed_alert, 1).await;
     let config = tls::config(&litequic.cert_pem, &["unheard-of"]);
     assert!(Tls::connect(litequic.tcp[0], "localhost", config).await.is_err());
-    counts(&litequic, "no common protocol", |worker| &worker.tcp_handshakes_tls, 1).await;
+    counts(&litequic, "no common protocol", |worker| &worker.tcp.tcp_handshakes_tls, 1).await;
     litequic.stop().await;
 }
 
@@ -96,7 +99,7 @@ async fn a_client_of_an_older_tls_is_turned_away_and_counted_by_that() {
     command.args(["--silent", "--insecure", "--noproxy", "*", "--max-time", "20", "--tls-max", "1.2", &url]);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     assert!(!output.status.success());
-    counts(&litequic, "another version", |worker| &worker.tcp_handshakes_version, 1).await;
+    counts(&litequic, "another version", |worker| &worker.tcp.tcp_handshakes_version, 1).await;
     litequic.stop().await;
 }
 
@@ -110,8 +113,8 @@ async fn full_and_resumed_handshakes_are_told_apart_over_tcp() {
         client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
         assert!(client.head().await.starts_with("http/1.1 204 "));
     }
-    counts(&litequic, "full", |worker| &worker.handshakes_tcp_full, 1).await;
-    counts(&litequic, "resumed", |worker| &worker.handshakes_tcp_resumed, 1).await;
+    counts(&litequic, "full", |worker| &worker.tcp.handshakes_tcp_full, 1).await;
+    counts(&litequic, "resumed", |worker| &worker.tcp.handshakes_tcp_resumed, 1).await;
     litequic.stop().await;
 }
 
@@ -120,14 +123,14 @@ async fn a_tcp_connections_end_is_counted_by_what_ended_it() {
     let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = Duration::from_secs(1)).await;
     let mut done = Tls::http1(&litequic).await;
     done.stream.shutdown().await.unwrap();
-    counts(&litequic, "the client's", |worker| &worker.tcp_closed_client, 1).await;
+    counts(&litequic, "the client's", |worker| &worker.tcp.tcp_closed_client, 1).await;
     let mut idle = Http2::connect(&litequic, &[]).await;
-    counts(&litequic, "idle", |worker| &worker.tcp_closed_idle, 1).await;
+    counts(&litequic, "idle", |worker| &worker.tcp.tcp_closed_idle, 1).await;
     assert!(idle.find(&[http2::GOAWAY]).await.is_some());
     let mut broken = Http2::connect(&litequic, &[]).await;
     // DATA on a stream that was never opened.
     broken.say(http2::DATA, 0, 1, b"x").await;
-    counts(&litequic, "broken", |worker| &worker.tcp_closed_broken, 1).await;
+    counts(&litequic, "broken", |worker| &worker.tcp.tcp_closed_broken, 1).await;
     litequic.stop().await;
 }
 
@@ -151,12 +154,12 @@ async fn tcp_connections_that_ended_are_those_that_came_as_far_as_requests() {
     http1.say(get).await;
     http1.rest().await;
     let http2 = Http2::connect(&litequic, &[]).await;
-    litequic.wait_until("it is there", |worker| worker.tcp_connections_h2.get(), |count| count == 1).await;
+    litequic.wait_until("it is there", |worker| worker.tcp.tcp_connections_h2.get(), |count| count == 1).await;
     drop(http2);
-    litequic.wait_until("all have ended", |worker| worker.tcp_connections_open.get(), |open| open == 0).await;
+    litequic.wait_until("all have ended", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 0).await;
     let family = |name: &str| -> Vec<u64> {
-        let all = litequic.metrics.samples();
-        all.filter(|(sample, _)| sample.starts_with(&format!("{name}{{"))).map(|(_, count)| count).collect()
+        let all = litequic.metrics.registry().samples();
+        all.into_iter().filter(|(sample, _)| sample.starts_with(&format!("{name}{{"))).map(|(_, count)| count).collect()
     };
     assert_eq!(family("tcp_connections"), [1, 1, 1]);
     assert_eq!(family("tcp_connections_closed").iter().sum::<u64>(), 3);
@@ -186,7 +189,7 @@ async fn responses_are_counted_by_route_protocol_and_class_and_bodies_by_size() 
     // Requests without a body do not count.
     assert_eq!([size("request", "count"), size("request", "sum")], [2.0, 5005.0]);
     assert_eq!(size("response", "count"), 4.0);
-    assert_eq!(size("response", "sum"), metrics.sum(|worker| worker.response_body_bytes.get()) as f64);
+    assert_eq!(size("response", "sum"), metrics.sum(|worker| worker.shared.response_body_bytes.get()) as f64);
     assert_eq!(size("request", "bucket{le=\"4096.0\"}"), 1.0);
     assert_eq!(size("request", "bucket{le=\"16384.0\"}"), 2.0);
 }
@@ -202,7 +205,7 @@ async fn clients_that_wait_for_leave_are_counted_by_the_limit() {
     let answer = client.fetch(client.request(Method::POST, "/echo"), Bytes::from(vec![b'x'; 1 << 20])).await;
     assert_eq!(answer.body.len(), 1 << 20);
     let waited = |worker: &WorkerMetrics| {
-        worker.limit_stream_receive_buffer.get() + worker.limit_connection_receive_buffer.get()
+        worker.quic.limit_stream_receive_buffer.get() + worker.quic.limit_connection_receive_buffer.get()
     };
     litequic.wait_until("leave was waited for", waited, |times| times > 0).await;
     litequic.stop().await;

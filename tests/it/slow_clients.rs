@@ -23,7 +23,8 @@ fn post(path: &str) -> Vec<u8> {
 async fn uploads_below_the_minimum_rate_are_408_over_each_protocol() {
     let edit = |config: &mut Config| (config.limits.min_upload_rate, config.limits.rate_grace) = (FAST, SHORT);
     beside_a_bystander(origin::demo().await, edit, async |litequic, _| {
-        let slow = |expected| counts(litequic, "min_upload_rate", |worker| worker.limit_upload_rate.get(), expected);
+        let slow =
+            |expected| counts(litequic, "min_upload_rate", |worker| worker.shared.limit_upload_rate.get(), expected);
         let client = Raw::to(litequic).await;
         let mut three = client.open(&raw::headers(&raw::pseudo("POST", "/sink"))).await;
         let mut one = Tls::http1(litequic).await;
@@ -32,7 +33,7 @@ async fn uploads_below_the_minimum_rate_are_408_over_each_protocol() {
         two.say(HEADERS, END_HEADERS, 1, &post("/sink")).await;
         // A byte each moves the clock of silence alone.
         for _ in 0..200 {
-            if litequic.sum(|worker| worker.limit_upload_rate.get()) == 3 {
+            if litequic.sum(|worker| worker.shared.limit_upload_rate.get()) == 3 {
                 break;
             }
             three.send(&raw::data("a")).await;
@@ -44,7 +45,7 @@ async fn uploads_below_the_minimum_rate_are_408_over_each_protocol() {
         assert_eq!(three.outcome().await.status(), 408);
         assert!(one.head().await.starts_with("http/1.1 408 "));
         assert_eq!(status(&two.find(&[HEADERS]).await.unwrap()), 408);
-        assert_eq!(litequic.sum(|worker| worker.timeout_request_body.get()), 0);
+        assert_eq!(litequic.sum(|worker| worker.shared.timeout_request_body.get()), 0);
     })
     .await;
 }
@@ -53,8 +54,9 @@ async fn uploads_below_the_minimum_rate_are_408_over_each_protocol() {
 async fn downloads_below_the_minimum_rate_are_reset_and_their_connection_goes_on() {
     let edit = |config: &mut Config| (config.limits.min_download_rate, config.limits.rate_grace) = (FAST, SHORT);
     beside_a_bystander(origin::demo().await, edit, async |litequic, _| {
-        let slow =
-            |expected| counts(litequic, "min_download_rate", |worker| worker.limit_download_rate.get(), expected);
+        let slow = |expected| {
+            counts(litequic, "min_download_rate", |worker| worker.shared.limit_download_rate.get(), expected)
+        };
         let client = Raw::with_window(litequic, 16 * 1024).await;
         let mut three = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
         three.finish();
@@ -69,7 +71,7 @@ async fn downloads_below_the_minimum_rate_are_reset_and_their_connection_goes_on
         assert_eq!(two.find(&[RST_STREAM]).await.unwrap().stream, 1);
         two.say(HEADERS, END_HEADERS | END_STREAM, 3, &get("/status/204")).await;
         assert_eq!(status(&two.find(&[HEADERS]).await.unwrap()), 204);
-        assert_eq!(litequic.sum(|worker| worker.timeout_send.get()), 0);
+        assert_eq!(litequic.sum(|worker| worker.shared.timeout_send.get()), 0);
     })
     .await;
 }
@@ -89,7 +91,9 @@ async fn uploads_of_a_byte_each_leave_connections_to_others_over_each_protocol()
         }
         attackers.push((client, uploads));
     }
-    litequic.wait_until("every connection", |worker| worker.origin_requests.get(), |requests| requests == 512).await;
+    litequic
+        .wait_until("every connection", |worker| worker.proxy.origin_requests.get(), |requests| requests == 512)
+        .await;
     let honest = Client::to(&litequic).await;
     for _ in 0..3 {
         assert_eq!(honest.get("/bytes/10").await.status, 200);
@@ -98,7 +102,7 @@ async fn uploads_of_a_byte_each_leave_connections_to_others_over_each_protocol()
     let mut one = Tls::http1(&litequic).await;
     one.say("GET /bytes/10 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(one.head().await.starts_with("http/1.1 200 "));
-    let ended = litequic.sum(|worker| worker.limit_slow_uploads.get());
+    let ended = litequic.sum(|worker| worker.proxy.limit_slow_uploads.get());
     assert!((1..=256).contains(&ended), "{ended}: as many as were in the way");
     drop(attackers);
     litequic.stop().await;

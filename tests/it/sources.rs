@@ -48,13 +48,13 @@ async fn a_source_that_holds_half_of_the_quic_connections_leaves_the_others_to_o
     };
     assert!(matches!(refused, ConnectionError::ConnectionClosed(_)), "{refused:?}");
     assert_eq!(held.len(), 9, "half, and the one that makes it more");
-    assert_eq!(litequic.sum(|worker| worker.limit_source_connections.get()), 1);
-    assert_eq!(litequic.sum(|worker| worker.limit_connections.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.limit_source_connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.quic.limit_connections.get()), 0);
     let honest = Client::over(Quic::at(HONEST, &litequic).await.unwrap(), "localhost").await;
     assert_eq!(honest.get("/status/204").await.status, 204);
     // What the attacker gives back it may have again.
     drop(held);
-    litequic.wait_until("gone", |worker| worker.connections_held.get(), |held| held == 1).await;
+    litequic.wait_until("gone", |worker| worker.quic.connections_held.get(), |held| held == 1).await;
     Quic::at(ATTACKER, &litequic).await.unwrap();
     litequic.stop().await;
 }
@@ -111,7 +111,7 @@ async fn a_source_that_holds_half_of_the_tcp_connections_leaves_the_others_to_ot
     for _ in 0..16 {
         held.push(connect(ATTACKER).await);
     }
-    litequic.wait_until("refused", |worker| worker.limit_source_connections.get(), |refused| refused == 7).await;
+    litequic.wait_until("refused", |worker| worker.quic.limit_source_connections.get(), |refused| refused == 7).await;
     let mut honest = connect(HONEST).await;
     // It stays open: its TLS handshake is waited for.
     assert!(timeout(Duration::from_millis(200), honest.read(&mut [0])).await.is_err());
@@ -162,7 +162,7 @@ async fn a_source_that_holds_half_of_an_origins_connections_leaves_the_others_to
     for mut exchange in refused {
         assert_eq!(exchange.outcome().await.status(), 503, "in its queue, or beyond its share of that");
     }
-    assert!(litequic.sum(|worker| worker.limit_source_origin.get()) >= 20);
+    assert!(litequic.sum(|worker| worker.proxy.limit_source_origin.get()) >= 20);
     for peer in &mut peers {
         peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
     }

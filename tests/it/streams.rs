@@ -119,7 +119,7 @@ async fn a_control_stream_that_is_reset_closes_the_connection() {
     assert_eq!(client.ask(&replaced(":path", "/..")).await.status(), 400);
     client.control().reset(quinn::VarInt::from_u32(0x100)).unwrap();
     assert_eq!(client.quic.closed().await, Code::ClosedCriticalStream.value());
-    litequic.wait_until("connection errors", |worker| worker.connection_errors.get(), |errors| errors == 1).await;
+    litequic.wait_until("connection errors", |worker| worker.http3.connection_errors.get(), |errors| errors == 1).await;
     litequic.stop().await;
 }
 
@@ -230,7 +230,7 @@ async fn unknown_frames_streams_and_settings_are_ignored() {
     let stopped = unknown.stopped().await.unwrap().map(quinn::VarInt::into_inner);
     assert_eq!(stopped, Some(Code::StreamCreationError.value()));
     assert_eq!(client.ask(&get()).await.status(), 200);
-    assert_eq!(litequic.sum(|worker| worker.connection_errors.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 0);
     drop((control, qpack));
     litequic.stop().await;
 }

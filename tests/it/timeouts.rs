@@ -26,13 +26,13 @@ async fn timeouts_of_a_client_s_request_are_408() {
         let client = Raw::to(litequic).await;
         let mut slow = client.open(&raw::get()[..5]).await;
         assert_eq!(slow.outcome().await.status(), 408);
-        counts(litequic, "timeout_request_header", |worker| worker.timeout_request_header.get(), 1).await;
+        counts(litequic, "timeout_request_header", |worker| worker.shared.timeout_request_header.get(), 1).await;
         let mut slow = client.open(&[raw::with("POST", &[]), raw::data("abc")].concat()).await;
         assert_eq!(slow.outcome().await.status(), 408);
-        counts(litequic, "timeout_request_body", |worker| worker.timeout_request_body.get(), 1).await;
+        counts(litequic, "timeout_request_body", |worker| worker.shared.timeout_request_body.get(), 1).await;
         let mut endless = client.open(&raw::with("POST", &[("content-length", "0")])).await;
         assert_eq!(endless.outcome().await.status(), 408);
-        counts(litequic, "timeout_request_body", |worker| worker.timeout_request_body.get(), 2).await;
+        counts(litequic, "timeout_request_body", |worker| worker.shared.timeout_request_body.get(), 2).await;
     })
     .await;
 }
@@ -46,7 +46,7 @@ async fn a_client_that_takes_no_bytes_in_time_is_reset() {
         async |litequic, _| {
             let client = Raw::with_window(litequic, 16 * 1024).await;
             let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
-            counts(litequic, "timeout_send", |worker| worker.timeout_send.get(), 1).await;
+            counts(litequic, "timeout_send", |worker| worker.shared.timeout_send.get(), 1).await;
             assert_eq!(exchange.outcome().await, Outcome::Reset(Code::RequestCancelled.value()));
         },
     )
@@ -65,7 +65,7 @@ async fn a_client_that_vanishes_before_the_last_acknowledgement_is_not_waited_fo
             client.quic.vanish();
             peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
             // A first train is leased: the smallest wait there is, well before the idle timeout's 30 seconds.
-            counts(litequic, "timeout_send", |worker| worker.timeout_send.get(), 1).await;
+            counts(litequic, "timeout_send", |worker| worker.shared.timeout_send.get(), 1).await;
         },
     )
     .await;
@@ -116,7 +116,7 @@ async fn an_origin_that_does_not_accept_in_time_is_a_502() {
             let response = Raw::to(litequic).await.ask(&raw::get()).await.response();
             assert_eq!(response.fields.status(), 502);
             assert!(response.fields.get("proxy-status").unwrap().contains("connection_timeout"));
-            counts(litequic, "timeout_connect", |worker| worker.timeout_connect.get(), 1).await;
+            counts(litequic, "timeout_connect", |worker| worker.proxy.timeout_connect.get(), 1).await;
         },
     )
     .await;
@@ -132,12 +132,12 @@ async fn an_origin_too_slow_is_a_504_before_its_header_and_a_reset_after_it() {
         let (mut exchange, mut peer) = client.asked_at(&script).await;
         assert_eq!(exchange.outcome().await.status(), 504);
         assert_eq!(peer.rest().await, "");
-        counts(litequic, "timeout_response_header", |worker| worker.timeout_response_header.get(), 1).await;
+        counts(litequic, "timeout_response_header", |worker| worker.proxy.timeout_response_header.get(), 1).await;
         let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
         assert_eq!(exchange.outcome().await, Outcome::Reset(Code::InternalError.value()));
         assert_eq!(peer.rest().await, "");
-        counts(litequic, "timeout_response_body", |worker| worker.timeout_response_body.get(), 1).await;
+        counts(litequic, "timeout_response_body", |worker| worker.proxy.timeout_response_body.get(), 1).await;
     })
     .await;
 }
@@ -166,7 +166,7 @@ async fn a_whole_exchange_too_slow_is_a_504_before_the_header_and_a_reset_after_
                 outcomes.iter().any(|outcome| matches!(outcome, Outcome::Response(it) if it.fields.status() == 504)),
                 "{outcomes:?}"
             );
-            counts(litequic, "timeout_request", |worker| worker.timeout_request.get(), 2).await;
+            counts(litequic, "timeout_request", |worker| worker.proxy.timeout_request.get(), 2).await;
         },
     )
     .await;
@@ -191,8 +191,8 @@ async fn a_handshake_that_does_not_go_on_is_given_up() {
             let (length, _) = within("a datagram", net.recv_from(&mut datagram)).await.unwrap();
             client.abort();
             out.send_to(&datagram[..length], litequic.address).await.unwrap();
-            counts(litequic, "timeout_handshake", |worker| worker.timeout_handshake.get(), 1).await;
-            counts(litequic, "handshakes_open", |worker| worker.handshakes_open.get(), 0).await;
+            counts(litequic, "timeout_handshake", |worker| worker.quic.timeout_handshake.get(), 1).await;
+            counts(litequic, "handshakes_open", |worker| worker.quic.handshakes_open.get(), 0).await;
         },
     )
     .await;
@@ -208,7 +208,7 @@ async fn a_connection_on_which_nothing_moves_ends() {
             let client = Raw::to(litequic).await;
             assert_eq!(client.ask(&raw::get()).await.status(), 200);
             client.quic.vanish();
-            counts(litequic, "timeout_idle", |worker| worker.timeout_idle.get(), 1).await;
+            counts(litequic, "timeout_idle", |worker| worker.quic.timeout_idle.get(), 1).await;
         },
     )
     .await;

@@ -107,10 +107,10 @@ async fn a_client_that_does_not_speak_h3_is_refused_at_once() {
             other => panic!("{protocols:?}: {other:?}"),
         }
     }
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 0);
     // Nothing is kept of what was refused: it would count against the limits for ever.
-    litequic.wait_until("handshakes", |worker| worker.handshakes_open.get(), |open| open == 0).await;
-    litequic.wait_until("connections", |worker| worker.connections_held.get(), |held| held == 0).await;
+    litequic.wait_until("handshakes", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
+    litequic.wait_until("connections", |worker| worker.quic.connections_held.get(), |held| held == 0).await;
 
     let quic = connect(litequic.address, "localhost", &[b"h2", b"h3"]).await.unwrap();
     assert_eq!(Client::over(quic, "localhost").await.get("/status/204").await.status, 204);

@@ -51,7 +51,7 @@ async fn open(litequic: &Litequic, door: Door, origin: &Script) -> (Box<dyn tunn
 }
 
 async fn no_tunnel_is_open(litequic: &Litequic) {
-    litequic.wait_until("tunnels_open = 0", |worker| worker.tunnels_open.get(), |open| open == 0).await;
+    litequic.wait_until("tunnels_open = 0", |worker| worker.proxy.tunnels_open.get(), |open| open == 0).await;
     litequic.wait_until_idle().await;
 }
 

@@ -11,7 +11,7 @@ use crate::{
         within,
     },
 };
-use litequic::telemetry::WorkerMetrics;
+use litequic::app::WorkerMetrics;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, time::sleep};
 
@@ -26,13 +26,16 @@ async fn over_every_io(origin: SocketAddr, test: impl AsyncFn(&Litequic)) {
         let metrics = Arc::clone(&litequic.metrics);
         litequic.stop().await;
         // Each wait but the last, which the stop ended, was followed by another.
-        let waits = metrics.sum(|worker| worker.syscalls_epoll_wait.get());
+        let waits = metrics.sum(|worker| worker.wake.metrics.syscalls_epoll_wait.get());
         assert_eq!(metrics.sum(all) + 1, waits, "{io:?}: each wait has one cause");
     }
 }
 
 fn all(worker: &WorkerMetrics) -> u64 {
-    worker.wakes_timer.get() + worker.wakes_datagrams.get() + worker.wakes_origin.get() + worker.wakes_other.get()
+    worker.wake.metrics.wakes_timer.get()
+        + worker.wake.metrics.wakes_datagrams.get()
+        + worker.wake.metrics.wakes_origin.get()
+        + worker.wake.metrics.wakes_other.get()
 }
 
 #[tokio::test]
@@ -44,9 +47,9 @@ async fn a_download_wakes_its_worker_by_acknowledgements() {
         let transport = quinn::TransportConfig::default();
         let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
         let client = Client::over(quic, "localhost").await;
-        let before = litequic.sum(|worker| worker.wakes_datagrams.get());
+        let before = litequic.sum(|worker| worker.wake.metrics.wakes_datagrams.get());
         assert_eq!(client.get("/bytes/1M").await.body.len(), 1_000_000);
-        let woken = |worker: &WorkerMetrics| worker.wakes_datagrams.get();
+        let woken = |worker: &WorkerMetrics| worker.wake.metrics.wakes_datagrams.get();
         litequic.wait_until("wakes by datagrams", woken, |now| now >= before + 4 * SEVERAL).await;
     })
     .await;
@@ -59,9 +62,9 @@ async fn a_client_that_has_vanished_wakes_its_worker_by_the_timer_of_probes() {
         let client = Raw::to(litequic).await;
         let (_exchange, mut peer) = client.asked_at(&script).await;
         client.quic.vanish();
-        let before = litequic.sum(|worker| worker.wakes_timer.get());
+        let before = litequic.sum(|worker| worker.wake.metrics.wakes_timer.get());
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
-        let woken = |worker: &WorkerMetrics| worker.wakes_timer.get();
+        let woken = |worker: &WorkerMetrics| worker.wake.metrics.wakes_timer.get();
         litequic.wait_until("wakes by a timer", woken, |now| now >= before + 3).await;
     })
     .await;
@@ -71,7 +74,7 @@ async fn a_client_that_has_vanished_wakes_its_worker_by_the_timer_of_probes() {
 async fn an_origin_that_dribbles_and_a_tcp_client_wake_the_worker_themselves() {
     let script = Script::new().await;
     over_every_io(script.address, async |litequic| {
-        let woken = |worker: &WorkerMetrics| worker.wakes_origin.get();
+        let woken = |worker: &WorkerMetrics| worker.wake.metrics.wakes_origin.get();
         let client = Raw::to(litequic).await;
         let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").await;
@@ -81,9 +84,9 @@ async fn an_origin_that_dribbles_and_a_tcp_client_wake_the_worker_themselves() {
             if litequic.sum(woken) >= before + SEVERAL {
                 break;
             }
-            let body = litequic.sum(|worker| worker.response_body_bytes.get());
+            let body = litequic.sum(|worker| worker.shared.response_body_bytes.get());
             peer.say("a").await;
-            litequic.wait_until("a byte", |worker| worker.response_body_bytes.get(), |now| now > body).await;
+            litequic.wait_until("a byte", |worker| worker.shared.response_body_bytes.get(), |now| now > body).await;
         }
         litequic.wait_until("wakes by an origin", woken, |now| now >= before + SEVERAL).await;
 

@@ -9,8 +9,8 @@ use crate::support::{
 use futures_util::future;
 use http::Method;
 use litequic::{
+    app::WorkerMetrics,
     config::{Config, Workers},
-    telemetry::WorkerMetrics,
 };
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -39,7 +39,7 @@ fn at(address: impl Into<IpAddr>) -> impl FnOnce(&mut Config) {
 }
 
 fn of_each(litequic: &Litequic, read: impl Fn(&WorkerMetrics) -> u64) -> Vec<u64> {
-    litequic.metrics.workers().iter().map(|worker| read(worker)).collect()
+    litequic.metrics.workers().iter().map(read).collect()
 }
 
 async fn connect(litequic: &Litequic, address: SocketAddr) -> Client {
@@ -71,19 +71,19 @@ async fn go_on_elsewhere(client: &Client) {
 async fn all_go_on_elsewhere(litequic: &Litequic, address: SocketAddr) {
     let clients = future::join_all((0..CONNECTIONS).map(|_| connect(litequic, address))).await;
     let all = CONNECTIONS as u64;
-    litequic.wait_until("connections", |worker| worker.connections.get(), |count| count == all).await;
-    let connections = of_each(litequic, |worker| worker.connections.get());
+    litequic.wait_until("connections", |worker| worker.http3.connections.get(), |count| count == all).await;
+    let connections = of_each(litequic, |worker| worker.http3.connections.get());
     assert!(connections.iter().all(|count| *count > 0), "{connections:?}");
 
     // A few at a time: together they would only fill the sockets' buffers.
     for some in clients.chunks(8) {
         future::join_all(some.iter().map(go_on_elsewhere)).await;
     }
-    let requests = of_each(litequic, |worker| worker.requests.get());
+    let requests = of_each(litequic, |worker| worker.http3.requests.get());
     let expected: Vec<u64> = connections.iter().map(|count| count * 3).collect();
     assert_eq!(requests, expected);
-    assert_eq!(of_each(litequic, |worker| worker.connections.get()), connections);
-    assert_eq!(of_each(litequic, |worker| worker.connections_open.get()), connections);
+    assert_eq!(of_each(litequic, |worker| worker.http3.connections.get()), connections);
+    assert_eq!(of_each(litequic, |worker| worker.http3.connections_open.get()), connections);
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn two_addresses_are_served_at_once() {
     for address in [one, other, one, other] {
         go_on_elsewhere(&connect(&litequic, address).await).await;
     }
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 4);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 4);
     litequic.stop().await;
 }
 
@@ -150,10 +150,10 @@ async fn clients_that_must_prove_their_address_get_in_on_every_worker() {
     for client in &clients {
         assert_eq!(client.get("/status/204").await.status, 204);
     }
-    let connections = of_each(&litequic, |worker| worker.connections.get());
+    let connections = of_each(&litequic, |worker| worker.http3.connections.get());
     assert_eq!(connections.iter().sum::<u64>(), CONNECTIONS as u64);
     assert!(connections.iter().all(|count| *count > 0), "{connections:?}");
-    let retries = of_each(&litequic, |worker| worker.retries.get());
+    let retries = of_each(&litequic, |worker| worker.quic.retries.get());
     // A client whose Retry was slow asks again.
     assert!(retries.iter().zip(&connections).all(|(retries, connections)| retries >= connections), "{retries:?}");
     litequic.stop().await;
@@ -201,7 +201,7 @@ async fn forged_datagrams_disturb_nobody() {
     }
     assert!(sent > 500, "{sent}");
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);
-    assert_eq!(litequic.sum(|worker| worker.connections.get()), 9);
-    assert_eq!(litequic.sum(|worker| worker.connection_errors.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 9);
+    assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 0);
     litequic.stop().await;
 }

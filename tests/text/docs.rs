@@ -2,9 +2,9 @@
 //! tested in `config`.
 
 use litequic::{
+    app::Metrics,
     cli::{exit::Exit, reference::Page},
     config,
-    telemetry::{Metrics, Validity},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -130,12 +130,7 @@ fn documents_that_the_sources_name_exist() {
 
 /// With a route, a server and a certificate, whose labels come with the configuration.
 fn scrape() -> String {
-    let metrics = Metrics::new(1);
-    metrics.workers()[0].routes.of("…");
-    metrics.workers()[0].servers.of("…", "…");
-    metrics.control().servers.of("…", "…");
-    metrics.control().certificates.lock().unwrap().push(Validity { from: 1, until: 1 });
-    metrics.render()
+    Metrics::example().registry().render()
 }
 
 /// Renewed with the environment variable `LITEQUIC_RENEW` set, or by hand with what the failure says.

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    admin::{Readiness, Scrape},
+    admin::{Metrics, Readiness, Scrape},
     lifecycle::Lifecycle,
-    telemetry::{Heartbeat, Metrics},
+    telemetry::{Heartbeat, Registry},
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -20,8 +20,12 @@ struct Admin {
 async fn start(surface: Surface, limits: Limits) -> Admin {
     let lifecycle = Lifecycle::default();
     lifecycle.advance(Phase::Ready);
-    let metrics = Arc::new(Metrics::new(2));
+    let metrics = Arc::<Metrics>::default();
+    let mut registry = Registry::default();
+    registry.register(metrics.clone());
     let state = Arc::new(State {
+        registry,
+        control: Arc::default(),
         metrics: Arc::clone(&metrics),
         scrape: Scrape::default(),
         lifecycle: lifecycle.clone(),
@@ -153,7 +157,7 @@ async fn a_header_too_large_or_too_slow_ends_the_connection() {
     let mut idle = admin.connect().await;
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     assert!(read_to_end(&mut idle).await.ends_with("ok\n"), "an idle connection is closed after its answer");
-    assert!(admin.metrics.control().admin_header.get() >= 2, "the large one and the slow one");
+    assert!(admin.metrics.header.get() >= 2, "the large one and the slow one");
 }
 
 /// They would keep a kubelet's probe waiting for longer than it does, and the pod be restarted.
@@ -175,7 +179,7 @@ async fn a_probe_is_answered_at_once_whoever_holds_the_places() {
         for path in ["/healthz", "/readyz"] {
             assert!(admin.ask(&format!("GET {path}")).await.starts_with("HTTP/1.1 200 "), "{path}");
         }
-        let displaced = admin.metrics.control().admin_connections.get();
+        let displaced = admin.metrics.connections.get();
         assert!(displaced >= limits.connections as u64, "{displaced}");
     }
 }
@@ -188,7 +192,7 @@ async fn requests_beyond_the_rate_wait_and_are_answered() {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
     let answers = read_to_end(&mut stream).await;
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 10, "{answers}");
-    assert!(admin.metrics.control().admin_requests.get() > 0);
+    assert!(admin.metrics.requests.get() > 0);
     assert!(answers.contains("\nlitequic_admin_limit_reached_total{limit=\"requests\"} "), "{answers}");
 }
 

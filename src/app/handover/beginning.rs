@@ -3,14 +3,13 @@
 use super::{Found, Keeper, Kept, Older, Predecessor};
 use crate::{
     app::{
-        StartError, secrets,
+        Metrics, StartError, secrets,
         sockets::{Inherited, Sockets},
     },
     config::Config,
     lifecycle::{Lifecycle, Phase, panic_if_asked},
     net::Steering,
     quic::{Generations, Layout, Secrets},
-    telemetry::Metrics,
 };
 use std::sync::Arc;
 

@@ -8,11 +8,10 @@ use super::{
     successor::Successor,
 };
 use crate::{
-    app::service,
+    app::{Metrics, service},
     lifecycle::{Phase, Watch},
     net::{self, Group, Steering},
     quic::{Generations, Secrets},
-    telemetry::Metrics,
 };
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 use std::{
@@ -106,7 +105,7 @@ impl Keeper {
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let pipe = io::pipe()?;
-        metrics.control().generation.set(generation.into());
+        metrics.control.generation.set(generation.into());
         let (older, others) = (Vec::new(), Arc::default());
         Ok(Self { steering, generation, groups, listeners, secrets, metrics, older, others, pipe, socket: None })
     }
@@ -172,7 +171,7 @@ impl Keeper {
                 Some(()) = leaving.next() => self.restore(),
                 came = someone => match came {
                     Ok(_) if !leaving.is_empty() => {
-                        self.metrics.control().upgrades_failed.increment();
+                        self.metrics.control.upgrades_failed.increment();
                         tracing::error!("a new process cannot take over before the last one that tried has ended");
                     }
                     Ok((stream, _)) => {
@@ -220,7 +219,7 @@ impl Keeper {
     }
 
     fn count_older(&self) {
-        self.metrics.control().older_processes.set(self.older.len() as u64);
+        self.metrics.control.older_processes.set(self.older.len() as u64);
     }
 
     /// An older process has ended.
@@ -243,10 +242,10 @@ impl Keeper {
         self.others.set_all();
         let handed_over = self.hand_over(successor).await;
         match &handed_over {
-            Ok(()) => self.metrics.control().upgrades.increment(),
+            Ok(()) => self.metrics.control.upgrades.increment(),
             Err(reason) => {
                 self.show_older();
-                self.metrics.control().upgrades_failed.increment();
+                self.metrics.control.upgrades_failed.increment();
                 let process = successor.process();
                 tracing::error!(process, %reason, "a new process did not take over: this one goes on");
             }

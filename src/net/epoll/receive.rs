@@ -7,7 +7,7 @@ use super::super::{
 };
 use crate::{
     datagram::{Receive, Received},
-    telemetry::WorkerMetrics,
+    net::Metrics,
 };
 use std::{
     fmt, io,
@@ -32,7 +32,7 @@ struct Inbox {
     cut: Cut,
     errors: u32,
     drained: bool,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Receiver {
@@ -41,7 +41,7 @@ impl Receiver {
         local: SocketAddr,
         receive_batch: u16,
         gro: bool,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let messages = usize::from(receive_batch.max(1));
         let events = Some(listen(&socket)?);

@@ -7,7 +7,7 @@ use super::super::{
 };
 use crate::{
     datagram::{Receive, Received},
-    telemetry::WorkerMetrics,
+    net::Metrics,
 };
 use std::{
     fmt, io,
@@ -26,7 +26,7 @@ pub struct Receiver {
     batch: MultishotReceive,
     cut: Cut,
     errors: u32,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Receiver {
@@ -35,7 +35,7 @@ impl Receiver {
         local: SocketAddr,
         receive_batch: u16,
         gro: bool,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
     ) -> Result<Self, Refusal> {
         let messages = usize::from(receive_batch.max(1));
         Ok(Self {

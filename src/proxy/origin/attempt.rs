@@ -2,11 +2,12 @@
 
 use super::{
     Origin, Outcome, Sending,
-    body::{Progress, RequestBody, ResponseBody, TrailerRules, Upload},
     copy::Copy,
     deadline::Deadline,
     pool::Lease,
     proxied::Proxied,
+    request_body::{Progress, RequestBody, TrailerRules, Upload},
+    response_body::ResponseBody,
     server::Ticket,
     tunnel,
     wait::{self, Interims, Waited},

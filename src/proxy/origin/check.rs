@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     config::{Health, OriginAddress},
+    proxy::{CheckMetrics, Checks, ServerName},
     proxy::{Routing, balance::Streak},
-    telemetry::{CheckMetrics, ControlMetrics, ServerName},
 };
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -49,7 +49,7 @@ impl Checked {
     }
 
     fn name(&self) -> ServerName {
-        (Arc::clone(&self.origin), self.address.to_string().into())
+        ServerName { origin: Arc::clone(&self.origin), server: self.address.to_string().into() }
     }
 }
 
@@ -61,7 +61,7 @@ impl Checked {
 pub(in crate::proxy) async fn check_all(
     routing: Arc<ArcSwap<Routing>>,
     reloads: Arc<Notify>,
-    metrics: Arc<ControlMetrics>,
+    checks: Arc<Checks>,
 ) -> Infallible {
     let mut tasks = JoinSet::new();
     let mut running: Vec<(Checked, AbortHandle)> = Vec::new();
@@ -74,11 +74,10 @@ pub(in crate::proxy) async fn check_all(
             }
             stays
         });
-        metrics.servers.keep(&wanted.iter().map(Checked::name).collect::<Vec<_>>());
+        checks.keep(&wanted.iter().map(Checked::name).collect::<Vec<_>>());
         for checked in wanted {
             if !running.iter().any(|(running, _)| running.is_same(&checked)) {
-                let (origin, server) = checked.name();
-                let counters = metrics.servers.of(&origin, &server);
+                let counters = checks.of(&checked.name());
                 let task = tasks.spawn(check_one(checked.clone(), counters));
                 running.push((checked, task));
             }

@@ -5,11 +5,7 @@
 
 use super::{proxied::Proxied, resolve::Resolver};
 use crate::{
-    budget::TRAIN_BYTES,
-    config::OriginAddress,
-    exchange::Room,
-    proxy::error::Error,
-    telemetry::{Cause, WorkerMetrics},
+    budget::TRAIN_BYTES, config::OriginAddress, exchange::Room, proxy::Metrics, proxy::error::Error, telemetry::Cause,
 };
 use bytes::BufMut;
 use socket2::SockRef;
@@ -87,7 +83,7 @@ impl Connector {
         &self,
         limit: Duration,
         proxied: Option<Proxied>,
-        metrics: &Arc<WorkerMetrics>,
+        metrics: &Arc<Metrics>,
     ) -> Result<Stream, Error> {
         let deadline = Instant::now() + limit;
         let mut stream = self.open(deadline, metrics).await?;
@@ -101,7 +97,7 @@ impl Connector {
 
     /// Each address gets its share of what is left of the time, so that one that never answers does not keep the others
     /// from being tried.
-    async fn open(&self, deadline: Instant, metrics: &Arc<WorkerMetrics>) -> Result<Stream, Error> {
+    async fn open(&self, deadline: Instant, metrics: &Arc<Metrics>) -> Result<Stream, Error> {
         let resolver = match self {
             Self::Unix(path) => {
                 let connected = timeout_at(deadline, UnixStream::connect(path)).await;
@@ -171,7 +167,7 @@ pub(super) struct StreamState {
     write_failed: Cell<bool>,
     /// Who writes is no longer hyper.
     fails_at_once: Cell<bool>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Debug)]
@@ -211,7 +207,7 @@ impl Socket {
 
 impl Stream {
     /// That has just been connected.
-    fn new(socket: Socket, address: Option<SocketAddr>, metrics: &Arc<WorkerMetrics>) -> Self {
+    fn new(socket: Socket, address: Option<SocketAddr>, metrics: &Arc<Metrics>) -> Self {
         metrics.wake.note(Cause::Origin);
         let state = StreamState {
             socket: RefCell::new(socket),

@@ -1,7 +1,7 @@
 //! hyper's end of a connection, without a task of its own: whoever has the connection polls it, a request while it is on
 //! it, its pool's watch while it is idle ([0016](../../../docs/adr/0016-connections-without-a-task.md)).
 
-use super::{body::RequestBody, connect::Stream};
+use super::{connect::Stream, request_body::RequestBody};
 use crate::proxy::error::Error;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;

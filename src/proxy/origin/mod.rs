@@ -1,7 +1,6 @@
 //! One origin: picks a server for each request, sends it over that server's pool and watches the clocks.
 
 mod attempt;
-mod body;
 mod check;
 mod connect;
 mod copy;
@@ -9,7 +8,9 @@ mod deadline;
 mod driver;
 mod pool;
 mod proxied;
+mod request_body;
 mod resolve;
+mod response_body;
 mod server;
 mod tunnel;
 mod wait;
@@ -28,7 +29,7 @@ use super::{
 use crate::{
     config::{self, Network, OriginAddress, Share, Timeouts},
     exchange::{Abort, Body, BodyError, Client, Interim, Record, Response},
-    telemetry::WorkerMetrics,
+    proxy::Metrics,
 };
 use attempt::{Attempts, Sent};
 use http::request;
@@ -52,7 +53,7 @@ pub(super) struct Origin {
     budget: RefCell<Budget>,
     /// A reload has put another one in its place: what its last requests find leaves no server out there.
     replaced: Cell<bool>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 /// Everything that one request is sent by.
@@ -96,7 +97,7 @@ impl Origin {
         config: &config::Origin,
         standings: &[Arc<Standing>],
         before: Option<&Self>,
-        metrics: &Arc<WorkerMetrics>,
+        metrics: &Arc<Metrics>,
     ) -> Self {
         let server = |(address, standing): (&OriginAddress, &Arc<Standing>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);

@@ -3,18 +3,19 @@
 //! connection is, it serves that client alone.
 
 use super::{
-    body::{RequestBody, Upload},
     connect::{Connector, FIRST_READ, Stream, StreamState},
     deadline::Deadline,
     driver::{Driver, Pump},
     proxied::Proxied,
+    request_body::{RequestBody, Upload},
 };
 use crate::{
     config::{self, Network, OriginAddress, Timeouts},
     exchange::Room,
     proxy::error::Error,
+    proxy::{Metrics, ServerMetrics},
     sources::{self, Shares},
-    telemetry::{Counted, ServerMetrics, WorkerMetrics},
+    telemetry::Counted,
 };
 use bytes::Bytes;
 use http::{Request, Response};
@@ -48,7 +49,7 @@ pub(super) struct Pool {
     address: OriginAddress,
     origin: config::Origin,
     connector: Connector,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     counters: Arc<ServerMetrics>,
     state: RefCell<State>,
 }
@@ -123,7 +124,7 @@ struct Connection {
     born: Instant,
     /// Before the slot: the connection closes first, then the next one may open.
     driver: Rc<Driver>,
-    _open: Counted<WorkerMetrics>,
+    _open: Counted<Metrics>,
     slot: Slot,
 }
 
@@ -145,7 +146,7 @@ impl Pool {
     pub(super) fn new(
         origin: &config::Origin,
         address: &OriginAddress,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<Metrics>,
         counters: Arc<ServerMetrics>,
     ) -> Rc<Self> {
         Rc::new(Self {

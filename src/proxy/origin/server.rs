@@ -4,7 +4,8 @@ use super::{Origin, pool::Pool};
 use crate::{
     config::{self, OriginAddress},
     proxy::balance::{Cause, Ejection, Rule, View},
-    telemetry::{Counted, ServerMetrics, WorkerMetrics},
+    proxy::{Metrics, ServerMetrics, ServerName},
+    telemetry::Counted,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -89,10 +90,10 @@ impl Server {
         origin: &config::Origin,
         address: &OriginAddress,
         standing: &Arc<Standing>,
-        metrics: &Arc<WorkerMetrics>,
+        metrics: &Arc<Metrics>,
     ) -> Self {
         let name = address.to_string();
-        let counters = metrics.servers.of(origin_name, &name);
+        let counters = metrics.servers.of(&ServerName::new(origin_name, &name));
         Self {
             name: name.into(),
             pool: Pool::new(origin, address, Arc::clone(metrics), Arc::clone(&counters)),

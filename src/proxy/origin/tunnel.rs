@@ -1,7 +1,7 @@
 //! The origin's end of a tunnel: its connection, taken from hyper once the origin has switched protocols.
 
 use super::connect::Stream;
-use crate::{proxy::upgrade::Place, telemetry::WorkerMetrics};
+use crate::{proxy::Metrics, proxy::upgrade::Place};
 use bytes::{Buf, Bytes};
 use std::{
     io,
@@ -18,12 +18,12 @@ pub(super) struct End {
     ahead: Bytes,
     read_ended: bool,
     write_ended: bool,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     _place: Place,
 }
 
 impl End {
-    pub(super) fn new(stream: Stream, ahead: Bytes, place: Place, metrics: &Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(stream: Stream, ahead: Bytes, place: Place, metrics: &Arc<Metrics>) -> Self {
         stream.fail_at_once();
         metrics.tunnels.increment();
         metrics.tunnels_open.increment();

@@ -1,14 +1,14 @@
 //! The wait for a response's header: the clocks that run meanwhile, and the interim responses that pass.
 
 use super::{
-    body::{RequestBody, Upload},
     deadline::Deadline,
+    request_body::{RequestBody, Upload},
 };
 use crate::{
     config::Timeouts,
     exchange::Interim,
+    proxy::Metrics,
     proxy::{error::Error, response},
-    telemetry::WorkerMetrics,
 };
 use http::{HeaderMap, Request, Response, StatusCode, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
@@ -41,12 +41,12 @@ pub(super) struct Interims<'a> {
     interim: &'a Interim,
     /// Nobody waits for 100, or not any more. hyper's callback has it too, hence the lock-free flag rather than a Cell.
     continued: Arc<AtomicBool>,
-    metrics: &'a Arc<WorkerMetrics>,
+    metrics: &'a Arc<Metrics>,
 }
 
 impl<'a> Interims<'a> {
     /// For the client that sent `head`.
-    pub(super) fn new(head: &request::Parts, interim: &'a Interim, metrics: &'a Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(head: &request::Parts, interim: &'a Interim, metrics: &'a Arc<Metrics>) -> Self {
         let expects = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
         let continued = AtomicBool::new(!head.headers.get(header::EXPECT).is_some_and(expects));
         Self { interim, continued: Arc::new(continued), metrics }
@@ -93,7 +93,7 @@ pub(super) async fn header(
     interims: &Interims<'_>,
     timeouts: &Timeouts,
     deadline: Option<Deadline>,
-    metrics: &WorkerMetrics,
+    metrics: &Metrics,
 ) -> Waited {
     let started = Instant::now();
     let expected_by = || interims.is_expected().then(|| started + CONTINUE_AFTER);

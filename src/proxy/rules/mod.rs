@@ -4,15 +4,11 @@
 
 mod fields;
 mod limit;
-mod pages;
 mod redirect;
 mod rewrite;
 
-pub use pages::{PageError, Pages};
-
 pub(super) use fields::Variables;
 pub(super) use limit::{Limiter, Taken};
-pub(super) use pages::{Page, PageSet, discard};
 
 use super::error::Error;
 use crate::{

@@ -3,8 +3,7 @@
 use super::fields::{Uses, Variables};
 use crate::{
     config::{self, Template},
-    exchange::Response,
-    proxy::forwarded::REQUEST_ID,
+    exchange::{Response, field::REQUEST_ID},
 };
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header, uri::PathAndQuery};

@@ -4,7 +4,7 @@ use super::{Script, Setup, get, on_a_worker, origin, proxy_status, request, sett
 use crate::{
     config::{Balance, Origin, OriginAddress, Share, Statuses},
     exchange::{Body, Response},
-    proxy::{Pages, Routing},
+    proxy::{Pages, Routing, ServerName},
 };
 use http::Method;
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
@@ -188,7 +188,7 @@ fn a_server_that_fails_is_left_out_and_comes_back_by_one_request() {
             origin.eject_after = Some(3);
             origin.eject_time = Duration::from_millis(300);
         });
-        let counters = setup.metrics.servers.of("o", &failing.address.to_string());
+        let counters = setup.metrics.servers.of(&ServerName::new("o", &failing.address.to_string()));
         failing.close().await;
         assert_eq!(ask(&setup, 20).await, [204; 20]);
         assert_eq!((counters.failures.get(), counters.ejections.get(), counters.ejected.get()), (3, 1, 1));
@@ -220,7 +220,7 @@ fn a_server_that_breaks_off_or_answers_with_a_status_that_counts_is_left_out() {
                 origin.eject_statuses.clone_from(statuses);
             });
             ask(&setup, 20).await;
-            let counters = setup.metrics.servers.of("o", &bad.address.to_string());
+            let counters = setup.metrics.servers.of(&ServerName::new("o", &bad.address.to_string()));
             assert_eq!(counters.ejections.get(), u64::from(ejected), "{answer}");
             assert_eq!(bad.requests.get(), if ejected { 3 } else { 10 }, "{answer}");
         }
@@ -253,7 +253,9 @@ fn requests_that_fail_by_what_they_ask_for_leave_out_no_server_that_serves_other
                     settle().await;
                 }
             }
-            let counters = servers.each_ref().map(|server| setup.metrics.servers.of("o", &server.address.to_string()));
+            let counters = servers
+                .each_ref()
+                .map(|server| setup.metrics.servers.of(&ServerName::new("o", &server.address.to_string())));
             assert!(counters.iter().map(|counters| counters.failures.get()).sum::<u64>() >= 100, "{by_design}");
             for counters in counters {
                 assert_eq!((counters.ejections.get(), counters.ejected.get()), (0, 0), "{by_design}");
@@ -280,8 +282,9 @@ fn the_last_server_is_never_left_out_and_no_more_than_the_share() {
                 origin.max_ejected = share;
             });
             ask(&setup, 40).await;
-            let ejected =
-                addresses.iter().map(|address| setup.metrics.servers.of("o", &address.to_string()).ejections.get());
+            let ejected = addresses
+                .iter()
+                .map(|address| setup.metrics.servers.of(&ServerName::new("o", &address.to_string())).ejections.get());
             assert_eq!(ejected.sum::<u64>(), expected, "{count} {share:?}");
         }
     });

@@ -9,7 +9,7 @@ use crate::{
     config::{Config, OriginAddress, Statuses},
     exchange::BodyError,
     proxy::{Pages, Routing},
-    telemetry::ServerMetrics,
+    proxy::{ServerMetrics, ServerName},
 };
 use http::Method;
 use std::{sync::Arc, time::Duration};
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn counters(setup: &Setup, server: &OriginAddress) -> Arc<ServerMetrics> {
-    setup.metrics.servers.of("o", &server.to_string())
+    setup.metrics.servers.of(&ServerName::new("o", &server.to_string()))
 }
 
 /// What the next request goes by.

@@ -15,7 +15,7 @@ use crate::{
         Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, Protocol, Record, Request,
         Response,
     },
-    telemetry::WorkerMetrics,
+    proxy::Metrics,
 };
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -69,7 +69,7 @@ fn with_a_jumping_clock(test: impl Future<Output = ()>) {
 
 struct Setup {
     proxy: Rc<Proxy>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     shared: Arc<ArcSwap<Routing>>,
     config: Config,
 }
@@ -104,7 +104,7 @@ fn origin(config: &mut Config) -> &mut Origin {
 fn setup_at(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Setup {
     let config = config(address, change);
     let shared = Arc::new(ArcSwap::from_pointee(Routing::new(&config)));
-    let metrics = Arc::new(WorkerMetrics::default());
+    let metrics = Arc::new(Metrics::default());
     let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics)));
     Setup { proxy, metrics, shared, config }
 }

@@ -22,7 +22,7 @@ pub use parameters::{Draft, Offer};
 pub(super) use peer::Peer;
 
 use super::connections::Connections;
-use crate::{config::AckFrequency, telemetry::WorkerMetrics};
+use crate::{config::AckFrequency, quic::Metrics};
 use life::Life;
 use std::{
     fmt,
@@ -39,7 +39,7 @@ pub(super) struct AckFrequencies(Arc<Shared>);
 
 struct Shared {
     switch: AckFrequency,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
     /// A placeholder stands in the packet that is being built. Read for each packet that leaves.
     marked: AtomicBool,
     newcomers: Mutex<Newcomers>,
@@ -58,7 +58,7 @@ struct Newcomers {
 
 impl AckFrequencies {
     /// For an endpoint that asks as `switch` says.
-    pub(super) fn new(switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(switch: AckFrequency, metrics: Arc<Metrics>) -> Self {
         let (marked, newcomers) = Default::default();
         Self(Arc::new(Shared { switch, metrics, marked, newcomers }))
     }

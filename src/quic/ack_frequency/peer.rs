@@ -10,13 +10,14 @@ use super::{
 };
 use crate::{
     config::AckFrequency,
+    quic::Metrics,
     quic::{
         batches::Tally,
         congestion::Buffer,
         frame::{AckRanges, Numbers},
         placeholder,
     },
-    telemetry::{Gauge, WorkerMetrics},
+    telemetry::Gauge,
 };
 use std::{
     sync::{
@@ -41,7 +42,7 @@ pub(in crate::quic) struct Peer {
     wanted: AtomicBool,
     slow_start: AtomicBool,
     state: Mutex<State>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Debug)]
@@ -65,7 +66,7 @@ struct State {
 
 impl Peer {
     /// Nothing is asked for yet.
-    pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<Metrics>) -> Self {
         let (delivery, rule, epochs, buffer) = Default::default();
         let (largest, round_trip, congestion_window, path, lost_data) = Default::default();
         metrics.ack_frequency_offered.increment();
@@ -220,7 +221,7 @@ fn share_of(window: u32, share: Duration, rtt: Duration) -> u32 {
 }
 
 /// Connections that were asked for about as much.
-fn gauge(metrics: &WorkerMetrics, threshold: u32) -> &Gauge {
+fn gauge(metrics: &Metrics, threshold: u32) -> &Gauge {
     match threshold {
         0..4 => &metrics.ack_threshold_2,
         4..8 => &metrics.ack_threshold_4,
@@ -281,8 +282,8 @@ mod tests {
     }
 
     fn in_force(peer: &Peer) -> [u64; 5] {
-        let WorkerMetrics { ack_threshold_2, ack_threshold_4, ack_threshold_8, .. } = &*peer.metrics;
-        let WorkerMetrics { ack_threshold_16, ack_threshold_32, .. } = &*peer.metrics;
+        let Metrics { ack_threshold_2, ack_threshold_4, ack_threshold_8, .. } = &*peer.metrics;
+        let Metrics { ack_threshold_16, ack_threshold_32, .. } = &*peer.metrics;
         [ack_threshold_2, ack_threshold_4, ack_threshold_8, ack_threshold_16, ack_threshold_32].map(Gauge::get)
     }
 
@@ -304,7 +305,7 @@ mod tests {
         (1..100).for_each(|n| batch(&peer, Duration::from_secs(n), n, 20, (40 * n, 40 * n)));
         assert_eq!((peer.is_wanted(), in_flight(&peer)), (false, None));
         assert_eq!(in_force(&peer), [0, 0, 1, 0, 0]);
-        let WorkerMetrics { ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost, .. } = &*peer.metrics;
+        let Metrics { ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost, .. } = &*peer.metrics;
         assert_eq!([ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost].map(|n| n.get()), [2, 1, 1]);
     }
 

@@ -21,12 +21,16 @@ pub use window::Window;
 use super::{
     ack_frequency::Peer,
     by_id::ById,
-    conduct::Excess,
     contents::{Contents, Word},
     frame::AckRanges,
     spurious::Spurious,
 };
-use crate::{config::Limits, receive_budget::Account, telemetry::WorkerMetrics};
+use crate::{
+    config::Limits,
+    quic::Metrics,
+    receive_budget::Account,
+    transport::{self, Windows},
+};
 use entry::Entry;
 use life::Life;
 use s2n_quic_core::{path::Tuple, time::Timestamp};
@@ -55,7 +59,7 @@ struct Table {
     /// Where is told how many packets were declared lost wrongly, and the connection of which it was told last.
     spurious: Spurious,
     told: u64,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 /// A packet of a connection between its decryption and s2n-quic's own parser.
@@ -88,7 +92,7 @@ pub(super) enum Verdict {
 
 impl Connections {
     /// For connections that are held to `limits`. `spurious` hears of packets that were declared lost wrongly.
-    pub(super) fn new(limits: &Limits, spurious: Spurious, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(limits: &Limits, spurious: Spurious, metrics: Arc<Metrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
         let (by_id, max_streams) = (ById::default(), max_streams as usize);
         let (began, told) = (None, 0);
@@ -100,28 +104,6 @@ impl Connections {
         let mut table = self.lock();
         table.max_streams = table.max_streams.max(limits.max_streams as usize);
         table.max_control_frames = limits.max_control_frames;
-    }
-
-    /// Tells how the client of a connection, by s2n-quic's ID, behaves.
-    pub fn excess(&self, connection: u64) -> Excess {
-        let table = self.lock();
-        // A connection that is gone by now sends nothing any more.
-        table.by_id.get(&connection).map(|entry| entry.conduct.excess()).unwrap_or_default()
-    }
-
-    /// The window of a request stream that was just accepted on a connection, both by s2n-quic's IDs. To be called in
-    /// the order of accepting, and for every stream.
-    pub fn open(&self, connection: u64, stream: u64) -> Window {
-        let open = |entry: &mut Entry| (entry.windows.open(stream), Arc::clone(&entry.flight));
-        let opened = self.lock().by_id.get_mut(&connection).map(open);
-        // A connection that is gone by now sends nothing any more.
-        let (state, flight) = opened.unwrap_or_else(|| (State::new(0), Arc::default()));
-        Window::new(self.clone(), (connection, stream), state, flight)
-    }
-
-    /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
-    pub fn account(&self, connection: u64) -> Option<Account> {
-        self.lock().by_id.get(&connection)?.received.clone()
     }
 
     /// What comes on a connection, by s2n-quic's ID, is accounted in `account`.
@@ -204,10 +186,30 @@ impl Connections {
     }
 }
 
+impl Windows for Connections {
+    fn open(&self, connection: u64, stream: u64) -> Box<dyn transport::Window> {
+        let open = |entry: &mut Entry| (entry.windows.open(stream), Arc::clone(&entry.flight));
+        let opened = self.lock().by_id.get_mut(&connection).map(open);
+        // A connection that is gone by now sends nothing any more.
+        let (state, flight) = opened.unwrap_or_else(|| (State::new(0), Arc::default()));
+        Box::new(Window::new(self.clone(), (connection, stream), state, flight))
+    }
+
+    fn account(&self, connection: u64) -> Option<Account> {
+        self.lock().by_id.get(&connection)?.received.clone()
+    }
+
+    fn excess(&self, connection: u64) -> Box<dyn transport::Excess> {
+        let table = self.lock();
+        // A connection that is gone by now sends nothing any more.
+        Box::new(table.by_id.get(&connection).map(|entry| entry.conduct.excess()).unwrap_or_default())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::{Notice, batches::Tally};
+    use crate::{quic::batches::Tally, transport::Notice};
     use futures_util::task::{ArcWake, waker};
     use s2n_quic_core::{
         inet::SocketAddress,

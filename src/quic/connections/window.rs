@@ -16,6 +16,7 @@ use super::{
 use crate::{
     budget::path::Room,
     quic::{by_id::ById, contents::Word},
+    transport,
 };
 use futures_util::task::AtomicWaker;
 use std::{
@@ -110,40 +111,34 @@ impl Window {
     ) -> Self {
         Self { connections, connection, stream, state, flight }
     }
+}
 
-    /// Bytes that may be sent on the stream in all. It only rises.
-    pub fn limit(&self) -> u64 {
+impl transport::Window for Window {
+    fn limit(&self) -> u64 {
         self.state.limit.load(Ordering::Relaxed)
     }
 
-    /// How many of `ready` bytes the path has a use for, on top of `sent` bytes of which `outstanding` are not acknowledged.
-    pub fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room {
-        self.flight.room(self.stream, &self.state, (sent, outstanding), ready)
-    }
-
-    /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none come.
-    pub fn shown(&self) -> u64 {
-        self.flight.shown()
-    }
-
-    /// `sent` bytes in all were handed to s2n-quic.
-    pub fn handed(&self, sent: u64) {
-        self.flight.handed(&self.state, sent);
-    }
-
-    /// Wakes `waker` once, when the limit has risen or the client has asked to send no more: to be looked at after.
-    /// The last one registered counts.
-    pub fn register(&self, waker: &Waker) {
+    fn register(&self, waker: &Waker) {
         self.state.waker.register(waker);
     }
 
-    /// Wakes the waker registered once more, when s2n-quic has sent most of what [`room`](Self::room) found to be too much.
-    pub fn wait_until_sent(&self) {
+    fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room {
+        self.flight.room(self.stream, &self.state, (sent, outstanding), ready)
+    }
+
+    fn shown(&self) -> u64 {
+        self.flight.shown()
+    }
+
+    fn handed(&self, sent: u64) {
+        self.flight.handed(&self.state, sent);
+    }
+
+    fn wait_until_sent(&self) {
         self.flight.wait_until_sent(&self.state.stream);
     }
 
-    /// Wakes the waker registered once more, when the client has acknowledged about `bytes`, or all that is in flight.
-    pub fn wait_until_acknowledged(&self, bytes: u64) {
+    fn wait_until_acknowledged(&self, bytes: u64) {
         self.flight.wait_until_acknowledged(&self.state.stream, bytes);
     }
 }

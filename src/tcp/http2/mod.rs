@@ -45,8 +45,8 @@ pub(super) async fn serve<H: Handler>(
     let told = Rc::clone(&connection);
     let counted = Counted::new(stream, frames, grant.account(), move |flood| {
         match flood {
-            Flood::Control => told.metrics().limit_control_frames.increment(),
-            Flood::Small => told.metrics().limit_small_frames.increment(),
+            Flood::Control => told.metrics().shared.limit_control_frames.increment(),
+            Flood::Small => told.metrics().shared.limit_small_frames.increment(),
         }
         told.flooded();
     });

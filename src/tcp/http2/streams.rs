@@ -7,8 +7,8 @@ use crate::{
     exchange::{Late, Pace, Patience},
     lifecycle::pass_panic_on,
     receive_budget::{Account, Taken},
+    tcp::Metrics,
     tcp::linger::Rest,
-    telemetry::WorkerMetrics,
 };
 use hyper::rt::Executor;
 use std::{
@@ -148,11 +148,11 @@ pub(super) struct Streams {
     /// The connection is what waits, for which its own clock runs.
     blocked: Rc<Cell<bool>>,
     account: Account,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<Metrics>,
 }
 
 impl Streams {
-    pub(super) fn new(pace: Pace, blocked: Rc<Cell<bool>>, account: Account, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(super) fn new(pace: Pace, blocked: Rc<Cell<bool>>, account: Account, metrics: Arc<Metrics>) -> Self {
         Self { tasks: Rc::default(), pace, blocked, account, metrics }
     }
 
@@ -208,8 +208,8 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
                     late = ready!(patience.poll_wait(cx));
                 }
                 match late {
-                    Late::Idle => metrics.timeout_send.increment(),
-                    Late::Slow => metrics.limit_download_rate.increment(),
+                    Late::Idle => metrics.shared.timeout_send.increment(),
+                    Late::Slow => metrics.shared.limit_download_rate.increment(),
                 }
                 stall.over.set(true);
                 Poll::Ready(())

@@ -13,7 +13,7 @@ use crate::support::{
     tls::Tls,
 };
 
-use litequic::{config::Config, telemetry::WorkerMetrics};
+use litequic::{app::WorkerMetrics, config::Config};
 use serde_json::Value as Json;
 use std::{fs, net::SocketAddr, process::Command, time::Duration};
 
@@ -33,7 +33,7 @@ fn complete(size: usize) -> (u64, u64, String) {
 /// Requests that clients are said to have ended, response bytes, and responses of routes.
 fn counted(litequic: &Litequic) -> (u64, u64) {
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
-    (sum(|worker| worker.streams_reset_by_client.get()), sum(|worker| worker.response_body_bytes.get()))
+    (sum(|worker| worker.shared.streams_reset_by_client.get()), sum(|worker| worker.shared.response_body_bytes.get()))
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn a_client_of_quic_that_goes_without_a_word_or_with_an_error_has_not() {
     let (_exchange, mut peer) = raw.asked_at(&script).await;
     raw.quic.vanish();
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
-    litequic.wait_until("the client is forgotten", |worker| worker.requests_open.get(), |open| open == 0).await;
+    litequic.wait_until("the client is forgotten", |worker| worker.shared.requests_open.get(), |open| open == 0).await;
     // In the middle of the body; the origin's connection is the same.
     let raw = Raw::to(&litequic).await;
     let mut exchange = raw.open(&raw::get()).await;
@@ -81,7 +81,7 @@ async fn a_client_of_quic_that_goes_without_a_word_or_with_an_error_has_not() {
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").await;
     exchange.header().await;
     raw.quic.connection.close(0x102_u32.into(), b"");
-    litequic.wait_until("the client is gone", |worker| worker.requests_open.get(), |open| open == 0).await;
+    litequic.wait_until("the client is gone", |worker| worker.shared.requests_open.get(), |open| open == 0).await;
     let lines = lines(litequic, &folder.path().join("access.log")).await;
     let ended: Vec<_> = lines.iter().map(|line| told(line).2).collect();
     assert_eq!(ended, ["cancelled", "cancelled"]);

@@ -95,7 +95,7 @@ async fn believes(address: SocketAddr) {
                 assert_eq!(answer, Some((200, expected.to_owned())), "{what}");
             }
         }
-        let dropped = litequic.sum(|worker| worker.ambiguous_fields_dropped.get());
+        let dropped = litequic.sum(|worker| worker.proxy.ambiguous_fields_dropped.get());
         assert_eq!(dropped, if ambiguous == Drop { 9 } else { 0 });
         litequic.stop().await;
     }
@@ -151,11 +151,11 @@ async fn ambiguous_fields_are_dropped_rejected_or_passed() {
             assert!(!head.0.contains("6.6.6.6") && !head.0.contains(":a:"), "{}", head.0);
         }
         assert_eq!(
-            litequic.sum(|worker| worker.ambiguous_fields_rejected.get()),
+            litequic.sum(|worker| worker.proxy.ambiguous_fields_rejected.get()),
             if ambiguous == Reject { 3 } else { 0 }
         );
         assert_eq!(
-            litequic.sum(|worker| worker.ambiguous_fields_dropped.get()),
+            litequic.sum(|worker| worker.proxy.ambiguous_fields_dropped.get()),
             if ambiguous == Drop { 12 } else { 0 }
         );
         litequic.stop().await;

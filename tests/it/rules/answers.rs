@@ -83,13 +83,13 @@ async fn a_routes_own_timeouts_hold_in_place_of_the_general_ones() {
     let client = Client::to(&litequic).await;
     assert_eq!(client.get("/slow/300").await.status, 504);
     assert_eq!(client.get("/slow/301").await.status, 200);
-    assert_eq!(litequic.sum(|worker| worker.timeout_response_header.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.proxy.timeout_response_header.get()), 1);
 
     let mut stream = client.open(client.request(Method::GET, "/drip/1000/50")).await;
     stream.finish().await.unwrap();
     assert_eq!(crate::support::client::header(&mut stream).await.status(), 200);
     while let Ok(Some(_)) = crate::support::within("the body", stream.recv_data()).await {}
-    litequic.wait_until("timeout_request = 1", |worker| worker.timeout_request.get(), |count| count == 1).await;
+    litequic.wait_until("timeout_request = 1", |worker| worker.proxy.timeout_request.get(), |count| count == 1).await;
     litequic.stop().await;
 }
 
@@ -106,7 +106,7 @@ async fn a_response_that_stalls_longer_than_its_route_allows_is_reset() {
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345").await;
     while let Ok(Some(_)) = crate::support::within("the body", stream.recv_data()).await {}
     litequic
-        .wait_until("timeout_response_body = 1", |worker| worker.timeout_response_body.get(), |count| count == 1)
+        .wait_until("timeout_response_body = 1", |worker| worker.proxy.timeout_response_body.get(), |count| count == 1)
         .await;
     litequic.stop().await;
 }

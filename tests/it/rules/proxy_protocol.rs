@@ -64,7 +64,7 @@ async fn the_client_is_whom_the_header_names() {
         assert!(asked(&mut stream).await.starts_with("HTTP/1.1 200 "));
         let seen = origin.seen().to_ascii_lowercase();
         assert!(seen.contains(&format!("\r\nx-forwarded-for: {address}\r\n")), "{seen}");
-        assert_eq!(litequic.sum(|worker| worker.tcp_proxy_headers.get()), 1);
+        assert_eq!(litequic.sum(|worker| worker.tcp.tcp_proxy_headers.get()), 1);
         litequic.stop().await;
     }
 }
@@ -92,7 +92,7 @@ async fn what_is_no_header_is_closed_and_counted() {
         // A reset, where it has not read all.
         let _ = within("the connection's end", stream.read_to_end(&mut answer)).await;
         assert_eq!(String::from_utf8_lossy(&answer), "");
-        let count = |worker: &litequic::telemetry::WorkerMetrics| worker.tcp_handshakes_proxy_header.get();
+        let count = |worker: &litequic::app::WorkerMetrics| worker.tcp.tcp_handshakes_proxy_header.get();
         litequic.wait_until("the count", count, |count| count == n).await;
     }
     // TLS without a header.
@@ -101,7 +101,7 @@ async fn what_is_no_header_is_closed_and_counted() {
     let mut stream = TcpStream::connect(litequic.tcp[0]).await.unwrap();
     stream.write_all(&V1[..20]).await.unwrap();
     drop(stream);
-    litequic.wait_until("closed", |worker| worker.tcp_handshakes_closed.get(), |count| count == 1).await;
+    litequic.wait_until("closed", |worker| worker.tcp.tcp_handshakes_closed.get(), |count| count == 1).await;
     assert_eq!(origin.connections(), 0);
     litequic.stop().await;
 }
@@ -111,7 +111,7 @@ async fn from_others_a_header_is_no_header() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = started(origin.address, "listen.proxy_protocol_from = \"192.0.2.0/24\"").await;
     begun(&litequic, &[V1]).await.err().unwrap();
-    litequic.wait_until("plain", |worker| worker.tcp_handshakes_plain.get(), |count| count == 1).await;
+    litequic.wait_until("plain", |worker| worker.tcp.tcp_handshakes_plain.get(), |count| count == 1).await;
     let mut stream = begun(&litequic, &[]).await.unwrap();
     assert!(asked(&mut stream).await.starts_with("HTTP/1.1 200 "));
     assert!(origin.seen().to_ascii_lowercase().contains("x-forwarded-for: 127.0.0.1\r\n"));
@@ -125,11 +125,11 @@ async fn a_header_that_does_not_come_in_time_ends_its_connection() {
     config.timeouts.handshake = Duration::from_millis(100);
     let litequic = Litequic::with_config(&config).await;
     for begin in [&V1[..20], b""] {
-        let before = litequic.sum(|worker| worker.timeout_handshake.get());
+        let before = litequic.sum(|worker| worker.tcp.timeout_handshake.get());
         let mut stream = TcpStream::connect(litequic.tcp[0]).await.unwrap();
         stream.write_all(begin).await.unwrap();
         let _ = within("the connection's end", stream.read_to_end(&mut Vec::new())).await;
-        litequic.wait_until("counted", |worker| worker.timeout_handshake.get(), |count| count == before + 1).await;
+        litequic.wait_until("counted", |worker| worker.tcp.timeout_handshake.get(), |count| count == before + 1).await;
     }
     litequic.stop().await;
 }

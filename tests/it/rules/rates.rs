@@ -38,8 +38,8 @@ async fn who_asks_too_often_gets_429_and_is_told_when_to_come_back_by_whichever_
     assert_eq!(client.get("/").await.status, 200);
     assert_eq!(origin.seen().matches("GET ").count(), 4);
 
-    assert_eq!(litequic.sum(|worker| worker.limit_rate.get()), 2);
-    let text = litequic.metrics.render();
+    assert_eq!(litequic.sum(|worker| worker.proxy.limit_rate.get()), 2);
+    let text = litequic.metrics.registry().render();
     assert!(text.contains("litequic_route_limited_total{route=\"*/limited\"} 2\n"), "{text}");
     assert!(text.contains("litequic_route_limited_total{route=\"*/together\"} 0\n"), "{text}");
     litequic.stop().await;

@@ -71,8 +71,8 @@ async fn a_spelling_of_another_routes_path_is_answered_400_by_every_protocol() {
             }
         }
     }
-    assert_eq!(litequic.sum(|worker| worker.ambiguous_paths.get()), refused);
-    assert!(litequic.metrics.render().contains(&format!("litequic_ambiguous_paths_total {refused}\n")));
+    assert_eq!(litequic.sum(|worker| worker.proxy.ambiguous_paths.get()), refused);
+    assert!(litequic.metrics.registry().render().contains(&format!("litequic_ambiguous_paths_total {refused}\n")));
     assert_eq!(origin.connections(), 0);
 
     // The paths themselves are held to their routes, and what is spelled oddly elsewhere passes as it came.
@@ -85,7 +85,7 @@ async fn a_spelling_of_another_routes_path_is_answered_400_by_every_protocol() {
             assert!(origin.seen().contains(&format!("GET {path} HTTP/1.1\r\n")), "{way:?} {path}");
         }
     }
-    assert_eq!(litequic.sum(|worker| worker.ambiguous_paths.get()), refused);
+    assert_eq!(litequic.sum(|worker| worker.proxy.ambiguous_paths.get()), refused);
     litequic.stop().await;
 }
 
@@ -151,7 +151,7 @@ async fn a_configuration_with_one_route_refuses_nothing_for_its_spelling() {
             assert_eq!(way.ask(&litequic, "localhost", &spelling).await.status, 200, "{way:?} {spelling}");
         }
     }
-    assert_eq!(litequic.sum(|worker| worker.ambiguous_paths.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.proxy.ambiguous_paths.get()), 0);
     litequic.stop().await;
 }
 

@@ -78,8 +78,8 @@ async fn bodies_pass_both_ways_whole_and_an_origins_connection_is_used_again() {
         assert_eq!(within("it", response.into_body().collect()).await.unwrap().to_bytes().len(), 100_000);
     }
     litequic.wait_until_idle().await;
-    assert_eq!(litequic.sum(|worker| worker.origin_connections.get()), 1);
-    assert_eq!(litequic.sum(|worker| worker.streams_reset_by_client.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.proxy.origin_connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.shared.streams_reset_by_client.get()), 0);
     litequic.stop().await;
 }
 
@@ -163,7 +163,9 @@ async fn a_response_that_breaks_off_never_looks_whole() {
             }
         };
         assert_eq!((end.kind, end.code()), (RST_STREAM, 2), "{name}: INTERNAL_ERROR");
-        litequic.wait_until("broken off", |worker| worker.streams_reset_by_proxy.get(), |reset| reset == 3).await;
+        litequic
+            .wait_until("broken off", |worker| worker.shared.streams_reset_by_proxy.get(), |reset| reset == 3)
+            .await;
         litequic.stop().await;
     }
 }
@@ -249,12 +251,12 @@ async fn a_client_that_takes_nothing_is_reset_and_holds_back_its_origin() {
     // HTTP/1.1: TCP's buffers are full. HTTP/2: the stream's window is, while the connection goes on.
     let mut one = Tls::http1(&litequic).await;
     one.say("GET /bytes/1G HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    litequic.wait_until("given up", |worker| worker.timeout_send.get(), |times| times == 1).await;
+    litequic.wait_until("given up", |worker| worker.shared.timeout_send.get(), |times| times == 1).await;
     let mut two = Http2::connect(&litequic, &[0, 4, 0, 0, 0, 10]).await;
     let get = fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/bytes/1G")]);
     two.say(HEADERS, END_HEADERS | END_STREAM, 1, &get).await;
-    litequic.wait_until("given up", |worker| worker.timeout_send.get(), |times| times == 2).await;
-    assert!(litequic.sum(|worker| worker.response_body_bytes.get()) < 64 << 20);
+    litequic.wait_until("given up", |worker| worker.shared.timeout_send.get(), |times| times == 2).await;
+    assert!(litequic.sum(|worker| worker.shared.response_body_bytes.get()) < 64 << 20);
     let reset = two.find(&[RST_STREAM]).await.unwrap();
     assert_eq!((reset.stream, reset.code()), (1, 8), "CANCEL");
     let head =

@@ -28,7 +28,7 @@ async fn curl_gets_the_same_by_http1_and_by_http2_and_hears_of_http3() {
         assert!(got.contains("x-forwarded-proto: https"), "{got}");
         assert!(got.contains(&format!("alt-svc: h3=\":{}\"; ma=86400", litequic.address.port())), "{got}");
     }
-    assert_eq!(litequic.sum(|worker| worker.requests_h1.get()), 1);
-    assert_eq!(litequic.sum(|worker| worker.requests_h2.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.tcp.requests_h1.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.tcp.requests_h2.get()), 1);
     litequic.stop().await;
 }

@@ -123,9 +123,9 @@ async fn what_two_parsers_could_read_differently_is_refused_and_the_connection_c
         assert!(answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{shown:?}: {answer:?}");
     }
     assert_eq!(origin.connections(), 0);
-    assert_eq!(litequic.sum(|worker| worker.tcp_refused_h1.get()), table.len() as u64);
-    assert_eq!(litequic.sum(|worker| worker.limit_headers.get()), 1);
-    assert_eq!(litequic.sum(|worker| worker.limit_header_bytes.get()), 3);
+    assert_eq!(litequic.sum(|worker| worker.tcp.tcp_refused_h1.get()), table.len() as u64);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_headers.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_header_bytes.get()), 3);
     litequic.stop().await;
 }
 
@@ -213,10 +213,10 @@ async fn a_head_that_trickles_or_stops_is_a_408_and_an_idle_connection_is_closed
     .await;
     let answer = answer(&litequic, b"GET / HTTP/1.1\r\nHost: lo").await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert_eq!(litequic.sum(|worker| worker.timeout_request_header.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.shared.timeout_request_header.get()), 1);
     let mut idle = Tls::http1(&litequic).await;
     assert_eq!(idle.rest().await, (String::new(), true));
-    assert_eq!(litequic.sum(|worker| worker.timeout_idle.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.tcp.timeout_idle.get()), 1);
     assert_eq!(origin.connections(), 0);
     litequic.stop().await;
 }
@@ -247,7 +247,7 @@ async fn plain_http_to_the_tls_port_is_told_so_and_junk_is_not() {
             assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}");
         }
     }
-    litequic.wait_until("plain", |worker| worker.tcp_handshakes_plain.get(), |plain| plain == 2).await;
+    litequic.wait_until("plain", |worker| worker.tcp.tcp_handshakes_plain.get(), |plain| plain == 2).await;
     litequic.stop().await;
 }
 
@@ -259,11 +259,11 @@ async fn a_handshake_that_fails_stalls_or_agrees_on_nothing_is_counted_and_ended
     .await;
     let mut silent = TcpStream::connect(litequic.tcp[0]).await.unwrap();
     assert_eq!(within("the end", silent.read(&mut [0])).await.unwrap(), 0);
-    litequic.wait_until("given up", |worker| worker.timeout_handshake.get(), |times| times == 1).await;
+    litequic.wait_until("given up", |worker| worker.tcp.timeout_handshake.get(), |times| times == 1).await;
 
     let nothing = tls::config(&litequic.cert_pem, &["spdy/3"]);
     assert!(Tls::connect(litequic.tcp[0], "localhost", nothing).await.is_err());
-    litequic.wait_until("tls", |worker| worker.tcp_handshakes_tls.get(), |failed| failed == 1).await;
+    litequic.wait_until("tls", |worker| worker.tcp.tcp_handshakes_tls.get(), |failed| failed == 1).await;
     // Who offers nothing speaks HTTP/1.1.
     let mut plain = Tls::connect(litequic.tcp[0], "localhost", tls::config(&litequic.cert_pem, &[])).await.unwrap();
     plain.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;

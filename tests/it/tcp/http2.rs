@@ -10,7 +10,7 @@ use crate::support::{
     proxy::Litequic,
     within,
 };
-use litequic::{config::Config, telemetry::WorkerMetrics};
+use litequic::{app::WorkerMetrics, config::Config};
 use std::time::Duration;
 
 const PROTOCOL_ERROR: u32 = 1;
@@ -99,7 +99,7 @@ async fn malformed_requests_are_reset_and_those_that_are_not_served_answered_wit
     }
     assert_eq!(origin.connections(), 0);
     let answered = table.iter().filter(|(_, _, expected)| expected.is_some()).count() as u64;
-    assert_eq!(litequic.sum(|worker| worker.tcp_refused_h2.get()), answered);
+    assert_eq!(litequic.sum(|worker| worker.tcp.tcp_refused_h2.get()), answered);
     litequic.stop().await;
 }
 
@@ -169,24 +169,25 @@ async fn requests_that_are_reset_when_they_have_begun_end_their_connection() {
     let section = get(&[]);
     // Ten seconds' worth are taken at once, and more as time passes.
     for n in 0..200_u32 {
-        if litequic.sum(|worker| worker.limit_resets.get()) > 0 {
+        if litequic.sum(|worker| worker.shared.limit_resets.get()) > 0 {
             break;
         }
         let stream = 2 * n + 1;
         if !client.try_say(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &section)).await {
             break;
         }
-        let begun = |worker: &WorkerMetrics| worker.requests_h2.get() + worker.limit_resets.get();
+        let begun = |worker: &WorkerMetrics| worker.tcp.requests_h2.get() + worker.shared.limit_resets.get();
         litequic.wait_until("a request", begun, |now| now > n.into()).await;
         if !client.try_say(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())).await {
             break;
         }
-        let cancelled = |worker: &WorkerMetrics| worker.streams_reset_by_client.get() + worker.limit_resets.get();
+        let cancelled =
+            |worker: &WorkerMetrics| worker.shared.streams_reset_by_client.get() + worker.shared.limit_resets.get();
         litequic.wait_until("a reset", cancelled, |now| now > n.into()).await;
     }
     let end = client.find(&[GOAWAY]).await;
     assert!(end.is_none_or(|goaway| goaway.code() == ENHANCE_YOUR_CALM));
-    assert_eq!(litequic.sum(|worker| worker.limit_resets.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_resets.get()), 1);
     litequic.wait_until_idle().await;
     litequic.stop().await;
 }
@@ -214,14 +215,16 @@ async fn floods_of_frames_that_move_nothing_end_their_connection() {
         let flood = one.repeat(500);
         let closed = async { while client.try_say(&flood).await {} };
         within(what, closed).await;
-        let bitten = litequic.sum(|worker| worker.limit_control_frames.get() + worker.limit_small_frames.get());
+        let bitten =
+            litequic.sum(|worker| worker.shared.limit_control_frames.get() + worker.shared.limit_small_frames.get());
         assert!(bitten >= counted.min(bitten + 1) || what.contains("ACK"), "{what}: {bitten}");
     }
-    assert!(litequic.sum(|worker| worker.limit_control_frames.get()) >= 3);
-    assert!(litequic.sum(|worker| worker.limit_small_frames.get()) >= 1);
+    assert!(litequic.sum(|worker| worker.shared.limit_control_frames.get()) >= 3);
+    assert!(litequic.sum(|worker| worker.shared.limit_small_frames.get()) >= 1);
     litequic.wait_until_idle().await;
-    let bitten = litequic.sum(|worker| worker.limit_control_frames.get() + worker.limit_small_frames.get());
-    assert_eq!(litequic.sum(|worker| worker.tcp_closed_flood.get()), bitten);
+    let bitten =
+        litequic.sum(|worker| worker.shared.limit_control_frames.get() + worker.shared.limit_small_frames.get());
+    assert_eq!(litequic.sum(|worker| worker.tcp.tcp_closed_flood.get()), bitten);
     litequic.stop().await;
 }
 
@@ -291,12 +294,12 @@ async fn windows_are_granted_out_of_the_workers_budget_and_what_is_held_is_bound
         }
     }
     let workers = litequic.metrics.workers().len() as u64;
-    let closed = |worker: &WorkerMetrics| worker.limit_receive_held.get();
+    let closed = |worker: &WorkerMetrics| worker.shared.limit_receive_held.get();
     litequic.wait_until("closed", closed, |closed| closed > 0).await;
-    let held = litequic.sum(|worker| worker.receive_held.get());
+    let held = litequic.sum(|worker| worker.worker.receive_held.get());
     assert!(held <= workers * BUDGET + UPLOADS as u64 * (64 << 10), "{held}");
     drop((first, clients, peer));
-    litequic.wait_until("given back", |worker| worker.receive_held.get(), |held| held == 0).await;
+    litequic.wait_until("given back", |worker| worker.worker.receive_held.get(), |held| held == 0).await;
     litequic.stop().await;
 }
 
@@ -310,7 +313,7 @@ async fn a_header_block_that_stops_and_a_connection_that_says_nothing_are_closed
     for client in [&mut half, &mut silent] {
         while client.next().await.is_some() {}
     }
-    assert_eq!(litequic.sum(|worker| worker.timeout_idle.get()), 2);
+    assert_eq!(litequic.sum(|worker| worker.tcp.timeout_idle.get()), 2);
     assert_eq!(origin.connections(), 0);
     litequic.stop().await;
 }

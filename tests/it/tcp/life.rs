@@ -78,7 +78,7 @@ async fn plain_http_is_sent_on_to_https() {
         );
         assert!(!answer.contains("alt-svc"), "{answer}");
     }
-    assert_eq!(litequic.sum(|worker| worker.tcp_redirects.get()), 3);
+    assert_eq!(litequic.sum(|worker| worker.tcp.tcp_redirects.get()), 3);
     assert_eq!(origin.connections(), 0);
     litequic.stop().await;
 }
@@ -93,12 +93,12 @@ async fn connections_and_handshakes_beyond_their_limits_are_closed_and_counted()
     let mut first = Tls::http1(&litequic).await;
     // It is in its handshake: another is one too many, and so is a third connection.
     let handshaking = TcpStream::connect(litequic.tcp[0]).await.unwrap();
-    litequic.wait_until("open", |worker| worker.tcp_connections_open.get(), |open| open == 2).await;
+    litequic.wait_until("open", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 2).await;
     let mut third = TcpStream::connect(litequic.tcp[0]).await.unwrap();
     assert_eq!(within("its end", third.read(&mut [0])).await.unwrap_or(0), 0);
-    assert_eq!(litequic.sum(|worker| worker.limit_connections.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.tcp.limit_connections.get()), 1);
     drop(handshaking);
-    litequic.wait_until("open", |worker| worker.tcp_connections_open.get(), |open| open == 1).await;
+    litequic.wait_until("open", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 1).await;
     first.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(first.head().await.starts_with("http/1.1 204 "));
     litequic.stop().await;
@@ -124,7 +124,7 @@ async fn a_connection_that_has_had_its_share_of_requests_ends_in_order() {
         answered |= frame.kind == HEADERS && status(&frame) == 200;
     }
     assert!(goodbye && answered);
-    assert_eq!(litequic.sum(|worker| worker.limit_requests.get()), 2);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_requests.get()), 2);
     litequic.stop().await;
 }
 

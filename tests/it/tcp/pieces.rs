@@ -100,8 +100,8 @@ async fn flood(litequic: &Litequic, mut client: impl AsyncWriteExt + Unpin, piec
         sent += 1;
         assert!(sent < 1_000_000, "litequic takes it all");
     }
-    litequic.wait_until("the limit", |worker| worker.limit_small_frames.get(), |count| count == 1).await;
-    litequic.wait_until("the connection's end", |worker| worker.tcp_closed_flood.get(), |count| count == 1).await;
+    litequic.wait_until("the limit", |worker| worker.shared.limit_small_frames.get(), |count| count == 1).await;
+    litequic.wait_until("the connection's end", |worker| worker.tcp.tcp_closed_flood.get(), |count| count == 1).await;
     litequic.wait_until_idle().await;
 }
 
@@ -128,6 +128,6 @@ async fn an_upload_in_large_chunks_whose_records_end_short_is_no_flood() {
     }
     client.say("0\r\n\r\n").await;
     assert!(client.head().await.starts_with("http/1.1 200"));
-    assert_eq!(litequic.sum(|worker| worker.limit_small_frames.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.shared.limit_small_frames.get()), 0);
     litequic.stop().await;
 }

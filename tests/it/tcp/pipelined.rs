@@ -40,13 +40,13 @@ async fn a_head_that_begins_behind_another_request_has_its_time_once_that_is_ans
     let head = client.head().await;
     assert!(head.starts_with("http/1.1 200 "), "{head}");
     assert_eq!(client.until("two").await, "two");
-    assert_eq!(litequic.sum(|worker| worker.timeout_request_header.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.shared.timeout_request_header.get()), 0);
 
     // From there on it has no more than that.
     client.say(begin).await;
     let (answer, _) = client.rest().await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert_eq!(litequic.sum(|worker| worker.timeout_request_header.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.shared.timeout_request_header.get()), 1);
     litequic.stop().await;
 }
 
@@ -58,7 +58,7 @@ async fn a_heads_time_begins_with_it_even_where_it_comes_with_the_end_of_another
     let mut client = Tls::http1(&litequic).await;
     let (begin, rest) = GET.split_at(20);
     client.say(begin).await;
-    litequic.wait_until("a connection", |worker| worker.tcp_connections_h1.get(), |open| open == 1).await;
+    litequic.wait_until("a connection", |worker| worker.tcp.tcp_connections_h1.get(), |open| open == 1).await;
     client.say(format!("{rest}{begin}")).await;
     let mut peer = origin.accept().await;
     peer.head().await;
@@ -70,7 +70,7 @@ async fn a_heads_time_begins_with_it_even_where_it_comes_with_the_end_of_another
     peer.say(Always::EMPTY_200).await;
     let head = client.head().await;
     assert!(head.starts_with("http/1.1 200 "), "{head}");
-    assert_eq!(litequic.sum(|worker| worker.timeout_request_header.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.shared.timeout_request_header.get()), 0);
     litequic.stop().await;
 }
 
@@ -104,6 +104,6 @@ async fn a_connection_is_not_idle_while_a_response_is_under_way() {
     peer.say("two").await;
     let (answer, orderly) = client.rest().await;
     assert_eq!((answer.as_str(), orderly), ("onetwo", true), "and is closed then");
-    assert_eq!(litequic.sum(|worker| worker.timeout_idle.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.tcp.timeout_idle.get()), 1);
     litequic.stop().await;
 }

@@ -19,7 +19,7 @@ async fn a_client_that_takes_nothing_holds_back_its_origin() {
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
     for door in Door::ALL {
-        let before = litequic.sum(|worker| worker.response_body_bytes.get());
+        let before = litequic.sum(|worker| worker.shared.response_body_bytes.get());
         let (mut stream, peer, _kept) = open(&litequic, door, &origin).await;
         let (_from, mut to) = peer.stream.into_split();
         let sending = tokio::spawn(async move {
@@ -32,7 +32,7 @@ async fn a_client_that_takes_nothing_holds_back_its_origin() {
         let mut seen = u64::MAX;
         loop {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            let now = litequic.sum(|worker| worker.response_body_bytes.get()) - before;
+            let now = litequic.sum(|worker| worker.shared.response_body_bytes.get()) - before;
             if now > 0 && now == seen {
                 break;
             }
@@ -71,8 +71,8 @@ async fn a_tunnel_by_the_byte_ends_its_connection() {
         }
     };
     futures_util::future::join(peer.rest(), flood).await;
-    litequic.wait_until("the limit", |worker| worker.limit_small_frames.get(), |count| count == 1).await;
-    litequic.wait_until("the connection's end", |worker| worker.tcp_closed_flood.get(), |count| count == 1).await;
+    litequic.wait_until("the limit", |worker| worker.shared.limit_small_frames.get(), |count| count == 1).await;
+    litequic.wait_until("the connection's end", |worker| worker.tcp.tcp_closed_flood.get(), |count| count == 1).await;
     litequic.stop().await;
 }
 
@@ -83,7 +83,9 @@ async fn a_tunnel_in_which_nothing_moves_is_ended() {
     for (n, door) in Door::ALL.into_iter().enumerate() {
         let (stream, mut peer, _kept) = open(&litequic, door, &origin).await;
         assert!(is_reset(&mut peer).await, "{door:?}");
-        litequic.wait_until("timeouts", |worker| worker.timeout_tunnel.get(), |ended| ended == n as u64 + 1).await;
+        litequic
+            .wait_until("timeouts", |worker| worker.shared.timeout_tunnel.get(), |ended| ended == n as u64 + 1)
+            .await;
         drop(stream);
     }
     no_tunnel_is_open(&litequic).await;
@@ -138,7 +140,7 @@ async fn tunnels_are_as_many_as_there_may_be() {
         drop((stream, peer, _kept));
         no_tunnel_is_open(&litequic).await;
     }
-    assert_eq!(litequic.sum(|worker| worker.tunnels_refused.get()), 3);
+    assert_eq!(litequic.sum(|worker| worker.proxy.tunnels_refused.get()), 3);
     litequic.stop().await;
 }
 

@@ -31,20 +31,20 @@ async fn a_websocket_echoes_what_is_said_by_each_protocol() {
         }
         within("a ping", socket.send(Message::Ping(Bytes::from_static(b"x")))).await.unwrap();
         assert!(within("a pong", socket.next()).await.unwrap().unwrap().is_pong(), "{door:?}");
-        assert_eq!(litequic.sum(|worker| worker.tunnels_open.get()), 1);
+        assert_eq!(litequic.sum(|worker| worker.proxy.tunnels_open.get()), 1);
         // The client closes first.
         within("a close", socket.close(None)).await.unwrap();
         while let Some(Ok(message)) = within("the end", socket.next()).await {
             assert!(message.is_close(), "{door:?}: {message}");
         }
         drop(socket);
-        assert_eq!(litequic.sum(|worker| worker.tunnels.get()), n as u64 + 1);
+        assert_eq!(litequic.sum(|worker| worker.proxy.tunnels.get()), n as u64 + 1);
     }
     no_tunnel_is_open(&litequic).await;
-    assert_eq!(litequic.sum(|worker| worker.requests.get()), 1);
-    assert_eq!(litequic.sum(|worker| worker.requests_h2.get()), 1);
-    assert_eq!(litequic.sum(|worker| worker.requests_h1.get()), 1);
-    assert_eq!(litequic.sum(|worker| worker.tunnels_refused.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.http3.requests.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.tcp.requests_h2.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.tcp.requests_h1.get()), 1);
+    assert_eq!(litequic.sum(|worker| worker.proxy.tunnels_refused.get()), 0);
     litequic.stop().await;
 }
 
@@ -181,6 +181,6 @@ async fn an_origin_that_resets_its_end_resets_the_clients() {
     reset(peer.stream);
     assert_eq!(client.rest().await, (String::new(), false), "no close_notify");
     no_tunnel_is_open(&litequic).await;
-    assert_eq!(litequic.sum(|worker| worker.streams_reset_by_proxy.get()), 3);
+    assert_eq!(litequic.sum(|worker| worker.shared.streams_reset_by_proxy.get()), 3);
     litequic.stop().await;
 }

@@ -52,7 +52,7 @@ impl PageError {
 
 /// An error's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::proxy) struct Page {
+pub(super) struct Page {
     content_type: HeaderValue,
     body: Bytes,
 }
@@ -102,7 +102,7 @@ impl Pages {
     }
 
     /// Those of `pages`, ready to be asked.
-    pub(in crate::proxy) fn of(&self, pages: &ErrorPages) -> PageSet {
+    pub(super) fn of(&self, pages: &ErrorPages) -> PageSet {
         let read = |(errors, path): (&Errors, &PathBuf)| Some((*errors, self.0.get(path)?.clone()));
         PageSet { own: Arc::new(pages.iter().filter_map(read).collect()), ..PageSet::default() }
     }
@@ -124,7 +124,7 @@ fn read(path: &Path) -> Result<Page, PageError> {
 
 impl Page {
     /// Makes `response` one with this body.
-    pub(in crate::proxy) fn fill(&self, response: &mut Response) {
+    pub(super) fn fill(&self, response: &mut Response) {
         *response.body_mut() = self.body.clone().into();
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, self.content_type.clone());
@@ -135,7 +135,7 @@ impl Page {
 
     /// This page in place of an origin's answer, of which stays what a client needs to go on: what it has to show, what
     /// it may do, and when (RFC 9110 §15.5.2, §15.5.6, §10.2.3).
-    pub(in crate::proxy) fn instead_of(&self, response: &Response) -> Response {
+    pub(super) fn instead_of(&self, response: &Response) -> Response {
         let mut page = Response::default();
         *page.status_mut() = response.status();
         for name in [header::WWW_AUTHENTICATE, header::ALLOW, header::RETRY_AFTER] {
@@ -149,7 +149,7 @@ impl Page {
 }
 
 /// What a page stands in for: read to its end if that is near, so that the origin's connection can be used again.
-pub(in crate::proxy) async fn discard(mut body: Body) {
+pub(super) async fn discard(mut body: Body) {
     let mut left = MAX_UNREAD;
     let read = async {
         while let Some(Ok(frame)) = body.frame().await {
@@ -163,7 +163,7 @@ pub(in crate::proxy) async fn discard(mut body: Body) {
 
 /// A route's pages, and those for all.
 #[derive(Debug, Clone, Default)]
-pub(in crate::proxy) struct PageSet {
+pub(super) struct PageSet {
     own: Arc<BTreeMap<Errors, Page>>,
     general: Arc<BTreeMap<Errors, Page>>,
     /// They also stand in for the origin's errors.
@@ -172,17 +172,17 @@ pub(in crate::proxy) struct PageSet {
 
 impl PageSet {
     /// These, and where they have none, those of `general`; also for the origin's errors if they `intercept` them.
-    pub(in crate::proxy) fn before(self, general: &Self, intercept: bool) -> Self {
+    pub(super) fn before(self, general: &Self, intercept: bool) -> Self {
         Self { own: self.own, general: Arc::clone(&general.own), intercept }
     }
 
     /// What the client gets in place of the origin's answer with `status`.
-    pub(in crate::proxy) fn intercepts(&self, status: StatusCode) -> Option<&Page> {
+    pub(super) fn intercepts(&self, status: StatusCode) -> Option<&Page> {
         if self.intercept { self.find(status) } else { None }
     }
 
     /// The page for an answer with `status`: the route's before the general one, and each by its number before its class.
-    pub(in crate::proxy) fn find(&self, status: StatusCode) -> Option<&Page> {
+    pub(super) fn find(&self, status: StatusCode) -> Option<&Page> {
         let status = status.as_u16();
         let keys = [Errors::Status(status), Errors::Class(status / 100)];
         [&self.own, &self.general]

@@ -1,9 +1,11 @@
 use super::*;
+use crate::access_log::line::MAX_VALUE;
+use std::time::SystemTime;
 
 /// A log whose writer is the test.
-fn unwritten(style: Style, room: usize) -> (Lines, Receiver<Message>, Arc<WorkerMetrics>) {
+fn unwritten(style: Style, room: usize) -> (Lines, Receiver<Message>, Arc<Metrics>) {
     let (writer, waiting) = sync_channel(room);
-    let metrics = Arc::<WorkerMetrics>::default();
+    let metrics = Arc::<Metrics>::default();
     let lines = Lines { style, piece: Piece::default(), writer, metrics: metrics.clone() };
     (lines, waiting, metrics)
 }
@@ -91,7 +93,7 @@ fn lines_that_find_no_room_are_dropped_and_counted() {
         lines.add(|line| line.number("status", 200));
         lines.flush();
     }
-    assert_eq!((metrics.access_log_lines.get(), metrics.access_log_dropped.get()), (2, 4));
+    assert_eq!((metrics.queued.get(), metrics.dropped.get()), (2, 4));
     assert_eq!(text(&waiting).1, 2);
     assert!(waiting.try_recv().is_err());
 }
@@ -110,8 +112,8 @@ async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_non
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     std::fs::write(&path, "before\n").unwrap();
-    let control = Arc::<ControlMetrics>::default();
-    let log = AccessLog::start(Target::File(path.clone()), Arc::clone(&control)).await.unwrap();
+    let control = Arc::<WriterMetrics>::default();
+    let log = Writing::start(Target::File(path.clone()), Arc::clone(&control)).await.unwrap();
     let mut lines = log.sink().lines(Style::Logfmt, Arc::default());
     lines.add(|line| line.number("n", 1));
     lines.flush();
@@ -126,17 +128,17 @@ async fn what_was_handed_over_is_in_the_file_at_the_end_and_a_rotation_loses_non
     log.finish().await;
     assert_eq!(std::fs::read_to_string(rotated).unwrap(), "before\nn=1\n");
     assert_eq!(std::fs::read_to_string(path).unwrap(), "n=2\n");
-    assert_eq!(control.access_log_lost.load(Relaxed), 0);
+    assert_eq!(control.lost.load(Relaxed), 0);
 }
 
 #[tokio::test]
 async fn lines_that_cannot_be_written_are_counted() {
-    let control = Arc::<ControlMetrics>::default();
+    let control = Arc::<WriterMetrics>::default();
     // Every write fails there for want of space (full(4)).
-    let log = AccessLog::start(Target::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
+    let log = Writing::start(Target::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
     let mut lines = log.sink().lines(Style::Json, Arc::default());
     lines.add(|line| line.number("n", 1));
     drop(lines);
     log.finish().await;
-    assert_eq!(control.access_log_lost.load(Relaxed), 1);
+    assert_eq!(control.lost.load(Relaxed), 1);
 }

@@ -1,0 +1,23 @@
+//! What the access log counts.
+
+use crate::telemetry::{Counter, metrics};
+use std::sync::atomic::AtomicU64;
+
+metrics! {
+    /// On one worker.
+    pub struct Metrics {
+        Counter("access_log_lines", "Lines of the access log by what became of them.") {
+            queued [result: "queued"] "Lines of the [access log](../operating.md#the-access-log) on their way to it.",
+            dropped [result: "dropped"] "Lines that found no room: the disk, or whoever reads, is too slow.",
+        }
+    }
+}
+
+metrics! {
+    /// Of the threads that write: two while one takes over.
+    pub struct WriterMetrics {
+        AtomicU64("access_log_lost_lines", "Lines of the access log that could not be written.") {
+            lost,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! All that is counted: each module's metrics, of each worker, and those of the process.
+
+use crate::{
+    access_log, admin, http3, net,
+    proxy::{self, Checks, ServerMetrics, ServerName},
+    quic, tcp,
+    telemetry::{
+        ControlMetrics, Counter, Gauge, Group, LIMIT_REACHED, Registry, RequestMetrics, Validity, Wake, metrics,
+    },
+    tls,
+};
+use std::sync::Arc;
+
+/// The counters of all workers, and those of the control thread.
+#[derive(Debug)]
+pub struct Metrics {
+    /// The control thread's.
+    pub control: Arc<ControlMetrics>,
+    /// The admin addresses'.
+    pub admin: Arc<admin::Metrics>,
+    /// Those of the threads that write the access log.
+    pub access_log: Arc<access_log::WriterMetrics>,
+    /// Health checks'.
+    pub checks: Arc<Checks>,
+    workers: Vec<WorkerMetrics>,
+}
+
+/// What one worker counts, by module. It alone writes.
+#[derive(Debug, Clone, Default)]
+#[expect(missing_docs, reason = "the modules say it")]
+pub struct WorkerMetrics {
+    pub net: Arc<net::Metrics>,
+    pub quic: Arc<quic::Metrics>,
+    pub tls: Arc<tls::Metrics>,
+    pub http3: Arc<http3::Metrics>,
+    pub tcp: Arc<tcp::Metrics>,
+    pub shared: Arc<RequestMetrics>,
+    pub proxy: Arc<proxy::Metrics>,
+    pub access_log: Arc<access_log::Metrics>,
+    pub worker: Arc<TurnMetrics>,
+    pub wake: Arc<Wake>,
+}
+
+metrics! {
+    /// What a worker finds when it looks at itself, twice a second.
+    pub struct TurnMetrics {
+        Gauge(
+            "receive_granted_bytes",
+            "Bytes that clients may send ahead on the connections of QUIC and HTTP/2 on which an upload is in \
+                progress."
+        ) {
+            receive_granted
+                "A body counts as an upload from 64 KiB on. What is granted to new connections depends on it: see \
+                    `limits.worker_receive_buffer`.",
+        }
+        Gauge(
+            "receive_held_bytes",
+            "Bytes received over QUIC and HTTP/2 and not read yet, because an origin is slow or bytes before them are \
+                missing."
+        ) {
+            receive_held "What `limits.worker_receive_buffer` bounds.",
+        }
+        Gauge("send_buffered_bytes", "Response bytes that streams have leased, over all protocols.") {
+            send_buffered "Out of `limits.worker_send_buffer`, looked at twice a second.",
+        }
+        Counter(LIMIT_REACHED) {
+            limit_memory_idle [limit: "memory_idle"]
+                "Connections without a request that ended because memory is short.",
+            limit_memory_held [limit: "memory_held"]
+                "Connections that ended because memory is short, and they held the most of it.",
+        }
+    }
+}
+
+impl WorkerMetrics {
+    /// A new worker's. What several modules count is one and the same.
+    fn new() -> Self {
+        let (requests, wake) = (Arc::<RequestMetrics>::default(), Arc::<Wake>::default());
+        let shared = || (Arc::clone(&requests), Arc::clone(&wake));
+        let (of_http3, of_tcp) = (shared(), shared());
+        Self {
+            quic: Arc::new(quic::Metrics { wake: Arc::clone(&wake), ..quic::Metrics::default() }),
+            http3: Arc::new(http3::Metrics { shared: of_http3.0, wake: of_http3.1, ..http3::Metrics::default() }),
+            tcp: Arc::new(tcp::Metrics { shared: of_tcp.0, wake: of_tcp.1, ..tcp::Metrics::default() }),
+            proxy: Arc::new(proxy::Metrics { wake: Arc::clone(&wake), ..proxy::Metrics::default() }),
+            shared: requests,
+            wake,
+            ..Self::default()
+        }
+    }
+
+    /// In the order of a scrape.
+    fn groups(&self) -> [Arc<dyn Group>; 10] {
+        [
+            self.quic.clone(),
+            self.tls.clone(),
+            self.http3.clone(),
+            self.tcp.clone(),
+            self.shared.clone(),
+            self.proxy.clone(),
+            self.access_log.clone(),
+            self.net.clone(),
+            self.wake.clone(),
+            self.worker.clone(),
+        ]
+    }
+}
+
+impl Metrics {
+    /// A set for each of `workers` workers.
+    pub fn new(workers: usize) -> Self {
+        let control = ControlMetrics::default();
+        control.workers.set(workers as u64);
+        Self {
+            control: Arc::new(control),
+            admin: Arc::default(),
+            access_log: Arc::default(),
+            checks: Arc::default(),
+            workers: (0..workers).map(|_| WorkerMetrics::new()).collect(),
+        }
+    }
+
+    /// One set a worker, by the worker's index.
+    pub fn workers(&self) -> &[WorkerMetrics] {
+        &self.workers
+    }
+
+    /// All of them, for a scrape.
+    pub fn registry(&self) -> Registry {
+        let mut registry = Registry::default();
+        self.workers.iter().flat_map(WorkerMetrics::groups).for_each(|group| registry.register(group));
+        registry.register(self.control.clone());
+        registry.register(self.admin.clone());
+        registry.register(self.access_log.clone());
+        registry.register(self.checks.clone());
+        registry
+    }
+
+    /// The sum over all workers of what `read` finds of `server`.
+    pub fn of_server(&self, server: &ServerName, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
+        self.sum(|worker| worker.proxy.servers.look(server, &read))
+    }
+
+    /// The sum over all workers of what `read` finds in each.
+    pub fn sum(&self, read: impl Fn(&WorkerMetrics) -> u64) -> u64 {
+        self.workers.iter().map(read).sum()
+    }
+
+    /// One worker, with everything in it that there can be: labels that come with the configuration are `…`.
+    pub fn example() -> Self {
+        let metrics = Self::new(1);
+        let (any, server) = (ANY, ServerName::new(ANY, ANY));
+        for worker in &metrics.workers {
+            worker.proxy.routes.of(&proxy::RouteName(any.into()));
+            worker.proxy.servers.of(&server);
+        }
+        metrics.checks.of(&server);
+        metrics.control.version.set(any.into());
+        metrics.control.certificates.set(vec![Validity { from: 0, until: 0 }]);
+        metrics
+    }
+}
+
+/// Stands for what comes with the configuration.
+const ANY: &str = "…";
+
+/// The reference of all metrics, as Markdown.
+pub fn reference() -> String {
+    Metrics::example().registry().reference()
+}
+
+/// Whether there is `metric`: its name as it is scraped, and its labels.
+pub fn is_counted(metric: &str) -> bool {
+    Metrics::example().registry().has(metric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Sample;
+    use std::{collections::HashMap, mem};
+
+    fn samples() -> Vec<Sample> {
+        let metrics = Metrics::example();
+        let mut samples = Vec::new();
+        metrics.registry().visit(&mut |sample| samples.push(sample));
+        samples
+    }
+
+    #[test]
+    fn samples_of_one_name_agree_on_kind_help_and_labels() {
+        let mut known = HashMap::new();
+        for sample in samples() {
+            let name = sample.family.name;
+            assert!(!name.ends_with("_total"), "{name}: the format adds the suffix");
+            let bytes = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+            assert!(bytes, "{name}");
+            let help = sample.family.help;
+            assert!(help.ends_with('.') && !help.contains(['\n', '\\', '"']), "{name}");
+            let labels: Vec<&str> = sample.labels.iter().map(|(label, _)| *label).collect();
+            let kind = (mem::discriminant(&sample.value), help, labels);
+            assert_eq!(known.entry(name).or_insert_with(|| kind.clone()), &kind, "{name}");
+        }
+        assert!(known.len() > 100, "{} families", known.len());
+    }
+
+    #[test]
+    fn one_module_alone_notes_what_several_count() {
+        let mut noted = HashMap::new();
+        for sample in samples().into_iter().filter(|sample| !sample.note.is_empty()) {
+            let before = noted.insert(sample.name(""), sample.note);
+            assert!(
+                before.is_none_or(|before| before == sample.note),
+                "{}: {before:?}, {}",
+                sample.name(""),
+                sample.note
+            );
+        }
+    }
+
+    #[test]
+    fn a_scrape_has_each_sample_once() {
+        let text = Metrics::new(2).registry().render();
+        let mut lines: Vec<&str> = text.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+        let all = lines.len();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!((lines.len(), text.ends_with("# EOF\n")), (all, true));
+    }
+
+    #[test]
+    fn what_two_protocols_count_is_one_metric() {
+        let metrics = Metrics::new(1);
+        let worker = &metrics.workers()[0];
+        worker.http3.shared.limit_headers.increment();
+        worker.tcp.shared.limit_headers.increment();
+        worker.tcp.timeout_idle.increment();
+        worker.quic.timeout_idle.increment();
+        let samples: HashMap<String, u64> = metrics.registry().samples().into_iter().collect();
+        let of = |name: &str| samples[name];
+        assert_eq!((of("limit_reached{limit=\"max_headers\"}"), of("timeouts{timeout=\"idle\"}")), (2, 2));
+    }
+}

@@ -1,0 +1,40 @@
+//! What a worker counts of HTTP/3.
+
+use crate::telemetry::{Counter, Gauge, LIMIT_REACHED, REQUESTS, RequestMetrics, Wake, metrics};
+use std::sync::Arc;
+
+metrics! {
+    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    #[repr(align(128))]
+    pub struct Metrics {
+        Counter("connections", "Connections over QUIC whose handshake was completed.") {
+            connections,
+        }
+        Gauge("connections_open", "Connections over QUIC that are open now.") {
+            connections_open,
+        }
+        Counter(REQUESTS) {
+            requests [protocol: "h3"],
+        }
+        Counter("malformed_requests", "Requests over HTTP/3 that were malformed: reset with H3_MESSAGE_ERROR.") {
+            malformed_requests "Over TCP: `litequic_tcp_refused_requests_total`.",
+        }
+        Counter(
+            "http3_connection_errors",
+            "Connections closed because the client broke a rule of HTTP/3 or QPACK, or a limit with H3_EXCESSIVE_LOAD."
+        ) {
+            connection_errors,
+        }
+        Counter(LIMIT_REACHED) {
+            limit_addresses [limit: "addresses"],
+            limit_excessive_load [limit: "excessive_load"] "Connections closed with H3_EXCESSIVE_LOAD.",
+            limit_client_header [limit: "client_header"] "Headers and trailers larger than the client takes.",
+        }
+        + beside {
+            /// Of requests, which both of a worker's front modules count.
+            pub shared: Arc<RequestMetrics>,
+            /// What the worker runs for.
+            pub wake: Arc<Wake>,
+        }
+    }
+}

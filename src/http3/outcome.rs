@@ -1,0 +1,88 @@
+//! How a request ends otherwise than well: what is wrong with it, why it got no whole response, and what its two halves tell each
+//! other of that.
+
+use super::{error::Code, send::SendError};
+use std::{cell::Cell, rc::Rc};
+
+/// What is wrong with a request, and who is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The stream is reset with this code.
+    Stream(Code),
+    /// The connection is closed with this code.
+    Connection(Code),
+    /// The client reset the stream, or is gone.
+    Cancelled,
+    /// The client was too slow.
+    TimedOut,
+}
+
+impl Fault {
+    /// What an error code means for a request.
+    pub(super) fn of(code: Code) -> Self {
+        if code.ends_only_the_stream() { Self::Stream(code) } else { Self::Connection(code) }
+    }
+}
+
+/// Why a request got no whole response.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Failure {
+    Request(Fault),
+    Send(SendError),
+    /// The response broke off.
+    Response,
+    /// A tunnel did, or nothing moved in it.
+    Tunnel,
+    /// The handler gave none.
+    Aborted,
+}
+
+/// What RESET_STREAM, and STOP_SENDING beside it, say of a failure.
+pub(super) fn code(failure: Failure) -> Code {
+    match failure {
+        Failure::Request(Fault::Stream(code) | Fault::Connection(code)) => code,
+        Failure::Request(Fault::Cancelled | Fault::TimedOut) => Code::RequestCancelled,
+        Failure::Send(SendError::Stopped | SendError::TimedOut | SendError::TooSlow) | Failure::Tunnel => {
+            Code::RequestCancelled
+        }
+        Failure::Response | Failure::Aborted => Code::InternalError,
+    }
+}
+
+/// What the two halves of a request know of each other.
+#[derive(Debug)]
+pub(super) struct Ending {
+    fault: Cell<Option<Fault>>,
+    /// What STOP_SENDING says if the rest of the request is not wanted: H3_NO_ERROR as long as nothing is wrong
+    /// (RFC 9114 §4.1.1).
+    stop_code: Cell<Code>,
+}
+
+impl Ending {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self { fault: Cell::new(None), stop_code: Cell::new(Code::NoError) })
+    }
+
+    /// The first fault found.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.fault.get()
+    }
+
+    /// Notes `fault`, unless one is known already.
+    pub(super) fn note(&self, fault: Fault) {
+        if self.fault.get().is_none() {
+            self.fault.set(Some(fault));
+            if let Fault::Stream(code) = fault {
+                self.stop_code.set(code);
+            }
+        }
+    }
+
+    pub(super) fn stop_with(&self, code: Code) {
+        self.stop_code.set(code);
+    }
+
+    pub(super) fn stop_code(&self) -> Code {
+        self.stop_code.get()
+    }
+}

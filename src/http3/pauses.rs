@@ -1,0 +1,49 @@
+//! How a connection is kept while a client takes no more of a response.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+/// A wait for the client's window that lasts this long is a pause: the player's button, rather than a full pipe.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Keeps a connection from idling away while a client pauses a response. s2n-quic would by itself, for a stream with
+/// more bytes than the client takes (RFC 9000 §4.1: a blocked sender should), but is given none.
+pub(super) struct Pauses {
+    handle: RefCell<s2n_quic::connection::Handle>,
+    /// How long a wait lasts before it counts as one.
+    pub(super) after: Duration,
+    paused: Cell<usize>,
+}
+
+impl Pauses {
+    /// For a connection that idles away after `idle`; its client may want less, which s2n-quic sees to.
+    pub(super) fn new(handle: s2n_quic::connection::Handle, idle: Duration) -> Rc<Self> {
+        Rc::new(Self { handle: RefCell::new(handle), after: PAUSE.min(idle / 4), paused: Cell::new(0) })
+    }
+
+    /// The connection is kept until this is dropped, by a PING now and then.
+    pub(super) fn begin(self: &Rc<Self>) -> Pause {
+        self.count(self.paused.get() + 1);
+        Pause(Rc::clone(self))
+    }
+
+    fn count(&self, paused: usize) {
+        let before = self.paused.replace(paused);
+        if (before == 0) != (paused == 0) {
+            // An error says that the connection is gone.
+            let _ = self.handle.borrow_mut().keep_alive(paused > 0);
+        }
+    }
+}
+
+/// A stream that waits for its client.
+pub(super) struct Pause(Rc<Pauses>);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        self.0.count(self.0.paused.get() - 1);
+    }
+}

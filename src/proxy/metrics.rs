@@ -1,0 +1,277 @@
+//! What a worker counts of requests on their way to an origin.
+
+use crate::{
+    exchange::Protocol,
+    telemetry::{
+        Counter, Family, Gauge, Group, Histogram, Key, LIMIT_REACHED, Labels, Measure, Sample, TIMEOUTS, Table, Wake,
+        metrics, plain,
+    },
+};
+use http::StatusCode;
+use std::sync::Arc;
+
+metrics! {
+    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    #[repr(align(128))]
+    pub struct Metrics {
+        Counter("ambiguous_paths", "Requests answered 400 because their path could be read as another route's.") {
+            ambiguous_paths "See [Which origin](../proxying.md#which-origin).",
+        }
+        Gauge("tunnels_open", "Tunnels (WebSockets and the like) that are open now.") {
+            tunnels_open "Out of `max_tunnels` a worker.",
+        }
+        Counter("tunnels", "Tunnels that were opened.") {
+            tunnels,
+        }
+        Counter(
+            "tunnels_refused",
+            "Tunnels that were asked for and not opened because `limits.max_tunnels` was reached."
+        ) {
+            tunnels_refused,
+        }
+        Counter("ambiguous_fields", "Fields of requests whose names an origin might take for others.") {
+            ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; of trailers too.",
+            ambiguous_fields_rejected [action: "rejected"] "Counted once a request, which was answered 400.",
+        }
+        Counter(LIMIT_REACHED) {
+            limit_body_bytes [limit: "max_body_bytes"],
+            limit_rate [limit: "rate_limit"],
+            limit_rate_addresses [limit: "rate_limit_addresses"],
+            limit_source_tunnels [limit: "source_tunnels"] "The same of `limits.max_tunnels`.",
+            limit_source_origin [limit: "source_origin_connections"]
+                "Requests that waited for, or were refused, a connection to their origin for the same reason.",
+            limit_origin_connections [limit: "origin_max_connections"],
+            limit_origin_queue [limit: "origin_max_queue"],
+            limit_slow_uploads [limit: "slow_uploads"]
+                "Slow uploads ended for a request that waited, as they held more than half of \
+                    `origin.max_connections`.",
+            limit_interim [limit: "interim"] "Interim responses dropped because the client had not taken the 8 before.",
+            limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic takes.",
+        }
+        Counter(TIMEOUTS) {
+            timeout_connect [timeout: "connect"],
+            timeout_response_header [timeout: "response_header"],
+            timeout_response_body [timeout: "response_body"],
+            timeout_request [timeout: "request"],
+            timeout_queue [timeout: "queue"],
+        }
+        Counter("origin_connections", "Connections opened to origins.") {
+            origin_connections "Close to the number of requests: keep-alive does not work.",
+        }
+        Gauge("origin_connections_open", "Connections to origins that are open now.") {
+            origin_connections_open,
+        }
+        Counter("origin_connect_errors", "Connections to origins that could not be opened.") {
+            origin_connect_errors,
+        }
+        Counter("origin_requests", "Requests sent to origins, retries included.") {
+            origin_requests,
+        }
+        Counter("origin_retries", "Requests that were tried again, on another connection or at another server.") {
+            origin_retries,
+        }
+        Counter(
+            "origin_retries_refused",
+            "Requests that could have been sent again, had the budget of retries not been spent."
+        ) {
+            origin_retries_refused
+                "See [Sent again](../proxying.md#sent-again): servers fail more than a few requests.",
+        }
+        Counter(
+            "origin_panic_requests",
+            "Requests sent although no server of their origin was well, each try of them."
+        ) {
+            origin_panics "See [Several servers](../proxying.md#several-servers).",
+        }
+        Counter(
+            "origin_errors",
+            "Requests that an origin left without a response, or whose response it broke off or garbled; timeouts and \
+                connections that could not be opened apart."
+        ) {
+            origin_errors,
+        }
+        Histogram(
+            "origin_duration_seconds",
+            "Waits for an origin: from the wait for a connection to the response's header, or the failure."
+        ) {
+            origin_duration,
+        }
+        + with {
+            /// Origins' servers.
+            pub servers: Table<ServerName, ServerMetrics>,
+            /// Responses by route.
+            pub routes: Table<RouteName, RouteMetrics>,
+        }
+        + beside {
+            /// What the worker runs for.
+            pub wake: Arc<Wake>,
+        }
+    }
+}
+
+/// An origin's name, and a server's address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerName {
+    /// As the configuration has it.
+    pub origin: Arc<str>,
+    /// A URL.
+    pub server: Arc<str>,
+}
+
+impl ServerName {
+    /// `server` of `origin`.
+    pub fn new(origin: &str, server: &str) -> Self {
+        Self { origin: origin.into(), server: server.into() }
+    }
+}
+
+impl Key for ServerName {
+    fn plain(&self) -> Self {
+        Self { origin: plain(&self.origin), server: plain(&self.server) }
+    }
+
+    fn labels(&self) -> Labels {
+        vec![("origin", self.origin.to_string().into()), ("server", self.server.to_string().into())]
+    }
+}
+
+metrics! {
+    /// One server as one worker sees it, which alone counts here.
+    pub struct ServerMetrics {
+        Counter(
+            "origin_server_requests",
+            "Requests for which each server of an origin was chosen, retries included."
+        ) {
+            requests,
+        }
+        Counter(
+            "origin_server_failures",
+            "Requests that failed at each server of an origin: no connection, no response in time, or a broken one."
+        ) {
+            failures,
+        }
+        Counter("origin_server_ejections", "Times that a worker left a server of an origin out for failures.") {
+            ejections,
+        }
+        Gauge("origin_server_ejected", "Workers that leave a server of an origin out now.") {
+            ejected,
+        }
+        Gauge(
+            "origin_server_connections",
+            "Connections to each server of an origin that are open or being opened."
+        ) {
+            connections,
+        }
+        Gauge("origin_server_queue", "Requests that wait for a connection to each server of an origin.") {
+            waiting,
+        }
+    }
+}
+
+metrics! {
+    /// One server as its checks see it; the control thread counts here.
+    pub struct CheckMetrics {
+        Gauge("origin_server_up", "1 while a server of an origin is well by its checks, else 0.") {
+            up,
+        }
+        Counter("origin_health_checks", "Health checks of each server of an origin.") {
+            passed [result: "ok"],
+            failed [result: "failed"],
+        }
+    }
+}
+
+/// Of all servers with a health check.
+pub type Checks = Table<ServerName, CheckMetrics>;
+
+/// A route, by what it matches.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteName(pub Arc<str>);
+
+impl Key for RouteName {
+    fn plain(&self) -> Self {
+        Self(plain(&self.0))
+    }
+
+    fn labels(&self) -> Labels {
+        vec![("route", self.0.to_string().into())]
+    }
+}
+
+const ROUTE_RESPONSES: Family = Family {
+    name: "route_responses",
+    help: "Responses by route, status class and protocol, litequic's own among them; tunnels as 2xx.",
+};
+const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit refused." };
+/// Status classes, as the label says them.
+const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+/// What clients speak, in the order of the counters.
+const PROTOCOLS: [&str; 3] = ["h3", "h2", "h1"];
+
+/// One route's responses on one worker, which alone counts here.
+#[derive(Debug, Default)]
+pub struct RouteMetrics {
+    /// By protocol and class.
+    responses: [[Counter; CLASSES.len()]; PROTOCOLS.len()],
+    /// Requests that its `rate_limit` refused.
+    pub limited: Counter,
+}
+
+impl RouteMetrics {
+    /// A final response to a client that speaks `protocol`.
+    pub fn count(&self, protocol: Protocol, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).saturating_sub(2);
+        let [h3, h2, h1] = &self.responses;
+        let classes = match protocol {
+            Protocol::Http3 => h3,
+            Protocol::Http2 => h2,
+            Protocol::Http1 => h1,
+        };
+        // There is no class beyond 5xx that anybody sends.
+        if let Some(counter) = classes.get(class.min(CLASSES.len() - 1)) {
+            counter.increment();
+        }
+    }
+}
+
+impl Group for RouteMetrics {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        for (protocol, classes) in PROTOCOLS.into_iter().zip(&self.responses) {
+            for (class, counter) in CLASSES.into_iter().zip(classes) {
+                let labels = vec![("protocol", protocol.into()), ("class", class.into())];
+                see(Sample { family: ROUTE_RESPONSES, labels, note: "", value: counter.value() });
+            }
+        }
+        see(Sample { family: ROUTE_LIMITED, labels: Vec::new(), note: "", value: self.limited.value() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Value;
+
+    #[test]
+    fn a_routes_responses_are_counted_by_protocol_and_class() {
+        let route = RouteMetrics::default();
+        for (protocol, status) in [
+            (Protocol::Http3, 200),
+            (Protocol::Http3, 204),
+            (Protocol::Http2, 503),
+            (Protocol::Http2, 999),
+            (Protocol::Http1, 200),
+        ] {
+            route.count(protocol, StatusCode::from_u16(status).unwrap());
+        }
+        let mut counted = Vec::new();
+        route.visit(&mut |sample| {
+            if !matches!(sample.value, Value::Counter(0)) {
+                counted.push((sample.name(""), sample.value));
+            }
+        });
+        let of = |protocol: &str, class: &str, count| {
+            (format!("route_responses{{protocol=\"{protocol}\",class=\"{class}\"}}"), Value::Counter(count))
+        };
+        assert_eq!(counted, [of("h3", "2xx", 2), of("h2", "5xx", 2), of("h1", "2xx", 1)]);
+    }
+}

@@ -1,0 +1,188 @@
+//! How a request over TCP is answered: checked, handed to the handler, and the response counted on its way back.
+
+use super::{
+    body::{RequestBody, ResponseBody},
+    connection::{Connection, Open},
+    http2::{Connected, Stall},
+    io::Timed,
+    refusal::Refusal,
+    request,
+    tunnel::Joint,
+};
+use crate::{
+    exchange::{Abort, Body, BodyError, Exchange, Handler, Interim, Pace, Protocol, Record, Response},
+    lifecycle::{Phase, panic_if_asked},
+};
+use http::{HeaderValue, Method, StatusCode, header};
+use hyper::{
+    body::{Body as _, Incoming},
+    upgrade::OnUpgrade,
+};
+use hyper_util::rt::TokioIo;
+use std::{
+    cell::Cell,
+    future::Future,
+    rc::{Rc, Weak},
+    sync::Arc,
+};
+
+impl<H: Handler> Connection<H> {
+    /// Answers one request. Dropped before its end, it cancels the exchange.
+    pub(super) fn answer(
+        self: &Rc<Self>,
+        mut request: hyper::Request<Incoming>,
+    ) -> impl Future<Output = Result<hyper::Response<ResponseBody<H>>, Abort>> + use<H> {
+        let connection = Rc::clone(self);
+        async move {
+            let stream = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
+            let mut open = Open::new(Rc::clone(&connection));
+            panic_if_asked("request");
+            let method = request.method().clone();
+            let fault = Rc::new(Cell::new(None));
+            let request = match connection.accept(request, &fault, open.record()).await {
+                Ok(request) => request,
+                Err(refusal) => return Ok(connection.refuse(refusal, open)),
+            };
+            connection.count_request();
+            let exchange = Exchange {
+                request,
+                client: Rc::clone(&connection.client),
+                interim: Interim::default(),
+                record: open.record().clone(),
+            };
+            match connection.front.handler.handle(exchange).await {
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    connection.switch(response, open, stream)
+                }
+                Ok(response) => Ok(connection.finish(response, &method, open, false)),
+                Err(_) if fault.get() == Some(BodyError::Malformed) => {
+                    Ok(connection.refuse(Refusal::bad("the request's body is malformed"), open))
+                }
+                Err(abort) => {
+                    open.fail();
+                    Err(abort)
+                }
+            }
+        }
+    }
+
+    /// Checks a request, and makes it what the handler takes.
+    async fn accept(
+        &self,
+        request: hyper::Request<Incoming>,
+        fault: &Rc<Cell<Option<BodyError>>>,
+        record: &Record,
+    ) -> Result<crate::exchange::Request, Refusal> {
+        if let Some(refusal) = self.told.read() {
+            return Err(refusal);
+        }
+        let (mut parts, incoming) = request.into_parts();
+        request::note(&parts, record);
+        // Before anything is refused: what it does not read is discarded.
+        let body = (!incoming.is_end_stream()).then(|| {
+            let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
+            let (pace, lingering) = (self.upload_pace(), self.lingering());
+            let told = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.told));
+            RequestBody::new(incoming, told, pace, fault, metrics, record.clone(), lingering)
+        });
+        request::translate(&mut parts, self.client.protocol, &self.bounds())?;
+        if let Some(host) = parts.uri.host()
+            && !(self.front.covers)(&self.client, host)
+        {
+            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that name"));
+        }
+        let body = match body {
+            Some(body) => body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream),
+            None => Body::empty(),
+        };
+        Ok(http::Request::from_parts(parts, body))
+    }
+
+    /// The front door's own answer, after which an HTTP/1.1 connection closes: what follows may be anything.
+    fn refuse(&self, refusal: Refusal, open: Open<H>) -> hyper::Response<ResponseBody<H>> {
+        tracing::debug!(client = %self.client.address, error = %refusal, "a request was refused");
+        refusal.count(self.metrics());
+        open.record().error("http_request_error");
+        match self.client.protocol {
+            Protocol::Http2 => self.metrics().tcp_refused_h2.increment(),
+            Protocol::Http1 | Protocol::Http3 => self.metrics().tcp_refused_h1.increment(),
+        }
+        self.finish(refusal.response(), &Method::GET, open, true)
+    }
+
+    fn finish(
+        &self,
+        response: Response,
+        method: &Method,
+        mut open: Open<H>,
+        close: bool,
+    ) -> hyper::Response<ResponseBody<H>> {
+        let (mut parts, body) = response.into_parts();
+        open.size = Some(0);
+        self.answered(parts.status, &open);
+        if let Some(alt_svc) = &self.alt_svc
+            && self.front.watch.phase() < Phase::Draining
+        {
+            parts.headers.insert(header::ALT_SVC, alt_svc.clone());
+        }
+        if close && self.client.protocol == Protocol::Http1 {
+            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        let bodiless =
+            *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let body = if bodiless { Body::empty() } else { body };
+        http::Response::from_parts(parts, ResponseBody::new(body, open))
+    }
+
+    /// Answers that the protocol is switched, and has the tunnel joined with what the client sends from now on: when hyper
+    /// is done with the connection (HTTP/1.1), or as a task of its own beside the response (HTTP/2, where a yes is 200).
+    fn switch(
+        &self,
+        response: Response,
+        open: Open<H>,
+        stream: Option<OnUpgrade>,
+    ) -> Result<hyper::Response<ResponseBody<H>>, Abort> {
+        let (mut parts, body) = response.into_parts();
+        // The handler's word for it is a 101 with a tunnel.
+        let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
+        let fields = &mut parts.headers;
+        match (stream, Stall::current()) {
+            (None, _) => {
+                fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+                fields.insert(header::UPGRADE, tunnel.protocol().clone());
+                // The guard is not told: what follows is no request, and held for the tunnel.
+                self.count(parts.status, &open);
+                let next = self.joint.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?;
+                next.set(Some(Joint { tunnel, open }));
+            }
+            (Some(stream), Some(stall)) => {
+                parts.status = StatusCode::OK;
+                self.answered(parts.status, &open);
+                let (pace, metrics) = (Pace::any(self.timeouts.send), Arc::clone(self.metrics()));
+                let joint = Joint { tunnel, open };
+                let client = Rc::clone(&stall);
+                stall.spawn(async move {
+                    // An error means that the client has gone before it was told.
+                    if let Ok(stream) = stream.await {
+                        // A tunnel that stalls ends alone: its connection goes on.
+                        let stream = Timed::new(TokioIo::new(stream), pace, Rc::default(), Rc::default(), metrics);
+                        joint.join(Connected::new(stream, client)).await;
+                    }
+                });
+            }
+            (Some(_), None) => return Err(Abort::Internal), // every stream of HTTP/2 has one
+        }
+        Ok(http::Response::from_parts(parts, ResponseBody::none()))
+    }
+
+    /// Counts and records a response, behind which the next request may be read.
+    fn answered(&self, status: StatusCode, open: &Open<H>) {
+        self.told.answered();
+        self.count(status, open);
+    }
+
+    fn count(&self, status: StatusCode, open: &Open<H>) {
+        self.metrics().shared.count_response(status);
+        open.record().responded(status);
+    }
+}

@@ -1,0 +1,211 @@
+//! What a module counts, declared beside it: [`metrics!`] makes a struct of counters of a table. The composition root gives
+//! each worker one of each module's, and registers them for the scrape.
+
+use super::counter::{Counter, Distribution, Gauge, Histogram, Sizes};
+use std::{
+    borrow::Cow,
+    fmt::Debug,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// What samples of one name have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Family {
+    /// Without the `litequic_` prefix and the `_total` suffix, which the exposition format adds.
+    pub name: &'static str,
+    /// What it tells: a sentence.
+    pub help: &'static str,
+}
+
+impl From<(&'static str, &'static str)> for Family {
+    fn from((name, help): (&'static str, &'static str)) -> Self {
+        Self { name, help }
+    }
+}
+
+/// TLS handshakes, which the transports count.
+pub const HANDSHAKES: Family = Family { name: "handshakes", help: "TLS handshakes that were completed." };
+/// Client certificates, of which each transport has its own verifier.
+pub const CLIENT_CERTIFICATES_REFUSED: Family =
+    Family { name: "client_certificates_refused", help: "Handshakes that ended for the client's certificate." };
+/// Requests, by the protocol's module.
+pub const REQUESTS: Family = Family { name: "requests", help: "Requests whose header was accepted." };
+/// Limits, each counted where it is enforced.
+pub const LIMIT_REACHED: Family = Family { name: "limit_reached", help: "Times a limit was reached." };
+/// Timeouts, each counted where it is awaited.
+pub const TIMEOUTS: Family = Family { name: "timeouts", help: "Times a timeout ended something." };
+/// System calls of the sockets, and of the runtime that waits for them.
+pub const IO_SYSCALLS: Family =
+    Family { name: "io_syscalls", help: "System calls for datagrams, and waits for anything at all." };
+
+/// Names and values.
+pub type Labels = Vec<(&'static str, Cow<'static, str>)>;
+
+/// A metric at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Its name and help.
+    pub family: Family,
+    /// What tells it from others of its family.
+    pub labels: Labels,
+    /// What the reference (docs/reference/metrics.md) says of it besides the help: Markdown.
+    pub note: &'static str,
+    /// What was counted.
+    pub value: Value,
+}
+
+impl Sample {
+    /// Its name, with `suffix` and its labels: `name{label="value"}`.
+    pub fn name(&self, suffix: &str) -> String {
+        let labels: Vec<String> = self.labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        let braced = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        format!("{}{suffix}{braced}", self.family.name)
+    }
+
+    /// As a scrape names it.
+    pub(super) fn scraped(&self) -> String {
+        format!("litequic_{}", self.name(if matches!(self.value, Value::Counter(_)) { "_total" } else { "" }))
+    }
+
+    /// Adds what another worker counted, or another module.
+    pub(super) fn add(&mut self, other: Self) {
+        self.value.add(other.value);
+        if self.note.is_empty() {
+            self.note = other.note;
+        }
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Only ever grows.
+    Counter(u64),
+    /// Goes up and down.
+    Gauge(u64),
+    /// Nothing: its labels say it.
+    Info,
+    /// How often what was how much.
+    Histogram {
+        /// Upper bounds of the buckets, in the scrape's unit.
+        bounds: Vec<f64>,
+        /// How many were in each bucket, those above the last bound at the end.
+        counts: Vec<u64>,
+        /// Of all, as it was counted.
+        sum: u64,
+        /// How much of that is one of the scrape's unit.
+        unit: f64,
+    },
+}
+
+impl Value {
+    /// The same of two workers.
+    fn add(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Counter(sum), Self::Counter(more)) | (Self::Gauge(sum), Self::Gauge(more)) => *sum += more,
+            (Self::Histogram { counts, sum, .. }, Self::Histogram { counts: others, sum: more, .. }) => {
+                counts.iter_mut().zip(others).for_each(|(count, other)| *count += other);
+                *sum += more;
+            }
+            // One name has one kind.
+            _ => {}
+        }
+    }
+}
+
+/// A field of a module's metrics.
+pub trait Measure {
+    /// What it has counted.
+    fn value(&self) -> Value;
+}
+
+impl Measure for Counter {
+    fn value(&self) -> Value {
+        Value::Counter(self.get())
+    }
+}
+
+impl Measure for Gauge {
+    fn value(&self) -> Value {
+        Value::Gauge(self.get())
+    }
+}
+
+/// One that several threads add to.
+impl Measure for AtomicU64 {
+    fn value(&self) -> Value {
+        Value::Counter(self.load(Relaxed))
+    }
+}
+
+impl Measure for Histogram {
+    fn value(&self) -> Value {
+        distribution(self)
+    }
+}
+
+impl Measure for Sizes {
+    fn value(&self) -> Value {
+        distribution(self)
+    }
+}
+
+fn distribution<D: Distribution>(of: &D) -> Value {
+    let (counts, sum) = of.get();
+    let bounds = D::BOUNDS.iter().map(|&bound| bound as f64 / D::UNIT).collect();
+    Value::Histogram { bounds, counts: counts.collect(), sum, unit: D::UNIT }
+}
+
+/// What one module counts, on one worker or for the process.
+pub trait Group: Debug + Send + Sync {
+    /// Hands each of its samples to `see`. No lock is held meanwhile.
+    fn visit(&self, see: &mut dyn FnMut(Sample));
+}
+
+impl<G: Group + ?Sized> Group for Arc<G> {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        (**self).visit(see);
+    }
+}
+
+/// A struct of counters. Families stand once each, with their help; below, a line a field with its labels and what the
+/// reference says of it. `+ with` has other groups that are exported as well, `+ beside` what is not exported.
+macro_rules! metrics {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident {
+            $($kind:ident($($family:expr),+) {
+                $($field:ident $([$($label:ident: $value:literal),+])? $($note:literal)?),+ $(,)?
+            })*
+            $(+ with { $($(#[$group_meta:meta])* pub $group:ident: $Group:ty),+ $(,)? })?
+            $(+ beside { $($(#[$other_meta:meta])* pub $other:ident: $Other:ty),+ $(,)? })?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Default)]
+        $vis struct $name {
+            $($(#[doc = "Its family's help says it."] $vis $field: $kind,)+)*
+            $($($(#[$group_meta])* $vis $group: $Group,)+)?
+            $($($(#[$other_meta])* $vis $other: $Other,)+)?
+        }
+
+        impl $crate::telemetry::Group for $name {
+            fn visit(&self, see: &mut dyn FnMut($crate::telemetry::Sample)) {
+                $({
+                    let family = $crate::telemetry::Family::from(($($family),+));
+                    $(see($crate::telemetry::Sample {
+                        family,
+                        labels: vec![$($((stringify!($label), $value.into())),+)?],
+                        note: concat!($($note)?),
+                        value: $crate::telemetry::Measure::value(&self.$field),
+                    });)+
+                })*
+                $($($crate::telemetry::Group::visit(&self.$group, see);)+)?
+            }
+        }
+    };
+}
+pub(crate) use metrics;

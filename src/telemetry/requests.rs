@@ -1,0 +1,95 @@
+//! What a worker counts of requests, whatever their protocol.
+
+use super::{Counter, Gauge, Histogram, LIMIT_REACHED, Sizes, TIMEOUTS, metrics};
+use http::StatusCode;
+
+metrics! {
+    /// A worker's own: it alone writes. Aligned so that two workers never share a cache line.
+    #[repr(align(128))]
+    pub struct RequestMetrics {
+        Gauge("requests_open", "Requests that are being read or served now.") {
+            requests_open "Over HTTP/3 those whose header is awaited too, and tunnels over all.",
+        }
+        Counter("responses", "Responses by status class.") {
+            responses_1xx [class: "1xx"] "Interim responses over HTTP/3, and the 101 of tunnels over HTTP/1.1.",
+            responses_2xx [class: "2xx"] "Responses; litequic's own count too.",
+            responses_3xx [class: "3xx"],
+            responses_4xx [class: "4xx"],
+            responses_5xx [class: "5xx"],
+        }
+        Counter("request_body_bytes", "Bytes of request bodies, and of tunnels, received from clients.") {
+            request_body_bytes,
+        }
+        Counter("lingering_bytes", "Bytes of requests that were discarded because the request was answered already.") {
+            lingering_bytes "Up to `limits.max_lingering_bytes` each.",
+        }
+        Counter("response_body_bytes", "Bytes of response bodies, and of tunnels, handed to QUIC or TLS.") {
+            response_body_bytes,
+        }
+        Counter(
+            "streams_reset",
+            "Requests that ended before their response was whole, by who ended them; malformed ones apart."
+        ) {
+            streams_reset_by_client [by: "client"]
+                "Those that a client did not want to their end, or whose connection went: seeking in a video does \
+                    that.",
+            streams_reset_by_proxy [by: "litequic"]
+                "Those whose response broke off at the origin or took too long, or whose client took nothing for \
+                    `timeouts.send`.",
+        }
+        Counter(LIMIT_REACHED) {
+            limit_header_bytes [limit: "max_header_bytes"]
+                "See [Limits](../operating.md#limits-and-timeouts) for this and all that have a key's name.",
+            limit_headers [limit: "max_headers"],
+            limit_lingering_bytes [limit: "max_lingering_bytes"],
+            limit_requests [limit: "max_requests"],
+            limit_resets [limit: "max_resets"],
+            limit_control_frames [limit: "max_control_frames"],
+            limit_small_frames [limit: "max_small_frames"],
+            limit_receive_held [limit: "receive_held"]
+                "Connections closed because a worker held more than `limits.worker_receive_buffer`, and they most.",
+            limit_send_buffer [limit: "send_buffer"],
+            limit_upload_rate [limit: "min_upload_rate"] "Requests whose body came slower.",
+            limit_download_rate [limit: "min_download_rate"] "Responses that their client took slower.",
+        }
+        Counter(TIMEOUTS) {
+            timeout_request_header [timeout: "request_header"],
+            timeout_request_body [timeout: "request_body"],
+            timeout_lingering [timeout: "lingering"],
+            timeout_send [timeout: "send"],
+            timeout_tunnel [timeout: "tunnel"],
+        }
+        Histogram(
+            "request_duration_seconds",
+            "Requests and tunnels, each from its beginning to the last acknowledgement, over TCP until all was handed \
+                over, or to what ended it."
+        ) {
+            request_duration,
+        }
+        Sizes(
+            "request_size_bytes",
+            "Bodies of requests that have one, tunnels apart, as far as they were taken from the client."
+        ) {
+            request_size,
+        }
+        Sizes(
+            "response_size_bytes",
+            "Bodies of responses, empty ones too, tunnels apart, as far as they were handed to QUIC or TLS."
+        ) {
+            response_size,
+        }
+    }
+}
+
+impl RequestMetrics {
+    /// Counts a response, by its class.
+    pub fn count_response(&self, status: StatusCode) {
+        match status.as_u16() / 100 {
+            1 => self.responses_1xx.increment(),
+            2 => self.responses_2xx.increment(),
+            3 => self.responses_3xx.increment(),
+            4 => self.responses_4xx.increment(),
+            _ => self.responses_5xx.increment(),
+        }
+    }
+}

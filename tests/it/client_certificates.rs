@@ -118,7 +118,11 @@ async fn without_a_required_certificate_there_is_no_connection() {
     assert!(
         matches!(closed, ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == CERTIFICATE_REQUIRED)
     );
-    assert_eq!(litequic.sum(|worker| worker.tls.client_certificates_missing.get()), 2);
+    assert_eq!(
+        litequic
+            .sum(|worker| worker.tls.client_certificates_missing.get() + worker.tcp.client_certificates_missing.get()),
+        2
+    );
     assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 0);
     assert_eq!(origin.connections(), 0);
     litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
@@ -164,7 +168,12 @@ async fn a_certificate_that_does_not_hold_is_refused_even_where_none_is_needed()
             let person = Person::new(&litequic.cert_pem, Some(shown));
             assert_eq!(person.refused(litequic.address, "localhost").await, *code, "{what}, {verify:?}");
         }
-        assert_eq!(litequic.sum(|worker| worker.tls.client_certificates_invalid.get()), table.len() as u64);
+        assert_eq!(
+            litequic
+                .sum(|worker| worker.tls.client_certificates_invalid.get()
+                    + worker.tcp.client_certificates_invalid.get()),
+            table.len() as u64
+        );
         assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 0);
         assert_eq!(origin.connections(), 0);
         // And one that holds does.
@@ -314,8 +323,20 @@ async fn over_tcp_clients_are_asked_and_told_of_in_the_same_way() {
     for nobody in [None, Some(&stranger)] {
         assert_eq!(by_tcp(&litequic, "localhost", nobody).await.rest().await, (String::new(), false));
     }
-    litequic.wait_until("missing", |worker| worker.tls.client_certificates_missing.get(), |count| count == 1).await;
-    litequic.wait_until("invalid", |worker| worker.tls.client_certificates_invalid.get(), |count| count == 1).await;
+    litequic
+        .wait_until(
+            "missing",
+            |worker| worker.tls.client_certificates_missing.get() + worker.tcp.client_certificates_missing.get(),
+            |count| count == 1,
+        )
+        .await;
+    litequic
+        .wait_until(
+            "invalid",
+            |worker| worker.tls.client_certificates_invalid.get() + worker.tcp.client_certificates_invalid.get(),
+            |count| count == 1,
+        )
+        .await;
     let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\nClient-Cert: :AA==:\r\n\r\n");
     for (name, certificate, other) in [("localhost", Some(&shown), "a.test"), ("a.test", None, "localhost")] {
         let mut client = by_tcp(&litequic, name, certificate).await;

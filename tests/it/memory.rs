@@ -93,7 +93,10 @@ async fn near_the_limit_idle_connections_end_and_a_client_gets_no_third_one() {
     goes_on(&busy.0);
     goes_on(&too.0);
     assert!(litequic.sum(|worker| worker.worker.limit_memory_idle.get()) > 0);
-    assert_eq!(litequic.sum(|worker| worker.quic.limit_memory_connections.get()), 2);
+    assert_eq!(
+        litequic.sum(|worker| worker.quic.limit_memory_connections.get() + worker.tcp.limit_memory_connections.get()),
+        2
+    );
     assert_eq!(litequic.sum(|worker| worker.worker.limit_memory_held.get()), 0);
     gauge.set(Step::Normal, LIMIT);
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);

@@ -111,7 +111,7 @@ async fn a_source_that_holds_half_of_the_tcp_connections_leaves_the_others_to_ot
     for _ in 0..16 {
         held.push(connect(ATTACKER).await);
     }
-    litequic.wait_until("refused", |worker| worker.quic.limit_source_connections.get(), |refused| refused == 7).await;
+    litequic.wait_until("refused", |worker| worker.tcp.limit_source_connections.get(), |refused| refused == 7).await;
     let mut honest = connect(HONEST).await;
     // It stays open: its TLS handshake is waited for.
     assert!(timeout(Duration::from_millis(200), honest.read(&mut [0])).await.is_err());

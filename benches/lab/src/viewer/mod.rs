@@ -8,6 +8,8 @@ mod playback;
 mod player;
 mod real;
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod sabre;
 #[cfg(test)]
 mod simulate;

@@ -166,12 +166,31 @@ impl Player {
         if self.playback.buffer() + self.video.duration >= target {
             return Step::Wait(now + LOOK);
         }
+        let (segment, quality) = self.request(now);
+        Step::Request { segment, quality }
+    }
+
+    fn request(&mut self, now: f64) -> (u32, usize) {
         if self.next > 0 {
             self.decide(now);
         }
         let (segment, quality) = (self.next, self.quality);
         self.pending = Some(Pending { segment, quality, requested: now, was_given_up: false });
-        Step::Request { segment, quality }
+        (segment, quality)
+    }
+
+    /// Requests a segment at `now`, whatever is buffered: in which quality?
+    #[cfg(test)]
+    pub(super) fn request_now(&mut self, now: f64) -> usize {
+        self.advance(now);
+        self.request(now).1
+    }
+
+    /// Takes another quality of the segment under way than was decided.
+    #[cfg(test)]
+    pub(super) fn request_instead(&mut self, quality: usize) {
+        self.quality = quality;
+        self.pending = self.pending.map(|pending| Pending { quality, ..pending });
     }
 
     /// The segment under way came: `bytes` of it, the first at `first_byte`.

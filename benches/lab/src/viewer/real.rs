@@ -105,6 +105,23 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
     /// What was buffered when it was requested, seconds.
     pub(crate) buffer: f64,
+    /// The request before, which was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) given_up: Option<GivenUp>,
+}
+
+/// A request that was given up for one in a lower quality.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GivenUp {
+    pub(crate) quality: usize,
+    pub(crate) requested: f64,
+    pub(crate) first_byte: f64,
+    pub(crate) at: f64,
+    /// Bytes that had come,
+    pub(crate) loaded: u64,
+    /// of so many.
+    pub(crate) total: u64,
+    pub(crate) buffer: f64,
 }
 
 /// What the page tells.
@@ -167,11 +184,22 @@ const WATCH: &str = "async ({ dash, mpd, rules, seconds }) => {
     const since = () => (performance.now() - began) / 1000;
     const clock = Date.now() - performance.now() + began;
     const at = date => (date.getTime() - clock) / 1000;
-    const segments = [], buffers = new Map();
+    const segments = [], buffers = new Map(), given_up = new Map();
     let failure = null;
     const isVideo = request => request && request.mediaType === 'video' && request.type === 'MediaSegment';
     player.on('fragmentLoadingStarted', ({ request }) => {
         if (isVideo(request)) buffers.set(request.index, player.getBufferLength('video') || 0);
+    });
+    player.on('fragmentLoadingAbandoned', ({ request }) => {
+        if (isVideo(request)) given_up.set(request.index, {
+            quality: request.representation.absoluteIndex,
+            requested: at(request.startDate),
+            first_byte: at(request.firstByteDate || new Date()),
+            at: since(),
+            loaded: request.bytesLoaded || 0,
+            total: request.bytesTotal || 0,
+            buffer: buffers.get(request.index) || 0,
+        });
     });
     const bitrates = [];
     player.on('fragmentLoadingCompleted', ({ request, error }) => {
@@ -186,6 +214,7 @@ const WATCH: &str = "async ({ dash, mpd, rules, seconds }) => {
             finished: at(request.endDate),
             bytes: request.bytesTotal || request.bytesLoaded,
             buffer: buffers.get(request.index) || 0,
+            given_up: given_up.get(request.index) || null,
         });
     });
     player.on('error', event => { failure = String(event.error && event.error.message || event.error); });

@@ -14,7 +14,7 @@
 
 use super::{
     Secrets,
-    limiter::{Admission, Verdict, ip},
+    limiter::{Admission, AttemptOutcome, ip},
 };
 use aws_lc_rs::hmac;
 use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
@@ -91,7 +91,7 @@ impl TokenFormat for Format {
         };
         // s2n-quic lets whoever has a token pass its limiter: a flood with real addresses must stop here. It cannot be
         // told to refuse, only to drop. That does not use the token up: the client will send the same one again.
-        (self.admission.decide(ip(&context.remote_address), true) == Verdict::Allow).then_some(())?;
+        (self.admission.decide(ip(&context.remote_address), true) == AttemptOutcome::Allow).then_some(())?;
         if !self.used.insert(valid.tag, now) {
             self.admission.refuse_token();
             return None;

@@ -70,8 +70,8 @@ impl Challenges {
     }
 
     /// What hears of them.
-    pub(super) fn subscriber(&self) -> Life {
-        Life(self.clone())
+    pub(super) fn subscriber(&self) -> ChallengeSubscriber {
+        ChallengeSubscriber(self.clone())
     }
 
     /// The connection whose datagram sender is being made.
@@ -169,18 +169,18 @@ fn data(payload: &[u8]) -> Option<[u8; DATA]> {
 
 /// What s2n-quic tells of paths.
 #[derive(Debug)]
-pub(super) struct Life(Challenges);
+pub(super) struct ChallengeSubscriber(Challenges);
 
-/// One connection's. Dropped with it.
+/// One connection's, which s2n-quic keeps with it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ChallengeContext {
     challenges: Challenges,
     connection: u64,
     /// s2n-quic's number of the path on which it sends.
     active: u64,
 }
 
-impl Place {
+impl ChallengeContext {
     fn forget(&self) {
         let challenges = &self.challenges;
         if challenges.0.unanswered.load(Relaxed) {
@@ -189,38 +189,43 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ChallengeContext {
     fn drop(&mut self) {
         self.forget();
     }
 }
 
-impl Subscriber for Life {
-    type ConnectionContext = Place;
+impl Subscriber for ChallengeSubscriber {
+    type ConnectionContext = ChallengeContext;
 
-    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Place {
-        Place { challenges: self.0.clone(), connection: meta.id, active: 0 }
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> ChallengeContext {
+        ChallengeContext { challenges: self.0.clone(), connection: meta.id, active: 0 }
     }
 
     /// Within the call in which the datagram sender is made.
     fn on_transport_parameters_received(
         &mut self,
-        _: &mut Place,
+        _: &mut ChallengeContext,
         meta: &ConnectionMeta,
         _: &TransportParametersReceived<'_>,
     ) {
         self.0.lock().newcomer = Some(meta.id);
     }
 
-    fn on_active_path_updated(&mut self, place: &mut Place, _: &ConnectionMeta, event: &ActivePathUpdated<'_>) {
-        place.active = event.active.id;
+    fn on_active_path_updated(
+        &mut self,
+        context: &mut ChallengeContext,
+        _: &ConnectionMeta,
+        event: &ActivePathUpdated<'_>,
+    ) {
+        context.active = event.active.id;
         // Another path's challenge must never go out on this one, which it would not prove.
-        place.forget();
+        context.forget();
     }
 
-    fn on_frame_sent(&mut self, place: &mut Place, meta: &ConnectionMeta, event: &FrameSent) {
+    fn on_frame_sent(&mut self, context: &mut ChallengeContext, meta: &ConnectionMeta, event: &FrameSent) {
         if let (Frame::PathChallenge { .. }, PacketHeader::OneRtt { number, .. }) = (&event.frame, &event.packet_header)
-            && event.path_id == place.active
+            && event.path_id == context.active
         {
             self.0.lock().written = Some((meta.id, *number));
             self.0.0.at_hand.store(true, Relaxed);
@@ -228,9 +233,14 @@ impl Subscriber for Life {
     }
 
     /// Answered, or given up.
-    fn on_path_challenge_updated(&mut self, place: &mut Place, _: &ConnectionMeta, event: &PathChallengeUpdated<'_>) {
-        if event.path.id == place.active {
-            place.forget();
+    fn on_path_challenge_updated(
+        &mut self,
+        context: &mut ChallengeContext,
+        _: &ConnectionMeta,
+        event: &PathChallengeUpdated<'_>,
+    ) {
+        if event.path.id == context.active {
+            context.forget();
         }
     }
 }

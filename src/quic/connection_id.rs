@@ -49,7 +49,7 @@ pub struct ServerId {
 
 /// Why a server ID cannot be one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a server ID has {MAX_SERVER_ID_LEN} octets at most, not {0}")]
+#[error("a server ID has at most {MAX_SERVER_ID_LEN} bytes, not {0}")]
 pub struct LayoutError(usize);
 
 impl TryFrom<&[u8]> for ServerId {

@@ -29,14 +29,14 @@ impl Datagrams {
 }
 
 impl Endpoint for Datagrams {
-    type Sender = Places;
-    type Receiver = Nothing;
+    type Sender = PlaceholderSender;
+    type Receiver = NoReceiver;
 
-    fn create_connection(&mut self, _: &ConnectionInfo) -> (Places, Nothing) {
+    fn create_connection(&mut self, _: &ConnectionInfo) -> (PlaceholderSender, NoReceiver) {
         let Self { frequencies, challenges } = self;
         let (peer, connection) = (frequencies.newcomer(), challenges.newcomer());
         let (frequencies, challenges) = (frequencies.clone(), challenges.clone());
-        (Places { peer, frequencies, connection, challenges }, Nothing)
+        (PlaceholderSender { peer, frequencies, connection, challenges }, NoReceiver)
     }
 
     /// None is taken: the transport parameter is not sent (RFC 9221 §3).
@@ -46,7 +46,7 @@ impl Endpoint for Datagrams {
 }
 
 /// One connection's.
-pub(super) struct Places {
+pub(super) struct PlaceholderSender {
     /// `None` if its client has not offered: then nothing is asked for.
     peer: Option<Arc<Peer>>,
     frequencies: AckFrequencies,
@@ -55,7 +55,7 @@ pub(super) struct Places {
     challenges: Challenges,
 }
 
-impl Sender for Places {
+impl Sender for PlaceholderSender {
     /// Empty DATAGRAM frames need no permission from the peer, and must not reach it: `quic::packets` replaces them
     /// before this very packet is encrypted.
     fn on_transmit<P: Packet>(&mut self, packet: &mut P) {
@@ -81,9 +81,9 @@ impl Sender for Places {
     fn on_connection_error(&mut self, _: Error) {}
 }
 
-pub(super) struct Nothing;
+pub(super) struct NoReceiver;
 
-impl Receiver for Nothing {
+impl Receiver for NoReceiver {
     fn on_datagram(&mut self, _: &ReceiveContext<'_>, _: &[u8]) {}
 
     fn on_connection_error(&mut self, _: Error) {}

@@ -154,9 +154,10 @@ pub fn start<T: tls::Provider + Clone>(
     let connections = Connections::new(&config.limits, spurious.clone(), Arc::clone(&parts.metrics));
     let merges = config.litequic.ack_merge;
     let batches = Batches::default();
-    let frequencies = AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics));
     let challenges = Challenges::new(Arc::clone(&parts.metrics));
     let moderation = Moderation::new(config.litequic.receive_moderation, Arc::clone(&parts.metrics));
+    let frequencies =
+        AckFrequencies::new(config.litequic.ack_frequency, Arc::clone(&parts.metrics), moderation.clone());
     let recovery = Recovery::new(connections.clone(), Arc::clone(&parts.metrics));
     let metrics = Arc::clone(&parts.metrics);
     let at_hand = PacketAtHand::default();
@@ -180,7 +181,9 @@ pub fn start<T: tls::Provider + Clone>(
         (connections.subscriber(), grants),
     );
     let subscriber = (Turns::new(moderation.clone(), Arc::clone(&parts.metrics)), subscriber);
-    let subscriber = (subscriber, (frequencies.subscriber(connections.clone()), (recovery, challenges.subscriber())));
+    let entries = connections.clone();
+    let asking = frequencies.subscriber(move |connection, peer| entries.listens(connection, peer));
+    let subscriber = (subscriber, (asking, (recovery, challenges.subscriber())));
     let own_id = OwnId::default();
     let small_datagrams = SmallDatagrams::new(ids.clone(), own_id.clone());
     let resets = stateless_reset::Generator::new(&parts.secrets, address);
@@ -261,7 +264,7 @@ mod tests {
     use super::*;
     use crate::{
         config::Config,
-        quic::{ConnectError, connect},
+        quic::{ConnectError, Observer, connect},
     };
     use rustls::{
         ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
@@ -377,7 +380,7 @@ mod tests {
     }
 
     async fn hello(address: SocketAddr, tls: &ClientConfig) {
-        let mut connection = connect(address, "localhost", tls.clone(), PATIENCE).await.unwrap();
+        let mut connection = connect(address, "localhost", tls.clone(), PATIENCE, &Observer::default()).await.unwrap();
         let mut stream = connection.open_bidirectional_stream().await.unwrap();
         stream.send("hello".into()).await.unwrap();
         stream.finish().unwrap();
@@ -407,7 +410,7 @@ mod tests {
     async fn a_full_worker_refuses() {
         let parts = parts(Limits { max_connections: 0, ..Limits::default() });
         let address = echo(&parts, 0);
-        let result = connect(address, "localhost", client_tls(), PATIENCE).await;
+        let result = connect(address, "localhost", client_tls(), PATIENCE, &Observer::default()).await;
         assert!(matches!(result, Err(ConnectError::Refused { .. })), "{result:?}");
         assert!(parts.metrics.limit_connections.get() > 0);
     }
@@ -416,7 +419,8 @@ mod tests {
     async fn a_flooded_worker_is_silent() {
         let parts = parts(Limits { max_handshakes: 0, ..Limits::default() });
         let address = echo(&parts, 0);
-        let result = connect(address, "localhost", client_tls(), Duration::from_millis(300)).await;
+        let result =
+            connect(address, "localhost", client_tls(), Duration::from_millis(300), &Observer::default()).await;
         assert!(result.is_err());
         assert!(parts.metrics.limit_handshakes.get() > 0);
         assert_eq!(parts.metrics.connections_held.get(), 0);
@@ -496,7 +500,8 @@ mod tests {
 
     #[tokio::test]
     async fn nonsense_for_a_server_name_is_an_error() {
-        let result = connect(([127, 0, 0, 1], 9).into(), "not a name", client_tls(), PATIENCE).await;
+        let result =
+            connect(([127, 0, 0, 1], 9).into(), "not a name", client_tls(), PATIENCE, &Observer::default()).await;
         assert!(matches!(result, Err(ConnectError::ServerName(_))));
     }
 }

@@ -35,7 +35,7 @@ impl Default for Pools {
 
 /// What happens to a connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AttemptOutcome {
     /// The handshake begins.
     Allow,
     /// The client must first prove its address.
@@ -46,22 +46,22 @@ pub(super) enum Verdict {
     Refuse,
 }
 
-/// Judges a connection attempt by what its worker has already: `connections`, `handshakes` of which are not done yet.
+/// What happens to a connection attempt by what its worker has already: `connections`, `handshakes` of which are not done yet.
 /// `validated` is whether the client has proved its address.
-pub(super) fn judge(limits: &Limits, connections: u64, handshakes: u64, validated: bool) -> Verdict {
+fn by_worker(limits: &Limits, connections: u64, handshakes: u64, validated: bool) -> AttemptOutcome {
     if handshakes >= u64::from(limits.max_handshakes) {
         // Silence: with this many in flight an answer for each attempt is what an attacker wants.
-        Verdict::Drop
+        AttemptOutcome::Drop
     } else if connections >= u64::from(limits.max_connections) {
-        Verdict::Refuse
+        AttemptOutcome::Refuse
     } else if handshakes >= u64::from(limits.retry_handshakes) && !validated {
-        Verdict::Retry
+        AttemptOutcome::Retry
     } else {
-        Verdict::Allow
+        AttemptOutcome::Allow
     }
 }
 
-/// Judges by the limits of now, and counts.
+/// Admits connection attempts by the limits of now, and counts.
 #[derive(Debug, Clone)]
 pub(super) struct Admission {
     config: Live,
@@ -76,13 +76,13 @@ impl Admission {
         Self { config, metrics, answers: Arc::new(Answers::new(REFUSALS)), sources, pressure }
     }
 
-    /// Judges an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
-    pub(super) fn decide(&self, client: IpAddr, validated: bool) -> Verdict {
+    /// Decides on an attempt by the worker's gauges, which all of its endpoints share, and counts what the limits cost.
+    pub(super) fn decide(&self, client: IpAddr, validated: bool) -> AttemptOutcome {
         self.decide_at(client, validated, Instant::now())
     }
 
-    /// Judges an attempt that goes ahead but for where its client is.
-    fn judge_source(&self, config: &Config, client: IpAddr, validated: bool) -> Verdict {
+    /// What happens, by where its client is, to an attempt that the worker has room for.
+    fn by_source(&self, config: &Config, client: IpAddr, validated: bool) -> AttemptOutcome {
         let (metrics, limits) = (&self.metrics, &config.limits);
         let source = config.source(client);
         let (connections, handshakes) = (metrics.connections_held.get(), metrics.handshakes_open.get());
@@ -95,12 +95,12 @@ impl Admission {
             &metrics.limit_source_connections
         } else if step > Step::Normal && !validated {
             // By then it matters what a client has: its address is to be its own.
-            return Verdict::Retry;
+            return AttemptOutcome::Retry;
         } else {
-            return Verdict::Allow;
+            return AttemptOutcome::Allow;
         };
         full.increment();
-        Verdict::Refuse
+        AttemptOutcome::Refuse
     }
 
     /// Counts an attempt that comes to nothing because its token does not hold.
@@ -108,31 +108,33 @@ impl Admission {
         self.metrics.retry_tokens_refused.increment();
     }
 
-    fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> Verdict {
+    fn decide_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
         let metrics = &self.metrics;
         let config = self.config.load();
-        let verdict = judge(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
-        let verdict = if verdict == Verdict::Allow { self.judge_source(&config, client, validated) } else { verdict };
-        if matches!(verdict, Verdict::Retry | Verdict::Refuse) && !self.answers.admit(now) {
+        let outcome =
+            by_worker(&config.limits, metrics.connections_held.get(), metrics.handshakes_open.get(), validated);
+        let outcome =
+            if outcome == AttemptOutcome::Allow { self.by_source(&config, client, validated) } else { outcome };
+        if matches!(outcome, AttemptOutcome::Retry | AttemptOutcome::Refuse) && !self.answers.admit(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
-            return Verdict::Drop;
+            return AttemptOutcome::Drop;
         }
-        match verdict {
-            Verdict::Allow => {}
-            Verdict::Retry => metrics.retries.increment(),
-            Verdict::Drop => {
+        match outcome {
+            AttemptOutcome::Allow => {}
+            AttemptOutcome::Retry => metrics.retries.increment(),
+            AttemptOutcome::Drop => {
                 metrics.limit_handshakes.increment();
                 metrics.handshakes_refused.increment();
             }
-            Verdict::Refuse => {
+            AttemptOutcome::Refuse => {
                 if metrics.connections_held.get() >= config.limits.max_connections.into() {
                     metrics.limit_connections.increment();
                 }
                 metrics.handshakes_refused.increment();
             }
         }
-        verdict
+        outcome
     }
 }
 
@@ -165,10 +167,10 @@ impl Limit for Limiter {
             return Outcome::drop();
         }
         match self.admission.decide(ip(&attempt.remote_address), false) {
-            Verdict::Allow => Outcome::allow(),
-            Verdict::Retry => Outcome::retry(),
-            Verdict::Drop => Outcome::drop(),
-            Verdict::Refuse => Outcome::close(),
+            AttemptOutcome::Allow => Outcome::allow(),
+            AttemptOutcome::Retry => Outcome::retry(),
+            AttemptOutcome::Drop => Outcome::drop(),
+            AttemptOutcome::Refuse => Outcome::close(),
         }
     }
 }
@@ -186,20 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_judged_by_what_the_worker_has() {
+    fn an_attempt_is_admitted_by_what_the_worker_has() {
         let table = [
-            ("idle", 0, 0, false, Verdict::Allow),
-            ("one below retry", 50, 9, false, Verdict::Allow),
-            ("busy", 50, 10, false, Verdict::Retry),
-            ("busy, address proved", 50, 10, true, Verdict::Allow),
-            ("full", 100, 0, false, Verdict::Refuse),
-            ("full, address proved", 100, 0, true, Verdict::Refuse),
-            ("flooded", 50, 20, false, Verdict::Drop),
-            ("flooded, address proved", 50, 20, true, Verdict::Drop),
-            ("full and flooded", 100, 20, true, Verdict::Drop),
+            ("idle", 0, 0, false, AttemptOutcome::Allow),
+            ("one below retry", 50, 9, false, AttemptOutcome::Allow),
+            ("busy", 50, 10, false, AttemptOutcome::Retry),
+            ("busy, address proved", 50, 10, true, AttemptOutcome::Allow),
+            ("full", 100, 0, false, AttemptOutcome::Refuse),
+            ("full, address proved", 100, 0, true, AttemptOutcome::Refuse),
+            ("flooded", 50, 20, false, AttemptOutcome::Drop),
+            ("flooded, address proved", 50, 20, true, AttemptOutcome::Drop),
+            ("full and flooded", 100, 20, true, AttemptOutcome::Drop),
         ];
         for (what, connections, handshakes, validated, expected) in table {
-            assert_eq!(judge(&limits(), connections, handshakes, validated), expected, "{what}");
+            assert_eq!(by_worker(&limits(), connections, handshakes, validated), expected, "{what}");
         }
     }
 
@@ -221,16 +223,16 @@ mod tests {
     #[test]
     fn retries_and_refusals_beyond_the_rate_are_silence_which_is_counted_and_all_others_go_on() {
         for (what, connections, handshakes, answer) in
-            [("busy", 50, 10, Verdict::Retry), ("full", 100, 0, Verdict::Refuse)]
+            [("busy", 50, 10, AttemptOutcome::Retry), ("full", 100, 0, AttemptOutcome::Refuse)]
         {
             let (admission, metrics) = admission();
             let mut now = Instant::now();
             metrics.connections_held.set(connections);
             metrics.handshakes_open.set(handshakes);
             let answered = |admission: &Admission, now, attempts: u32| {
-                let verdicts = (0..attempts).map(|_| admission.decide_at(CLIENT, false, now));
-                let (answered, silent): (Vec<_>, Vec<_>) = verdicts.partition(|verdict| *verdict == answer);
-                assert!(silent.iter().all(|verdict| *verdict == Verdict::Drop), "{what}");
+                let outcomes = (0..attempts).map(|_| admission.decide_at(CLIENT, false, now));
+                let (answered, silent): (Vec<_>, Vec<_>) = outcomes.partition(|outcome| *outcome == answer);
+                assert!(silent.iter().all(|outcome| *outcome == AttemptOutcome::Drop), "{what}");
                 u32::try_from(answered.len()).unwrap()
             };
             // A second's worth at once, then what time brings.
@@ -245,7 +247,7 @@ mod tests {
             // Who needs no such answer gets in.
             metrics.connections_held.set(50);
             metrics.handshakes_open.set(9);
-            assert_eq!(admission.decide_at(CLIENT, false, now), Verdict::Allow, "{what}");
+            assert_eq!(admission.decide_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");
         }
     }
 

@@ -10,7 +10,7 @@ metrics! {
         Gauge("connections_held", "Connections that QUIC keeps state for, handshakes and closing ones too.") {
             connections_held "What `limits.max_connections` bounds; over TCP as many again.",
         }
-        Gauge("handshakes_open", "Handshakes over QUIC that are under way now.") {
+        Gauge("handshakes_open", "Handshakes over QUIC in progress now.") {
             handshakes_open "What `limits.max_handshakes` bounds; over TCP as many again.",
         }
         Counter("handshakes_failed", "Handshakes over QUIC that began and were not completed.") {

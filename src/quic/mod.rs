@@ -42,7 +42,9 @@ mod wakes;
 
 pub use ack_frequency::{Draft, Offer};
 #[cfg(not(fuzzing))]
-pub use client::{ConnectError, connect};
+pub use client::{
+    ConnectError, Counts, Direction, Observed, Observer, Packet, RoundTrip, TransportParameters, connect,
+};
 pub use client_address::client_address;
 pub use conduct::Excess;
 pub use connection_id::{Layout, LayoutError, MAX_WORKERS, ServerId, WorkerIndex};

@@ -68,6 +68,11 @@ struct Late {
     /// Microseconds.
     most: Number,
     before: Number,
+    /// Timers that expired in this window, and those of them that were late.
+    all: Number,
+    late: Number,
+    /// 1 if most of the window before were.
+    starved: Number,
 }
 
 /// How often paths were measured that bear this: less than the shortest period, less than the longest, and that.
@@ -137,17 +142,25 @@ impl Moderation {
 
     /// A timer for `target` has expired by now.
     pub(super) fn expired_at(&self, target: Instant) {
-        let Shared { late: Late { began, most, before }, .. } = &*self.0;
+        let Shared { late: Late { began, most, before, all, late, starved }, .. } = &*self.0;
         let now = Instant::now();
         let millis = self.0.millis(now);
         if millis.saturating_sub(began.get()) >= WINDOW {
             began.set(millis);
             before.set(most.take());
+            starved.set(u64::from(2 * late.take() > all.take()));
         }
+        all.add(1);
         let by = now.saturating_duration_since(target).min(LATEST);
         if by > ON_TIME {
+            late.add(1);
             most.set(most.get().max(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)));
         }
+    }
+
+    /// Whether most timers expire late: the worker gets too little CPU time.
+    pub(super) fn is_starved(&self) -> bool {
+        self.0.late.starved.get() > 0
     }
 
     /// How late timers expire at most; zero where they are on time.
@@ -167,7 +180,7 @@ impl Moderation {
     pub(super) fn next(&self, rule: &mut Rule, datagrams: usize) -> Option<Instant> {
         let Shared { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
         let now = Instant::now();
-        let taken = Taken {
+        let taken = TurnTaken {
             at: now.saturating_duration_since(*epoch),
             datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX),
             urgent: urgent.take() > 0,
@@ -217,7 +230,7 @@ pub(super) fn longest_turn(
 
 /// What was taken in a turn, or when it arrived.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct TurnTaken {
     at: Duration,
     datagrams: u32,
     /// Somebody waits for what one of them asked for.
@@ -248,8 +261,8 @@ pub(super) struct Rule {
 
 impl Rule {
     /// The time until the next turn; `None`: what comes is to be an event.
-    fn next(&mut self, taken: Taken, paths: impl FnOnce() -> Paths) -> Option<Duration> {
-        let Taken { at, datagrams, urgent, expired } = taken;
+    fn next(&mut self, taken: TurnTaken, paths: impl FnOnce() -> Paths) -> Option<Duration> {
+        let TurnTaken { at, datagrams, urgent, expired } = taken;
         self.receives += u32::from(datagrams > 0);
         self.datagrams = self.datagrams.saturating_add(datagrams);
         self.urgent += u32::from(urgent);
@@ -304,7 +317,7 @@ mod tests {
         /// `datagrams` are taken a while later.
         fn take(&mut self, later: Duration, datagrams: u32, urgent: bool) -> Option<Duration> {
             self.now += later;
-            self.rule.next(Taken { at: self.now, datagrams, urgent, expired: 0 }, || self.paths)
+            self.rule.next(TurnTaken { at: self.now, datagrams, urgent, expired: 0 }, || self.paths)
         }
 
         /// One each half millisecond.
@@ -384,7 +397,7 @@ mod tests {
         for turn in 0..2_000 {
             trial.now += Duration::from_millis(1);
             // A datagram in each second turn, and a departure in each.
-            let taken = Taken { at: trial.now, datagrams: turn % 2, urgent: false, expired: 1 };
+            let taken = TurnTaken { at: trial.now, datagrams: turn % 2, urgent: false, expired: 1 };
             last = trial.rule.next(taken, || FAR);
         }
         assert_eq!(last, Some(LONGEST));

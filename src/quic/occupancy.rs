@@ -6,7 +6,7 @@ use super::limiter::{Pools, ip};
 use crate::{
     config::{Live, Network},
     quic::Metrics,
-    sources::Place,
+    sources::SourceSlot,
     telemetry::Counter,
 };
 use s2n_quic::provider::event::{
@@ -43,8 +43,8 @@ pub(super) struct Seat {
     metrics: Arc<Metrics>,
     handshaking: bool,
     /// Its client's, once it has begun.
-    connection: Option<Place<Network>>,
-    handshake: Option<Place<Network>>,
+    connection: Option<SourceSlot<Network>>,
+    handshake: Option<SourceSlot<Network>>,
 }
 
 impl Seat {

@@ -7,7 +7,7 @@ use super::{
     batches::Batches,
     challenges::Challenges,
     close::Raised,
-    connections::{Connections, Received, Verdict},
+    connections::{Connections, PacketAction, Received},
     contents::{Blocked, Contents},
     frame::kind,
     handshake::PacketAtHand,
@@ -103,16 +103,16 @@ impl Packets {
         let merges = self.merges && batch > 0;
         let (place, ack) = self.contents.sole_ack(payload).unzip();
         let packet = Received { contents: &self.contents, ack, merges, batch, path: &self.path, at };
-        match self.connections.judge(connection, packet, Instant::now) {
-            Verdict::Pass => {}
-            Verdict::Merge => {
+        match self.connections.inspect(connection, packet, Instant::now) {
+            PacketAction::Pass => {}
+            PacketAction::Merge => {
                 if let Some(ack) = place.and_then(|place| payload.get_mut(place)) {
                     ack.fill(0);
                     self.metrics.ack_frames_merged.increment();
                 }
             }
             // The connection is about to be closed: until then PADDING, which costs s2n-quic next to nothing.
-            Verdict::Flood => payload.fill(0),
+            PacketAction::Flood => payload.fill(0),
         }
     }
 }

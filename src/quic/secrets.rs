@@ -46,10 +46,11 @@ pub enum SecretError {
     },
 }
 
-/// Keys for address validation tokens and stateless reset tokens.
+/// Keys for address validation tokens and stateless reset tokens, and of what else all processes with one secret agree on.
 pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,
+    cookies: [u8; LEN],
     /// What they follow from, if that stands in no file.
     random: Option<[u8; LEN]>,
     /// Others than the file's owner and group may read it.
@@ -105,8 +106,18 @@ impl Secrets {
     pub fn derive(secret: &[u8]) -> Self {
         let secret = hmac::Key::new(HMAC_SHA256, secret);
         // One key, one purpose.
-        let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, hmac::sign(&secret, purpose.as_bytes()).as_ref());
-        Self { retry: key("litequic retry"), reset: key("litequic stateless reset"), random: None, exposed: false }
+        let tag = |purpose: &str| hmac::sign(&secret, purpose.as_bytes());
+        let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, tag(purpose).as_ref());
+        let (retry, reset) = (key("litequic retry"), key("litequic stateless reset"));
+        let mut cookies = [0; LEN];
+        // A tag has as many octets.
+        cookies.iter_mut().zip(tag("litequic sticky cookies").as_ref()).for_each(|(octet, tag)| *octet = *tag);
+        Self { retry, reset, cookies, random: None, exposed: false }
+    }
+
+    /// The key of the cookies that keep clients on one server of an origin.
+    pub fn cookie_key(&self) -> &[u8; LEN] {
+        &self.cookies
     }
 
     /// The key of the retry tokens of one `period`, which takes turns without anyone having to agree on it.
@@ -151,6 +162,8 @@ mod tests {
         let old = Secrets::random().unwrap();
         let new = Secrets::handed_over(*old.to_hand_over().unwrap());
         assert_eq!(new.to_hand_over(), old.to_hand_over());
+        assert_eq!(new.cookie_key(), old.cookie_key());
+        assert_ne!(new.cookie_key(), Secrets::random().unwrap().cookie_key());
         let sign = |secrets: &Secrets| hmac::sign(&secrets.reset_key(([127, 0, 0, 1], 443).into()), b"id");
         assert_eq!(sign(&old).as_ref(), sign(&new).as_ref());
     }

@@ -3,7 +3,7 @@
 //! of it (docs/adr/0013-adaptive-ack-frequency.md).
 //!
 //! - [`super::handshake`] reads the offer out of the client's transport parameters.
-//! - [`life`] hears of a connection's beginning and end, of lost packets, and what s2n-quic knows of the path.
+//! - [`subscriber`] hears of a connection's beginning and end, of lost packets, and what s2n-quic knows of the path.
 //! - [`rule`] says from the ACK frames that came what to ask for, an [`epoch`] at a time.
 //! - [`super::datagrams`] makes room for the frame in a packet: a [`super::placeholder`], in whose place a [`request`] is put.
 //! - [`delivery`] has it sent again until it arrives.
@@ -12,18 +12,19 @@
 
 mod delivery;
 mod epoch;
-mod life;
 mod parameters;
 mod peer;
 mod request;
 mod rule;
+mod subscriber;
 
 pub use parameters::{Draft, Offer};
 pub(super) use peer::Peer;
 
-use super::connections::Connections;
-use crate::{config::AckFrequency, quic::Metrics};
-use life::Life;
+use crate::{
+    config::AckFrequency,
+    quic::{Metrics, moderation::Moderation},
+};
 use std::{
     fmt,
     sync::{
@@ -31,6 +32,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
+use subscriber::AckFrequencySubscriber;
 
 /// One endpoint's. Nobody is asked for anything whose client has not offered to listen, or if the configuration says
 /// so.
@@ -40,6 +42,8 @@ pub(super) struct AckFrequencies(Arc<Shared>);
 struct Shared {
     switch: AckFrequency,
     metrics: Arc<Metrics>,
+    /// Says whether the worker gets too little CPU time.
+    moderation: Moderation,
     /// A placeholder stands in the packet that is being built. Read for each packet that leaves.
     marked: AtomicBool,
     newcomers: Mutex<Newcomers>,
@@ -58,14 +62,14 @@ struct Newcomers {
 
 impl AckFrequencies {
     /// For an endpoint that asks as `switch` says.
-    pub(super) fn new(switch: AckFrequency, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(switch: AckFrequency, metrics: Arc<Metrics>, moderation: Moderation) -> Self {
         let (marked, newcomers) = Default::default();
-        Self(Arc::new(Shared { switch, metrics, marked, newcomers }))
+        Self(Arc::new(Shared { switch, metrics, moderation, marked, newcomers }))
     }
 
-    /// What is told of `connections`.
-    pub(super) fn subscriber(&self, connections: Connections) -> Life {
-        Life { frequencies: self.clone(), connections }
+    /// What is told of connections; `listens` learns which of them, by s2n-quic's ID, has a client that can be asked.
+    pub(super) fn subscriber<L: Fn(u64, &Arc<Peer>)>(&self, listens: L) -> AckFrequencySubscriber<L> {
+        AckFrequencySubscriber { frequencies: self.clone(), listens }
     }
 
     /// What the client offered whose connection s2n-quic looks at from now on.
@@ -79,7 +83,7 @@ impl AckFrequencies {
     fn welcome(&self) -> Option<Arc<Peer>> {
         let mut newcomers = self.lock();
         let offer = newcomers.offer.take()?;
-        let peer = Arc::new(Peer::new(offer, self.0.switch, Arc::clone(&self.0.metrics)));
+        let peer = Arc::new(Peer::new(offer, self.0.switch, Arc::clone(&self.0.metrics), self.0.moderation.clone()));
         newcomers.newcomer = Some(Arc::clone(&peer));
         Some(peer)
     }
@@ -162,7 +166,7 @@ mod tests {
     }
 
     fn frequencies(switch: AckFrequency) -> AckFrequencies {
-        AckFrequencies::new(switch, Arc::default())
+        AckFrequencies::new(switch, Arc::default(), Moderation::new(false, Arc::default()))
     }
 
     /// A connection's sender, after a handshake in which its client said `offer`.

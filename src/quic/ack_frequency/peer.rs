@@ -15,6 +15,7 @@ use crate::{
         batches::Tally,
         congestion::Buffer,
         frame::{AckRanges, Numbers},
+        moderation::Moderation,
         placeholder,
     },
     telemetry::Gauge,
@@ -42,6 +43,8 @@ pub(in crate::quic) struct Peer {
     wanted: AtomicBool,
     slow_start: AtomicBool,
     state: Mutex<State>,
+    /// Says whether the worker gets too little CPU time.
+    moderation: Moderation,
     metrics: Arc<Metrics>,
 }
 
@@ -66,7 +69,7 @@ struct State {
 
 impl Peer {
     /// Nothing is asked for yet.
-    pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<Metrics>, moderation: Moderation) -> Self {
         let (delivery, rule, epochs, buffer) = Default::default();
         let (largest, round_trip, congestion_window, path, lost_data) = Default::default();
         metrics.ack_frequency_offered.increment();
@@ -88,6 +91,7 @@ impl Peer {
                 lost_data,
                 asked: rule::LEAST,
             }),
+            moderation,
             metrics,
         }
     }
@@ -156,7 +160,8 @@ impl Peer {
     fn path(&self, state: &State) -> Path {
         let window = state.congestion_window / FULL_PACKET;
         let bearable = state.buffer.share().map_or(window, |share| share_of(window, share, state.round_trip));
-        Path { window, bearable, slow_start: self.slow_start.load(Relaxed) }
+        let (slow_start, starved) = (self.slow_start.load(Relaxed), self.moderation.is_starved());
+        Path { window, bearable, slow_start, starved }
     }
 
     /// Whether the congestion window grows as fast as in slow start.
@@ -188,7 +193,7 @@ impl Peer {
         let totals = Totals { acks: tally.acks, batches: tally.ack_batches, largest: state.largest };
         let Some(epoch) = state.epochs.over(now, rtt, totals) else { return };
         let path = self.path(&state);
-        if let Some(threshold) = state.rule.judge(&epoch, path) {
+        if let Some(threshold) = state.rule.epoch_ended(&epoch, path) {
             self.ask(&mut state, threshold);
         }
     }
@@ -253,7 +258,7 @@ mod tests {
     fn peer(switch: AckFrequency) -> Counted {
         let ms = Duration::from_millis;
         let offer = Offer { draft: Draft::AckFrequency12, min_ack_delay: ms(1), max_ack_delay: ms(25) };
-        let peer = Peer::new(offer, switch, Arc::default());
+        let peer = Peer::new(offer, switch, Arc::default(), Moderation::new(false, Arc::default()));
         Counted(peer, Cell::default())
     }
 
@@ -374,7 +379,8 @@ mod tests {
         for (min, max, expected) in [(1, 25, 25), (1, 20, 20), (1, 400, 25), (100, 400, 100), (20, 20, 20)] {
             let ms = Duration::from_millis;
             let offer = Offer { draft: Draft::AckFrequency00, min_ack_delay: ms(min), max_ack_delay: ms(max) };
-            let peer = Peer::new(offer, AckFrequency::Fixed(10), Arc::default());
+            let peer =
+                Peer::new(offer, AckFrequency::Fixed(10), Arc::default(), Moderation::new(false, Arc::default()));
             peer.begin();
             let asked = peer.lock().delivery.send(0).unwrap().1;
             assert_eq!(asked.max_ack_delay, ms(expected), "{min} to {max} ms");

@@ -43,7 +43,7 @@ pub(super) struct Epoch {
     pub(super) flight: u32,
 }
 
-/// What is known of the path, in packets.
+/// What is known of the path, in packets, and of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Path {
     /// The congestion window,
@@ -52,12 +52,15 @@ pub(super) struct Path {
     pub(super) slow_start: bool,
     /// What the path's buffer bears at once: as many are let go by an acknowledgement as it is for.
     pub(super) bearable: u32,
+    /// The worker gets too little CPU time (`quic::moderation`). It then runs in turns of the scheduler, in each of which a connection of
+    /// many has one acknowledgement or two: they do not tell. Nor do their round-trip times, which hybrid slow start wants.
+    pub(super) starved: bool,
 }
 
 impl Path {
     /// Packets an ACK that it bears, from `least` on.
     fn most(self, least: u32) -> u32 {
-        let acks = if self.slow_start { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
+        let acks = if self.slow_start && !self.starved { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
         (self.window / acks).min(self.bearable).clamp(least, MOST)
     }
 }
@@ -88,13 +91,15 @@ impl Default for Rule {
 impl Rule {
     /// What to ask the client for after `epoch`, if that is anything new. Epochs that began before the last answer was in
     /// force must be left out.
-    pub(super) fn judge(&mut self, epoch: &Epoch, path: Path) -> Option<u32> {
+    pub(super) fn epoch_ended(&mut self, epoch: &Epoch, path: Path) -> Option<u32> {
         let before = self.threshold;
         let least = self.rest.unwrap_or(LEAST);
         // What keeps packets back may be another bound than congestion: a stream's buffer, the client's window, the origin.
-        let most = Path { window: path.window.min(epoch.flight), ..path }.most(least);
+        // A worker that is starved is such a bound itself: it waits for no acknowledgement.
+        let window = if path.starved { path.window } else { path.window.min(epoch.flight) };
+        let most = Path { window, ..path }.most(least);
         if !self.shrink(most) {
-            if epoch.acks >= 2 * epoch.batches.max(1) {
+            if path.starved || epoch.acks >= 2 * epoch.batches.max(1) {
                 self.raise(epoch, most);
             } else {
                 self.lower(least);
@@ -135,7 +140,8 @@ impl Rule {
             self.patience = (2 * self.patience).min(MOST_PATIENCE);
         }
         self.too_low = self.threshold;
-        let wanted = u64::from(base).saturating_mul(epoch.acks) / epoch.batches.max(1);
+        // Twice as many at least: that is what a worker that is starved asks for.
+        let wanted = (u64::from(base).saturating_mul(epoch.acks) / epoch.batches.max(1)).max(2 * u64::from(base));
         let wanted = u32::try_from(wanted).unwrap_or(MOST).min(most);
         // Less than a quarter is not worth a frame: a window that grows would have one sent each round trip.
         if wanted >= self.threshold + (self.threshold / 4).max(1) {
@@ -175,7 +181,7 @@ mod tests {
 
     /// Out of slow start, with a buffer that bears everything.
     fn path(window: u32) -> Path {
-        Path { window, slow_start: false, bearable: u32::MAX }
+        Path { window, slow_start: false, bearable: u32::MAX, starved: false }
     }
 
     #[test]
@@ -191,7 +197,7 @@ mod tests {
             (u64::MAX / 2, u32::MAX, Some(MOST)),
         ] {
             assert_eq!(
-                Rule::default().judge(&epoch(acks), path(window)),
+                Rule::default().epoch_ended(&epoch(acks), path(window)),
                 expected,
                 "{acks} ACKs, a window of {window}"
             );
@@ -204,15 +210,15 @@ mod tests {
             Epoch { acks: 0, batches: 0, packets: 0, flight: u32::MAX },
             Epoch { acks: 1, batches: 0, packets: u64::MAX, flight: u32::MAX },
         ] {
-            assert_eq!(Rule::default().judge(&epoch, path(0)), None);
+            assert_eq!(Rule::default().epoch_ended(&epoch, path(0)), None);
         }
     }
 
     #[test]
     fn a_calm_spell_lowers_the_threshold_by_halves_to_what_needs_no_asking() {
         let mut rule = Rule::default();
-        assert_eq!(rule.judge(&epoch(4 * 16), path(WINDOW)), Some(32));
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&epoch(4), path(WINDOW))).collect();
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(WINDOW)), Some(32));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&epoch(4), path(WINDOW))).collect();
         assert_eq!(said, [16, 8, 4, 2]);
     }
 
@@ -221,44 +227,55 @@ mod tests {
         let mut rule = Rule::default();
         // Chromium's every tenth packet.
         let tenth = |acks| Epoch { acks, batches: 4, packets: 10 * acks, flight: u32::MAX };
-        assert_eq!(rule.judge(&tenth(8), path(WINDOW)), Some(20));
-        let said: Vec<u32> = (0..40).filter_map(|_| rule.judge(&tenth(4), path(WINDOW))).collect();
+        assert_eq!(rule.epoch_ended(&tenth(8), path(WINDOW)), Some(20));
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&tenth(4), path(WINDOW))).collect();
         assert_eq!(said, [10]);
     }
 
     #[test]
     fn a_client_that_is_busy_itself_is_not_asked_for_what_it_does_anyway() {
         let fortieth = Epoch { acks: 12, batches: 4, packets: 480, flight: u32::MAX };
-        assert_eq!(Rule::default().judge(&fortieth, path(WINDOW)), None);
+        assert_eq!(Rule::default().epoch_ended(&fortieth, path(WINDOW)), None);
         let fifth = Epoch { acks: 12, batches: 4, packets: 60, flight: u32::MAX };
-        assert_eq!(Rule::default().judge(&fifth, path(WINDOW)), Some(15));
+        assert_eq!(Rule::default().epoch_ended(&fifth, path(WINDOW)), Some(15));
     }
 
     #[test]
     fn a_window_that_collapses_lowers_the_threshold_at_once_and_one_that_sways_does_not() {
         let mut rule = Rule::default();
-        assert_eq!(rule.judge(&epoch(4 * 16), path(128)), Some(32));
-        assert_eq!(rule.judge(&epoch(4 * 2), path(90)), None);
-        assert_eq!(rule.judge(&epoch(4 * 2), path(128)), None);
-        assert_eq!(rule.judge(&epoch(4 * 2), path(20)), Some(5));
-        assert_eq!(rule.judge(&Epoch { flight: 8, ..epoch(4 * 2) }, path(WINDOW)), Some(2), "little is sent");
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32));
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(90)), None);
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(128)), None);
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), path(20)), Some(5));
+        assert_eq!(rule.epoch_ended(&Epoch { flight: 8, ..epoch(4 * 2) }, path(WINDOW)), Some(2), "little is sent");
         let mut rule = Rule::default();
         let growing = Path { slow_start: true, ..path(128) };
-        assert_eq!(rule.judge(&epoch(4 * 16), growing), Some(8), "slow start wants eight samples a round");
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), growing), Some(8), "slow start wants eight samples a round");
         let shallow = |bearable| Path { bearable, ..path(128) };
-        assert_eq!(rule.judge(&epoch(4 * 2), shallow(3)), Some(3), "its buffer proved shallow");
-        assert_eq!(rule.judge(&epoch(4 * 2), shallow(0)), None, "what needs no asking");
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), shallow(3)), Some(3), "its buffer proved shallow");
+        assert_eq!(rule.epoch_ended(&epoch(4 * 2), shallow(0)), None, "what needs no asking");
+    }
+
+    #[test]
+    fn a_worker_that_lacks_cpu_time_asks_for_fewer_although_none_pile_up() {
+        let starved = Path { starved: true, slow_start: true, ..path(100) };
+        let mut rule = Rule::default();
+        let few = Epoch { flight: 8, ..epoch(4) };
+        let said: Vec<u32> = (0..10).filter_map(|_| rule.epoch_ended(&few, starved)).collect();
+        assert_eq!(said, [4, 8, 16, 25], "up to a quarter of the window, in slow start as well");
+        let said: Vec<u32> = (0..40).filter_map(|_| rule.epoch_ended(&epoch(4), path(100))).collect();
+        assert_eq!(said, [12, 6, 3, 2], "and for more once it does not");
     }
 
     #[test]
     fn a_window_that_collapses_within_an_epoch_is_not_left_to_its_end() {
         let mut rule = Rule::default();
         assert_eq!(rule.collapsed(path(0)), None, "what needs no asking");
-        assert_eq!(rule.judge(&epoch(4 * 16), path(128)), Some(32));
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32));
         assert_eq!(rule.collapsed(path(90)), None, "a loss");
         assert_eq!(rule.collapsed(path(2)), Some(2));
         assert_eq!(rule.collapsed(path(2)), None, "said once");
-        assert_eq!(rule.judge(&epoch(4 * 16), path(128)), Some(32), "it has recovered");
+        assert_eq!(rule.epoch_ended(&epoch(4 * 16), path(128)), Some(32), "it has recovered");
     }
 
     #[test]
@@ -268,7 +285,7 @@ mod tests {
         let batch = |threshold: u32| epoch(u64::from(4 * 34 / threshold));
         let (mut threshold, mut trials) = (LEAST, Vec::new());
         for n in 0..5000 {
-            if let Some(next) = rule.judge(&batch(threshold), path(WINDOW)) {
+            if let Some(next) = rule.epoch_ended(&batch(threshold), path(WINDOW)) {
                 if next < threshold {
                     trials.push(n);
                 }
@@ -346,7 +363,7 @@ mod tests {
                         flight: u32::MAX,
                     };
                 }
-                if let Some(threshold) = rule.judge(&epoch, path(self.window)) {
+                if let Some(threshold) = rule.epoch_ended(&epoch, path(self.window)) {
                     assert_ne!(threshold, self.threshold, "asked for what is in force");
                     self.threshold = threshold;
                     // What was on its way at the old threshold is left out.
@@ -405,7 +422,7 @@ mod tests {
         ) {
             let mut rule = Rule::default();
             for (acks, batches, packets, window) in epochs {
-                if let Some(threshold) = rule.judge(&Epoch { acks, batches, packets, flight: u32::MAX }, path(window)) {
+                if let Some(threshold) = rule.epoch_ended(&Epoch { acks, batches, packets, flight: u32::MAX }, path(window)) {
                     prop_assert!((LEAST..=MOST).contains(&threshold));
                     prop_assert!(threshold <= (window / ACKS_A_WINDOW).max(MOST_AT_REST) || acks < 2 * batches);
                 }

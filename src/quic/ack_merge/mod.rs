@@ -1,10 +1,10 @@
 //! Newest first: of the acknowledgements that a connection's client sent since the socket was last emptied, the newest
-//! says what the others do. [`Order`] has it handed over before them, [`Told`] finds that they bring no news, and
+//! says what the others do. [`Order`] has it handed over before them, [`Acknowledged`] finds that they bring no news, and
 //! `quic::packets` writes PADDING over them, which s2n-quic skips. Nothing is held back, so that nothing can be lost. Pure.
 //! docs/adr/0012-newest-acknowledgement-first.md has the reasons.
 
+mod acknowledged;
 mod order;
-mod told;
 
+pub use acknowledged::{Acknowledged, MAX_RANGES};
 pub use order::{Arrival, MAX_AHEAD, MAX_CONNECTIONS, Order, SMALL};
-pub use told::{MAX_RANGES, Told};

@@ -30,7 +30,7 @@ pub struct Arrival<P> {
 /// connections.
 #[derive(Debug)]
 pub struct Order<P> {
-    places: Vec<Place>,
+    deliveries: Vec<Delivery>,
     runs: Vec<Run<P>>,
     /// By the connection, where its run is. Keyed, because whoever sends datagrams chooses what stands in them.
     by_connection: HashMap<u64, usize>,
@@ -38,9 +38,9 @@ pub struct Order<P> {
     last: Option<(u64, usize)>,
 }
 
-/// What is handed over at a datagram's place.
+/// What is handed over in the turn of a datagram.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum Delivery {
     /// Itself.
     Itself,
     /// One or two others, then itself.
@@ -62,7 +62,7 @@ struct Run<P> {
 
 impl<P> Default for Order<P> {
     fn default() -> Self {
-        Self { places: Vec::new(), runs: Vec::new(), by_connection: HashMap::new(), last: None }
+        Self { deliveries: Vec::new(), runs: Vec::new(), by_connection: HashMap::new(), last: None }
     }
 }
 
@@ -70,32 +70,32 @@ impl<P: Copy + PartialEq> Order<P> {
     /// Orders a batch, in place of the last one. `None` stands for a datagram that names no connection of ours: it keeps its
     /// place.
     pub fn arrange(&mut self, batch: impl Iterator<Item = Option<Arrival<P>>>) {
-        self.places.clear();
+        self.deliveries.clear();
         self.runs.clear();
         self.by_connection.clear();
         self.last = None;
         for (index, arrival) in batch.enumerate() {
-            self.places.push(Place::Itself);
+            self.deliveries.push(Delivery::Itself);
             if let Some(arrival) = arrival {
                 self.add(index, &arrival);
             }
         }
         for run in &mut self.runs {
-            run.end(&mut self.places);
+            run.end(&mut self.deliveries);
         }
     }
 
     /// Hands the batch over in its order, as indices into it.
     pub fn for_each(&self, mut hand_over: impl FnMut(usize)) {
-        for (index, place) in self.places.iter().enumerate() {
-            match *place {
-                Place::Itself => hand_over(index),
-                Place::Behind(newest, next) => {
+        for (index, delivery) in self.deliveries.iter().enumerate() {
+            match *delivery {
+                Delivery::Itself => hand_over(index),
+                Delivery::Behind(newest, next) => {
                     hand_over(newest);
                     next.into_iter().for_each(&mut hand_over);
                     hand_over(index);
                 }
-                Place::Gone => {}
+                Delivery::Gone => {}
             }
         }
     }
@@ -103,11 +103,11 @@ impl<P: Copy + PartialEq> Order<P> {
     fn add(&mut self, index: usize, arrival: &Arrival<P>) {
         let Some(run) = self.run(arrival).and_then(|run| self.runs.get_mut(run)) else { return };
         if arrival.len > SMALL {
-            run.end(&mut self.places);
+            run.end(&mut self.deliveries);
             return;
         }
         if run.path != arrival.path || run.len > MAX_AHEAD {
-            run.end(&mut self.places);
+            run.end(&mut self.deliveries);
         }
         if run.len == 0 {
             (run.first, run.path) = (index, arrival.path);
@@ -139,16 +139,16 @@ impl<P: Copy + PartialEq> Order<P> {
 }
 
 impl<P> Run<P> {
-    fn end(&mut self, places: &mut [Place]) {
+    fn end(&mut self, deliveries: &mut [Delivery]) {
         let len = std::mem::take(&mut self.len);
         if len < 2 {
             return;
         }
         let next = (len > 2).then_some(self.before_last);
-        let gone = [Some(self.last), next].into_iter().flatten().map(|index| (index, Place::Gone));
-        for (index, place) in gone.chain([(self.first, Place::Behind(self.last, next))]) {
-            if let Some(at) = places.get_mut(index) {
-                *at = place;
+        let gone = [Some(self.last), next].into_iter().flatten().map(|index| (index, Delivery::Gone));
+        for (index, delivery) in gone.chain([(self.first, Delivery::Behind(self.last, next))]) {
+            if let Some(at) = deliveries.get_mut(index) {
+                *at = delivery;
             }
         }
     }
@@ -225,9 +225,9 @@ mod tests {
         assert_eq!(sequence.last(), Some(&(batch.len() - 1)), "those unknown keep their place");
         assert_eq!(sequence.len(), batch.len());
         // Again: nothing grows.
-        let before = (order.places.capacity(), order.runs.capacity(), order.by_connection.capacity());
+        let before = (order.deliveries.capacity(), order.runs.capacity(), order.by_connection.capacity());
         arrange(&mut order, &batch);
-        assert_eq!((order.places.capacity(), order.runs.capacity(), order.by_connection.capacity()), before);
+        assert_eq!((order.deliveries.capacity(), order.runs.capacity(), order.by_connection.capacity()), before);
     }
 
     /// By the rule's words, whatever that costs.

@@ -2,7 +2,9 @@
 
 use super::{flight::Flight, window::Windows};
 use crate::{
-    quic::{ack_frequency::Peer, ack_merge::Told, batches::Tally, conduct::Conduct, frame::AckRanges, lost::Lost},
+    quic::{
+        ack_frequency::Peer, ack_merge::Acknowledged, batches::Tally, conduct::Conduct, frame::AckRanges, lost::Lost,
+    },
     receive_budget::Account,
 };
 use s2n_quic_core::path::{Handle as _, Tuple};
@@ -15,7 +17,8 @@ pub(super) struct Entry {
     pub(super) flight: Arc<Flight>,
     pub(super) conduct: Conduct,
     pub(super) acks: Tally,
-    pub(super) told: Told,
+    /// The packets that s2n-quic has seen acknowledged.
+    pub(super) acknowledged: Acknowledged,
     pub(super) lost: Lost,
     /// Packets that were declared lost and have arrived, of which its path's congestion controller has not heard.
     pub(super) arrived: u32,
@@ -30,13 +33,13 @@ pub(super) struct Entry {
 impl Entry {
     /// One whose client may send so many control frames a second.
     pub(super) fn new(max_control_frames: u32) -> Self {
-        let (windows, flight, acks, told, lost) = Default::default();
+        let (windows, flight, acks, acknowledged, lost) = Default::default();
         Self {
             windows,
             flight,
             conduct: Conduct::new(max_control_frames),
             acks,
-            told,
+            acknowledged,
             lost,
             arrived: 0,
             received: None,
@@ -50,13 +53,13 @@ impl Entry {
     /// That is the case if it has been told of each packet before, as a reading of s2n-quic-transport 0.91 shows
     /// (`recovery::Manager::process_acks`): it looks for packets that were not acknowledged yet, and finds none. RTT, loss
     /// detection, congestion control and the probe timer are left alone without one; so are ECN counts, which RFC 9000
-    /// §13.4.2.1 has validated only with a larger number than any before. Told means processed: every packet comes by
+    /// §13.4.2.1 has validated only with a larger number than any before. Remembered means processed: every packet comes by
     /// here immediately before s2n-quic processes its frames, and a frame that it refuses, as one that acknowledges a
     /// number that was never sent, ends the connection and all that is remembered of it.
     ///
     /// But any ACK frame moves the connection to the address that it comes from (RFC 9000 §9.2), and PADDING does not. So
     /// only those from where the connection is may go.
     pub(super) fn knows(&mut self, ack: AckRanges<'_>, path: &Tuple) -> bool {
-        !self.told.is_news(ack) && self.path.is_some_and(|own| own.unmapped_eq(path))
+        !self.acknowledged.is_news(ack) && self.path.is_some_and(|own| own.unmapped_eq(path))
     }
 }

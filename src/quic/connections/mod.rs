@@ -7,13 +7,13 @@
 //! - [`super::lost`]: which of its packets were declared lost wrongly.
 //! - [`super::ack_merge`], [`super::ack_frequency`]: what it has acknowledged, and how often it is asked to.
 //!
-//! [`life`] makes and forgets the entries, [`super::packets`] shows what comes. Nothing is missed as long as a connection
+//! [`subscriber`] makes and forgets the entries, [`super::packets`] shows what comes. Nothing is missed as long as a connection
 //! lives: s2n-quic processes no frame that does not come by here first, and closes a connection at a frame that
 //! `quic::frame` does not know.
 
 mod entry;
 mod flight;
-mod life;
+mod subscriber;
 mod window;
 
 pub use window::Window;
@@ -32,12 +32,12 @@ use crate::{
     transport::{self, Windows},
 };
 use entry::Entry;
-use life::Life;
 use s2n_quic_core::{path::Tuple, time::Timestamp};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
+use subscriber::EntrySubscriber;
 use window::State;
 
 /// What the two last bits of a stream's ID say (RFC 9000 §2.1), and what they are of one that litequic opens one way.
@@ -81,7 +81,7 @@ pub(super) struct Received<'a> {
 
 /// What becomes of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PacketAction {
     /// s2n-quic reads it as it is.
     Pass,
     /// Its ACK frame brings no news.
@@ -128,16 +128,16 @@ impl Connections {
     }
 
     /// What s2n-quic is told of connections.
-    pub(super) fn subscriber(&self) -> Life {
-        Life(self.clone())
+    pub(super) fn subscriber(&self) -> EntrySubscriber {
+        EntrySubscriber(self.clone())
     }
 
-    /// Hears what is in a packet of a connection. `now` is its time by the machine's clock.
-    pub(super) fn judge(&self, connection: u64, packet: Received<'_>, now: impl FnOnce() -> Instant) -> Verdict {
+    /// Takes in what is in a packet of a connection, and says what becomes of it. `now` is its time by the machine's clock.
+    pub(super) fn inspect(&self, connection: u64, packet: Received<'_>, now: impl FnOnce() -> Instant) -> PacketAction {
         let Received { contents, ack, merges, batch, path, at } = packet;
         if contents.control == 0 && contents.acks == 0 {
             // Most packets of an upload have data and nothing else: no lock for them.
-            return Verdict::Pass;
+            return PacketAction::Pass;
         }
         let mut table = self.lock();
         let Table { by_id, max_streams, began, spurious, told, metrics, .. } = &mut *table;
@@ -147,9 +147,9 @@ impl Connections {
         {
             entry.arrived = unheard;
         }
-        let Some(entry) = by_id.get_mut(&connection) else { return Verdict::Pass };
+        let Some(entry) = by_id.get_mut(&connection) else { return PacketAction::Pass };
         if contents.control > 0 && !entry.conduct.admit(contents.control, now()) {
-            return Verdict::Flood;
+            return PacketAction::Flood;
         }
         for word in &contents.words {
             match word {
@@ -158,7 +158,7 @@ impl Connections {
             }
         }
         if contents.acks == 0 {
-            return Verdict::Pass;
+            return PacketAction::Pass;
         }
         metrics.ack_frames_received.add(contents.acks.into());
         let first = entry.acks.count(contents.acks, batch);
@@ -178,7 +178,7 @@ impl Connections {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
             peer.received(since, entry.acks, first, ack.as_ref());
         }
-        if merges && ack.is_some_and(|ack| entry.knows(ack, path)) { Verdict::Merge } else { Verdict::Pass }
+        if merges && ack.is_some_and(|ack| entry.knows(ack, path)) { PacketAction::Merge } else { PacketAction::Pass }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -228,23 +228,23 @@ mod tests {
     }
 
     /// What becomes of a packet of batch `batch` from `port`, received `now`.
-    fn judge(connections: &Connections, payload: &[u8], (batch, port): (u64, u16), now: Instant) -> Verdict {
-        judge_of(connections, CONNECTION, payload, (batch, port), now)
+    fn inspect(connections: &Connections, payload: &[u8], (batch, port): (u64, u16), now: Instant) -> PacketAction {
+        inspect_of(connections, CONNECTION, payload, (batch, port), now)
     }
 
-    fn judge_of(
+    fn inspect_of(
         connections: &Connections,
         connection: u64,
         payload: &[u8],
         (batch, port): (u64, u16),
         now: Instant,
-    ) -> Verdict {
+    ) -> PacketAction {
         let mut contents = Contents::default();
         contents.read(payload);
         let ack = contents.sole_ack(payload).map(|(_, ranges)| ranges);
         let (path, at) = (path(port), NoopClock.get_time());
         let packet = Received { contents: &contents, ack, merges: true, batch, path: &path, at };
-        connections.judge(connection, packet, || now)
+        connections.inspect(connection, packet, || now)
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
         }
         for connection in [CONNECTION + 1, CONNECTION, CONNECTION] {
             let now = Instant::now();
-            assert_eq!(judge_of(&connections, connection, &acknowledges_1_to_9, (0, 1), now), Verdict::Pass);
+            assert_eq!(inspect_of(&connections, connection, &acknowledges_1_to_9, (0, 1), now), PacketAction::Pass);
             assert_eq!(wrongly(), u64::from(connection == CONNECTION));
         }
     }
@@ -269,7 +269,7 @@ mod tests {
         let other = CONNECTION + 1;
         connections.lock().by_id.insert(other, Entry::new(1_000));
         let hears = |connection, ack: &[u8]| {
-            judge_of(&connections, connection, ack, (0, 1), Instant::now());
+            inspect_of(&connections, connection, ack, (0, 1), Instant::now());
         };
         (3..6).for_each(|number| connections.lost(CONNECTION, number));
         hears(CONNECTION, &[0x02, 4, 0, 0, 3]);
@@ -289,7 +289,7 @@ mod tests {
 
     /// Has `windows` read a packet of the connection.
     fn read(connections: &Connections, connection: u64, payload: &[u8]) {
-        assert_eq!(judge_of(connections, connection, payload, (1, 1), Instant::now()), Verdict::Pass);
+        assert_eq!(inspect_of(connections, connection, payload, (1, 1), Instant::now()), PacketAction::Pass);
     }
 
     fn connections() -> Connections {
@@ -411,19 +411,19 @@ mod tests {
         let waker = waker(Arc::clone(&count));
         let cx = &mut Context::from_waker(&waker);
         let now = Instant::now();
-        let read = |payload: &[u8], now| judge(&connections, payload, (1, 1), now);
+        let read = |payload: &[u8], now| inspect(&connections, payload, (1, 1), now);
         // A hundred a second, ten seconds' worth at once.
-        assert_eq!(read(&[0x01; 999], now), Verdict::Pass);
-        assert_eq!(read(&max_stream_data(0, 20), now), Verdict::Pass);
+        assert_eq!(read(&[0x01; 999], now), PacketAction::Pass);
+        assert_eq!(read(&max_stream_data(0, 20), now), PacketAction::Pass);
         assert!(excess.poll(cx).is_pending());
-        assert_eq!(read(&max_stream_data(0, 30), now), Verdict::Flood);
+        assert_eq!(read(&max_stream_data(0, 30), now), PacketAction::Flood);
         assert_eq!((window.limit(), count.0.load(Ordering::Relaxed)), (20, 1));
         assert_eq!(excess.poll(cx), Poll::Ready(Notice::Flood));
         // However long it is quiet.
-        assert_eq!(read(&[0x01], now + Duration::from_secs(60)), Verdict::Flood);
-        assert_eq!(read(&[0x02, 9, 0, 0, 2], now), Verdict::Pass);
+        assert_eq!(read(&[0x01], now + Duration::from_secs(60)), PacketAction::Flood);
+        assert_eq!(read(&[0x02, 9, 0, 0, 2], now), PacketAction::Pass);
         // Another connection is another's.
-        assert_eq!(judge_of(&connections, CONNECTION + 1, &[0x01], (1, 1), now), Verdict::Pass);
+        assert_eq!(inspect_of(&connections, CONNECTION + 1, &[0x01], (1, 1), now), PacketAction::Pass);
         assert!(connections.excess(CONNECTION + 1).poll(cx).is_pending());
     }
 
@@ -433,16 +433,16 @@ mod tests {
         let now = Instant::now();
         let ack = |largest| [0x02, largest, 0, 0, largest];
         let (here, elsewhere) = ((1, 1), (1, 2));
-        assert_eq!(judge(&connections, &ack(8), here, now), Verdict::Pass);
-        assert_eq!(judge(&connections, &ack(8), here, now), Verdict::Pass, "nobody has said where it is");
+        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass);
+        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass, "nobody has said where it is");
         connections.lock().by_id.get_mut(&CONNECTION).unwrap().path = Some(path(1));
-        assert_eq!(judge(&connections, &ack(9), here, now), Verdict::Pass, "news");
-        assert_eq!(judge(&connections, &ack(8), here, now), Verdict::Merge);
-        assert_eq!(judge(&connections, &ack(8), elsewhere, now), Verdict::Pass, "moves the connection");
-        assert_eq!(judge(&connections, &ack(10), elsewhere, now), Verdict::Pass);
-        assert_eq!(judge(&connections, &ack(10), here, now), Verdict::Merge, "was told, wherever from");
-        assert_eq!(judge(&connections, &ack(9).repeat(2), here, now), Verdict::Pass, "more than a packet needs");
-        assert_eq!(judge_of(&connections, CONNECTION + 1, &ack(8), here, now), Verdict::Pass, "nobody knows it");
+        assert_eq!(inspect(&connections, &ack(9), here, now), PacketAction::Pass, "news");
+        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Merge);
+        assert_eq!(inspect(&connections, &ack(8), elsewhere, now), PacketAction::Pass, "moves the connection");
+        assert_eq!(inspect(&connections, &ack(10), elsewhere, now), PacketAction::Pass);
+        assert_eq!(inspect(&connections, &ack(10), here, now), PacketAction::Merge, "was told, wherever from");
+        assert_eq!(inspect(&connections, &ack(9).repeat(2), here, now), PacketAction::Pass, "more than a packet needs");
+        assert_eq!(inspect_of(&connections, CONNECTION + 1, &ack(8), here, now), PacketAction::Pass, "nobody knows it");
     }
 
     #[test]
@@ -458,7 +458,7 @@ mod tests {
             (CONNECTION, 2, &[0x01]),
             (CONNECTION, 3, &ack.repeat(3)),
         ] {
-            judge_of(&connections, connection, payload, (batch, 1), now);
+            inspect_of(&connections, connection, payload, (batch, 1), now);
         }
         let table = connections.lock();
         let tally = |connection| {

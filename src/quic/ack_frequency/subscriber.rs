@@ -4,10 +4,7 @@
 //! is the one place where it says the round-trip time and the congestion window.
 
 use super::{AckFrequencies, peer::Peer};
-use crate::quic::{
-    congestion::{is_slow_start, round_trip},
-    connections::Connections,
-};
+use crate::quic::congestion::{is_slow_start, round_trip};
 use s2n_quic::provider::event::{
     ConnectionInfo, ConnectionMeta, Subscriber,
     events::{
@@ -18,58 +15,63 @@ use s2n_quic::provider::event::{
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(in super::super) struct Life {
+pub(in super::super) struct AckFrequencySubscriber<L> {
     pub(super) frequencies: AckFrequencies,
-    pub(super) connections: Connections,
+    pub(super) listens: L,
 }
 
-/// One connection's. Dropped with it.
+/// One connection's, which s2n-quic keeps with it.
 #[derive(Debug, Default)]
-pub(in super::super) struct Entry {
+pub(in super::super) struct PeerContext {
     /// `None` if its client has not offered.
     peer: Option<Arc<Peer>>,
 }
 
-impl Subscriber for Life {
-    type ConnectionContext = Entry;
+impl<L: Fn(u64, &Arc<Peer>) + Send + 'static> Subscriber for AckFrequencySubscriber<L> {
+    type ConnectionContext = PeerContext;
 
-    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Entry {
-        Entry::default()
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) -> PeerContext {
+        PeerContext::default()
     }
 
     /// Within the call in which TLS showed the offer, and before the datagram sender is made.
     fn on_transport_parameters_received(
         &mut self,
-        entry: &mut Entry,
+        context: &mut PeerContext,
         meta: &ConnectionMeta,
         _: &TransportParametersReceived<'_>,
     ) {
         if let Some(peer) = self.frequencies.welcome() {
-            self.connections.listens(meta.id, &peer);
-            entry.peer = Some(peer);
+            (self.listens)(meta.id, &peer);
+            context.peer = Some(peer);
         }
     }
 
-    fn on_handshake_status_updated(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &HandshakeStatusUpdated) {
-        if let (Some(peer), HandshakeStatus::Complete { .. }) = (&entry.peer, &event.status) {
+    fn on_handshake_status_updated(
+        &mut self,
+        context: &mut PeerContext,
+        _: &ConnectionMeta,
+        event: &HandshakeStatusUpdated,
+    ) {
+        if let (Some(peer), HandshakeStatus::Complete { .. }) = (&context.peer, &event.status) {
             peer.begin();
         }
     }
 
-    fn on_packet_lost(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &PacketLost<'_>) {
-        if let (Some(peer), PacketHeader::OneRtt { number, .. }) = (&entry.peer, &event.packet_header) {
+    fn on_packet_lost(&mut self, context: &mut PeerContext, _: &ConnectionMeta, event: &PacketLost<'_>) {
+        if let (Some(peer), PacketHeader::OneRtt { number, .. }) = (&context.peer, &event.packet_header) {
             peer.lost(*number, !event.is_mtu_probe);
         }
     }
 
-    fn on_pacing_rate_updated(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &PacingRateUpdated) {
-        if let Some(peer) = &entry.peer {
+    fn on_pacing_rate_updated(&mut self, context: &mut PeerContext, _: &ConnectionMeta, event: &PacingRateUpdated) {
+        if let Some(peer) = &context.peer {
             peer.grows(is_slow_start(event.pacing_gain));
         }
     }
 
-    fn on_recovery_metrics(&mut self, entry: &mut Entry, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
-        if let Some(peer) = entry.peer.as_ref().filter(|_| event.path.is_active) {
+    fn on_recovery_metrics(&mut self, context: &mut PeerContext, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
+        if let Some(peer) = context.peer.as_ref().filter(|_| event.path.is_active) {
             let rtt = round_trip(event.smoothed_rtt, event.latest_rtt);
             peer.measured(event.path.id, rtt, event.min_rtt, event.congestion_window);
         }

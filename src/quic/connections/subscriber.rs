@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 /// What s2n-quic tells of an endpoint's connections.
 #[derive(Debug)]
-pub(in super::super) struct Life(pub(super) Connections);
+pub(in super::super) struct EntrySubscriber(pub(super) Connections);
 
-/// One connection's place.
+/// One connection's, which s2n-quic keeps with it.
 #[derive(Debug)]
-pub(in super::super) struct Place {
+pub(in super::super) struct EntryContext {
     connections: Connections,
     connection: u64,
     flight: Arc<Flight>,
@@ -28,7 +28,7 @@ pub(in super::super) struct Place {
     next: u64,
 }
 
-impl Place {
+impl EntryContext {
     /// s2n-quic sends on `path` from now on.
     fn is_at(&self, path: &Path<'_>) {
         if let Some(entry) = self.connections.lock().by_id.get_mut(&self.connection) {
@@ -48,45 +48,50 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for EntryContext {
     fn drop(&mut self) {
         self.connections.lock().by_id.remove(&self.connection);
     }
 }
 
-impl Subscriber for Life {
-    type ConnectionContext = Place;
+impl Subscriber for EntrySubscriber {
+    type ConnectionContext = EntryContext;
 
-    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> Place {
+    fn create_connection_context(&mut self, meta: &ConnectionMeta, _: &ConnectionInfo<'_>) -> EntryContext {
         let mut table = self.0.lock();
         let entry = Entry::new(table.max_control_frames);
         let flight = Arc::clone(&entry.flight);
         table.by_id.insert(meta.id, entry);
         drop(table);
-        Place { connections: self.0.clone(), connection: meta.id, flight, last: None, next: 0 }
+        EntryContext { connections: self.0.clone(), connection: meta.id, flight, last: None, next: 0 }
     }
 
-    fn on_connection_started(&mut self, place: &mut Place, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
-        place.is_at(&event.path);
+    fn on_connection_started(&mut self, context: &mut EntryContext, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
+        context.is_at(&event.path);
     }
 
     /// Comes within the handshake, before a stream can be accepted.
     fn on_transport_parameters_received(
         &mut self,
-        place: &mut Place,
+        context: &mut EntryContext,
         _: &ConnectionMeta,
         event: &TransportParametersReceived<'_>,
     ) {
-        if let Some(entry) = self.0.lock().by_id.get_mut(&place.connection) {
+        if let Some(entry) = self.0.lock().by_id.get_mut(&context.connection) {
             // "Local" is the client, which opens the streams (RFC 9000 §18.2).
             entry.windows.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
         }
     }
 
     /// Comes once a packet was decrypted that shows the client elsewhere.
-    fn on_active_path_updated(&mut self, place: &mut Place, _: &ConnectionMeta, event: &ActivePathUpdated<'_>) {
-        place.is_at(&event.active);
-        if let Some(entry) = self.0.lock().by_id.get_mut(&place.connection) {
+    fn on_active_path_updated(
+        &mut self,
+        context: &mut EntryContext,
+        _: &ConnectionMeta,
+        event: &ActivePathUpdated<'_>,
+    ) {
+        context.is_at(&event.active);
+        if let Some(entry) = self.0.lock().by_id.get_mut(&context.connection) {
             // What the old path still delivers tells nothing of the new one.
             entry.lost.forget();
             entry.arrived = 0;
@@ -95,33 +100,33 @@ impl Subscriber for Life {
     }
 
     /// Comes with each frame.
-    fn on_frame_sent(&mut self, place: &mut Place, _: &ConnectionMeta, event: &FrameSent) {
+    fn on_frame_sent(&mut self, context: &mut EntryContext, _: &ConnectionMeta, event: &FrameSent) {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
             let bytes = len.into();
-            place.flight.sent(&mut place.last, id, bytes, offset.saturating_add(bytes));
+            context.flight.sent(&mut context.last, id, bytes, offset.saturating_add(bytes));
         }
         if let PacketHeader::OneRtt { number, .. } = event.packet_header
-            && number >= place.next
+            && number >= context.next
         {
             // s2n-quic leaves out a number now and then: who acknowledges it acknowledges what it never received (RFC 9000
             // §21.4).
-            if number > place.next {
-                place.skipped(number - 1);
+            if number > context.next {
+                context.skipped(number - 1);
             }
-            place.next = number + 1;
+            context.next = number + 1;
         }
     }
 
     /// Comes with each ACK frame, once it was processed, and behind each burst of packets.
-    fn on_recovery_metrics(&mut self, place: &mut Place, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
+    fn on_recovery_metrics(&mut self, context: &mut EntryContext, _: &ConnectionMeta, event: &RecoveryMetrics<'_>) {
         if event.path.is_active {
             let path = (event.congestion_window, event.smoothed_rtt, event.min_rtt);
-            place.flight.measured(path, event.bytes_in_flight, event.pto_count);
+            context.flight.measured(path, event.bytes_in_flight, event.pto_count);
         }
     }
 
     /// Comes a few times a path.
-    fn on_ecn_state_changed(&mut self, _: &mut Place, _: &ConnectionMeta, event: &EcnStateChanged<'_>) {
+    fn on_ecn_state_changed(&mut self, _: &mut EntryContext, _: &ConnectionMeta, event: &EcnStateChanged<'_>) {
         let table = self.0.lock();
         match event.state {
             EcnState::Capable { .. } => table.metrics.ecn_capable.increment(),

@@ -1,0 +1,381 @@
+//! What s2n-quic tells of a client's connection: what was negotiated, the packets of the handshake, counts, round-trip times.
+//! Changes nothing.
+
+use super::parameters::TransportParameters;
+use s2n_codec::EncoderValue;
+use s2n_quic::provider::{
+    event::{ConnectionInfo, ConnectionMeta, Subscriber, events},
+    tls::Provider,
+};
+use s2n_quic_core::{
+    application::ServerName,
+    crypto::tls::{self, Endpoint},
+};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Packets of the handshake that are remembered; beyond it none are.
+const MAX_PACKETS: usize = 64;
+/// Frames of one of them.
+const MAX_FRAMES: usize = 32;
+
+/// What is known of a connection by now.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// When the first datagram came.
+    pub first_received: Option<Instant>,
+    /// The TLS cipher suite of 1-RTT packets.
+    pub cipher_suite: Option<&'static str>,
+    /// The group in which keys were exchanged.
+    pub group: Option<String>,
+    /// The application protocol that both ends speak (ALPN).
+    pub protocol: Option<String>,
+    /// What this end has sent.
+    pub own_parameters: TransportParameters,
+    /// What the server has sent, once it has.
+    pub server_parameters: Option<TransportParameters>,
+    /// The packets of the handshake, in order; none unless they were asked for.
+    pub packets: Vec<Packet>,
+    /// What was counted.
+    pub counts: Counts,
+    /// The estimate of the round-trip time, once there is one.
+    pub round_trip: Option<RoundTrip>,
+    /// The congestion window, in bytes.
+    pub congestion_window: u32,
+    confirmed: bool,
+}
+
+/// Packets, their bytes, and ACK frames, of both ways.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// QUIC packets, several of which may share a datagram.
+    pub packets_sent: u64,
+    /// Those that were decrypted.
+    pub packets_received: u64,
+    /// Sent ones that were declared lost, MTU probes left out.
+    pub packets_lost: u64,
+    /// Of packets, without UDP's and IP's headers.
+    pub bytes_sent: u64,
+    /// The same of received ones.
+    pub bytes_received: u64,
+    /// ACK frames.
+    pub acks_sent: u64,
+    /// ACK frames of the server's.
+    pub acks_received: u64,
+}
+
+impl Counts {
+    /// What was counted since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            packets_sent: self.packets_sent.saturating_sub(earlier.packets_sent),
+            packets_received: self.packets_received.saturating_sub(earlier.packets_received),
+            packets_lost: self.packets_lost.saturating_sub(earlier.packets_lost),
+            bytes_sent: self.bytes_sent.saturating_sub(earlier.bytes_sent),
+            bytes_received: self.bytes_received.saturating_sub(earlier.bytes_received),
+            acks_sent: self.acks_sent.saturating_sub(earlier.acks_sent),
+            acks_received: self.acks_received.saturating_sub(earlier.acks_received),
+        }
+    }
+}
+
+/// Round-trip times (RFC 9002 §5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// smoothed_rtt
+    pub smoothed: Duration,
+    /// min_rtt
+    pub min: Duration,
+    /// rttvar
+    pub variance: Duration,
+}
+
+/// Who sent a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// This end.
+    Sent,
+    /// The server.
+    Received,
+}
+
+/// A packet of the handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// Who sent it.
+    pub direction: Direction,
+    /// Its type and number: `Initial 0`.
+    pub name: String,
+    /// Its frames.
+    pub frames: Vec<String>,
+}
+
+/// Learns of one connection. Clones learn of the same.
+#[derive(Debug, Clone, Default)]
+pub struct Observer {
+    seen: Arc<Mutex<Observed>>,
+    packets: bool,
+}
+
+impl Observer {
+    /// With `packets`, the frames of the handshake are remembered, too.
+    pub fn new(packets: bool) -> Self {
+        Self { seen: Arc::default(), packets }
+    }
+
+    /// What is known now.
+    pub fn now(&self) -> Observed {
+        self.lock().clone()
+    }
+
+    /// What was counted until now.
+    pub fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Observed> {
+        // Nothing panics while it is held; if it did, what is there would still be of use.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn frame(&self, direction: Direction, header: &events::PacketHeader, frame: &events::Frame) {
+        let mut seen = self.lock();
+        if matches!(frame, events::Frame::Ack { .. }) {
+            let acks = match direction {
+                Direction::Sent => &mut seen.counts.acks_sent,
+                Direction::Received => &mut seen.counts.acks_received,
+            };
+            *acks += 1;
+        }
+        if self.packets && !seen.confirmed {
+            seen.remember(direction, packet_name(header), || frame_text(frame));
+        }
+    }
+}
+
+impl Observed {
+    fn remember(&mut self, direction: Direction, name: String, frame: impl FnOnce() -> String) {
+        let known = self.packets.len();
+        let last = self.packets.last_mut().filter(|packet| packet.direction == direction && packet.name == name);
+        let Some(packet) = last else {
+            if known < MAX_PACKETS {
+                self.packets.push(Packet { direction, name, frames: vec![frame()] });
+            }
+            return;
+        };
+        if packet.frames.len() < MAX_FRAMES {
+            packet.frames.push(frame());
+        }
+    }
+}
+
+impl Subscriber for Observer {
+    type ConnectionContext = ();
+
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo<'_>) {}
+
+    fn on_application_protocol_information(
+        &mut self,
+        _: &mut (),
+        _: &ConnectionMeta,
+        event: &events::ApplicationProtocolInformation<'_>,
+    ) {
+        self.lock().protocol = Some(String::from_utf8_lossy(event.chosen_application_protocol).into_owned());
+    }
+
+    fn on_key_exchange_group(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::KeyExchangeGroup<'_>) {
+        self.lock().group = Some(event.chosen_group_name.to_owned());
+    }
+
+    fn on_key_update(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::KeyUpdate) {
+        if matches!(event.key_type, events::KeyType::OneRtt { .. }) {
+            self.lock().cipher_suite = Some(suite(&event.cipher_suite));
+        }
+    }
+
+    fn on_transport_parameters_received(
+        &mut self,
+        _: &mut (),
+        _: &ConnectionMeta,
+        event: &events::TransportParametersReceived<'_>,
+    ) {
+        self.lock().server_parameters = Some(TransportParameters::told(&event.transport_parameters));
+    }
+
+    fn on_handshake_status_updated(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::HandshakeStatusUpdated) {
+        if matches!(event.status, events::HandshakeStatus::Confirmed { .. }) {
+            self.lock().confirmed = true;
+        }
+    }
+
+    fn on_datagram_received(&mut self, _: &mut (), _: &ConnectionMeta, _: &events::DatagramReceived) {
+        let mut seen = self.lock();
+        if seen.first_received.is_none() {
+            seen.first_received = Some(Instant::now());
+        }
+    }
+
+    fn on_packet_sent(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::PacketSent) {
+        let counts = &mut self.lock().counts;
+        counts.packets_sent += 1;
+        counts.bytes_sent += event.packet_len as u64;
+    }
+
+    fn on_packet_received(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::PacketReceived) {
+        let counts = &mut self.lock().counts;
+        counts.packets_received += 1;
+        counts.bytes_received += event.packet_len as u64;
+    }
+
+    fn on_packet_lost(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::PacketLost<'_>) {
+        if !event.is_mtu_probe {
+            self.lock().counts.packets_lost += 1;
+        }
+    }
+
+    fn on_frame_sent(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::FrameSent) {
+        self.frame(Direction::Sent, &event.packet_header, &event.frame);
+    }
+
+    fn on_frame_received(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::FrameReceived<'_>) {
+        self.frame(Direction::Received, &event.packet_header, &event.frame);
+    }
+
+    fn on_recovery_metrics(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::RecoveryMetrics<'_>) {
+        let mut seen = self.lock();
+        seen.congestion_window = event.congestion_window;
+        // Before the first packet there is but a guess (RFC 9002 §6.2.2).
+        if seen.first_received.is_some() {
+            let (smoothed, min, variance) = (event.smoothed_rtt, event.min_rtt, event.rtt_variance);
+            seen.round_trip = Some(RoundTrip { smoothed, min, variance });
+        }
+    }
+}
+
+/// Tells an observer of the transport parameters that this end sends, for which s2n-quic has no event.
+pub(super) struct Observing<T> {
+    tls: T,
+    observer: Observer,
+}
+
+impl<T> Observing<T> {
+    pub(super) fn new(tls: T, observer: Observer) -> Self {
+        Self { tls, observer }
+    }
+}
+
+impl<T: Provider> Provider for Observing<T> {
+    type Server = T::Server;
+    type Client = Observing<T::Client>;
+    type Error = T::Error;
+
+    fn start_server(self) -> Result<T::Server, T::Error> {
+        self.tls.start_server()
+    }
+
+    fn start_client(self) -> Result<Self::Client, T::Error> {
+        Ok(Observing { tls: self.tls.start_client()?, observer: self.observer })
+    }
+}
+
+impl<E: Endpoint> Endpoint for Observing<E> {
+    type Session = E::Session;
+
+    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: tls::ConnectionInfo) -> E::Session {
+        self.tls.new_server_session(parameters, info)
+    }
+
+    fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> E::Session {
+        self.observer.lock().own_parameters = TransportParameters::read(&parameters.encode_to_vec());
+        self.tls.new_client_session(parameters, name)
+    }
+
+    fn max_tag_length(&self) -> usize {
+        self.tls.max_tag_length()
+    }
+}
+
+const fn suite(suite: &events::CipherSuite) -> &'static str {
+    match suite {
+        events::CipherSuite::TLS_AES_128_GCM_SHA256 { .. } => "TLS_AES_128_GCM_SHA256",
+        events::CipherSuite::TLS_AES_256_GCM_SHA384 { .. } => "TLS_AES_256_GCM_SHA384",
+        events::CipherSuite::TLS_CHACHA20_POLY1305_SHA256 { .. } => "TLS_CHACHA20_POLY1305_SHA256",
+        _ => "an unknown cipher suite",
+    }
+}
+
+fn packet_name(header: &events::PacketHeader) -> String {
+    match header {
+        events::PacketHeader::Initial { number, .. } => format!("Initial {number}"),
+        events::PacketHeader::Handshake { number, .. } => format!("Handshake {number}"),
+        events::PacketHeader::ZeroRtt { number, .. } => format!("0-RTT {number}"),
+        events::PacketHeader::OneRtt { number, .. } => format!("1-RTT {number}"),
+        events::PacketHeader::Retry { .. } => "Retry".into(),
+        events::PacketHeader::VersionNegotiation { .. } => "Version Negotiation".into(),
+        _ => "another packet".into(),
+    }
+}
+
+/// A frame by its name in RFC 9000 §19, with what tells it from others of its type.
+fn frame_text(frame: &events::Frame) -> String {
+    use events::Frame;
+    match frame {
+        Frame::Padding { len, .. } => format!("PADDING {len}"),
+        Frame::Ping { .. } => "PING".into(),
+        Frame::Ack { largest_acknowledged, .. } => format!("ACK {largest_acknowledged}"),
+        Frame::ResetStream { id, error_code, .. } => format!("RESET_STREAM {id} ({error_code:#x})"),
+        Frame::StopSending { id, error_code, .. } => format!("STOP_SENDING {id} ({error_code:#x})"),
+        Frame::Crypto { offset, len, .. } => format!("CRYPTO {offset}+{len}"),
+        Frame::NewToken { .. } => "NEW_TOKEN".into(),
+        Frame::Stream { id, offset, len, is_fin, .. } => {
+            format!("STREAM {id} {offset}+{len}{}", if *is_fin { " FIN" } else { "" })
+        }
+        Frame::MaxData { value, .. } => format!("MAX_DATA {value}"),
+        Frame::MaxStreamData { id, value, .. } => format!("MAX_STREAM_DATA {id} {value}"),
+        Frame::MaxStreams { value, .. } => format!("MAX_STREAMS {value}"),
+        Frame::DataBlocked { data_limit, .. } => format!("DATA_BLOCKED {data_limit}"),
+        Frame::StreamDataBlocked { stream_id, stream_data_limit, .. } => {
+            format!("STREAM_DATA_BLOCKED {stream_id} {stream_data_limit}")
+        }
+        Frame::StreamsBlocked { stream_limit, .. } => format!("STREAMS_BLOCKED {stream_limit}"),
+        Frame::NewConnectionId { sequence_number, .. } => format!("NEW_CONNECTION_ID {sequence_number}"),
+        Frame::RetireConnectionId { .. } => "RETIRE_CONNECTION_ID".into(),
+        Frame::PathChallenge { .. } => "PATH_CHALLENGE".into(),
+        Frame::PathResponse { .. } => "PATH_RESPONSE".into(),
+        Frame::ConnectionClose { .. } => "CONNECTION_CLOSE".into(),
+        Frame::HandshakeDone { .. } => "HANDSHAKE_DONE".into(),
+        Frame::Datagram { len, .. } => format!("DATAGRAM {len}"),
+        _ => "an extension frame".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_a_packet_stand_together_and_are_bounded() {
+        let mut seen = Observed::default();
+        for direction in [Direction::Sent, Direction::Received] {
+            for _ in 0..2 * MAX_FRAMES {
+                seen.remember(direction, "Initial 0".into(), || "PING".into());
+            }
+        }
+        assert_eq!(seen.packets.iter().map(|packet| packet.frames.len()).collect::<Vec<_>>(), [MAX_FRAMES; 2]);
+        for number in 0..2 * MAX_PACKETS {
+            seen.remember(Direction::Sent, format!("Handshake {number}"), || "PING".into());
+        }
+        assert_eq!(seen.packets.len(), MAX_PACKETS);
+    }
+
+    #[test]
+    fn counts_of_a_request_are_those_since_it_began() {
+        let earlier = Counts { packets_sent: 3, acks_sent: 1, ..Counts::default() };
+        let later = Counts { packets_sent: 10, packets_received: 4, acks_sent: 3, ..Counts::default() };
+        let expected = Counts { packets_sent: 7, packets_received: 4, acks_sent: 2, ..Counts::default() };
+        assert_eq!(later.since(&earlier), expected);
+        assert_eq!(earlier.since(&later), Counts::default());
+    }
+}

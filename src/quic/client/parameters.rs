@@ -1,0 +1,121 @@
+//! Transport parameters (RFC 9000 §18.2) of both ends of a client's connection, as people read them. Pure.
+
+use s2n_codec::DecoderBuffer;
+use s2n_quic::provider::event::events;
+use s2n_quic_core::varint::VarInt;
+
+/// Those that are numbers: identifier, name, unit, and what an end that does not send it means.
+const KNOWN: [(u64, &str, &str, u64); 12] = [
+    (0x01, "max_idle_timeout", " ms", 0),
+    (0x03, "max_udp_payload_size", " bytes", 65527),
+    (0x04, "initial_max_data", " bytes", 0),
+    (0x05, "initial_max_stream_data_bidi_local", " bytes", 0),
+    (0x06, "initial_max_stream_data_bidi_remote", " bytes", 0),
+    (0x07, "initial_max_stream_data_uni", " bytes", 0),
+    (0x08, "initial_max_streams_bidi", "", 0),
+    (0x09, "initial_max_streams_uni", "", 0),
+    (0x0a, "ack_delay_exponent", "", 3),
+    (0x0b, "max_ack_delay", " ms", 25),
+    (0x0e, "active_connection_id_limit", "", 2),
+    // RFC 9221 §3
+    (0x20, "max_datagram_frame_size", " bytes", 0),
+];
+
+/// What one end sent; `None` is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TransportParameters([Option<u64>; KNOWN.len()]);
+
+impl TransportParameters {
+    /// What stands in `encoded`, and the defaults of what does not. As far as it can be read.
+    pub(super) fn read(encoded: &[u8]) -> Self {
+        let mut found = Self(KNOWN.map(|(.., default)| Some(default)));
+        let mut rest = DecoderBuffer::new(encoded);
+        while let Some((id, value, after)) = next(rest) {
+            rest = after;
+            let place = KNOWN.iter().position(|(known, ..)| *known == id);
+            if let (Some(slot), Ok((number, _))) =
+                (place.and_then(|place| found.0.get_mut(place)), value.decode::<VarInt>())
+            {
+                *slot = Some(number.as_u64());
+            }
+        }
+        found
+    }
+
+    /// A server's, as s2n-quic tells them: without `initial_max_data`.
+    pub(super) fn told(event: &events::TransportParameters<'_>) -> Self {
+        let milliseconds = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self([
+            Some(milliseconds(event.max_idle_timeout)),
+            Some(event.max_udp_payload_size),
+            None,
+            Some(event.initial_max_stream_data_bidi_local),
+            Some(event.initial_max_stream_data_bidi_remote),
+            Some(event.initial_max_stream_data_uni),
+            Some(event.initial_max_streams_bidi),
+            Some(event.initial_max_streams_uni),
+            Some(event.ack_delay_exponent.into()),
+            Some(milliseconds(event.max_ack_delay)),
+            Some(event.active_connection_id_limit),
+            Some(event.max_datagram_frame_size),
+        ])
+    }
+
+    /// Each by its name, as text: of this end, and of `other`.
+    pub fn beside(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> {
+        let pairs = KNOWN.into_iter().zip(self.0).zip(other.0);
+        pairs.map(|(((_, name, unit, _), one), other)| {
+            let text = |value: Option<u64>| value.map_or_else(|| "?".into(), |value| format!("{value}{unit}"));
+            (name, text(one), text(other))
+        })
+    }
+}
+
+/// The first parameter: identifier, value, and what follows.
+fn next(buffer: DecoderBuffer<'_>) -> Option<(u64, DecoderBuffer<'_>, DecoderBuffer<'_>)> {
+    let (id, after) = buffer.decode::<VarInt>().ok()?;
+    let (length, after) = after.decode::<VarInt>().ok()?;
+    let (value, after) = after.decode_slice(usize::try_from(length.as_u64()).ok()?).ok()?;
+    Some((id.as_u64(), value, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use s2n_codec::EncoderValue;
+    use s2n_quic_core::transport::parameters::ClientTransportParameters;
+
+    #[test]
+    fn what_is_sent_is_read_and_what_is_not_has_its_default() {
+        let encoded = [0x01, 0x02, 0x47, 0xd0, 0x0b, 0x01, 0x01, 0x40, 0x7f, 0x01, 0xff];
+        let read = TransportParameters::read(&encoded);
+        let text = |name: &str| {
+            let found = read.beside(&TransportParameters::default()).find(|(known, ..)| *known == name).unwrap();
+            assert_eq!(found.2, "?");
+            found.1
+        };
+        for (name, expected) in [
+            ("max_idle_timeout", "2000 ms"),
+            ("max_ack_delay", "1 ms"),
+            ("ack_delay_exponent", "3"),
+            ("max_udp_payload_size", "65527 bytes"),
+        ] {
+            assert_eq!(text(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn s2n_quics_own_defaults_are_those_of_the_rfc() {
+        let encoded = ClientTransportParameters::default().encode_to_vec();
+        assert_eq!(TransportParameters::read(&encoded), TransportParameters::read(&[]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(encoded in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let read = TransportParameters::read(&encoded);
+            prop_assert!(read.0.iter().all(Option::is_some));
+        }
+    }
+}

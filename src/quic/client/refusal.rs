@@ -1,0 +1,73 @@
+//! Detects ICMP port unreachable, so that a closed port is reported at once instead of after the timeout.
+//!
+//! s2n-quic reads its socket's errors, drops them, and publishes them as events of its next turn, which is that of the
+//! retransmission timer, a second later. So the same socket is watched through a second descriptor.
+
+use std::{
+    io::{self, ErrorKind},
+    net::UdpSocket,
+};
+use tokio::{io::Interest, net};
+
+/// Waits until the kernel has been told that the peer of `socket`, which is connected, cannot be reached. To be called inside
+/// a tokio runtime.
+///
+/// # Errors
+///
+/// No second descriptor.
+pub(super) fn watch(socket: &UdpSocket) -> io::Result<impl Future<Output = io::Error> + use<>> {
+    let socket = socket.try_clone()?;
+    socket.set_nonblocking(true)?;
+    let socket = net::UdpSocket::from_std(socket)?;
+    Ok(async move {
+        loop {
+            if let Err(error) = socket.ready(Interest::ERROR).await {
+                return error;
+            }
+            // The first caller gets the error (SO_ERROR in socket(7)). Where s2n-quic was first, it was one of these: no
+            // other is told so early in a connection.
+            let error = match socket.take_error() {
+                Ok(Some(error)) | Err(error) => error,
+                Ok(None) => ErrorKind::ConnectionRefused.into(),
+            };
+            if is_final(&error) {
+                return error;
+            }
+            // Clears the readiness.
+            let _ = socket.try_io(Interest::ERROR, || Err::<(), _>(ErrorKind::WouldBlock.into()));
+        }
+    })
+}
+
+/// What no later packet would change, for a client that gives up within seconds. Not EMSGSIZE: a probe of the path's MTU was
+/// too large.
+fn is_final(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn a_port_at_which_nothing_listens_is_told() {
+        let (socket, gone) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        socket.connect(gone.local_addr().unwrap()).unwrap();
+        let refused = watch(&socket).unwrap();
+        drop(gone);
+        socket.send(b"a packet").unwrap();
+        let error = timeout(Duration::from_secs(30), refused).await.unwrap();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn errors_that_may_pass_are_waited_for() {
+        for (errno, expected) in
+            [(libc::ECONNREFUSED, true), (libc::EHOSTUNREACH, true), (libc::ENETUNREACH, true), (libc::EMSGSIZE, false)]
+        {
+            assert_eq!(is_final(&io::Error::from_raw_os_error(errno)), expected, "{errno}");
+        }
+    }
+}

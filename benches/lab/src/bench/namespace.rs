@@ -6,9 +6,9 @@
 //! whose receive packet steering gives each side's soft interrupts to that side's core. `path`: as `veth`, but what joins
 //! them is made for each run: a link emulator (`link`) with a rate, a buffer and a delay.
 
-use super::{options::Veth, procfs};
+use super::procfs;
 use anyhow::{Context as _, Result, bail};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use nix::{
     sched::{CloneFlags, setns},
     sys::signal::{Signal, kill},
@@ -56,9 +56,20 @@ pub(crate) enum Topology {
     Path,
 }
 
+/// What a veth pair does for its receivers.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Veth {
+    /// Join neighbours of a flow where they arrive (needs ethtool).
+    #[arg(long = "veth-gro")]
+    pub(crate) gro: bool,
+    /// For how long GRO may wait for more.
+    #[arg(long = "veth-gro-flush-timeout", value_name = "NANOSECONDS")]
+    pub(crate) gro_flush_timeout: Option<u32>,
+}
+
 /// A namespace.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct Namespace {
     /// Its name.
     pub(crate) namespace: String,
 }
@@ -67,9 +78,9 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Network {
     /// Where servers and the origin are.
-    pub(crate) server: Place,
+    pub(crate) server: Namespace,
     /// Where the client is.
-    pub(crate) client: Place,
+    pub(crate) client: Namespace,
     /// The servers' address.
     pub(crate) address: &'static str,
     /// What joins them.
@@ -84,7 +95,7 @@ impl Network {
     /// lab that crashed left behind goes first.
     pub(crate) fn new(topology: Topology, server_core: usize, client_core: usize, veth: &Veth) -> Result<Self> {
         sweep()?;
-        let place = |side: &str| Place { namespace: format!("{PREFIX}{}-{side}", std::process::id()) };
+        let place = |side: &str| Namespace { namespace: format!("{PREFIX}{}-{side}", std::process::id()) };
         let (server, address) = (place("server"), if topology == Topology::Lo { "127.0.0.1" } else { "192.0.2.1" });
         let client = if topology == Topology::Lo { server.clone() } else { place("client") };
         // From here on dropping it cleans up.

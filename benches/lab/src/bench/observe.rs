@@ -1,7 +1,7 @@
 //! What is watched while a load runs, beside CPU time: memory, system calls (strace), a profile (perf). The last two
 //! cost the server a lot, so such runs tell nothing else.
 
-use super::{interrupt, namespace::Place, process, process::Server, profile};
+use super::{interrupt, namespace::Namespace, process, process::Server, profile};
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, killpg};
 use std::{
@@ -68,7 +68,7 @@ pub(crate) enum Observer {
 
 impl Observer {
     /// Begins; `folder` takes what tracers write.
-    pub(crate) fn start(what: Observe, server: &Server, place: &Place, core: &str, folder: &Path) -> Result<Self> {
+    pub(crate) fn start(what: Observe, server: &Server, place: &Namespace, core: &str, folder: &Path) -> Result<Self> {
         let file = folder.join("observed");
         let pids: Vec<String> = server.processes().iter().map(|(pid, _)| pid.to_string()).collect();
         let arguments: Vec<String> = match what {

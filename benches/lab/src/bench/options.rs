@@ -1,20 +1,9 @@
 //! What every experiment can be told.
 
-use super::namespace::Topology;
+use super::namespace::{Topology, Veth};
 use crate::link;
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
-
-/// What a veth pair does for its receivers.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Veth {
-    /// Join neighbours of a flow where they arrive (needs ethtool).
-    #[arg(long = "veth-gro")]
-    pub(crate) gro: bool,
-    /// For how long GRO may wait for more.
-    #[arg(long = "veth-gro-flush-timeout", value_name = "NANOSECONDS")]
-    pub(crate) gro_flush_timeout: Option<u32>,
-}
 
 /// What every experiment can be told.
 #[derive(Debug, Clone, Args)]

@@ -4,7 +4,7 @@
 use super::{
     cgroup::Cgroup,
     interrupt,
-    namespace::Place,
+    namespace::Namespace,
     procfs::{self, CoreTimes, Cpu, ProcessStat},
 };
 use anyhow::{Context as _, Result, bail};
@@ -40,7 +40,7 @@ static TICKS: LazyLock<f64> = LazyLock::new(|| {
 /// A command in a place, on a core: `ip netns exec NAME taskset -c CORE …`. Both become the command, so that its process
 /// ID is the one that is started here.
 pub(crate) fn command(
-    place: &Place,
+    place: &Namespace,
     cores: &str,
     arguments: &[String],
     environment: &BTreeMap<String, String>,
@@ -54,7 +54,7 @@ pub(crate) fn command(
 /// The same in a cgroup. Not by `ip netns exec`, which hides cgroups: it mounts another /sys.
 pub(crate) fn command_in(
     group: &Cgroup,
-    place: &Place,
+    place: &Namespace,
     cores: &str,
     arguments: &[String],
     environment: &BTreeMap<String, String>,

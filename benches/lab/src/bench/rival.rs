@@ -10,7 +10,7 @@
 
 use super::{
     interrupt,
-    namespace::Place,
+    namespace::Namespace,
     process::{self, Server},
 };
 use anyhow::{Context as _, Result, bail};
@@ -96,7 +96,7 @@ pub(crate) struct Rival(Server);
 
 impl Rival {
     /// Starts it, and waits until it is seen at work; `own` is this program, `folder` takes its log.
-    pub(crate) fn start(turns: Turns, own: &Path, place: &Place, core: usize, folder: &Path) -> Result<Self> {
+    pub(crate) fn start(turns: Turns, own: &Path, place: &Namespace, core: usize, folder: &Path) -> Result<Self> {
         let [work, rest] = [turns.work, turns.rest].map(|time| time.as_micros().to_string());
         let (own, lab) = (own.display().to_string(), id().to_string());
         let arguments = [PROGRAM, "--fifo", "1", &own, "rival", "--work", &work, "--rest", &rest, "--lab", &lab];

@@ -23,19 +23,20 @@ pub(super) fn fetch(arguments: &Arguments) -> Result<Fetched> {
         browser.evaluate("run.begun")?;
         arguments.begun()?;
     }
-    let told: Told = serde_json::from_value(browser.evaluate("run.done")?).context("what the page tells")?;
+    let downloaded: Downloaded =
+        serde_json::from_value(browser.evaluate("run.done")?).context("what the page reports")?;
     browser.end()?;
     Ok(Fetched {
-        bytes: told.bytes,
-        seconds: told.seconds,
-        steady: told.steady,
-        whole: told.bytes == arguments.bytes && told.crc32 == arguments.expect_hash,
+        bytes: downloaded.bytes,
+        seconds: downloaded.seconds,
+        steady: downloaded.steady,
+        whole: downloaded.bytes == arguments.bytes && downloaded.crc32 == arguments.expect_hash,
     })
 }
 
-/// What the page tells.
+/// What the page reports of the download.
 #[derive(Deserialize)]
-struct Told {
+struct Downloaded {
     bytes: u64,
     seconds: f64,
     steady: Option<(u64, f64)>,

@@ -10,8 +10,7 @@ use super::{
 };
 use crate::bench::{
     interrupt,
-    namespace::{Network, Topology, inside, ip},
-    options::Veth,
+    namespace::{Network, Topology, Veth, inside, ip},
     say,
 };
 use anyhow::{Context as _, Result, bail};

@@ -61,7 +61,7 @@ impl Expected {
     }
 
     /// Whether `answer` is right; otherwise what is wrong with it.
-    pub(super) fn judge(&mut self, answer: &Answer) -> Result<(), String> {
+    pub(super) fn check(&mut self, answer: &Answer) -> Result<(), String> {
         let success = if self.any_success { (200..300).contains(&answer.status) } else { answer.status == 200 };
         if !success {
             return Err(format!("status {}", answer.status));
@@ -98,32 +98,32 @@ mod tests {
     #[test]
     fn the_first_response_sets_what_the_others_must_be() {
         let mut expected = Expected::download(None, None);
-        assert_eq!(expected.judge(&answer(200, Some(5), b"right")), Ok(()));
-        assert_eq!(expected.judge(&answer(200, Some(5), b"right")), Ok(()));
-        assert!(expected.judge(&answer(200, Some(5), b"wrong")).unwrap_err().contains("CRC-32"));
-        assert!(expected.judge(&answer(200, None, b"righ")).unwrap_err().contains("4 bytes came instead of 5"));
+        assert_eq!(expected.check(&answer(200, Some(5), b"right")), Ok(()));
+        assert_eq!(expected.check(&answer(200, Some(5), b"right")), Ok(()));
+        assert!(expected.check(&answer(200, Some(5), b"wrong")).unwrap_err().contains("CRC-32"));
+        assert!(expected.check(&answer(200, None, b"righ")).unwrap_err().contains("4 bytes came instead of 5"));
     }
 
     #[test]
     fn a_wrong_first_response_sets_nothing() {
         let mut expected = Expected::download(None, None);
-        assert_eq!(expected.judge(&answer(404, None, b"no")), Err("status 404".into()));
-        assert!(expected.judge(&answer(200, Some(9), b"short")).unwrap_err().contains("announced 9"));
-        assert_eq!(expected.judge(&answer(200, None, b"right")), Ok(()));
+        assert_eq!(expected.check(&answer(404, None, b"no")), Err("status 404".into()));
+        assert!(expected.check(&answer(200, Some(9), b"short")).unwrap_err().contains("announced 9"));
+        assert_eq!(expected.check(&answer(200, None, b"right")), Ok(()));
     }
 
     #[test]
     fn the_hash_is_that_of_gzip() {
         let mut expected = Expected::download(Some(9), Some(0xcbf4_3926));
-        assert_eq!(expected.judge(&answer(200, None, b"123456789")), Ok(()));
-        assert!(expected.judge(&answer(200, None, b"123456780")).is_err());
+        assert_eq!(expected.check(&answer(200, None, b"123456789")), Ok(()));
+        assert!(expected.check(&answer(200, None, b"123456780")).is_err());
     }
 
     #[test]
     fn an_upload_takes_any_success() {
         let mut expected = Expected::upload(None);
-        assert_eq!(expected.judge(&answer(204, None, b"")), Ok(()));
-        assert_eq!(expected.judge(&answer(201, None, b"made")), Ok(()));
-        assert!(expected.judge(&answer(302, None, b"")).is_err());
+        assert_eq!(expected.check(&answer(204, None, b"")), Ok(()));
+        assert_eq!(expected.check(&answer(201, None, b"made")), Ok(()));
+        assert!(expected.check(&answer(302, None, b"")).is_err());
     }
 }

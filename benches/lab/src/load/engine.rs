@@ -402,7 +402,7 @@ impl<W: Wire> Engine<'_, W> {
             }
             Happening::Answered { token, result } => {
                 let Some(intended) = self.end(token) else { return };
-                match result.and_then(|answer| self.expected.judge(&answer).map(|()| answer)) {
+                match result.and_then(|answer| self.expected.check(&answer).map(|()| answer)) {
                     Ok(_) if self.arguments.kind == Kind::Idle => self.tally.ok += 1,
                     Ok(answer) => self.tally.right(intended, &answer),
                     Err(reason) => self.tally.wrong(1, reason),

@@ -5,7 +5,7 @@ use super::{
     Case, Results,
     figures::{Better, interval, number, title},
     markdown::{conditions, parts},
-    verdict::{Beside, LITEQUIC, Place, Standing, Verdict, has_rivals, standings},
+    verdict::{Beside, LITEQUIC, Rank, Standing, Verdict, has_rivals, standings},
 };
 use crate::bench::stats::Interval;
 use std::{collections::BTreeSet, fmt::Write as _};
@@ -87,8 +87,8 @@ fn line(results: &Results) -> String {
     let ranked: Vec<&Standing> = standings.iter().filter(|standing| standing.best.is_some()).collect();
     if has_rivals(results) && !ranked.is_empty() {
         let names = ["first", "tied", "behind", "last", "undecided"];
-        let of = [Place::First, Place::Tied, Place::Behind, Place::Last, Place::Undecided]
-            .map(|place| ranked.iter().filter(|standing| standing.place == place).count());
+        let of = [Rank::First, Rank::Tied, Rank::Behind, Rank::Last, Rank::Undecided]
+            .map(|rank| ranked.iter().filter(|standing| standing.rank == rank).count());
         let _ = write!(text, " litequic is {}.", counted(&names, &of, ranked.len()));
     } else if let Some(best) = ranked.first().and_then(|standing| standing.best.as_ref()) {
         let all: Vec<&Beside> = ranked.iter().filter_map(|standing| standing.best.as_ref()).collect();
@@ -227,7 +227,7 @@ fn table(results: &Results, figure: &str, first: &Case, standings: &[Standing]) 
         if best {
             let of = |standing: &Standing| {
                 let best = standing.best.as_ref()?;
-                Some(beside(best, if rivals { place(standing.place) } else { verdict(best.verdict) }))
+                Some(beside(best, if rivals { rank(standing.rank) } else { verdict(best.verdict) }))
             };
             row.push(standing.and_then(of).unwrap_or_default());
         }
@@ -241,13 +241,13 @@ fn table(results: &Results, figure: &str, first: &Case, standings: &[Standing]) 
     text
 }
 
-fn place(place: Place) -> &'static str {
-    match place {
-        Place::First => "**first**",
-        Place::Tied => "tied",
-        Place::Behind => "behind",
-        Place::Last => "**last**",
-        Place::Undecided => "undecided",
+fn rank(rank: Rank) -> &'static str {
+    match rank {
+        Rank::First => "**first**",
+        Rank::Tied => "tied",
+        Rank::Behind => "behind",
+        Rank::Last => "**last**",
+        Rank::Undecided => "undecided",
     }
 }
 

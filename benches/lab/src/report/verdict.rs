@@ -48,7 +48,7 @@ pub(super) struct Beside<'a> {
 
 /// Where litequic stands among the other HTTP/3 proxies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum Rank {
     /// Better than the best of them,
     First,
     /// as good as the best,
@@ -71,7 +71,7 @@ pub(super) struct Standing<'a> {
     pub(super) best: Option<Beside<'a>>,
     /// The same bodies over HTTP/1.1 and TLS.
     pub(super) tcp: Option<Beside<'a>>,
-    pub(super) place: Place,
+    pub(super) rank: Rank,
 }
 
 /// Where litequic stands, by case and figure; only where another one stands beside it, and where figures are good or bad.
@@ -110,15 +110,15 @@ fn standing<'a>(results: &'a Results, case: &'a Case, figure: &'a str, better: B
     let ceilings = results.contenders.iter().filter(|one| one.kind == Kind::H1 && median(&one.name).is_some());
     let ceilings: Vec<&str> = ceilings.map(|one| one.name.as_str()).collect();
     let tcp = ceilings.iter().find(|name| **name == CUBIC).or(ceilings.first()).map(|name| beside(name));
-    let place = match others.first().map_or(Verdict::Undecided, |best| best.verdict) {
-        Verdict::Better => Place::First,
-        Verdict::Tied => Place::Tied,
-        Verdict::Worse if others.iter().all(|other| other.verdict == Verdict::Worse) => Place::Last,
-        Verdict::Worse => Place::Behind,
-        Verdict::Undecided => Place::Undecided,
+    let rank = match others.first().map_or(Verdict::Undecided, |best| best.verdict) {
+        Verdict::Better => Rank::First,
+        Verdict::Tied => Rank::Tied,
+        Verdict::Worse if others.iter().all(|other| other.verdict == Verdict::Worse) => Rank::Last,
+        Verdict::Worse => Rank::Behind,
+        Verdict::Undecided => Rank::Undecided,
     };
     let best = others.into_iter().next();
-    (best.is_some() || tcp.is_some()).then_some(Standing { case, figure, better, best, tcp, place })
+    (best.is_some() || tcp.is_some()).then_some(Standing { case, figure, better, best, tcp, rank })
 }
 
 #[cfg(test)]
@@ -147,21 +147,21 @@ mod tests {
     }
 
     /// Where litequic stands by CPU among others.
-    fn place(others: &[(&str, f64)]) -> Place {
+    fn rank(others: &[(&str, f64)]) -> Rank {
         let figures = |value: f64| [value, value * 1.001, value * 0.999];
         let own = figures(1.0);
         let mut all = vec![(LITEQUIC, own.as_slice())];
         let others: Vec<(&str, [f64; 3])> = others.iter().map(|(name, value)| (*name, figures(*value))).collect();
         all.extend(others.iter().map(|(name, figures)| (*name, figures.as_slice())));
-        standings(&results(&all))[0].place
+        standings(&results(&all))[0].rank
     }
 
     #[test]
-    fn litequic_is_placed_beside_the_best_of_the_others() {
-        assert_eq!(place(&[("a", 2.0), ("b", 1.5)]), Place::First);
-        assert_eq!(place(&[("a", 2.0), ("b", 1.0)]), Place::Tied);
-        assert_eq!(place(&[("a", 2.0), ("b", 0.5)]), Place::Behind);
-        assert_eq!(place(&[("a", 0.6), ("b", 0.5)]), Place::Last);
+    fn litequic_is_ranked_beside_the_best_of_the_others() {
+        assert_eq!(rank(&[("a", 2.0), ("b", 1.5)]), Rank::First);
+        assert_eq!(rank(&[("a", 2.0), ("b", 1.0)]), Rank::Tied);
+        assert_eq!(rank(&[("a", 2.0), ("b", 0.5)]), Rank::Behind);
+        assert_eq!(rank(&[("a", 0.6), ("b", 0.5)]), Rank::Last);
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         assert!(!has_rivals(&results));
         let standings = standings(&results);
         let [standing] = standings.as_slice() else { panic!("one case, one figure") };
-        assert_eq!((standing.place, standing.best.as_ref().map(|best| best.name)), (Place::First, Some("plain")));
+        assert_eq!((standing.rank, standing.best.as_ref().map(|best| best.name)), (Rank::First, Some("plain")));
         let tcp = standing.tcp.as_ref().unwrap();
         assert_eq!((tcp.name, tcp.verdict), ("nginx-h1", Verdict::Worse));
     }

@@ -1,5 +1,5 @@
 //! Real viewers: dash.js in headless Chromium, one browser each, which the emulated ones are checked against. Their segments' times
-//! and qualities are told as well: fixtures of the player's tests.
+//! and qualities are reported as well: fixtures of the player's tests.
 
 use super::{
     Report, Viewed,
@@ -124,9 +124,9 @@ pub(crate) struct GivenUp {
     pub(crate) buffer: f64,
 }
 
-/// What the page tells.
+/// What the page reports of a viewer.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct Watched {
     view: View,
     segments: Vec<Segment>,
     failure: Option<String>,
@@ -143,8 +143,8 @@ pub(crate) fn real(arguments: &RealArguments) -> Result<()> {
         .collect();
     let mut report = Report::default();
     for viewer in viewers {
-        let Ok(told) = viewer.join() else { bail!("a viewer's thread panicked") };
-        let Told { view, segments, failure } = told?;
+        let Ok(watched) = viewer.join() else { bail!("a viewer's thread panicked") };
+        let Watched { view, segments, failure } = watched?;
         report.bytes += segments.iter().map(|segment| segment.bytes).sum::<u64>();
         let qualities = segments.iter().map(|segment| segment.quality).collect();
         let failures = u32::from(failure.is_some());
@@ -154,7 +154,7 @@ pub(crate) fn real(arguments: &RealArguments) -> Result<()> {
     client::print(&report)
 }
 
-fn watch(arguments: &RealArguments) -> Result<Told> {
+fn watch(arguments: &RealArguments) -> Result<Watched> {
     let origin = Origin { address: arguments.address, spki: &arguments.spki, h1: arguments.h1 };
     let mut browser = Browser::start(&arguments.program, &origin)?;
     browser.open(&origin, PAGE)?;
@@ -164,10 +164,10 @@ fn watch(arguments: &RealArguments) -> Result<Told> {
         "rules": arguments.rule.active(),
         "seconds": arguments.seconds,
     });
-    let told = browser.evaluate(&format!("({WATCH})({setup})"))?;
-    let told = serde_json::from_value(told).context("what the page tells")?;
+    let reported = browser.evaluate(&format!("({WATCH})({setup})"))?;
+    let watched = serde_json::from_value(reported).context("what the page reports")?;
     browser.end()?;
-    Ok(told)
+    Ok(watched)
 }
 
 /// Plays the video for so long. Stalls are seen by whether its time goes on.

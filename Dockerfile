@@ -63,10 +63,13 @@ FROM ${RUNTIME_IMAGE} AS image
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 ARG CREATED=unknown
+# The URL of the repository that it was built from.
+ARG SOURCE=unknown
 LABEL org.opencontainers.image.title="litequic" \
       org.opencontainers.image.description="Terminates HTTP/3 and forwards HTTP/1.1 to an unmodified origin" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
 COPY LICENSE /usr/share/doc/litequic/LICENSE

@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly HELM=v3.22.0
+readonly ACTIONLINT=v1.7.12
 readonly WORK=target/ci
 readonly VENV=$WORK/venv
 
@@ -79,6 +80,7 @@ packages() {
     command -v npm >/dev/null || missing+=(npm)
     command -v valgrind >/dev/null || missing+=(valgrind)
     command -v openssl >/dev/null || missing+=(openssl)
+    command -v promtool >/dev/null || missing+=(prometheus)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     if ((${#missing[@]} == 0)); then
         echo "nothing is missing"
@@ -116,6 +118,20 @@ helm_for_charts() {
     else
         echo "SKIPPED: needs helm, or go 1.21 to build it; the charts are not rendered"
     fi
+}
+
+# That .github/workflows/ is what GitHub takes, pins what it uses, and has no rights that it does not need.
+workflows() {
+    if command -v actionlint >/dev/null; then
+        actionlint --version
+    elif [[ -n $(go env GOTOOLCHAIN 2>/dev/null) ]]; then
+        CGO_ENABLED=0 GOBIN="$PWD/$WORK/tools/bin" go install -ldflags "-s -w" "github.com/rhysd/actionlint/cmd/actionlint@$ACTIONLINT"
+    else
+        echo "SKIPPED: needs actionlint, or go 1.21 to build it"
+        return
+    fi
+    actionlint
+    zizmor --offline --no-progress .github
 }
 
 # cargo-nextest over the binaries that `built` listed: no build, so no wait for one that another lane does. Its report goes

@@ -4,6 +4,7 @@
 #   LITEQUIC                                  the program; without it target/release/litequic, built if it is not there
 #   LITEQUIC_PORT, PLAIN_PORT, NGINX_PORT     8443, 8444, 8445
 #   LITEQUIC_METRICS, PLAIN_METRICS           127.0.0.1:9444, 127.0.0.1:9445
+#   LITEQUIC_ADMIN, PLAIN_ADMIN               127.0.0.1:9443, 127.0.0.1:9446
 #   LENGTH                                    seconds of video: 60
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,6 +29,8 @@ fi
 
 export LITEQUIC_PORT="${LITEQUIC_PORT:-8443}" PLAIN_PORT="${PLAIN_PORT:-8444}" NGINX_PORT="${NGINX_PORT:-8445}"
 export LITEQUIC_METRICS="${LITEQUIC_METRICS:-127.0.0.1:9444}" PLAIN_METRICS="${PLAIN_METRICS:-127.0.0.1:9445}"
+admin=${LITEQUIC_ADMIN:-127.0.0.1:9443}
+plain_admin=${PLAIN_ADMIN:-127.0.0.1:9446}
 LENGTH=${LENGTH:-60}
 litequic=${LITEQUIC:-$root/target/release/litequic}
 if [ -z "${LITEQUIC:-}" ] && [ ! -x "$litequic" ]; then
@@ -86,9 +89,9 @@ NGINX
 nginx -c "$run/nginx.conf" -e stderr &
 started=$!
 export ORIGIN="$ORIGIN_LISTEN"
-LISTEN="127.0.0.1:$LITEQUIC_PORT" PROBES="$LITEQUIC_METRICS" "$litequic" run --config "$here/litequic/on.toml" --log-level warn &
+LISTEN="127.0.0.1:$LITEQUIC_PORT" PROBES="$LITEQUIC_METRICS" LITEQUIC_ADMIN="$admin" "$litequic" run --config "$here/litequic/on.toml" --log-level warn &
 started="$started $!"
-LISTEN="127.0.0.1:$PLAIN_PORT" PROBES="$PLAIN_METRICS" "$litequic" run --config "$here/litequic/off.toml" --log-level warn &
+LISTEN="127.0.0.1:$PLAIN_PORT" PROBES="$PLAIN_METRICS" LITEQUIC_ADMIN="$plain_admin" "$litequic" run --config "$here/litequic/off.toml" --log-level warn &
 started="$started $!"
 
 # Each answers, or has ended.

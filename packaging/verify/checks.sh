@@ -30,6 +30,15 @@ says() {
     grep -Eq -- "$pattern" <<<"$output"
 }
 
+# ends_with CODE PATTERN COMMAND...: whether it ends with this exit code, and its output has the pattern.
+ends_with() {
+    local code=$1 pattern=$2 output status=0
+    shift 2
+    output=$("$@" 2>&1) || status=$?
+    printf '%s\nended with %d\n' "$output" "$status"
+    [[ $status == "$code" ]] && grep -Eq -- "$pattern" <<<"$output"
+}
+
 not() { ! "$@"; }
 
 # wait_for SECONDS COMMAND...: until it succeeds.

@@ -36,10 +36,12 @@ address() { inspect "{{(index .NetworkSettings.Networks \"$net\").IPAddress}}" "
 check "runs as 65532" says '^65532:65532$' inspect '{{.Config.User}}'
 check "says what it is" says '^litequic Apache-2.0$' \
     inspect '{{index .Config.Labels "org.opencontainers.image.title"}} {{index .Config.Labels "org.opencontainers.image.licenses"}}'
+check "says where its source is, and its revision" says '^[^ ]+ [^ ]+$' \
+    inspect '{{index .Config.Labels "org.opencontainers.image.source"}} {{index .Config.Labels "org.opencontainers.image.revision"}}'
 check "exposes UDP and TCP" says '8443/tcp.*8443/udp' inspect '{{.Config.ExposedPorts}}'
 check "has no shell" not docker run --rm --entrypoint /bin/sh "$image" -c true
 check "says what the kernel has" says '^litequic would use: epoll' docker run --rm "${hardened[@]}" "$image" probe
-check "without an origin it says what is missing, and 78" says 'LITEQUIC_ORIGIN' docker run --rm "${hardened[@]}" "$image"
+check "without an origin it says what is missing, and ends with 78" ends_with 78 'LITEQUIC_ORIGIN' docker run --rm "${hardened[@]}" "$image"
 
 docker run -d --name "$net-proxy" "${hardened[@]}" -v "$work/tls.crt:/tls/tls.crt:ro" -v "$work/tls.key:/tls/tls.key:ro" \
     -e LITEQUIC_ORIGIN=origin:8080 -p 127.0.0.1::8443/udp -p 127.0.0.1::8443/tcp "$image" >/dev/null
@@ -51,12 +53,12 @@ if command -v curl >/dev/null; then
     check "HTTP/2 through the published port, which announces HTTP/3" says '^alt-svc: h3=' \
         curl --noproxy '*' -sSi --http2 --cacert "$work/tls.crt" --resolve "example.com:$port:127.0.0.1" "https://example.com:$port/"
 fi
-check "ctl in the container" says '"phase": "ready"' docker exec "$net-proxy" litequic ctl status
+check "ctl in the container" says '"phase": "ready"' docker exec "$net-proxy" litequic ctl status --json
 
 # A download of some nine seconds is under way when the container is told to stop.
 docker run -d --name "$net-client" "${hardened[@]}" -v "$work/tls.crt:/ca.crt:ro" "$image" \
     get --ca /ca.crt --resolve "example.com:8443:$proxy" --output - https://example.com:8443/slow >/dev/null
-check "a download began" wait_for 10 says '"requests_open": 1' docker exec "$net-proxy" litequic ctl status
+check "a download began" wait_for 10 says '"requests_open": 1' docker exec "$net-proxy" litequic ctl status --json
 began=$SECONDS
 docker stop --time 30 "$net-proxy" >/dev/null
 echo "      docker stop took $((SECONDS - began)) s"
@@ -77,7 +79,9 @@ io = "io-uring"
 [admin]
 listen = "127.0.0.1:9443"
 CONF
-docker run -d --name "$net-ring" "${hardened[@]}" -v "$work/tls.crt:/tls/tls.crt:ro" -v "$work/tls.key:/tls/tls.key:ro" \
+# `ctl` there asks at an address that its environment has.
+sed -i 's/9443/9555/' "$work/ring.toml"
+docker run -d --name "$net-ring" "${hardened[@]}" -e LITEQUIC_ADMIN=127.0.0.1:9555 -v "$work/tls.crt:/tls/tls.crt:ro" -v "$work/tls.key:/tls/tls.key:ro" \
     -v "$work/ring.toml:/etc/litequic/litequic.toml:ro" "$image" >/dev/null
 check "with io_uring asked for and forbidden, it is healthy" wait_for 30 says '^healthy$' inspect '{{.State.Health.Status}}' "$net-ring"
 check "and serves" says '^origin$' get "$(address "$net-ring")" https://example.com:8443/

@@ -224,7 +224,7 @@ echo "# a new certificate and a new error page, while the configuration is refus
 dead() { says "$1" get www.example.com "$port" /dead "$2"; }
 check "the error page is served" dead '^the first page$' second
 k get configmap edge-litequic -o yaml | sed 's/max_connections = 10000/max_connections = 0/' | k replace -f - >/dev/null
-refused() { says '"refused_since": *[1-9]' k exec "$(pods app.kubernetes.io/instance=edge | tail -n 1)" -- /usr/local/bin/litequic ctl status; }
+refused() { says '"refused_since": *[1-9]' k exec "$(pods app.kubernetes.io/instance=edge | tail -n 1)" -- /usr/local/bin/litequic ctl status --json; }
 check "the configuration is refused" wait_for 180 refused
 secret litequic-tls first
 page "the second page"
@@ -292,7 +292,7 @@ check "it comes back alone" wait_for 90 says '^1 0 true$' restarts
 check "and serves" wait_for 30 get app.example.com "$port" / successor
 whole app.example.com "$port" /slow successor >"$work/during" 2>&1 &
 download=$!
-open() { says '"requests_open": 1' k exec "$pod" -c litequic -- /usr/local/bin/litequic ctl status; }
+open() { says '"requests_open": 1' k exec "$pod" -c litequic -- /usr/local/bin/litequic ctl status --json; }
 check "a download begins" wait_for 8 open
 began=$SECONDS
 check "the pod is deleted" k delete "$pod" --timeout=90s
@@ -314,7 +314,7 @@ check "HTTP/2 at the same port, which announces it" says "^alt-svc: h3=\":$host_
 before=$(pods app.kubernetes.io/instance=daemon)
 whole www.example.com "$host_port" /slow first >"$work/during" 2>&1 &
 download=$!
-open() { local pod; for pod in $before; do ! says '"requests_open": 1' k exec "$pod" -- /usr/local/bin/litequic ctl status || return 0; done; return 1; }
+open() { local pod; for pod in $before; do ! says '"requests_open": 1' k exec "$pod" -- /usr/local/bin/litequic ctl status --json || return 0; done; return 1; }
 check "a download begins" wait_for 8 open
 check "helm upgrade --wait rolls it" h upgrade --wait --timeout 300s "${daemon[@]}" --set config.listen.workers=1
 check "the download is whole" wait "$download"

@@ -1,6 +1,7 @@
 //! The Helm charts and the container image: that they agree with the program, as files. What `helm` makes of them is tested
 //! where there is one.
 
+mod monitoring;
 mod refused;
 mod rendered;
 
@@ -27,14 +28,22 @@ fn is_or_becomes(path: &str, expected: &str) {
 
 #[test]
 fn both_charts_have_the_same_idea_of_a_pod() {
-    for file in ["_litequic.tpl", "_check.tpl"] {
-        let [edge, sidecar] = CHARTS.map(|chart| read(&format!("helm/{chart}/templates/{file}")));
+    let templates = ["_litequic.tpl", "_check.tpl", "_monitoring.tpl"].map(|file| format!("templates/{file}"));
+    for file in [&templates[..], &["files/dashboard.json".into(), "files/rules.yaml".into()]].concat() {
+        let [edge, sidecar] = CHARTS.map(|chart| read(&format!("helm/{chart}/{file}")));
         assert!(edge == sidecar, "copy one {file} over the other");
     }
 }
 
 #[test]
-fn charts_image_and_program_have_one_version() {
+fn a_packaged_chart_has_the_licence() {
+    for chart in CHARTS {
+        assert!(read(&format!("helm/{chart}/LICENSE")) == read("LICENSE"), "{chart}: copy LICENSE");
+    }
+}
+
+#[test]
+fn charts_images_and_program_have_one_version() {
     let version = env!("CARGO_PKG_VERSION");
     for chart in CHARTS {
         let text = read(&format!("helm/{chart}/Chart.yaml"));
@@ -45,6 +54,10 @@ fn charts_image_and_program_have_one_version() {
     let toolchain: toml::Table = read("rust-toolchain.toml").parse().unwrap();
     let compiler = toolchain["toolchain"]["channel"].as_str().unwrap().rsplit_once('.').unwrap().0;
     assert!(dockerfile.contains(&format!("\nARG RUST_IMAGE=rust:{compiler}-")), "{compiler}");
+    for workflow in ["check", "nightly", "release"] {
+        let text = read(&format!(".github/workflows/{workflow}.yml"));
+        assert!(text.contains(&format!("image: rust:{compiler}-bookworm\n")), "{workflow}: {compiler}");
+    }
 }
 
 #[test]

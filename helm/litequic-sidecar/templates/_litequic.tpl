@@ -11,6 +11,8 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- else if kindIs "bool" . -}}{{ . }}
 {{- else if kindIs "slice" . -}}
 [{{ range $index, $value := . }}{{ if $index }}, {{ end }}{{ include "litequic.toml.value" $value }}{{ end }}]
+{{- else if kindIs "map" . -}}
+{ {{- range $index, $key := keys . | sortAlpha }}{{ if $index }},{{ end }} {{ include "litequic.toml.key" $key }} = {{ include "litequic.toml.value" (get $ $key) }}{{ end }} }
 {{- else if eq (float64 .) (floor .) -}}{{ int64 . }}
 {{- else -}}{{ . }}
 {{- end -}}
@@ -20,6 +22,13 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- if regexMatch "^[A-Za-z0-9_-]+$" . }}{{ . }}{{ else }}{{ mustToRawJson . }}{{ end -}}
 {{- end -}}
 
+{{- /* Whether a list has tables alone. */ -}}
+{{- define "litequic.toml.tables" -}}
+{{- $tables := not (empty .) -}}
+{{- range . -}}{{- if not (kindIs "map" .) -}}{{- $tables = false -}}{{- end -}}{{- end -}}
+{{ $tables }}
+{{- end -}}
+
 {{- /* table as TOML, at path: its own keys, then its tables, then its lists of tables. */ -}}
 {{- define "litequic.toml" -}}
 {{- $path := .path -}}
@@ -27,7 +36,7 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- $lists := list -}}
 {{- range $key, $value := .table -}}
 {{- if kindIs "map" $value -}}{{- $tables = append $tables $key -}}
-{{- else if and (kindIs "slice" $value) (kindIs "map" (first $value)) -}}{{- $lists = append $lists $key -}}
+{{- else if and (kindIs "slice" $value) (eq (include "litequic.toml.tables" $value) "true") -}}{{- $lists = append $lists $key -}}
 {{- else }}
 {{ include "litequic.toml.key" $key }} = {{ include "litequic.toml.value" $value }}
 {{- end -}}
@@ -105,8 +114,10 @@ name: litequic
 image: {{ include "litequic.image" . | quote }}
 imagePullPolicy: {{ $values.image.pullPolicy }}
 args: [run, --config, /etc/litequic/config/litequic.toml]
-{{- with $values.env }}
 env:
+  {{- include "litequic.env" . | trim | nindent 2 }}
+{{- with $values.envFrom }}
+envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 ports:
@@ -117,27 +128,31 @@ ports:
   {{- end }}
   - {name: probes, containerPort: {{ $values.ports.probes }}, protocol: TCP}
 # Whether litequic itself runs; never about an origin, which no restart of the proxy would mend.
+{{- if $values.startupProbe.enabled }}
 startupProbe:
   httpGet: {path: /healthz, port: probes}
-  periodSeconds: 1
-  failureThreshold: 60
+  {{- omit $values.startupProbe "enabled" | toYaml | nindent 2 }}
+{{- end }}
+{{- if $values.livenessProbe.enabled }}
 livenessProbe:
   httpGet: {path: /healthz, port: probes}
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 3
+  {{- omit $values.livenessProbe "enabled" | toYaml | nindent 2 }}
+{{- end }}
 # /readyz fails in a drain. The probe must not, before the drain is over: once a pod is unready, kube-proxy sends the packets
 # of its QUIC connections to other pods. That a pod ends is told to everybody by its deletion.
 readinessProbe:
   httpGet: {path: /readyz, port: probes}
-  periodSeconds: {{ $values.readiness.periodSeconds }}
-  timeoutSeconds: 2
-  failureThreshold: {{ $values.readiness.failureThreshold | default (include "litequic.readinessThreshold" . | int) }}
+  failureThreshold: {{ $values.readinessProbe.failureThreshold | default (include "litequic.readinessThreshold" . | int) }}
+  {{- omit $values.readinessProbe "failureThreshold" | toYaml | nindent 2 }}
+{{- $lifecycle := dict }}
 {{- if .preStop }}
+{{- $address := printf "127.0.0.1:%v" $values.ports.admin }}
+{{- $lifecycle = dict "preStop" (dict "exec" (dict "command" (list "/usr/local/bin/litequic" "ctl" "drain" "--admin" $address))) }}
+{{- end }}
+{{- range $key, $value := $values.lifecycle }}{{- $_ := set $lifecycle $key $value }}{{- end }}
+{{- with $lifecycle }}
 lifecycle:
-  preStop:
-    exec:
-      command: [/usr/local/bin/litequic, ctl, drain, --admin, "127.0.0.1:{{ $values.ports.admin }}"]
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
   {{- toYaml $values.securityContext | nindent 2 }}
@@ -145,6 +160,44 @@ resources:
   {{- toYaml $values.resources | nindent 2 }}
 volumeMounts:
   {{- include "litequic.volumeMounts" . | nindent 2 }}
+{{- end -}}
+
+{{- /*
+The container's environment: values' own, and where `litequic ctl` finds the running litequic, with its token. What `config`
+has as ${NAME} is $(NAME) here; a variable comes after those that it names.
+*/ -}}
+{{- define "litequic.env" -}}
+{{- $values := .values -}}
+{{- $has := dict -}}
+{{- range $values.env -}}{{- $_ := set $has .name true -}}{{- end -}}
+{{- $admin := $values.config.admin | default dict -}}
+{{- $ours := list (dict "name" "LITEQUIC_ADMIN" "value" (printf "127.0.0.1:%v" $values.ports.admin)) -}}
+{{- if not $values.configMap -}}
+{{- /* A variable of envFrom is not expanded in a value. */ -}}
+{{- with and (not (and $values.envFrom (contains "${" ($admin.token_file | default "")))) $admin.token_file -}}
+{{- $file := regexReplaceAll "\\$\\{([A-Za-z0-9_]+)\\}" . "$(${1})" -}}
+{{- $ours = append $ours (dict "name" "LITEQUIC_ADMIN_TOKEN_FILE" "value" $file) -}}
+{{- end -}}
+{{- with and (hasKey $has ($admin.token_env | default "")) $admin.token_env -}}
+{{- $ours = append $ours (dict "name" "LITEQUIC_ADMIN_TOKEN" "value" (printf "$(%s)" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- range $values.env }}
+-
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $ours }}
+{{- if not (hasKey $has .name) }}
+- {name: {{ .name }}, value: {{ .value | quote }}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* Names of Secrets, each as it is or as a Pod has it, {name: NAME}: a pod's value. */ -}}
+{{- define "litequic.imagePullSecrets" -}}
+{{- range . }}
+- name: {{ if kindIs "map" . }}{{ .name }}{{ else }}{{ . }}{{ end }}
+{{- end }}
 {{- end -}}
 
 {{- define "litequic.volumeMounts" -}}
@@ -158,7 +211,7 @@ volumeMounts:
 
 {{- define "litequic.readinessThreshold" -}}
 {{- $drain := add .values.drain.graceSeconds .values.drain.seconds -}}
-{{- add 2 (div $drain .values.readiness.periodSeconds) -}}
+{{- add 2 (div $drain .values.readinessProbe.periodSeconds) -}}
 {{- end -}}
 
 {{- define "litequic.volumes" -}}

@@ -6,6 +6,7 @@ What an application's chart includes; README.md shows where. Each takes the appl
 {{- $values := index .Values "litequic-sidecar" | required "litequic-sidecar: Chart.yaml must have it among its dependencies, by this name" -}}
 {{- $chart := index .Subcharts "litequic-sidecar" -}}
 {{- $labels := printf "app.kubernetes.io/name: litequic-sidecar\napp.kubernetes.io/instance: %s\napp.kubernetes.io/managed-by: %s" .Release.Name .Release.Service -}}
+{{- with $values.commonLabels -}}{{- $labels = printf "%s\n%s" $labels (toYaml .) -}}{{- end -}}
 {{- dict "values" $values "name" (include "litequic-sidecar.name" .) "appVersion" $chart.Chart.AppVersion "labels" $labels "advertisedPort" $values.advertisedPort "preStop" true | mustToJson -}}
 {{- end -}}
 
@@ -13,9 +14,16 @@ What an application's chart includes; README.md shows where. Each takes the appl
 {{- printf "%s-litequic" (.Release.Name | trunc 50 | trimSuffix "-") -}}
 {{- end -}}
 
-{{- /* Whole manifests: the ConfigMap, and cert-manager's Certificates. */ -}}
+{{- /* Whole manifests: the ConfigMap, cert-manager's Certificates, the Job of `check`, and what is asked for of `metrics`. */ -}}
 {{- define "litequic-sidecar.manifests" -}}
-{{- include "litequic.manifests" (include "litequic-sidecar.scope" . | fromJson) -}}
+{{- $scope := include "litequic-sidecar.scope" . | fromJson -}}
+{{- $monitor := $scope.values.metrics.podMonitor -}}
+{{- if and $monitor.enabled (not $monitor.selector) -}}
+{{- fail "litequic-sidecar.metrics.podMonitor.selector: missing; expected the labels of the application's pods" -}}
+{{- end -}}
+{{- $files := (index .Subcharts "litequic-sidecar").Files -}}
+{{- include "litequic.manifests" $scope -}}
+{{- include "litequic.monitoring" (dict "scope" $scope "namespace" .Release.Namespace "selector" (toYaml $monitor.selector) "files" $files) -}}
 {{- end -}}
 
 {{- /* One of the pod's initContainers. The kubelet starts it before the application, and ends it after. */ -}}

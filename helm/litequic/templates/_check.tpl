@@ -28,21 +28,32 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- end -}}
 
 {{- $seen := dict -}}
+{{- $called := dict -}}
 {{- range $n, $route := $config.routes -}}
 {{- $key := printf "config.routes[%d]" $n -}}
 {{- $has := dict -}}
 {{- range $name, $_ := $route -}}{{- $_ := set $has $name true -}}{{- end -}}
-{{- if not (or $has.origin $has.redirect) -}}{{- fail (printf "%s.origin: missing; expected the name of an origin, or redirect" $key) -}}{{- end -}}
-{{- if $has.redirect -}}
+{{- if not (or $has.origin $has.redirect $has.respond) -}}{{- fail (printf "%s.origin: missing; expected the name of an origin, or redirect, or respond" $key) -}}{{- end -}}
+{{- if $has.respond -}}
+{{- range list "origin" "rewrite_host" "max_body_bytes" "request_headers" "timeouts" "intercept_errors" "upgrade" "redirect" "rewrite_prefix" -}}
+{{- if hasKey $has . -}}{{- fail (printf "%s.%s: is of no use beside respond" $key .) -}}{{- end -}}
+{{- end -}}
+{{- else if $has.redirect -}}
 {{- range list "origin" "rewrite_host" "max_body_bytes" "request_headers" "timeouts" "intercept_errors" "upgrade" -}}
 {{- if hasKey $has . -}}{{- fail (printf "%s.%s: is of no use beside redirect" $key .) -}}{{- end -}}
 {{- end -}}
 {{- else if not (or (has $route.origin $names) (contains "${" $route.origin)) -}}
 {{- fail (printf "%s.origin = %q: no origin has this name; expected one of %s" $key $route.origin (sortAlpha $names | join ", ")) -}}
 {{- end -}}
-{{- $place := printf "%s %s" ($route.host | default "" | lower | trimSuffix ".") (regexReplaceAll "/+$" ($route.path_prefix | default "/") "") -}}
-{{- if hasKey $seen $place -}}{{- fail (printf "%s: another route has the same host and prefix" $key) -}}{{- end -}}
+{{- if and $has.path $has.path_prefix -}}{{- fail (printf "%s.path_prefix: is of no use beside path" $key) -}}{{- end -}}
+{{- $path := hasKey $has "path" | ternary (printf "=%s" $route.path) (regexReplaceAll "/+$" ($route.path_prefix | default "/") "") -}}
+{{- $place := printf "%s %s %s" ($route.host | default "" | lower | trimSuffix ".") $path ($route.match | default dict | toJson) -}}
+{{- if hasKey $seen $place -}}{{- fail (printf "%s: another route has the same host and %s" $key (hasKey $has "match" | ternary "path, and the same conditions" (hasKey $has "path" | ternary "path" "prefix"))) -}}{{- end -}}
 {{- $_ := set $seen $place true -}}
+{{- if $has.name -}}
+{{- if hasKey $called $route.name -}}{{- fail (printf "%s.name = %q: another route has this name" $key $route.name) -}}{{- end -}}
+{{- $_ := set $called $route.name true -}}
+{{- end -}}
 {{- if and (ne ($route.client_certificate | default "none") "none") (not (hasKey $clients "ca")) -}}
 {{- fail (printf "%s.client_certificate: is of no use without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}
 {{- end -}}
@@ -78,8 +89,8 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- $name := . | trimPrefix "${" | trimSuffix "}" -}}
 {{- if not (hasSuffix "}" .) -}}{{- fail (printf "config: %s: `${` without `}`" .) -}}{{- end -}}
 {{- if not (regexMatch "^[A-Za-z0-9_]+$" $name) -}}{{- fail (printf "config: `%s` names no environment variable" .) -}}{{- end -}}
-{{- /* What a container has by itself. */ -}}
-{{- if not (or (hasKey $known $name) (regexMatch "^(HOSTNAME|HOME|PATH|KUBERNETES_.*)$" $name)) -}}
+{{- /* What a container has by itself; what envFrom brings is not known here. */ -}}
+{{- if not (or $values.envFrom (hasKey $known $name) (regexMatch "^(HOSTNAME|HOME|PATH|KUBERNETES_.*)$" $name)) -}}
 {{- fail (printf "config: environment variable %s is not set; expected it in env" $name) -}}
 {{- end -}}
 {{- end -}}
@@ -139,6 +150,9 @@ spec:
     metadata:
       labels:
         app.kubernetes.io/component: check
+        {{- with $values.commonLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
     spec:
       restartPolicy: Never
       automountServiceAccountToken: false
@@ -149,9 +163,7 @@ spec:
       {{- end }}
       {{- with $values.imagePullSecrets }}
       imagePullSecrets:
-        {{- range . }}
-        - name: {{ . }}
-        {{- end }}
+        {{- include "litequic.imagePullSecrets" . | trim | nindent 8 }}
       {{- end }}
       {{- with $values.nodeSelector }}
       nodeSelector:
@@ -170,6 +182,10 @@ spec:
           terminationMessagePolicy: FallbackToLogsOnError
           {{- with $values.env }}
           env:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- with $values.envFrom }}
+          envFrom:
             {{- toYaml . | nindent 12 }}
           {{- end }}
           securityContext:

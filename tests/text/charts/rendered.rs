@@ -78,8 +78,8 @@ pub(super) fn configuration(rendered: &str) -> config::Config {
 
 /// The manifest of this kind and name.
 pub(super) fn manifest<'a>(rendered: &'a str, kind: &str, name: &str) -> Option<&'a str> {
-    let of_kind =
-        |text: &&str| text.contains(&format!("\nkind: {kind}\n")) && text.contains(&format!("\n  name: {name}\n"));
+    let (kind, name) = (format!("kind: {kind}"), format!("  name: {name}"));
+    let of_kind = |text: &&str| [&kind, &name].iter().all(|wanted| text.lines().any(|line| line == *wanted));
     rendered.split("\n---\n").find(of_kind)
 }
 
@@ -159,11 +159,11 @@ fn values_of_the_edge_chart_do_what_they_say() {
             "Deployment",
             name,
             &[
-                "path: /readyz, port: probes}\n            periodSeconds: 5\n            timeoutSeconds: 2\n            failureThreshold: 8",
+                "path: /readyz, port: probes}\n            failureThreshold: 8\n            periodSeconds: 5\n            timeoutSeconds: 2",
             ],
         ),
         ("drain.seconds=55", "Deployment", name, &["terminationGracePeriodSeconds: 65", "failureThreshold: 14"]),
-        ("readiness.failureThreshold=2", "Deployment", name, &["failureThreshold: 2\n"]),
+        ("readinessProbe.failureThreshold=2", "Deployment", name, &["failureThreshold: 2\n"]),
         ("", "Deployment", name, &["topologyKey: kubernetes.io/hostname", "labelSelector:"]),
         ("replicas=7", "Deployment", name, &["replicas: 7"]),
         ("autoscaling.enabled=true", "Deployment", name, &["!replicas:"]),
@@ -329,6 +329,216 @@ fn values_of_the_edge_chart_do_what_they_say() {
         ("service.split=true", "Pod", "it-litequic-test", &["$(IT_LITEQUIC_UDP_SERVICE_HOST)"]),
         ("fullnameOverride=other", "Deployment", "other", &["name: other"]),
         ("serviceAccount.create=false", "Deployment", name, &["serviceAccountName: default"]),
+        (
+            "imagePullSecrets[0]=pull,imagePullSecrets[1].name=more",
+            "Deployment",
+            name,
+            &["imagePullSecrets:\n        - name: pull\n        - name: more"],
+        ),
+        ("imagePullSecrets[0].name=more", "Pod", "it-litequic-test", &["imagePullSecrets:\n    - name: more"]),
+        (
+            "livenessProbe.initialDelaySeconds=7,livenessProbe.failureThreshold=9,startupProbe.enabled=false",
+            "Deployment",
+            name,
+            &["failureThreshold: 9\n            initialDelaySeconds: 7", "!startupProbe", "!enabled:"],
+        ),
+        ("livenessProbe.enabled=false", "Deployment", name, &["!livenessProbe", "startupProbe:", "readinessProbe:"]),
+        ("readinessProbe.timeoutSeconds=4", "Deployment", name, &["periodSeconds: 5\n            timeoutSeconds: 4"]),
+        ("", "Deployment", name, &["!lifecycle:"]),
+        (
+            "lifecycle.preStop.sleep.seconds=3",
+            "Deployment",
+            name,
+            &["lifecycle:\n            preStop:\n              sleep:\n                seconds: 3"],
+        ),
+        (
+            "initContainers[0].name=first,initContainers[0].image=i",
+            "Deployment",
+            name,
+            &["initContainers:\n        - image: i\n          name: first"],
+        ),
+        (
+            "extraContainers[0].name=beside,extraContainers[0].image=i",
+            "Deployment",
+            name,
+            &["        - image: i\n          name: beside\n      volumes:"],
+        ),
+        (
+            "envFrom[0].secretRef.name=s",
+            "Deployment",
+            name,
+            &["envFrom:\n            - secretRef:\n                name: s"],
+        ),
+        (
+            "commonLabels.team=web,commonLabels.tier=edge,podLabels.tier=other",
+            "Deployment",
+            name,
+            &["    team: web\n", "    tier: edge\n", "        team: web\n        tier: other\n"],
+        ),
+        ("commonLabels.team=web", "Service", name, &["    team: web\n"]),
+        ("commonLabels.team=web", "ConfigMap", name, &["    team: web\n"]),
+        ("commonLabels.team=web", "PodDisruptionBudget", name, &["    team: web\n", "!      team: web\n"]),
+        ("commonLabels.team=web", "Pod", "it-litequic-test", &["    team: web\n"]),
+        (
+            "commonLabels.team=web,check.enabled=true",
+            "Job",
+            "it-litequic-check",
+            &["    team: web\n", "        team: web\n"],
+        ),
+        ("deploymentAnnotations.a=b", "Deployment", name, &["  annotations:\n    a: b\nspec:"]),
+        ("kind=DaemonSet,deploymentAnnotations.a=b", "DaemonSet", name, &["  annotations:\n    a: b\nspec:"]),
+        (
+            "kind=DaemonSet,hostNetwork=true",
+            "DaemonSet",
+            name,
+            &["hostNetwork: true", "dnsPolicy: ClusterFirstWithHostNet", "maxSurge: 0\n      maxUnavailable: 1\n"],
+        ),
+        (
+            "kind=DaemonSet,hostNetwork=true,dnsPolicy=Default,hostPort=8443",
+            "DaemonSet",
+            name,
+            &["dnsPolicy: Default", "hostPort: 8443"],
+        ),
+        ("", "Deployment", name, &["!hostNetwork", "!dnsPolicy", "!minReadySeconds", "!revisionHistoryLimit"]),
+        (
+            "dnsPolicy=None,dnsConfig.nameservers[0]=10.0.0.10,dnsConfig.searches[0]=svc.cluster.local",
+            "Deployment",
+            name,
+            &[
+                "dnsPolicy: None",
+                "dnsConfig:\n        nameservers:\n        - 10.0.0.10\n        searches:\n        - svc",
+            ],
+        ),
+        (
+            "hostAliases[0].ip=10.0.0.1,hostAliases[0].hostnames[0]=web",
+            "Deployment",
+            name,
+            &["hostAliases:\n        - hostnames:\n          - web\n          ip: 10.0.0.1"],
+        ),
+        ("runtimeClassName=gvisor", "Deployment", name, &["runtimeClassName: gvisor"]),
+        (
+            "minReadySeconds=10,revisionHistoryLimit=0",
+            "Deployment",
+            name,
+            &["minReadySeconds: 10\n", "revisionHistoryLimit: 0\n"],
+        ),
+        (
+            "podDisruptionBudget.minAvailable=50%",
+            "PodDisruptionBudget",
+            name,
+            &["minAvailable: 50%", "!maxUnavailable"],
+        ),
+        ("podDisruptionBudget.minAvailable=0", "PodDisruptionBudget", name, &["minAvailable: 0\n"]),
+        (
+            "autoscaling.enabled=true,autoscaling.targetMemory=80",
+            "HorizontalPodAutoscaler",
+            name,
+            &[
+                "name: cpu\n        target: {type: Utilization, averageUtilization: 70}",
+                "name: memory\n        target: {type: Utilization, averageUtilization: 80}",
+                "scaleDown:\n      policies:\n      - periodSeconds: 60\n        type: Pods\n        value: 1\n      stabilizationWindowSeconds: 300",
+            ],
+        ),
+        (
+            "autoscaling.enabled=true,autoscaling.targetCPU=null,autoscaling.targetConnections=5000",
+            "HorizontalPodAutoscaler",
+            name,
+            &[
+                "type: Pods\n      pods:\n        metric: {name: litequic_connections_open}",
+                "target: {type: AverageValue, averageValue: \"5000\"}",
+                "!name: cpu",
+            ],
+        ),
+        (
+            "autoscaling.enabled=true,autoscaling.targetCPU=null,autoscaling.metrics[0].type=External,\
+             autoscaling.metrics[0].external.metric.name=queue",
+            "HorizontalPodAutoscaler",
+            name,
+            &["metrics:\n    - external:\n        metric:\n          name: queue\n      type: External", "!name: cpu"],
+        ),
+        (
+            "service.labels.a=b,service.clusterIP=10.96.0.9,service.externalIPs[0]=192.0.2.1",
+            "Service",
+            name,
+            &["    a: b\n", "clusterIP: 10.96.0.9", "externalIPs:\n    - 192.0.2.1"],
+        ),
+        ("service.clusterIP=None", "Service", name, &["clusterIP: None"]),
+        (
+            "service.type=LoadBalancer,service.loadBalancerIP=192.0.2.2,service.healthCheckNodePort=30900",
+            "Service",
+            name,
+            &["loadBalancerIP: 192.0.2.2", "healthCheckNodePort: 30900"],
+        ),
+        ("", "Service", name, &["!clusterIP", "!externalIPs", "!loadBalancerIP", "!healthCheckNodePort"]),
+        (
+            "service.type=LoadBalancer,service.split=true,service.loadBalancerIP=192.0.2.2,service.labels.a=b",
+            "Service",
+            "it-litequic-udp",
+            &["loadBalancerIP: 192.0.2.2", "    a: b\n"],
+        ),
+        (
+            "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.namespace=monitoring,\
+             metrics.serviceMonitor.jobLabel=app.kubernetes.io/name,metrics.serviceMonitor.honorLabels=true",
+            "ServiceMonitor",
+            name,
+            &[
+                "  namespace: monitoring\n",
+                "namespaceSelector:\n    matchNames: [there]",
+                "jobLabel: app.kubernetes.io/name",
+                "honorLabels: true",
+            ],
+        ),
+        (
+            "metrics.serviceMonitor.enabled=true",
+            "ServiceMonitor",
+            name,
+            &["!namespaceSelector", "!jobLabel", "!honorLabels"],
+        ),
+        (
+            "metrics.podMonitor.enabled=true,metrics.podMonitor.namespace=monitoring,metrics.podMonitor.labels.release=p,\
+             metrics.podMonitor.relabelings[0].action=labeldrop",
+            "PodMonitor",
+            name,
+            &[
+                "  namespace: monitoring\n",
+                "release: p",
+                "matchNames: [there]",
+                "podMetricsEndpoints:\n    - port: probes\n      path: /metrics\n      interval: 30s",
+                "relabelings:\n        - action: labeldrop",
+                "matchLabels:\n      app.kubernetes.io/name: litequic\n      app.kubernetes.io/instance: it",
+            ],
+        ),
+        (
+            "metrics.prometheusRule.enabled=true,metrics.prometheusRule.labels.release=p",
+            "PrometheusRule",
+            name,
+            &["release: p", "alert: LitequicDown", "alert: LitequicErrors", "record: job:litequic_requests:rate5m"],
+        ),
+        (
+            "metrics.prometheusRule.enabled=true,metrics.prometheusRule.namespace=monitoring,\
+             metrics.prometheusRule.disabled[0]=LitequicDown,metrics.prometheusRule.rules[0].alert=Mine,\
+             metrics.prometheusRule.rules[0].expr=vector(1)",
+            "PrometheusRule",
+            name,
+            &[
+                "  namespace: monitoring\n",
+                "!alert: LitequicDown",
+                "alert: LitequicErrors",
+                "- name: it-litequic\n      rules:\n      - alert: Mine\n        expr: vector(1)",
+            ],
+        ),
+        (
+            "metrics.dashboard.enabled=true,metrics.dashboard.namespace=monitoring,metrics.dashboard.annotations.grafana_folder=Edge",
+            "ConfigMap",
+            "it-litequic-dashboard",
+            &[
+                "  namespace: monitoring\n",
+                "grafana_dashboard: \"1\"",
+                "grafana_folder: Edge",
+                "  it-litequic.json: |\n    {\n",
+                "\"uid\": \"litequic\"",
+            ],
+        ),
     ];
     for (set, kind, name, held) in table {
         let rendered = edge(&helm, set);
@@ -344,11 +554,36 @@ fn values_of_the_edge_chart_do_what_they_say() {
         ("", "NetworkPolicy"),
         ("", "HorizontalPodAutoscaler"),
         ("", "ServiceMonitor"),
+        ("", "PodMonitor"),
+        ("", "PrometheusRule"),
         ("", "Certificate"),
         ("configMap=mine", "ConfigMap"),
         ("kind=DaemonSet", "Deployment"),
     ] {
         assert!(!edge(&helm, set).contains(&format!("\nkind: {kind}\n")), "{set}: {kind}");
+    }
+}
+
+#[test]
+fn further_manifests_are_rendered_as_objects_and_as_text() {
+    let Some(helm) = Helm::find() else { return };
+    let values = helm.folder.path().join("values.yaml");
+    let objects = r#"
+config: {origin: {url: "http://web:8080"}}
+extraObjects:
+  - apiVersion: v1
+    kind: Secret
+    metadata: {name: "object-of-{{ .Release.Name }}"}
+  - |
+    apiVersion: v1
+    kind: Secret
+    metadata:
+      name: {{ include "edge.fullname" . }}-text
+"#;
+    fs::write(&values, objects).unwrap();
+    let rendered = helm.rendered("litequic", &["--values", values.to_str().unwrap()]);
+    for name in ["object-of-it", "it-litequic-text"] {
+        assert!(manifest(&rendered, "Secret", name).is_some(), "{name}\n{rendered}");
     }
 }
 
@@ -362,7 +597,7 @@ fn the_sidecar_starts_before_its_application_and_ends_after_it() {
     for text in [
         "initContainers:",
         "restartPolicy: Always",
-        "ctl, drain, --admin, \"127.0.0.1:9443\"]",
+        "- ctl\n                - drain\n                - --admin\n                - 127.0.0.1:9443\n",
         "startupProbe:\n            httpGet: {path: /healthz",
         "livenessProbe:\n            httpGet: {path: /healthz",
         "readinessProbe:\n            httpGet: {path: /readyz",
@@ -376,9 +611,77 @@ fn the_sidecar_starts_before_its_application_and_ends_after_it() {
     assert!(service.contains("port: 443, targetPort: h3, protocol: UDP"), "{service}");
     let own = self::sidecar(&helm, "configMap=mine");
     assert!(own.contains("configMap: {name: mine}") && !own.contains("\nkind: ConfigMap\n"), "{own}");
+    let set = "lifecycle.postStart.sleep.seconds=1,litequic-sidecar.envFrom[0].configMapRef.name=c";
+    let more = self::sidecar(&helm, set);
+    for text in
+        ["postStart:\n              sleep:", "preStop:\n              exec:", "configMapRef:\n                name: c"]
+    {
+        assert!(more.contains(text), "{text}\n{more}");
+    }
+    let replaced = self::sidecar(&helm, "lifecycle.preStop.sleep.seconds=1");
+    assert!(!replaced.contains("- drain"), "{replaced}");
     // What takes longest counts.
     let patient = self::sidecar(&helm, "drain.originSeconds=120");
     assert!(patient.contains("terminationGracePeriodSeconds: 130"), "{patient}");
+}
+
+#[test]
+fn the_sidecar_s_metrics_are_scraped_and_shown_as_the_edge_chart_s() {
+    let Some(helm) = Helm::find() else { return };
+    let set = "metrics.podMonitor.enabled=true,litequic-sidecar.metrics.podMonitor.selector.app=it,\
+               litequic-sidecar.metrics.prometheusRule.enabled=true,litequic-sidecar.metrics.dashboard.enabled=true,\
+               litequic-sidecar.commonLabels.team=web";
+    let rendered = sidecar(&helm, set);
+    let monitor = manifest(&rendered, "PodMonitor", "it-litequic").unwrap();
+    assert!(monitor.contains("matchLabels:\n      app: it\n") && monitor.contains("    team: web\n"), "{monitor}");
+    let rule = manifest(&rendered, "PrometheusRule", "it-litequic").unwrap();
+    let dashboard = manifest(&rendered, "ConfigMap", "it-litequic-dashboard").unwrap();
+    assert!(rule.contains("alert: LitequicErrors") && dashboard.contains("  it-litequic.json: |\n    {\n"));
+    // The edge chart has the same.
+    let edge = edge(&helm, "metrics.prometheusRule.enabled=true");
+    let groups = |rule: &str| rule.split_once("\n  groups:\n").unwrap().1.trim_end().to_owned();
+    assert_eq!(groups(rule), groups(manifest(&edge, "PrometheusRule", "it-litequic").unwrap()));
+}
+
+/// `litequic ctl` in a container finds address and token by itself, and so does the drain's `preStop`.
+#[test]
+fn ctl_in_a_container_needs_no_option() {
+    let Some(helm) = Helm::find() else { return };
+    let table: &[(&str, &[&str])] = &[
+        ("", &["{name: LITEQUIC_ADMIN, value: \"127.0.0.1:9443\"}", "!LITEQUIC_ADMIN_TOKEN"]),
+        ("ports.admin=9000", &["{name: LITEQUIC_ADMIN, value: \"127.0.0.1:9000\"}"]),
+        ("config.admin.token_file=/run/token", &["{name: LITEQUIC_ADMIN_TOKEN_FILE, value: \"/run/token\"}"]),
+        // After what it names: that is when Kubernetes expands it.
+        (
+            "config.admin.token_file=${DIR}/token,P.env[0].name=DIR,P.env[0].value=/run",
+            &[
+                "name: DIR\n              value: /run\n            - {name: LITEQUIC_ADMIN, ",
+                "value: \"$(DIR)/token\"}",
+            ],
+        ),
+        (
+            "config.admin.token_env=TOKEN,P.env[0].name=TOKEN,P.env[0].value=sixteen characters",
+            &["{name: LITEQUIC_ADMIN_TOKEN, value: \"$(TOKEN)\"}"],
+        ),
+        // Of a Secret that the chart does not see.
+        ("config.admin.token_env=TOKEN,P.envFrom[0].secretRef.name=s", &["!LITEQUIC_ADMIN_TOKEN", "envFrom:"]),
+        // Said by the user.
+        ("P.env[0].name=LITEQUIC_ADMIN,P.env[0].value=[::1]:9443", &["!127.0.0.1:9443\"}"]),
+    ];
+    for (set, held) in table {
+        for beside in [false, true] {
+            let rendered = if beside {
+                let set = set.strip_prefix("P.").unwrap_or(set);
+                sidecar(&helm, &set.replace("P.", "litequic-sidecar."))
+            } else {
+                edge(&helm, &set.replace("P.", ""))
+            };
+            for text in *held {
+                let (text, wanted) = text.strip_prefix('!').map_or((*text, true), |text| (text, false));
+                assert_eq!(rendered.contains(text), wanted, "{set}: {text}\n{rendered}");
+            }
+        }
+    }
 }
 
 /// The annotation that changes a pod's template.
@@ -429,7 +732,7 @@ fn wrong_values_are_refused_and_said() {
         (
             "litequic",
             "kind=DaemonSet,hostPort=443,updateStrategy.rollingUpdate.maxSurge=1",
-            "updateStrategy.rollingUpdate.maxSurge: with a hostPort a node has no place for a second pod",
+            "updateStrategy.rollingUpdate.maxSurge: with a hostPort or hostNetwork a node has no place for a second pod",
         ),
         (
             "litequic",
@@ -446,6 +749,40 @@ fn wrong_values_are_refused_and_said() {
             "litequic",
             "service.type=LoadBalancer,service.split=true,service.nodePort=30443",
             "service.nodePort: two Services cannot have the same one",
+        ),
+        ("litequic", "kind=DaemonSet,hostNetwork=true,hostPort=443", "hostPort: with hostNetwork the pod's ports"),
+        (
+            "litequic",
+            "kind=DaemonSet,hostNetwork=true,hostPort=8443,redirect=true",
+            "redirectHostPort: with hostNetwork the pod's ports",
+        ),
+        ("litequic", "hostNetwork=true", "hostNetwork: two pods of a Deployment"),
+        ("litequic", "autoscaling.enabled=true,autoscaling.targetCPU=null", "autoscaling.enabled: without a metric"),
+        ("litequic", "service.clusterIP=None,service.type=LoadBalancer", "service.clusterIP: None is of the type"),
+        (
+            "litequic",
+            "service.type=LoadBalancer,service.split=true,service.clusterIP=10.96.0.9",
+            "service.clusterIP: two Services cannot have the same one",
+        ),
+        ("litequic", "service.healthCheckNodePort=30900", "service.healthCheckNodePort: is of the type LoadBalancer"),
+        (
+            "litequic",
+            "service.type=LoadBalancer,service.split=true,service.healthCheckNodePort=30900",
+            "service.healthCheckNodePort: two Services",
+        ),
+        (
+            "litequic",
+            "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true",
+            "metrics.podMonitor.enabled: metrics.serviceMonitor has every pod scraped already",
+        ),
+        ("litequic", "commonLabels.app\\.kubernetes\\.io/name=a", "invalid propertyName 'app.kubernetes.io/name'"),
+        ("litequic", "dnsPolicy=Sometimes", "'/dnsPolicy'"),
+        ("litequic", "imagePullSecrets[0].names=a", "'/imagePullSecrets/0'"),
+        ("litequic", "livenessProbe.httpGet.path=/", "'httpGet' not allowed"),
+        (
+            "examples/application",
+            "litequic-sidecar.metrics.podMonitor.enabled=true",
+            "litequic-sidecar.metrics.podMonitor.selector: missing",
         ),
         ("examples/application", "litequic-sidecar.drain.secnds=1", "'secnds' not allowed"),
         ("examples/application", "litequic-sidecar.config.origin.urls=1", "'urls' not allowed"),

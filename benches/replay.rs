@@ -30,7 +30,7 @@ use litequic::{
     proxy::{Routing, request_head, response_head},
     quic::{
         Offer,
-        ack_merge::{Arrival, Order, Told},
+        ack_merge::{Acknowledged, Arrival, Order},
         frame::{AckRanges, Frames, kind},
     },
 };
@@ -157,14 +157,14 @@ fn download(packets: u64) -> Replay {
     let path = Tuple { remote_address: anyone.into(), local_address: anyone.into() };
     let mut order = Order::default();
     Box::new(move || {
-        let mut told = Told::default();
+        let mut acknowledged = Acknowledged::default();
         for batch in acks.chunks(BATCH) {
             let arrival = |ack: &Vec<u8>| Some(Arrival { connection: 7, path: 0_u8, len: ack.len() + 26 });
             order.arrange(batch.iter().map(arrival));
             order.for_each(|index| {
                 for frame in Frames::new(black_box(&batch[index])) {
                     let ranges = AckRanges::new(frame.body).expect("an ACK frame");
-                    black_box(told.is_news(ranges));
+                    black_box(acknowledged.is_news(ranges));
                 }
             });
         }

@@ -1,7 +1,7 @@
-//! How many places of a pool each source holds: an address, or a network of them. Pure but for the lock, and the log, of
+//! How many slots of a pool each source holds: an address, or a network of them. Pure but for the lock, and the log, of
 //! [`Pool`].
 //!
-//! While a pool has room, a source may have as many places as it likes: many clients may be behind one address. Once more
+//! While a pool has room, a source may have as many slots as it likes: many clients may be behind one address. Once more
 //! than half of it is taken, a source may have an eighth of it.
 
 use std::{
@@ -19,7 +19,7 @@ const SHARE: u64 = 8;
 /// How often a source is logged.
 const LOGGED: Duration = Duration::from_secs(60);
 
-/// Who holds places of one pool. Sources that hold none are forgotten, so that there are as many as places at most.
+/// Who holds slots of one pool. Sources that hold none are forgotten, so that there are as many as slots at most.
 #[derive(Debug)]
 pub struct Shares<S> {
     held: HashMap<S, Held>,
@@ -27,12 +27,12 @@ pub struct Shares<S> {
 
 #[derive(Debug, Default)]
 struct Held {
-    places: u64,
+    slots: u64,
     /// When it was refused, and that was logged.
     logged: Option<Instant>,
 }
 
-/// Whether a source that holds so many places may have another, in a pool of `limit`, of which `taken` are taken. How many it
+/// Whether a source that holds so many slots may have another, in a pool of `limit`, of which `taken` are taken. How many it
 /// holds is asked only of a pool that is more than half full.
 pub fn admits(held: impl FnOnce() -> u64, taken: u64, limit: u64) -> bool {
     taken.saturating_mul(FREE) <= limit || held() < (limit / SHARE).max(1)
@@ -45,16 +45,16 @@ impl<S> Default for Shares<S> {
 }
 
 impl<S: Copy + Eq + Hash> Shares<S> {
-    /// Whether `source` may have another place in a pool of `limit`, of which `taken` are taken. One that is exempt may.
+    /// Whether `source` may have another slot in a pool of `limit`, of which `taken` are taken. One that is exempt may.
     pub fn admits(&self, source: Option<S>, taken: u64, limit: u64) -> bool {
-        source.is_none_or(|source| admits(|| self.places(source), taken, limit))
+        source.is_none_or(|source| admits(|| self.slots(source), taken, limit))
     }
 
-    /// `source` has another place.
+    /// `source` has another slot.
     pub fn take(&mut self, source: Option<S>) {
         if let Some(source) = source {
             let held = self.held.entry(source).or_default();
-            held.places = held.places.saturating_add(1);
+            held.slots = held.slots.saturating_add(1);
         }
     }
 
@@ -63,16 +63,16 @@ impl<S: Copy + Eq + Hash> Shares<S> {
         if let Some(source) = source
             && let Entry::Occupied(mut held) = self.held.entry(source)
         {
-            let left = held.get().places.saturating_sub(1);
+            let left = held.get().slots.saturating_sub(1);
             if left == 0 {
                 held.remove();
             } else {
-                held.get_mut().places = left;
+                held.get_mut().slots = left;
             }
         }
     }
 
-    /// `source` was refused a place of `pool`, which is logged once a minute of each; whether it was now.
+    /// `source` was refused a slot of `pool`, which is logged once a minute of each; whether it was now.
     pub fn refused(&mut self, source: S, pool: &str, now: Instant) -> bool
     where
         S: fmt::Display,
@@ -87,12 +87,12 @@ impl<S: Copy + Eq + Hash> Shares<S> {
         due
     }
 
-    fn places(&self, source: S) -> u64 {
-        self.held.get(&source).map_or(0, |held| held.places)
+    fn slots(&self, source: S) -> u64 {
+        self.held.get(&source).map_or(0, |held| held.slots)
     }
 }
 
-/// One pool's, for places that are given back on their own. One thread alone takes the lock, which is there because
+/// One pool's, for slots that are given back on their own. One thread alone takes the lock, which is there because
 /// s2n-quic's providers must be `Send`.
 #[derive(Debug)]
 pub struct Pool<S> {
@@ -101,9 +101,9 @@ pub struct Pool<S> {
     shares: Arc<Mutex<Shares<S>>>,
 }
 
-/// A place, given back when dropped.
+/// A slot of a pool that a source holds, given back when dropped.
 #[derive(Debug)]
-pub struct Place<S: Copy + Eq + Hash> {
+pub struct SourceSlot<S: Copy + Eq + Hash> {
     pool: Pool<S>,
     source: Option<S>,
 }
@@ -131,16 +131,16 @@ impl<S: Copy + Eq + Hash + fmt::Display> Pool<S> {
         })
     }
 
-    /// Whether `source` has a place, and another that it may be about to give back. One that is exempt is many clients, and counts
+    /// Whether `source` has a slot, and another that it may be about to give back. One that is exempt is many clients, and counts
     /// as if it had none.
     pub fn has(&self, source: Option<S>) -> bool {
-        source.is_some_and(|source| self.with(|shares| shares.places(source) > 1))
+        source.is_some_and(|source| self.with(|shares| shares.slots(source) > 1))
     }
 
-    /// A place for `source`.
-    pub fn take(&self, source: Option<S>) -> Place<S> {
+    /// A slot for `source`.
+    pub fn take(&self, source: Option<S>) -> SourceSlot<S> {
         self.with(|shares| shares.take(source));
-        Place { pool: self.clone(), source }
+        SourceSlot { pool: self.clone(), source }
     }
 }
 
@@ -150,7 +150,7 @@ impl<S> Pool<S> {
     }
 }
 
-impl<S: Copy + Eq + Hash> Drop for Place<S> {
+impl<S: Copy + Eq + Hash> Drop for SourceSlot<S> {
     fn drop(&mut self) {
         self.pool.with(|shares| shares.give_back(self.source));
     }
@@ -199,21 +199,21 @@ mod tests {
             takes in prop::collection::vec((0_u32..4, any::<bool>()), 0..3_000),
         ) {
             let pool = Pool::new("pool");
-            let mut places: Vec<Vec<Place<u32>>> = (0..4).map(|_| Vec::new()).collect();
+            let mut slots: Vec<Vec<SourceSlot<u32>>> = (0..4).map(|_| Vec::new()).collect();
             for (source, takes) in takes {
-                let taken = places.iter().map(Vec::len).sum::<usize>() as u64;
-                let held = &mut places[source as usize];
+                let taken = slots.iter().map(Vec::len).sum::<usize>() as u64;
+                let held = &mut slots[source as usize];
                 if !takes {
                     held.pop();
                 } else if taken < limit && pool.admits(Some(source), taken, limit) {
                     held.push(pool.take(Some(source)));
                 }
             }
-            let taken = places.iter().map(Vec::len).sum::<usize>() as u64;
+            let taken = slots.iter().map(Vec::len).sum::<usize>() as u64;
             // Four sources at most: a half and four eighths.
             prop_assert!(taken <= limit / 2 + 1 + 3 * (limit / 8 + 1), "{taken} of {limit}");
             prop_assert!(pool.admits(Some(9), taken, limit));
-            drop(places);
+            drop(slots);
             prop_assert!(pool.with(|shares| shares.held.is_empty()));
         }
     }

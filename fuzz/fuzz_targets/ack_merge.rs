@@ -1,10 +1,10 @@
 //! ACK frames one after the other: what each acknowledges is what s2n-quic reads, and one is merged only if each number
-//! of it was told before.
+//! of it was acknowledged before.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use litequic::quic::{
-    ack_merge::{MAX_RANGES, Told},
+    ack_merge::{Acknowledged, MAX_RANGES},
     frame::{AckRanges, Frames, Numbers},
 };
 use s2n_codec::DecoderBufferMut;
@@ -24,7 +24,7 @@ fn union(mut all: Vec<Numbers>) -> Vec<Numbers> {
 }
 
 fuzz_target!(|payload: &[u8]| {
-    let mut told = Told::default();
+    let mut acknowledged = Acknowledged::default();
     let mut oracle: Vec<Numbers> = Vec::new();
     // Whether there were ever so many ranges that some may have been forgotten.
     let mut forgets = false;
@@ -43,13 +43,13 @@ fuzz_target!(|payload: &[u8]| {
         let FrameMut::Ack(frame) = frame else { continue };
         let ranges = AckRanges::new(found.body).expect("an ACK frame");
         let read: Vec<Numbers> = ranges.clone().map(|range| range.expect("numbers")).collect();
-        let expected = frame
-            .ack_ranges()
-            .map(|range| Numbers { low: range.start().as_u64(), high: range.end().as_u64() });
+        let expected =
+            frame.ack_ranges().map(|range| Numbers { low: range.start().as_u64(), high: range.end().as_u64() });
         assert!(read.iter().copied().eq(expected));
 
-        let known = read.iter().all(|range| oracle.iter().any(|told| told.low <= range.low && range.high <= told.high));
-        let news = told.is_news(ranges);
+        let known =
+            read.iter().all(|range| oracle.iter().any(|known| known.low <= range.low && range.high <= known.high));
+        let news = acknowledged.is_news(ranges);
         // What is forgotten is news again.
         assert!(news || known);
         if !forgets {
@@ -58,6 +58,6 @@ fuzz_target!(|payload: &[u8]| {
         oracle.extend(read);
         forgets |= oracle.len() > MAX_RANGES;
         oracle = union(oracle);
-        assert!(told.ranges().len() <= MAX_RANGES);
+        assert!(acknowledged.ranges().len() <= MAX_RANGES);
     }
 });

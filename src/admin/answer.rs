@@ -1,6 +1,6 @@
 //! From an admin request to its answer. Reads no request body; every answer is small and complete.
 
-use super::{State, Surface, WORKER_DEADLINE, page, status};
+use super::{MaintenanceOrder, State, Surface, WORKER_DEADLINE, page, status};
 use crate::{
     lifecycle::Phase,
     telemetry::{self, Heartbeat},
@@ -38,12 +38,22 @@ enum Resource {
     Status,
     Config,
     Reload,
+    Maintenance,
     Drain,
 }
 
 impl Resource {
-    const ALL: [Self; 8] =
-        [Self::Health, Self::Ready, Self::Metrics, Self::Page, Self::Status, Self::Config, Self::Reload, Self::Drain];
+    const ALL: [Self; 9] = [
+        Self::Health,
+        Self::Ready,
+        Self::Metrics,
+        Self::Page,
+        Self::Status,
+        Self::Config,
+        Self::Reload,
+        Self::Maintenance,
+        Self::Drain,
+    ];
 
     const fn path(self) -> &'static str {
         match self {
@@ -54,6 +64,7 @@ impl Resource {
             Self::Status => "/status",
             Self::Config => "/config",
             Self::Reload => "/reload",
+            Self::Maintenance => "/maintenance",
             Self::Drain => "/drain",
         }
     }
@@ -69,7 +80,7 @@ impl Resource {
 
     /// Whether asking for it does something.
     const fn changes(self) -> bool {
-        matches!(self, Self::Reload | Self::Drain)
+        matches!(self, Self::Reload | Self::Maintenance | Self::Drain)
     }
 
     /// Whether it is for whoever may reach the address, token or not: the page holds nothing before it is told a token.
@@ -132,10 +143,11 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
         }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
-        Resource::Reload | Resource::Drain if request.headers.contains_key(ORIGIN) => {
+        Resource::Reload | Resource::Maintenance | Resource::Drain if request.headers.contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "not for web pages\n".into())
         }
         Resource::Reload => reload(state).await,
+        Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
         Resource::Drain => drain(state),
     }
 }
@@ -183,7 +195,19 @@ async fn reload(state: &State) -> Answer {
     match answered.await {
         Ok(Ok(changes)) => text(StatusCode::OK, changes),
         Ok(Err(faults)) => text(StatusCode::UNPROCESSABLE_ENTITY, faults),
-        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "nobody reloads any more\n".into()),
+        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "litequic is stopping: no more reloads\n".into()),
+    }
+}
+
+fn maintenance(state: &State, query: &str) -> Answer {
+    let order = match MaintenanceOrder::parse(query) {
+        Ok(order) => order,
+        Err(problem) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    match state.inside.as_ref().map(|inside| (inside.maintain)(&order)) {
+        Some(Ok(now)) => text(StatusCode::OK, now),
+        Some(Err(problem)) => text(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text(StatusCode::SERVICE_UNAVAILABLE, "there are no routes\n".into()),
     }
 }
 
@@ -212,7 +236,7 @@ fn content(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
 mod tests {
     use super::*;
     use crate::{
-        admin::{Readiness, Scrape, Token},
+        admin::{Inside, Readiness, Scrape, Token},
         lifecycle::Lifecycle,
         telemetry::Registry,
     };
@@ -264,6 +288,50 @@ mod tests {
         }
         drop(requests);
         assert_eq!(ask(Method::POST, false, Surface::Operator).await, 503);
+    }
+
+    #[tokio::test]
+    async fn maintenance_is_for_the_operator_and_not_for_web_pages() {
+        let orders = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&orders);
+        let inside = Inside {
+            status: Box::new(|| Box::pin(async { serde_json::Value::Null })),
+            configuration: Box::new(Vec::new),
+            maintain: Box::new(move |order| {
+                seen.lock().unwrap().push(order.on);
+                if order.on { Ok("now\n".into()) } else { Err("no such route\n".into()) }
+            }),
+        };
+        let state = State {
+            registry: Registry::default(),
+            control: Arc::default(),
+            metrics: Arc::default(),
+            scrape: Scrape::default(),
+            lifecycle: Lifecycle::default(),
+            heartbeats: Vec::new(),
+            readiness: Readiness::new(None),
+            reload: None,
+            token: None,
+            names: Vec::new(),
+            inside: Some(inside),
+        };
+        for (method, query, origin, surface, expected) in [
+            (Method::GET, "?state=on", false, Surface::Operator, 405),
+            (Method::POST, "?state=on", true, Surface::Operator, 403),
+            (Method::POST, "?state=on", false, Surface::Probes, 404),
+            (Method::POST, "", false, Surface::Operator, 400),
+            (Method::POST, "?state=on&retry_after=0", false, Surface::Operator, 400),
+            (Method::POST, "?state=on", false, Surface::Operator, 200),
+            (Method::POST, "?state=off", false, Surface::Operator, 422),
+        ] {
+            let mut request = http::Request::builder().method(method).uri(format!("/maintenance{query}"));
+            if origin {
+                request = request.header(ORIGIN, "https://elsewhere.test");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(answer(&state, surface, &request).await.status().as_u16(), expected, "{query} {surface:?}");
+        }
+        assert_eq!(*orders.lock().unwrap(), [true, false]);
     }
 
     #[tokio::test]

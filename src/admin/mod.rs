@@ -1,5 +1,5 @@
-//! Where the operator reaches litequic: liveness, readiness, metrics, status, configuration, reload, drain. Plain HTTP/1.1 on the control thread,
-//! so that it answers while every worker is busy.
+//! Where the operator reaches litequic: liveness, readiness, metrics, status, configuration, reload, maintenance, drain.
+//! Plain HTTP/1.1 on the control thread, so that it answers while every worker is busy.
 //!
 //! | path       | method    | probes | listen | answer                                                              |
 //! |------------|-----------|--------|--------|---------------------------------------------------------------------|
@@ -10,12 +10,15 @@
 //! | `/status`  | GET, HEAD | no     | yes    | JSON: counters, workers, origins, certificates                      |
 //! | `/config`  | GET, HEAD | no     | yes    | JSON: every key in force, without secrets                           |
 //! | `/reload`  | POST      | no     | yes    | 200 with what changed, or 422 with every fault and nothing changed  |
+//! | `/maintenance` | POST  | no     | yes    | 200 with the routes that are in maintenance now, or 422            |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
 //! `/metrics`, `/status` and `/config` are for requests by an IP address, `localhost` or a name in `names`, unless they show
 //! the token of `listen`. Where there is a token, `listen` answers nothing but the page and `/healthz`, `/readyz` to whoever does not show it.
 
 mod answer;
+mod maintenance;
+mod mechanisms;
 mod metrics;
 mod page;
 mod places;
@@ -25,6 +28,8 @@ mod server;
 mod status;
 mod token;
 
+pub use maintenance::{Maintain, MaintenanceOrder};
+pub use mechanisms::{Work, mechanisms};
 pub use metrics::Metrics;
 pub use readiness::{OriginProbe, Readiness};
 pub use scrape::Scrape;
@@ -87,6 +92,8 @@ pub struct Inside {
     pub status: Tell,
     /// Every key of the configuration in force with its value, without secrets.
     pub configuration: Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
+    /// Switches routes to maintenance, and back.
+    pub maintain: Maintain,
 }
 
 /// Tells what is so now.

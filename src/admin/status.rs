@@ -2,7 +2,7 @@
 //! rates asks twice.
 
 use super::State;
-use crate::{lifecycle::Phase, memory};
+use crate::{lifecycle::Phase, memory, telemetry::Process};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +18,7 @@ pub(super) async fn status(state: &State) -> Json {
         );
     let metrics: Map<String, Json> =
         state.registry.samples().into_iter().map(|(name, value)| (name, value.into())).collect();
+    let Process { cpu_seconds, resident_bytes, start_time, open_fds } = Process::read();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let control = &state.control;
     let mut status = json!({
@@ -41,6 +42,12 @@ pub(super) async fn status(state: &State) -> Json {
             "step": memory::Step::from(control.memory_step.get()).name(),
             "used": control.memory_used.get(),
             "limit": control.memory_limit.get(),
+        },
+        "process": {
+            "cpu_seconds": cpu_seconds,
+            "resident_bytes": resident_bytes,
+            "started": start_time,
+            "open_files": open_fds,
         },
         "metrics": metrics,
     });

@@ -4,7 +4,7 @@
 
 use crate::{
     admin::{Token, TokenError},
-    config::{AccessTarget, Config, Draft, Faults, Findings, Warning},
+    config::{self, AccessTarget, Config, Draft, Faults, Findings, Target, Warning},
     proxy::Pages,
     quic::Secrets,
     tls::{Authorities, Certificate, CertificateError, CertificateStore},
@@ -45,6 +45,7 @@ pub fn load(draft: Draft) -> Result<Loads, Faults> {
         token(&config, &mut findings);
         access_log(&config, &mut findings);
         handover(&config, &mut findings);
+        ambiguities(&config, &mut findings);
         Some((config, certificates?, pages?))
     });
     let ((config, certificates, pages), warnings) = findings.verdict(read)?;
@@ -116,6 +117,18 @@ fn uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut Fin
     }
 }
 
+/// Routes that the order of the file alone tells apart for some requests.
+fn ambiguities(config: &Config, findings: &mut Findings) {
+    let names = config::Route::names(&config.routes);
+    for (first, second) in config::ambiguities(&config.routes) {
+        let Some(name) = names.get(first) else { continue };
+        let problem = format!(
+            "a request can meet this and routes[{first}] ({name}): that one gets it, as it is first in the file"
+        );
+        findings.warn(&format!("routes[{second}].match"), problem);
+    }
+}
+
 fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
     match Pages::load(config) {
         Ok(pages) => Some(pages),
@@ -125,8 +138,12 @@ fn pages(config: &Config, findings: &mut Findings) -> Option<Pages> {
                 let key = move |errors| format!("routes[{n}].error_pages.{errors}");
                 route.error_pages.iter().map(move |(errors, path)| (key(errors), path))
             });
+            let bodies = config.routes.iter().enumerate().filter_map(|(n, route)| match &route.target {
+                Target::Respond(respond) => Some((format!("routes[{n}].respond.body_file"), respond.file()?)),
+                Target::Origin(_) | Target::Redirect(_) => None,
+            });
             let errors: BTreeMap<&Path, _> = errors.iter().map(|error| (error.path(), error)).collect();
-            for (key, path) in general.chain(routes) {
+            for (key, path) in general.chain(routes).chain(bodies) {
                 if let Some(error) = errors.get(path.as_path()) {
                     findings.fault(&key, error);
                 }
@@ -140,7 +157,7 @@ fn secret(config: &Config, findings: &mut Findings) {
     let Some(path) = config.listen.secret_file.as_ref().filter(|path| !is_pipe(path)) else { return };
     match Secrets::load(path) {
         Ok(secrets) if secrets.is_exposed() => {
-            findings.warn("listen.secret_file", "others may read it: whoever has it can end clients' connections");
+            findings.warn("listen.secret_file", "others may read it: a reader can reset clients' connections");
         }
         Ok(_) => {}
         Err(error) => findings.fault("listen.secret_file", error),

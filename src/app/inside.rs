@@ -1,11 +1,11 @@
 //! What the admin listener tells of the rest of the process: certificates, origins, the configuration in force; and
 //! whether origins are ready.
 
-use super::reload::InForce;
+use super::{WorkerMetrics, reload::InForce};
 use crate::{
-    admin::{Inside, OriginProbe},
+    admin::{self, Inside, OriginProbe, Work},
     config::OriginAddress,
-    proxy::{self, Check, Routing, ServerState},
+    proxy::{self, Check, InMaintenance, Routing, ServerState, Target},
     proxy::{ServerMetrics, ServerName},
     tls::CertificateStore,
 };
@@ -31,17 +31,72 @@ pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
     let (config, resolver) = (Arc::clone(&in_force.config), Arc::clone(&in_force.resolver));
     let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let (started, of_status) = (Instant::now(), in_force.clone());
+    let (switched, switching) = (in_force.clone(), in_force.clone());
     Inside {
         status: Box::new(move || {
             let certificates = certificates(&resolver.store());
+            let uptime = started.elapsed().as_secs_f64();
+            let (last_reload, mechanisms) = (of_status.last_reload.json(), mechanisms(&of_status));
             let (origins, addresses) = (Arc::clone(&origins), addresses.clone());
+            let maintenance: Json = switched.in_maintenance().iter().map(in_maintenance).collect();
             Box::pin(async move {
                 let origins = origins.look().await;
-                json!({ "listen": addresses, "certificates": certificates, "origins": origins })
+                json!({
+                    "uptime": uptime,
+                    "listen": addresses,
+                    "last_reload": last_reload,
+                    "certificates": certificates,
+                    "origins": origins,
+                    "maintenance": maintenance,
+                    "mechanisms": mechanisms,
+                })
             })
         }),
         configuration: Box::new(move || config.load().list()),
+        maintain: Box::new(move |order| switching.maintain(order)),
     }
+}
+
+/// What the mechanisms of the configuration in force have saved.
+fn mechanisms(in_force: &InForce) -> Json {
+    let of = |read: fn(&WorkerMetrics) -> u64| in_force.metrics.sum(read);
+    let work = Work {
+        datagrams_received: of(|worker| worker.net.datagrams_received.get()),
+        receive_messages: of(|worker| worker.net.receive_messages.get()),
+        receive_batches: of(|worker| worker.net.receive_batches.get()),
+        datagrams_sent: of(|worker| worker.net.datagrams_sent.get()),
+        gso_messages: of(|worker| worker.net.gso_messages.get()),
+        gso_segments: of(|worker| worker.net.gso_segments.get()),
+        packets_sent: of(|worker| worker.quic.packets_sent.get()),
+        ack_frames_received: of(|worker| worker.quic.ack_frames_received.get()),
+        ack_frames_merged: of(|worker| worker.quic.ack_frames_merged.get()),
+        connections: of(|worker| worker.http3.connections.get()),
+        ack_frequency_offers: of(|worker| worker.quic.ack_frequency_offered.get()),
+        wakes_moderation: of(|worker| worker.wake.metrics.wakes_moderation.get()),
+        without_gso: of(|worker| {
+            let net = &worker.net;
+            net.io_degraded_gso_missing.get() + net.io_degraded_gso_eio.get() + net.io_degraded_gso_einval.get()
+        }),
+        without_gro: of(|worker| worker.net.io_degraded_gro.get()),
+        without_io_uring: of(|worker| {
+            let net = &worker.net;
+            net.io_degraded_io_uring_forbidden.get()
+                + net.io_degraded_io_uring_missing.get()
+                + net.io_degraded_io_uring_memory.get()
+                + net.io_degraded_io_uring_broken.get()
+        }),
+    };
+    admin::mechanisms(&in_force.config.load().litequic, &work)
+}
+
+/// `target` is null for all routes.
+fn in_maintenance(one: &InMaintenance) -> Json {
+    let target = match &one.target {
+        Target::All => None,
+        Target::Route(what) => Some(what),
+    };
+    json!({ "target": target, "retry_after": one.retry_after, "routes": one.routes })
 }
 
 fn certificates(store: &CertificateStore) -> Json {
@@ -53,6 +108,7 @@ fn certificates(store: &CertificateStore) -> Json {
         json!({
             "names": names.collect::<Vec<_>>(),
             "valid_from": seconds(certificate.not_before()),
+            "renew_by": seconds(certificate.renew_by()),
             "expires": seconds(certificate.not_after()),
             "warnings": warnings.collect::<Vec<_>>(),
         })

@@ -52,6 +52,11 @@ pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
     }
 }
 
+/// Bytes that the process may use: the least of what is `configured` and of its memory cgroups. `None` without a limit.
+pub(super) fn allowed(configured: MemoryLimit) -> Option<u64> {
+    Usage::of_this_process().limit(limit(configured))
+}
+
 fn limit(configured: MemoryLimit) -> Limit {
     match configured {
         MemoryLimit::Cgroup => Limit::Cgroup,

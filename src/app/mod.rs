@@ -2,6 +2,7 @@
 
 pub mod reload;
 
+mod bounds;
 mod files;
 mod handover;
 mod idle;

@@ -15,16 +15,17 @@ use crate::{
     access_log::{AccessLog, Opened},
     admin,
     config::{self, Change, Config, Draft, Faults, Log, Warning},
-    proxy::{Pages, Routing},
+    proxy::{CookieKey, InMaintenance, Maintenance, Pages, Routing, Target},
     telemetry::Validity,
     tls::{Certificate, CertificateResolver, CertificateStore},
 };
 use arc_swap::ArcSwap;
+use serde_json::{Value as Json, json};
 use std::{
     collections::BTreeSet,
     convert::Infallible,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::{
@@ -36,6 +37,8 @@ use tokio::{
 
 /// Requests for a reload that may wait: each is answered by the next one that begins.
 const MAX_WAITING: usize = 8;
+/// Names of routes that an answer lists at most, to whoever named one that there is not.
+const MAX_NAMES: usize = 64;
 
 /// The way from `POST /reload` to the [`Reloader`].
 pub fn requests() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<admin::ReloadRequest>) {
@@ -52,27 +55,90 @@ pub struct InForce {
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) access: Arc<AccessLog>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) last_reload: Arc<LastReload>,
+    /// Held by whoever replaces `routing`, which follows from what it was and from `config`.
+    replacing: Arc<Mutex<()>>,
 }
 
 impl InForce {
-    /// Begins with what was read at the start.
+    /// Begins with what was read at the start, and with what the process before had in `maintenance`.
     pub(super) fn new(
         config: &Config,
         pages: Pages,
+        maintenance: Maintenance,
+        cookie_key: CookieKey,
         resolver: Arc<CertificateResolver>,
         access: Arc<AccessLog>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let routing = Arc::new(ArcSwap::from_pointee(Routing::after(config, pages, None)));
-        let rerouted = Arc::default();
-        let in_force = Self { config: config.clone().live(), routing, rerouted, resolver, access, metrics };
+        let routing = Routing::after(config, pages, None).with_cookie_key(cookie_key);
+        let routing = if maintenance.is_empty() { routing } else { routing.switched(config, maintenance) };
+        let (config, routing) = (config.clone().live(), Arc::new(ArcSwap::from_pointee(routing)));
+        let (rerouted, replacing, last_reload) = Default::default();
+        let in_force = Self { config, routing, rerouted, resolver, access, metrics, last_reload, replacing };
         in_force.observe();
+        for one in in_force.in_maintenance() {
+            tracing::info!(
+                route = one.route(),
+                retry_after = one.retry_after,
+                routes = one.routes.len(),
+                "in maintenance, as in the process before"
+            );
+        }
         in_force
+    }
+
+    fn replacing(&self) -> MutexGuard<'_, ()> {
+        self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the operator has switched to maintenance.
+    pub(super) fn in_maintenance(&self) -> Vec<InMaintenance> {
+        let _stays = self.replacing();
+        self.routing.load().in_maintenance(&self.config.load())
+    }
+
+    /// Switches routes to maintenance, or back; says what is so now.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing has changed, in words for the operator.
+    pub(super) fn maintain(&self, order: &admin::MaintenanceOrder) -> Result<String, String> {
+        let replacing = self.replacing();
+        let (config, routing) = (self.config.load_full(), self.routing.load_full());
+        let mut maintenance = routing.maintenance().clone();
+        let target = order.route.clone().map_or(Target::All, Target::Route);
+        let names = routing.route_names();
+        let switched = match order.on {
+            true => maintenance.switch_on(target, order.retry_after, &config.routes, names),
+            false => maintenance.switch_off(target),
+        };
+        switched.map_err(|error| {
+            let names: String = names.iter().take(MAX_NAMES).map(|name| format!("  {name}\n")).collect();
+            let more = if config.routes.len() > MAX_NAMES { "  …\n" } else { "" };
+            format!("{error}; routes are\n{names}{more}")
+        })?;
+        self.routing.store(Arc::new(routing.switched(&config, maintenance)));
+        drop(replacing);
+        self.observe_maintenance();
+
+        let now = self.in_maintenance();
+        let (route, routes) = (order.route.as_deref().unwrap_or("all"), self.metrics.control.maintenance_routes.get());
+        match order.on {
+            true => tracing::info!(route, retry_after = order.retry_after, routes, "maintenance switched on"),
+            false => tracing::info!(route, routes, "maintenance switched off"),
+        }
+        let line = |one: &InMaintenance| {
+            let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
+            format!("{} answers 503, Retry-After: {}\n{routes}", one.route(), one.retry_after)
+        };
+        if now.is_empty() { Ok("no route is in maintenance\n".into()) } else { Ok(now.iter().map(line).collect()) }
     }
 
     /// Takes on `next` as far as can be; says what it changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
         let Loads { config: next, certificates, pages, .. } = next;
+        let replacing = self.replacing();
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let renewed = self.renewed(&next, &certificates, &pages);
         self.count_renewed(&renewed);
@@ -89,13 +155,19 @@ impl InForce {
         self.routing.store(Arc::new(Routing::after(&next, pages, Some(&routing))));
         self.rerouted.notify_one();
         self.config.store(Arc::new(next));
+        drop(replacing);
         self.observe();
+        for one in self.in_maintenance().iter().filter(|one| one.routes.is_empty()) {
+            let route = one.route();
+            tracing::warn!(route, "in maintenance, and the configuration has no such route any more: lift it by ctl");
+        }
         changes
     }
 
     /// Takes on what was read anew, with the configuration as it is; says what is another now.
     fn renew(&self, renewal: Renewal) -> Vec<Change> {
         let Renewal { certificates, pages, .. } = renewal;
+        let _replacing = self.replacing();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
         let changes = self.renewed(&config, &certificates, &pages);
         self.count_renewed(&changes);
@@ -112,7 +184,8 @@ impl InForce {
     fn renewed(&self, next: &Config, certificates: &CertificateStore, pages: &Pages) -> Vec<Change> {
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let mut changes = renewed(&now, &self.resolver.store(), next, certificates);
-        let page = |path: &PathBuf| Change { key: "error_pages".into(), what: format!("{} renewed", path.display()) };
+        let key = |path: &PathBuf| if Pages::is_body(next, path) { "respond.body_file" } else { "error_pages" };
+        let page = |path: &PathBuf| Change { key: key(path).into(), what: format!("{} renewed", path.display()) };
         changes.extend(pages.renewed(routing.pages()).map(page));
         changes
     }
@@ -128,6 +201,12 @@ impl InForce {
         control.version.set(self.config.load().version());
         control.configured_at.set(seconds(SystemTime::now()));
         self.observe_certificates();
+        self.observe_maintenance();
+    }
+
+    fn observe_maintenance(&self) {
+        let reached: BTreeSet<String> = self.in_maintenance().into_iter().flat_map(|one| one.routes).collect();
+        self.metrics.control.maintenance_routes.set(reached.len() as u64);
     }
 
     fn observe_certificates(&self) {
@@ -336,14 +415,18 @@ impl Reloader {
                 // A file that was written and says the same is no news.
                 let told = !(changes.is_empty() && trigger == Trigger::Files);
                 if told {
-                    control.count_reload(false, seconds(SystemTime::now()));
+                    let now = seconds(SystemTime::now());
+                    control.count_reload(false, now);
+                    self.in_force.last_reload.set(now, trigger, Ok(&changes));
                     log_warnings(&warnings);
                 }
                 let warnings: String = warnings.iter().map(|warning| format!("{warning}\n")).collect();
                 Ok(self.tell(trigger, &changes) + &warnings)
             }
             Err(faults) => {
-                control.count_reload(true, seconds(SystemTime::now()));
+                let now = seconds(SystemTime::now());
+                control.count_reload(true, now);
+                self.in_force.last_reload.set(now, trigger, Err(&faults));
                 for fault in &faults {
                     tracing::error!(%fault, by = trigger.name(), "not reloaded");
                 }
@@ -357,8 +440,9 @@ impl Reloader {
 
     /// Renews what the configuration in force names, the new one being refused; says what, a line a change.
     async fn renew(&self, trigger: Trigger) -> String {
-        let in_force = self.in_force.clone();
-        let renewal = match spawn_blocking(move || Renewal::read(&in_force)).await {
+        let InForce { config, resolver, routing, .. } = self.in_force.clone();
+        let read = move || Renewal::read(&config.load(), &resolver.store(), routing.load().pages());
+        let renewal = match spawn_blocking(read).await {
             Ok(renewal) => renewal,
             Err(died) => return format!("reading the certificates failed: {died}\n"),
         };
@@ -402,6 +486,34 @@ impl Reloader {
     }
 }
 
+/// How the last reload went, for `/status`: what it changed, or why it was refused.
+#[derive(Debug, Default)]
+pub(super) struct LastReload(Mutex<Option<Json>>);
+
+impl LastReload {
+    /// Changes or faults that are kept: `/status` is asked for every two seconds, and the log has them all.
+    const LINES: usize = 8;
+    /// Characters of one.
+    const LENGTH: usize = 300;
+
+    fn set(&self, at: u64, trigger: Trigger, outcome: Result<&[Change], &[String]>) {
+        let (result, lines): (_, Vec<String>) = match outcome {
+            Ok(changes) => ("ok", changes.iter().map(ToString::to_string).collect()),
+            Err(faults) => ("refused", faults.to_vec()),
+        };
+        let kept: Vec<String> =
+            lines.iter().take(Self::LINES).map(|line| line.chars().take(Self::LENGTH).collect()).collect();
+        let left_out = lines.len().saturating_sub(kept.len());
+        let told = json!({ "at": at, "by": trigger.name(), "result": result, "lines": kept, "left_out": left_out });
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+    }
+
+    /// Null before the first.
+    pub(super) fn json(&self) -> Json {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().into()
+    }
+}
+
 /// How a reload went.
 struct Reloaded {
     /// For whoever asked: what changed, or every fault.
@@ -414,5 +526,27 @@ async fn changed(watcher: Option<&mut Watcher>) {
     match watcher {
         Some(watcher) => watcher.changed().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_reload_is_told_of_with_its_first_lines() {
+        let last = LastReload::default();
+        assert_eq!(last.json(), Json::Null);
+        let change = |key: &str| Change { key: key.into(), what: "1 → 2".into() };
+        last.set(7, Trigger::Admin, Ok(&[change("limits.max_headers")]));
+        let expected = json!({
+            "at": 7, "by": "POST /reload", "result": "ok", "lines": ["limits.max_headers: 1 → 2"], "left_out": 0,
+        });
+        assert_eq!(last.json(), expected);
+        last.set(9, Trigger::Signal, Err(&vec!["ö".repeat(1000); 20]));
+        let told = last.json();
+        assert_eq!((&told["at"], &told["result"], &told["left_out"]), (&json!(9), &json!("refused"), &json!(12)));
+        let lines = told["lines"].as_array().unwrap();
+        assert!(lines.len() == 8 && lines.iter().all(|line| line.as_str().unwrap().chars().count() == 300));
     }
 }

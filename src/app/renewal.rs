@@ -2,7 +2,6 @@
 //! the configuration in force, so that a bad edit does not leave clients with a certificate until it expires. Each is
 //! renewed by itself: one that cannot be read stays as it is.
 
-use super::reload::InForce;
 use crate::{
     config::Config,
     proxy::Pages,
@@ -18,17 +17,17 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Reads the files that are `in_force`. Blocks on the file system.
-    pub(super) fn read(in_force: &InForce) -> Self {
-        let (config, store) = (in_force.config.load_full(), in_force.resolver.store());
+    /// Reads the files that `config` names; what cannot be read stays as it is in `store` and `pages`. Blocks on the file
+    /// system.
+    pub(super) fn read(config: &Config, store: &CertificateStore, pages: &Pages) -> Self {
         let mut kept = Vec::new();
-        let certificates = certificates(&config, &store, &mut kept);
+        let certificates = certificates(config, store, &mut kept);
         let authorities = Authorities::load(&config.client_certificates).unwrap_or_else(|errors| {
             kept.push(errors);
             store.authorities().cloned()
         });
         let certificates = certificates.with_authorities(authorities);
-        Self { certificates, pages: in_force.routing.load().pages().renew(&config), kept }
+        Self { certificates, pages: pages.renew(config), kept }
     }
 }
 
@@ -43,6 +42,6 @@ fn certificates(config: &Config, store: &CertificateStore, kept: &mut Vec<Certif
     match served.next() {
         Some(default) => CertificateStore::new(default, served),
         // There always is one; without it, what is served is.
-        None => CertificateStore::new(store.choose(None).clone(), []),
+        None => CertificateStore::new(store.default_certificate().clone(), []),
     }
 }

@@ -1,7 +1,7 @@
 //! A start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
 
 use super::{
-    Metrics, Options, Running, StartError, files,
+    Metrics, Options, Running, StartError, bounds, files,
     handover::{Beginning, keeper, take_over},
     inside, memory,
     reload::InForce,
@@ -16,7 +16,7 @@ use crate::{
     exchange::Handler,
     lifecycle::{Lifecycle, Phase, Watch},
     memory::Gauge,
-    proxy::{self, Pages, Proxy},
+    proxy::{self, CookieKey, Pages, Proxy},
     quic::{EndpointParts, Layout, Pools, ServerId, WorkerIndex},
     receive_budget::ReceiveBudget,
     telemetry::Heartbeat,
@@ -61,6 +61,8 @@ impl<'c> Prepared<'c> {
         let in_force = InForce::new(
             config,
             Pages::load(config).map_err(StartError::Pages)?,
+            beginning.maintenance.clone(),
+            CookieKey::new(beginning.secrets.cookie_key()),
             Arc::clone(&resolver),
             Arc::clone(&access),
             Arc::clone(&metrics),
@@ -69,7 +71,8 @@ impl<'c> Prepared<'c> {
         let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
         let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, policy.clone())?;
         let asking = Asking::new(Arc::clone(&resolver), options.key_log, policy)?;
-        let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?).asking(asking);
+        let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log)?);
+        let tls = tls.asking(asking).by_address(Arc::clone(&resolver));
         Ok(Self { config, options, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls })
     }
 
@@ -120,14 +123,15 @@ impl Bound<'_> {
         let mut workers = Vec::with_capacity(self.prepared.count);
         for index in 0..self.prepared.count {
             let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
-            let Some(plan) = self.plan(index).map_err(failed)? else { break };
-            workers.push(Worker::start(plan, wrap.clone(), ended_sender.clone()).await?);
+            let Some(parts) = self.worker_parts(index).map_err(failed)? else { break };
+            workers.push(Worker::start(parts, wrap.clone(), ended_sender.clone()).await?);
         }
         let state = Arc::new(self.state());
         let Self { prepared, sockets, addresses, admin, lifecycle, heartbeats, layout, gauge, .. } = self;
         let Prepared { config, options, beginning, count, metrics, access, in_force, .. } = prepared;
         let Beginning { generation, secrets, mut predecessor, older, others, .. } = beginning;
         let keeper = keeper(sockets, (layout, generation), secrets, &metrics)?.minding(older, others);
+        let keeper = keeper.telling(Arc::clone(&in_force.routing));
         let kept = take_over(keeper, predecessor.as_mut(), config, &lifecycle).await?;
 
         let mut tasks = JoinSet::new();
@@ -140,6 +144,13 @@ impl Bound<'_> {
         if options.memory.is_none() {
             tasks.spawn(memory::watch(in_force.clone(), gauge, lifecycle.watch()));
         }
+        bounds::log(config, count);
+        for (key, address) in [("admin.listen", admin_address), ("admin.probes", probes_address)] {
+            if let Some(address) = address {
+                tracing::info!(%address, key, "listening for admin requests");
+            }
+        }
+        // The last lines: scripts wait for them.
         addresses.log(count);
         let watchdog = JoinSet::from_iter([service::watchdog(heartbeats, kept.handed_over())]);
         service::ready();
@@ -162,7 +173,7 @@ impl Bound<'_> {
     }
 
     /// What worker `index` is made of.
-    fn plan(&mut self, index: usize) -> io::Result<Option<worker::Plan>> {
+    fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
         let Self { prepared, sockets, addresses, lifecycle, heartbeats, layout, gauge, .. } = self;
         let Prepared { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } = prepared;
         let (Some(counters), Some(heartbeat)) = (metrics.workers().get(index), heartbeats.get(index)) else {
@@ -176,7 +187,7 @@ impl Bound<'_> {
             redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
             https: addresses.https,
         };
-        Ok(Some(worker::Plan {
+        Ok(Some(worker::WorkerParts {
             access: access.of_worker(Arc::clone(&counters.access_log)),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets: sockets.next_udp(),

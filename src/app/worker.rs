@@ -44,7 +44,7 @@ const LINGER: Duration = Duration::from_millis(50);
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is made of.
-pub(super) struct Plan {
+pub(super) struct WorkerParts {
     pub(super) access: access_log::OfWorker,
     pub(super) index: WorkerIndex,
     /// One a listen address.
@@ -99,18 +99,18 @@ pub(super) struct Worker(usize);
 impl Worker {
     /// Starts the thread and waits until its endpoints listen.
     pub(super) async fn start<H: Handler>(
-        plan: Plan,
+        parts: WorkerParts,
         wrap: impl Fn(Proxy) -> H + Send + 'static,
         ended: mpsc::UnboundedSender<Ended>,
     ) -> Result<Self, StartError> {
-        let index = usize::from(plan.index.0);
+        let index = usize::from(parts.index.0);
         let failed = |reason: String| StartError::Worker { index, reason };
         let (started, starting) = oneshot::channel();
         thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
                 let mut farewell = Farewell { ended: Ended { index, in_order: false }, to: ended };
-                farewell.ended.in_order = run(plan, wrap, started);
+                farewell.ended.in_order = run(parts, wrap, started);
             })
             .map_err(|error| failed(error.to_string()))?;
         match starting.await {
@@ -126,8 +126,12 @@ impl Worker {
 }
 
 /// Runs a worker to its end. Returns whether that was in order.
-fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Sender<Result<(), String>>) -> bool {
-    let [waits, wakes] = [(), ()].map(|()| Arc::clone(&plan.metrics.wake));
+fn run<H: Handler>(
+    parts: WorkerParts,
+    wrap: impl Fn(Proxy) -> H,
+    started: oneshot::Sender<Result<(), String>>,
+) -> bool {
+    let [waits, wakes] = [(), ()].map(|()| Arc::clone(&parts.metrics.wake));
     let mut runtime = Builder::new_current_thread();
     runtime.enable_all().on_thread_park(move || waits.end()).on_thread_unpark(move || wakes.begin());
     let runtime = match runtime.build_local(LocalOptions::default()) {
@@ -137,79 +141,77 @@ fn run<H: Handler>(plan: Plan, wrap: impl Fn(Proxy) -> H, started: oneshot::Send
             return false;
         }
     };
-    runtime.block_on(async move {
-        let litequic = plan.endpoint.config.load().litequic;
-        let mut listening = Vec::new();
-        for socket in plan.sockets {
-            match open(socket, &litequic, plan.index, &plan.endpoint, &plan.metrics.net) {
-                Ok(endpoint) => listening.push(endpoint),
-                Err(error) => {
-                    let _ = started.send(Err(error.to_string()));
-                    return false;
-                }
-            }
-        }
-        let EndpointParts { config, receive, workers, pressure, .. } = plan.endpoint;
-        let metrics = plan.metrics;
-        let resolver = plan.resolver;
-        let routing = Arc::clone(&plan.routing);
-        let certificates = Arc::clone(&resolver);
-        let covers = move |client: &Client, host: &str| {
-            resolver.covers(client.server_name.as_deref(), host) && routing.load().admits(client, host)
-        };
-        let handler = Rc::new(wrap(Proxy::new(plan.routing, Arc::clone(&metrics.proxy))));
-        let (records, lines) = plan.access.records();
-        let mut endpoints = JoinSet::new();
-        let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
-        let holders = Rc::<Holders>::default();
-        let budgets = tcp::Budgets {
-            send: Rc::clone(&budget),
-            receive,
-            pressure: pressure.clone(),
-            holders: Rc::clone(&holders),
-        };
-        let doors = Doors {
-            config: &config,
-            metrics: &metrics.tcp,
-            budgets: &budgets,
-            watch: &plan.watch,
-            tasks: &mut endpoints,
-        };
-        doors.open(plan.companion, &handler, covers.clone(), certificates, &records);
-        let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
-        let front =
-            Front::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, plan.watch.clone());
-        let front = Rc::new(front.recording(records));
-        let _ = started.send(Ok(()));
+    runtime.block_on(serve(parts, wrap, started))
+}
 
-        for endpoint in listening {
-            let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&metrics.quic));
-            endpoints.spawn_local(accept(endpoint, handler, front, metrics, plan.watch.clone()));
-        }
-        let beat = Beat {
-            config: &config,
-            heartbeat: &plan.heartbeat,
-            budgets: &budgets,
-            metrics: &metrics.worker,
-            lines: &lines,
-            pressure,
-            workers,
-        };
-        let serve = async {
-            while let Some(ended) = endpoints.join_next().await {
-                if let Ok(Err(EndpointDied)) = ended {
-                    tracing::error!(worker = plan.index.0, "an endpoint ended by itself: its socket or QUIC failed");
-                    return false;
-                }
-                pass_panic_on(ended.map(|_| ()));
+/// Opens a worker's endpoints and listeners, says through `started` that they listen, and serves. Returns whether it ended in
+/// order.
+async fn serve<H: Handler>(
+    parts: WorkerParts,
+    wrap: impl Fn(Proxy) -> H,
+    started: oneshot::Sender<Result<(), String>>,
+) -> bool {
+    let litequic = parts.endpoint.config.load().litequic;
+    let mut listening = Vec::new();
+    for socket in parts.sockets {
+        match open(socket, &litequic, parts.index, &parts.endpoint, &parts.metrics.net) {
+            Ok(endpoint) => listening.push(endpoint),
+            Err(error) => {
+                let _ = started.send(Err(error.to_string()));
+                return false;
             }
-            true
-        };
-        select! {
-            () = beat.run() => false,
-            in_order = serve => in_order,
         }
-    })
+    }
+    let EndpointParts { config, receive, workers, pressure, .. } = parts.endpoint;
+    let metrics = parts.metrics;
+    let resolver = parts.resolver;
+    let routing = Arc::clone(&parts.routing);
+    let certificates = Arc::clone(&resolver);
+    let covers = move |client: &Client, host: &str| {
+        resolver.covers(client.server_name.as_deref(), client.local.ip(), host) && routing.load().admits(client, host)
+    };
+    let handler = Rc::new(wrap(Proxy::new(parts.routing, Arc::clone(&metrics.proxy))));
+    let (records, lines) = parts.access.records();
+    let mut endpoints = JoinSet::new();
+    let budget = Budget::for_worker(config.load().limits.worker_send_buffer);
+    let holders = Rc::<Holders>::default();
+    let budgets =
+        tcp::Budgets { send: Rc::clone(&budget), receive, pressure: pressure.clone(), holders: Rc::clone(&holders) };
+    let doors =
+        Doors { config: &config, metrics: &metrics.tcp, budgets: &budgets, watch: &parts.watch, tasks: &mut endpoints };
+    doors.open(parts.companion, &handler, covers.clone(), certificates, &records);
+    let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
+    let front = Front::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
+    let front = Rc::new(front.recording(records));
+    let _ = started.send(Ok(()));
+
+    for endpoint in listening {
+        let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&metrics.quic));
+        endpoints.spawn_local(accept(endpoint, handler, front, metrics, parts.watch.clone()));
+    }
+    let beat = Beat {
+        config: &config,
+        heartbeat: &parts.heartbeat,
+        budgets: &budgets,
+        metrics: &metrics.worker,
+        lines: &lines,
+        pressure,
+        workers,
+    };
+    let endpoints_end = async {
+        while let Some(ended) = endpoints.join_next().await {
+            if let Ok(Err(EndpointDied)) = ended {
+                tracing::error!(worker = parts.index.0, "an endpoint ended by itself: its socket or QUIC failed");
+                return false;
+            }
+            pass_panic_on(ended.map(|_| ()));
+        }
+        true
+    };
+    select! {
+        () = beat.run() => false,
+        in_order = endpoints_end => in_order,
+    }
 }
 
 /// What a worker looks at while it serves: it says that it turns, sets its budgets and gauges, and gives memory back.
@@ -308,7 +310,7 @@ impl Doors<'_> {
         records: &Records,
     ) {
         let Companion { listeners, tls, redirects, https } = companion;
-        let tls: Rc<tcp::ChooseTls> = Rc::new(move |name| tls.choose(name));
+        let tls: Rc<tcp::ChooseTls> = Rc::new(move |name, local| tls.choose(name, local));
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
         let (records, budgets) = (|| records.clone(), || self.budgets.clone());

@@ -1,28 +1,41 @@
 //! `litequic ctl`: asks a running litequic, at its `admin.listen`; what `admin.probes` answers too, there as well.
 
+mod status;
+
 use super::{
     exit::{Exit, fail},
     run::control_runtime,
 };
-use crate::admin::Token;
+use crate::admin::{MaintenanceOrder, Token};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
+use serde_json::Value as Json;
 use std::{
-    io::{self, Write},
+    env,
+    fmt::Display,
+    io::{self, IsTerminal, Write},
     net::SocketAddr,
+    ops::RangeInclusive,
     path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
 
 /// A reload reads files and looks at certificates; nothing that is asked for takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// More than any answer has.
 const MAX_ANSWER: usize = 16 << 20;
+/// Between the two answers from which `status` tells rates.
+const BETWEEN: Duration = Duration::from_secs(1);
+/// Clears a terminal and goes to its first column and row (ECMA-48 §8.3.39, §8.3.21).
+const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// What `litequic ctl` is told.
 #[derive(Debug, Args)]
@@ -30,20 +43,36 @@ pub struct Arguments {
     /// What to ask for.
     #[arg(value_enum)]
     what: What,
+    /// Of maintenance: on or off.
+    #[arg(value_enum, required_if_eq("what", "maintenance"))]
+    state: Option<OnOff>,
+    /// Of maintenance: the name of a route, or a host for all its routes that have an origin. Without it, all that have one.
+    #[arg(long, value_name = "NAME_OR_HOST", requires = "state")]
+    route: Option<String>,
+    /// Of maintenance: when clients are to come back.
+    #[arg(long, value_name = "SECONDS", requires = "state", value_parser = clap::value_parser!(u32).range(retry_after()))]
+    retry_after: Option<u32>,
     /// Where the running litequic has its admin.listen.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9443")]
+    #[arg(long, value_name = "ADDR", env = "LITEQUIC_ADMIN", default_value = "127.0.0.1:9443")]
     admin: SocketAddr,
     /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN, if it is set.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+    /// `status`: print what it answered, as JSON.
+    #[arg(long, conflicts_with = "watch")]
+    json: bool,
+    /// `status`: show it again and again, every so many seconds; 2 if there is no number.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
 }
 
 /// The environment variable with the token.
 const TOKEN: &str = "LITEQUIC_ADMIN_TOKEN";
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// What it does now, as JSON.
+    /// What it does now: a screen of text, or JSON.
     Status,
     /// Its configuration, without secrets, as JSON.
     Config,
@@ -51,12 +80,27 @@ enum What {
     Drain,
     /// Have it read its configuration and certificates anew; says every change, or every fault.
     Reload,
+    /// Have routes answered with 503 and Retry-After, or served again; says which are in maintenance then.
+    Maintenance,
     /// What it counts, as OpenMetrics text.
     Metrics,
     /// Whether every worker's loop turns: for a container's health check.
     Health,
     /// Whether new clients are welcome.
     Ready,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnOff {
+    /// 503 from now on.
+    On,
+    /// Served again.
+    Off,
+}
+
+fn retry_after() -> RangeInclusive<i64> {
+    let seconds = MaintenanceOrder::RETRY_AFTER_RANGE;
+    i64::from(*seconds.start())..=i64::from(*seconds.end())
 }
 
 impl What {
@@ -66,6 +110,7 @@ impl What {
             Self::Config => (Method::GET, "/config"),
             Self::Drain => (Method::POST, "/drain"),
             Self::Reload => (Method::POST, "/reload"),
+            Self::Maintenance => (Method::POST, "/maintenance"),
             Self::Metrics => (Method::GET, "/metrics"),
             Self::Health => (Method::GET, "/healthz"),
             Self::Ready => (Method::GET, "/readyz"),
@@ -75,7 +120,19 @@ impl What {
 
 /// Asks, and prints the answer: to stdout, or to stderr where it is a refusal.
 pub fn run(arguments: Arguments) -> ExitCode {
-    let token = match (&arguments.token_file, std::env::var_os(TOKEN)) {
+    if arguments.what != What::Status && (arguments.json || arguments.watch.is_some()) {
+        return fail(Exit::Usage, "--json and --watch are for `ctl status`");
+    }
+    let order = match (arguments.what, arguments.state) {
+        (What::Maintenance, Some(state)) => Some(MaintenanceOrder {
+            on: state == OnOff::On,
+            route: arguments.route,
+            retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
+        }),
+        (_, Some(_)) => return fail(Exit::Usage, "on and off are for maintenance alone"),
+        (_, None) => None,
+    };
+    let token = match (&arguments.token_file, env::var_os(TOKEN)) {
         (Some(path), _) => Token::read(path).map(Some),
         (None, Some(_)) => Token::from_env(TOKEN).map(Some),
         (None, None) => Ok(None),
@@ -88,26 +145,110 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(Exit::Software, error),
     };
-    let answer = runtime.block_on(async {
-        match timeout(PATIENCE, ask(arguments.admin, arguments.what, token)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(anyhow::anyhow!("no answer within {PATIENCE:?}")),
+    let Arguments { what, admin, json, watch, .. } = arguments;
+    runtime.block_on(async {
+        if what == What::Status && !json {
+            return show(admin, token.as_ref(), watch.map(Duration::from_secs)).await;
         }
-    });
-    match answer {
-        Ok((status, body)) if status.is_success() => match io::stdout().write_all(&body) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => Exit::Output.into(),
-        },
-        Ok((_, body)) => fail(Exit::Status, String::from_utf8_lossy(&body).trim_end()),
-        Err(error) => fail(Exit::Unavailable, format_args!("{}: {error:#}", arguments.admin)),
+        match answer(admin, what, order.as_ref(), token.as_ref()).await {
+            Ok(body) => print(&body),
+            Err(failure) => failure.exit(),
+        }
+    })
+}
+
+/// Why there is nothing to print.
+struct Failure {
+    exit: Exit,
+    why: String,
+}
+
+impl Failure {
+    fn unavailable(admin: SocketAddr, why: impl Display) -> Self {
+        Self { exit: Exit::Unavailable, why: format!("{admin}: {why}") }
+    }
+
+    fn exit(&self) -> ExitCode {
+        fail(self.exit, &self.why)
     }
 }
 
-async fn ask(admin: SocketAddr, what: What, token: Option<Token>) -> anyhow::Result<(StatusCode, Bytes)> {
+fn print(text: &[u8]) -> ExitCode {
+    let mut out = io::stdout();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => Exit::Output.into(),
+    }
+}
+
+/// Shows the status to people: once, or again `every` so often until the process is ended.
+async fn show(admin: SocketAddr, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
+    let is_terminal = io::stdout().is_terminal();
+    let colour = is_terminal && has_colour(|name| env::var(name).ok());
+    let mut before = match status(admin, token).await {
+        Ok(status) => status,
+        Err(failure) => return failure.exit(),
+    };
+    let mut pause = BETWEEN;
+    loop {
+        sleep(pause).await;
+        let screen = match (status(admin, token).await, every) {
+            (Ok(now), _) => {
+                let screen = status::render(&now, Some(&before), colour);
+                before = now;
+                screen
+            }
+            // It may come back.
+            (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
+            (Err(failure), None) => return failure.exit(),
+        };
+        let Some(every) = every else { return print(screen.as_bytes()) };
+        let beginning = if is_terminal { CLEAR } else { "" };
+        let end = if is_terminal { "" } else { "\n" };
+        if print(format!("{beginning}{screen}{end}").as_bytes()) != ExitCode::SUCCESS {
+            return Exit::Output.into();
+        }
+        pause = every;
+    }
+}
+
+/// Whether a terminal is to get colours, by the environment (<https://no-color.org>).
+fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_unset = variable("NO_COLOR").is_none_or(|value| value.is_empty());
+    is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
+}
+
+async fn status(admin: SocketAddr, token: Option<&Token>) -> Result<Json, Failure> {
+    let body = answer(admin, What::Status, None, token).await?;
+    serde_json::from_slice(&body)
+        .map_err(|error| Failure::unavailable(admin, format_args!("the answer is no JSON: {error}")))
+}
+
+/// The body of an answer that is no refusal.
+async fn answer(
+    admin: SocketAddr,
+    what: What,
+    order: Option<&MaintenanceOrder>,
+    token: Option<&Token>,
+) -> Result<Bytes, Failure> {
+    match timeout(PATIENCE, ask(admin, what, order, token)).await {
+        Ok(Ok((status, body))) if status.is_success() => Ok(body),
+        Ok(Ok((_, body))) => Err(Failure { exit: Exit::Status, why: String::from_utf8_lossy(&body).trim_end().into() }),
+        Ok(Err(error)) => Err(Failure::unavailable(admin, format_args!("{error:#}"))),
+        Err(_) => Err(Failure::unavailable(admin, format_args!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+async fn ask(
+    admin: SocketAddr,
+    what: What,
+    order: Option<&MaintenanceOrder>,
+    token: Option<&Token>,
+) -> anyhow::Result<(StatusCode, Bytes)> {
     let stream = TcpStream::connect(admin).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let (method, path) = what.request();
+    let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, admin.to_string());
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, token.authorization());
@@ -127,6 +268,28 @@ async fn ask(admin: SocketAddr, what: What, token: Option<Token>) -> anyhow::Res
         ended = &mut connection => {
             ended?;
             answer.await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_color_and_a_dumb_terminal_get_none() {
+        for (no_color, term, expected) in [
+            (None, Some("xterm-256color"), true),
+            (None, None, true),
+            (Some(""), Some("xterm"), true),
+            (Some("1"), Some("xterm"), false),
+            (None, Some("dumb"), false),
+        ] {
+            let variable = |name: &str| match name {
+                "NO_COLOR" => no_color.map(str::to_owned),
+                _ => term.map(str::to_owned),
+            };
+            assert_eq!(has_colour(variable), expected, "{no_color:?} {term:?}");
         }
     }
 }

@@ -47,10 +47,10 @@ enum Command {
     },
     /// Try HTTP/3 out: serve a small origin, or your own, with a certificate made on the spot.
     Demo(demo::Arguments),
-    /// Ask a running litequic: for its status, its health, its configuration, a reload, a drain.
+    /// Ask a running litequic: for its status, its health, its configuration, a reload, maintenance, a drain.
     Ctl(ctl::Arguments),
     /// Make one HTTP/3 request: for health checks and scripts.
-    Get(get::Arguments),
+    Get(Box<get::Arguments>),
     /// Say what this kernel allows, and what litequic would use of it.
     Probe(probe::Arguments),
     /// Print the configuration's JSON schema.
@@ -92,7 +92,7 @@ pub fn main(release: fn()) -> ExitCode {
         Command::Check { config } => check::run(&config),
         Command::Ctl(arguments) => ctl::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
-        Command::Get(arguments) => get::run(arguments),
+        Command::Get(arguments) => get::run(*arguments),
         Command::Probe(arguments) => probe::run(arguments),
         Command::Schema => schema::run(),
         Command::Completions { shell } => completions::run(shell, Arguments::command()),

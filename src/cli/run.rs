@@ -19,23 +19,28 @@ use listenfd::ListenFd;
 use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// What takes the configuration's place. Each requires the next, so that one requires all.
+const WITHOUT_FILE: [&str; 4] = ["listen", "origin", "cert", "key"];
+
 /// What `litequic run` is told.
 #[derive(Debug, Args)]
+#[command(override_usage = "litequic run --config <FILE> [OPTIONS]\n       \
+                            litequic run --listen <ADDR> --origin <URL> --cert <FILE> --key <FILE> [OPTIONS]")]
 pub struct Arguments {
     /// The configuration.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "origin", "cert", "key"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = WITHOUT_FILE, required_unless_present_any = WITHOUT_FILE)]
     config: Option<PathBuf>,
-    /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as [::]:8443.
-    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    /// Without a configuration: the address, UDP for HTTP/3 and TCP for HTTP/1.1 and HTTP/2, such as '[::]:8443'.
+    #[arg(long, value_name = "ADDR", requires = "origin")]
     listen: Option<SocketAddr>,
     /// Without a configuration: http://HOST[:PORT], HOST:PORT or unix:/PATH.
-    #[arg(long, value_name = "URL", required_unless_present = "config", value_parser = origin)]
+    #[arg(long, value_name = "URL", requires = "cert", value_parser = origin)]
     origin: Option<OriginAddress>,
     /// Without a configuration: the certificate chain, PEM.
-    #[arg(long, value_name = "FILE", required_unless_present = "config")]
+    #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// Without a configuration: the certificate's private key, PEM.
-    #[arg(long, value_name = "FILE", required_unless_present = "config")]
+    #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
     /// Write TLS secrets to the file that SSLKEYLOGFILE names: for Wireshark, never in production.
     #[arg(long)]

@@ -3,8 +3,9 @@
 use super::{
     section::Section,
     table::{Table as _, keys, list, optional},
-    values::{Kind, one_of, share, text},
+    values::{Given, Kind, one_of, text},
 };
+use serde_json::json;
 use std::{fmt, path::PathBuf};
 
 keys! {
@@ -196,4 +197,28 @@ fields! {
     End = "end",
     /// Why it did not go well.
     Error = "error",
+}
+
+/// A share of a whole: more than nothing.
+pub(super) fn share() -> Kind<Share> {
+    Kind {
+        expected: "a number from 0.000001 to 1".into(),
+        schema: json!({ "type": ["integer", "number"], "exclusiveMinimum": 0, "maximum": 1 }),
+        read: Box::new(|given| {
+            let share = match given {
+                Given::Integer(1) => 1.0,
+                Given::Integer(number) if number > 1 => return Err("too large".into()),
+                Given::Integer(_) => return Err("too small".into()),
+                Given::Float(share) => share,
+                other => return Err(other.wrong_type()),
+            };
+            match Share::of(share) {
+                Some(share) => Ok(share),
+                None if share > 1.0 => Err("too large".into()),
+                // What is not a number is no share either.
+                None => Err("too small".into()),
+            }
+        }),
+        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Share::ALL.0))),
+    }
 }

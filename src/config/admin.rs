@@ -71,7 +71,7 @@ pub(super) fn read(section: &mut Section<'_>, clients: &Listen) -> Admin {
         section.fault("token_env", "there is admin.token_file already", None, None);
     }
     if admin.handover.as_ref().is_some_and(|path| path.as_os_str().len() > Admin::MAX_HANDOVER_LEN) {
-        section.fault("handover", "is too long for a Unix socket", Some("96 octets at most, with the folder"), None);
+        section.fault("handover", "is too long for a Unix socket", Some("96 bytes at most, with the folder"), None);
     }
     // A token that is there but wrong has its own fault.
     let has_token = section.has("token_file") || section.has("token_env");

@@ -1,6 +1,6 @@
 //! A configuration that is still being judged: as far as it could be read, where each of its values stands, and what is
 //! wrong with it so far. Whoever reads the files that it names adds what is wrong with those, so that every fault is
-//! reported in one round, with its place.
+//! reported in one round, with its position.
 
 use super::{
     Config,
@@ -25,20 +25,20 @@ pub struct Draft {
 /// What is wrong with a [`Draft`], and what may be.
 #[derive(Debug)]
 pub struct Findings {
-    places: Places,
+    positions: Positions,
     faults: Vec<Fault>,
     warnings: Vec<Warning>,
 }
 
 impl Draft {
     /// What was read of a file, with its `faults`.
-    pub(super) fn new(config: Option<Config>, places: Places, faults: Vec<Fault>) -> Self {
-        Self { config, findings: Findings { places, faults, warnings: Vec::new() } }
+    pub(super) fn new(config: Option<Config>, positions: Positions, faults: Vec<Fault>) -> Self {
+        Self { config, findings: Findings { positions, faults, warnings: Vec::new() } }
     }
 
     /// A configuration of the command line's options.
     pub fn given(config: Config) -> Self {
-        Self::new(Some(config), Places::of_command_line(), Vec::new())
+        Self::new(Some(config), Positions::of_command_line(), Vec::new())
     }
 
     /// The configuration, without a look at the files that it names.
@@ -55,12 +55,12 @@ impl Draft {
 impl Findings {
     /// The value of `key` is wrong.
     pub fn fault(&mut self, key: &str, problem: impl Display) {
-        self.faults.push(self.places.fault(key, &problem));
+        self.faults.push(self.positions.fault(key, &problem));
     }
 
     /// The value of `key` can be used, and probably should not.
     pub fn warn(&mut self, key: &str, problem: impl Display) {
-        self.warnings.push(Warning(self.places.fault(key, &problem)));
+        self.warnings.push(Warning(self.positions.fault(key, &problem)));
     }
 
     /// `value` with every warning, if nothing is wrong.
@@ -85,24 +85,24 @@ impl Findings {
 
 /// Where the values of a configuration stand, by their keys.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Positions {
     /// `None` for the command line.
     file: Option<PathBuf>,
-    by_key: BTreeMap<String, Place>,
+    by_key: BTreeMap<String, Position>,
 }
 
 /// Where a value stands.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) line: usize,
     pub(super) column: usize,
     /// As it is written.
     pub(super) value: Option<String>,
 }
 
-impl Places {
+impl Positions {
     /// Those in `file`.
-    pub(super) fn new(file: &Path, by_key: BTreeMap<String, Place>) -> Self {
+    pub(super) fn new(file: &Path, by_key: BTreeMap<String, Position>) -> Self {
         Self { file: Some(file.into()), by_key }
     }
 
@@ -111,7 +111,7 @@ impl Places {
     }
 
     fn fault(&self, key: &str, problem: &dyn Display) -> Fault {
-        let place = self.by_key.get(key);
+        let position = self.by_key.get(key);
         let (file, key) = match (&self.file, key) {
             (Some(file), key) => (file.clone(), key.into()),
             // What `run` takes in place of a file.
@@ -119,8 +119,8 @@ impl Places {
             (None, "certificates[0].key") => ("--key".into(), String::new()),
             (None, key) => ("command line".into(), key.into()),
         };
-        let (line, column) = place.map(|place| (place.line, place.column)).unzip();
-        let value = place.and_then(|place| place.value.clone());
+        let (line, column) = position.map(|at| (at.line, at.column)).unzip();
+        let value = position.and_then(|at| at.value.clone());
         Fault { file, line, column, key, value, problem: problem.to_string(), expected: None, nearest: None }
     }
 }

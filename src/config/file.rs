@@ -2,7 +2,7 @@
 
 use super::{
     Config, Draft, Fault, Faults,
-    draft::Places,
+    draft::Positions,
     keys,
     source::{Source, syntax_faults},
     values::show_size,
@@ -39,7 +39,7 @@ impl Draft {
             let expected = Some("a file of TOML".into());
             let (file, key) = (path.into(), String::new());
             let fault = Fault { file, line: None, column: None, key, value: None, problem, expected, nearest: None };
-            Self::new(None, Places::new(path, BTreeMap::new()), vec![fault])
+            Self::new(None, Positions::new(path, BTreeMap::new()), vec![fault])
         };
         let mut bytes = Vec::new();
         // One byte more, to know a file that is too large from one that just fits.
@@ -58,12 +58,12 @@ impl Draft {
     fn parse(text: &str, file: &Path, environment: impl Fn(&str) -> Option<String>) -> Self {
         let (table, errors) = DeTable::parse_recoverable(text);
         if !errors.is_empty() {
-            return Self::new(None, Places::new(file, BTreeMap::new()), syntax_faults(file, text, &errors));
+            return Self::new(None, Positions::new(file, BTreeMap::new()), syntax_faults(file, text, &errors));
         }
         let source = Source::new(file, text, &environment);
         let (config, _) = source.read(table.get_ref(), keys::config);
-        let (places, faults) = source.found();
-        Self::new(Some(config), places, faults)
+        let (positions, faults) = source.found();
+        Self::new(Some(config), positions, faults)
     }
 }
 

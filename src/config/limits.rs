@@ -7,10 +7,11 @@ use super::{
     section::Section,
     table::{Table as _, keys, list},
     values::{
-        BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, KIB, MIB, TIMEOUT, boolean, duration, memory, number, or_none,
+        BODY_BYTES, COUNT, COUNT_OR_NONE, GIB, Given, KIB, Kind, MIB, TIMEOUT, boolean, duration, number, or_none,
         show_size, size,
     },
 };
+use serde_json::json;
 use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 
 /// RFC 9114 §6.1 wants at least 100 streams, but a small device may take fewer; 2^60 is QUIC's own bound
@@ -264,6 +265,24 @@ impl Sources {
                 Network { address: IpAddr::V6((address.to_bits() & mask).into()), prefix }
             }
         }
+    }
+}
+
+/// `"cgroup"`, `"none"` or a size.
+fn memory(range: RangeInclusive<u64>) -> Kind<MemoryLimit> {
+    let Kind { expected, schema, read, show } = or_none(size::<u64>(range));
+    Kind {
+        expected: format!("\"cgroup\", {expected}"),
+        schema: json!({ "anyOf": [{ "const": "cgroup" }, schema] }),
+        read: Box::new(move |given| match given {
+            Given::Text(text) if text == "cgroup" => Ok(MemoryLimit::Cgroup),
+            given => Ok(read(given)?.map_or(MemoryLimit::None, MemoryLimit::Bytes)),
+        }),
+        show: Box::new(move |limit| match limit {
+            MemoryLimit::Cgroup => json!("cgroup"),
+            MemoryLimit::Bytes(bytes) => show(&Some(*bytes)),
+            MemoryLimit::None => show(&None),
+        }),
     }
 }
 

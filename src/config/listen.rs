@@ -5,8 +5,9 @@ use super::{
     names::{MAX_NETWORKS, address, network, path},
     section::Section,
     table::{Table as _, by, file, keys, list, optional},
-    values::{one_of, port, workers},
+    values::{Given, Kind, number, one_of, port},
 };
+use serde_json::json;
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     num::NonZeroU16,
@@ -39,9 +40,9 @@ keys! {
         /// down to at least 1.
         workers: Workers = Workers::Auto, workers(Self::MAX_WORKERS), restart;
 
-        /// A file of 32 to 4096 random octets (`openssl rand -hex 32`), from which the keys of Retry and reset tokens follow, octet for
-        /// octet. Clients of a process that crashed learn so from the next one with the same file, and Retry tokens stay good. Without
-        /// it the keys are random and die with the process.
+        /// A file of 32 to 4096 random octets (`openssl rand -hex 32`), from which the keys of Retry and reset tokens and of the cookies
+        /// of `origin.sticky` follow, octet for octet. Clients of a process that crashed learn so from the next one with the same file,
+        /// and Retry tokens and cookies stay good. Without it the keys are random and die with the process.
         secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random octets")), restart;
 
         /// `litequic.congestion` of some addresses of `listen.udp`.
@@ -107,4 +108,25 @@ fn clash(one: &SocketAddr, other: &SocketAddr) -> bool {
         v6.is_ipv6() && v6.ip().is_unspecified() && v4.is_ipv4() && v4.ip().is_unspecified()
     };
     one == other || (one.port() == other.port() && (wildcards(one, other) || wildcards(other, one)))
+}
+
+/// `"auto"` or a count.
+fn workers(most: u16) -> Kind<Workers> {
+    let count = number::<u16>(1..=most.into());
+    Kind {
+        expected: format!("\"auto\" or {}", count.expected),
+        schema: json!({ "anyOf": [{ "const": "auto" }, count.schema] }),
+        read: Box::new(move |given| match given {
+            Given::Text(text) if text == "auto" => Ok(Workers::Auto),
+            Given::Text(_) => Err("unknown value".into()),
+            given => {
+                let count = NonZeroU16::new((count.read)(given)?);
+                count.map(Workers::Count).ok_or_else(|| "too small".into())
+            }
+        }),
+        show: Box::new(|workers| match workers {
+            Workers::Auto => json!("auto"),
+            Workers::Count(count) => json!(count),
+        }),
+    }
 }

@@ -6,6 +6,7 @@
 mod access;
 mod admin;
 mod certificates;
+mod changes;
 mod diff;
 mod draft;
 mod fault;
@@ -14,6 +15,7 @@ mod keys;
 mod limits;
 mod listen;
 mod log;
+mod matching;
 mod names;
 mod network;
 mod origin;
@@ -38,15 +40,17 @@ pub use keys::{metric, needs_restart};
 pub use limits::{Limits, MemoryLimit, Sources};
 pub use listen::{Listen, Workers};
 pub use log::{Level, Log, LogFormat};
+pub use matching::{Match, Pattern, Weight, ambiguities};
 pub use network::Network;
 pub use origin::{
-    AmbiguousFields, Balance, Health, Origin, OriginAddress, OriginAddressError, Statuses, StatusesError,
+    AmbiguousFields, Balance, Health, Origin, OriginAddress, OriginAddressError, OriginServer, Statuses, StatusesError,
+    Sticky, StickyBy,
 };
 pub use reference::reference;
 pub use route::{PathReading, Route};
 pub use rules::{
-    ErrorPages, Errors, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, RouteTimeouts, Target, Template, Variable,
-    media_type, request_field_fault, response_field_fault,
+    ErrorPages, Errors, FixedBody, HeaderRules, Part, RateLimit, RateLimitBy, Redirect, Respond, RouteTimeouts, Target,
+    Template, Variable, body_type, media_type, request_field_fault, response_field_fault,
 };
 pub use timeouts::Timeouts;
 pub use transport::{AckFrequency, Congestion, Io, LiteQuic};

@@ -2,9 +2,10 @@
 //! the pattern that the schema has of it.
 
 use super::{
-    Network, OriginAddress, OriginAddressError,
+    Network,
     values::{Kind, Wrong, text},
 };
+use http::{HeaderName, Method};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
@@ -13,16 +14,22 @@ use std::{
 /// An IPv4 address, or an IPv6 address without brackets, as far as a pattern can tell.
 const IP: &str = "[0-9]+\\.[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*";
 /// With a scope, in brackets.
-const IPV6: &str = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[0-9]+)?\]";
-const PORT: &str = "0*[1-9][0-9]{0,4}";
-const NAME: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?";
+pub(super) const IPV6: &str = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[0-9]+)?\]";
+pub(super) const PORT: &str = "0*[1-9][0-9]{0,4}";
+pub(super) const NAME: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?";
 /// A name whose last label is no decimal number; whether it is a hexadecimal one, a pattern does not tell.
 const NO_NUMBER: &str = r"([0-9A-Za-z_-]{1,63}\.)*[0-9]{0,62}[A-Za-z_-][0-9A-Za-z_-]{0,62}\.?";
 const IPV4: &str = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}";
 /// PATH_MAX of Linux (limits.h).
 const MAX_PATH: usize = 4096;
+/// Bytes of a cookie's name: it goes with every request.
+const MAX_COOKIE_NAME: usize = 64;
 /// Each is compared with a peer's address, one after the other.
 pub(super) const MAX_NETWORKS: usize = 256;
+/// Bytes of a route's name: a label's of a metric, and a word's of a command line.
+const MAX_ROUTE_NAME: usize = 64;
+/// Bytes of a method: twice the longest of the IANA registry.
+const MAX_METHOD: usize = 32;
 /// RFC 9110 §5.6.2.
 pub(super) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 
@@ -38,16 +45,6 @@ pub(super) fn address() -> Kind<SocketAddr> {
     let kind =
         text("an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"", parse, ToString::to_string);
     kind.matching(&format!(r"([0-9.]+|{IPV6}):{PORT}"))
-}
-
-/// An origin's URL.
-pub(super) fn origin_address() -> Kind<OriginAddress> {
-    text(
-        "\"http://HOST:PORT\" or \"unix:/PATH\"",
-        |text| text.parse().map_err(|error: OriginAddressError| error.to_string().into()),
-        ToString::to_string,
-    )
-    .matching(&format!("[Hh][Tt][Tt][Pp]://({NAME}|{IPV6})(:{PORT})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"))
 }
 
 /// The path of a file.
@@ -206,11 +203,20 @@ fn parse_name(text: &str) -> Result<String, Wrong> {
 
 /// A route's path prefix.
 pub(super) fn path_prefix() -> Kind<String> {
-    let parse = |text: String| {
+    plain_path("a prefix is a plain path, without `?`, `#` and `*`", "a path such as \"/live\"")
+}
+
+/// A route's whole path.
+pub(super) fn exact_path() -> Kind<String> {
+    plain_path("is a plain path, without `?`, `#` and `*`", "a path such as \"/robots.txt\"")
+}
+
+fn plain_path(plain: &'static str, expected: &str) -> Kind<String> {
+    let parse = move |text: String| {
         let problem = if !text.starts_with('/') {
             "does not start with `/`"
         } else if text.contains(['?', '#', '*']) {
-            "a prefix is a plain path, without `?`, `#` and `*`"
+            plain
         } else if !text.bytes().all(|b| b.is_ascii_graphic()) {
             "other characters than printable ASCII are percent-encoded"
         } else if text.split('/').any(|segment| matches!(segment, "." | "..")) {
@@ -223,18 +229,66 @@ pub(super) fn path_prefix() -> Kind<String> {
     // Segments of what may stand there, none of them `.` or `..`.
     let (any, no_dot) = ("[!-\"$-)+-.0->@-~]", "[!-\"$-)+,0->@-~-]");
     let segment = format!(r"({no_dot}{any}*|\.{no_dot}{any}*|\.\.{any}+)?");
-    text("a path such as \"/live\"", parse, Clone::clone).matching(&format!("(/{segment})+"))
+    text(expected, parse, Clone::clone).matching(&format!("(/{segment})+"))
+}
+
+/// What logs, metrics and the operator call a route. It has no slash, which every name has that is made of host and path.
+pub(super) fn route_name() -> Kind<String> {
+    let parse = |text: String| {
+        let fits = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
+        let fits = fits && (1..=MAX_ROUTE_NAME).contains(&text.len());
+        if fits { Ok(text) } else { Err("not 1 to 64 letters, digits, `_`, `.` and `-`".into()) }
+    };
+    text("a name such as \"shop\"", parse, Clone::clone).matching(&format!("[0-9A-Za-z_.-]{{1,{MAX_ROUTE_NAME}}}"))
+}
+
+/// A method (RFC 9110 §9.1), as requests write it. CONNECT and TRACE get as far as no route.
+pub(super) fn method() -> Kind<Method> {
+    let parse = |text: String| match Method::from_bytes(text.as_bytes()) {
+        Ok(Method::CONNECT | Method::TRACE) => Err("reaches no route".into()),
+        Ok(method) if text.bytes().any(|byte| byte.is_ascii_lowercase()) => {
+            let upper = method.as_str().to_ascii_uppercase();
+            Err(Wrong {
+                problem: "methods have case, and known ones are upper case".into(),
+                nearest: Some(format!("{upper:?}")),
+            })
+        }
+        Ok(method) if text.len() <= MAX_METHOD => Ok(method),
+        _ => Err("not a method".into()),
+    };
+    let kind = text("a method such as \"GET\"", parse, ToString::to_string);
+    kind.matching("[!#$%&'*+.^_`|~0-9A-Z-]+").of_length(1..=MAX_METHOD)
+}
+
+/// The name of a cookie (RFC 6265 §4.1.1): a token.
+pub(super) fn cookie_name() -> Kind<String> {
+    let expected = "the name of a cookie, such as \"origin_server\"";
+    let parse = |text: String| if is_token(&text) { Ok(text) } else { Err("not a token".into()) };
+    text(expected, parse, Clone::clone).matching(TOKEN).of_length(1..=MAX_COOKIE_NAME)
+}
+
+/// The name of a field of requests.
+pub(super) fn field_name() -> Kind<HeaderName> {
+    let parse = |text: String| {
+        let name =
+            HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| is_token(&text)).ok_or("not a field's name")?;
+        // Over HTTP/2 and HTTP/3 it is `:authority`.
+        if name == http::header::HOST { Err("is no field of every request".into()) } else { Ok(name) }
+    };
+    text("a field's name, such as \"x-user\"", parse, ToString::to_string).matching(TOKEN)
+}
+
+/// RFC 9110 §5.6.2.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 /// A protocol that a route lets pass (RFC 9110 §7.8): a token, perhaps with a version behind a slash. In lower case.
 pub(super) fn upgrade() -> Kind<String> {
     let parse = |text: String| {
         let protocol = text.to_ascii_lowercase();
-        let token = |text: &str| {
-            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
-        };
         let (name, version) = protocol.split_once('/').map_or((&*protocol, None), |(name, rest)| (name, Some(rest)));
-        let problem = if !token(name) || !version.is_none_or(token) {
+        let problem = if !is_token(name) || !version.is_none_or(is_token) {
             "not a token"
         } else if matches!(name, "http" | "h2c" | "h2" | "h3" | "tls") {
             // What went through it would be requests that nobody looks at.

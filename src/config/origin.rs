@@ -2,16 +2,16 @@
 
 use super::{
     Share,
-    diff::Changes,
-    names::{authority, origin_address, parse_host, parse_port, split_port},
+    access::share,
+    changes::Changes,
+    names::{IPV6, NAME, PORT, authority, cookie_name, field_name, parse_host, parse_port, split_port},
     section::Section,
     table::{Reader, Table, by, keys, list, optional, required},
-    values::{
-        COUNT, COUNT_OR_NONE, DAY, Given, Kind, TIMEOUT, boolean, duration, number, one_of, or_none, share, size, text,
-    },
+    values::{COUNT, COUNT_OR_NONE, DAY, Given, Kind, TIMEOUT, boolean, duration, number, one_of, or_none, size, text},
 };
+use http::HeaderName;
 use serde_json::json;
-use std::{fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
 /// More is better left to the client, which waits.
 const REQUEST_BUFFER: RangeInclusive<u64> = 0..=1024 * 1024;
@@ -21,6 +21,8 @@ const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 const HEALTH_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
 /// Of answers in a row: more is longer than anybody waits.
 const STREAK: RangeInclusive<u64> = 1..=1000;
+/// HAProxy's most. A server that is to get none is not in the list.
+const WEIGHT: RangeInclusive<u64> = 1..=256;
 /// What fits into `sun_path` with its final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -29,12 +31,19 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Origin counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
         /// Where the origin's servers listen, no two alike; port 80 unless given. litequic speaks plaintext HTTP/1.1. The path of a
-        /// socket has at most 107 bytes.
-        servers("url"): Vec<OriginAddress> = Vec::new(), by(servers, |all| show_servers(all));
+        /// socket has at most 107 bytes. A table has a server's address with its weight, or makes it a backup server.
+        servers("url"): Vec<OriginServer> = Vec::new(), by(servers, |all| show_servers(all));
 
-        /// Which server gets the next request: one after the other, or the one on which the fewest requests of this worker are open, in
-        /// turn where several are.
+        /// Which server gets the next request: one after the other, or the one on which the fewest requests of this worker are open for
+        /// its weight, in turn where several are.
         balance: Balance = Balance::RoundRobin, one_of(Balance::NAMES);
+
+        // nginx's and HAProxy's default as well: most servers are as fast as ever once they answer.
+        /// For how long the share of a server that comes back grows, linearly from a hundredth of its weight to its weight.
+        slow_start: Option<Duration> = None, or_none(duration(TIMEOUT));
+
+        /// Keeps each client on one server. Without this table `balance` selects a server for each request.
+        sticky: Option<Sticky> = None, optional_table(sticky, Sticky::show);
 
         // One or two failures are an accident, five in a row are a state.
         /// After how many failures in a row a worker leaves a server out.
@@ -50,7 +59,8 @@ keys! {
         eject_time: Duration = Duration::from_secs(10), duration(TIMEOUT);
 
         // What fails at most servers is the requests' or the network's fault, and fewer servers would not bear it better.
-        /// The share of the servers that a worker leaves out at a time; one in any case, and never the last that is well.
+        /// The share of the servers that a worker leaves out at a time; one in any case, and never the last that is well. While a backup
+        /// server is well, all others may be left out.
         max_ejected: Share = Share(500_000), share();
 
         // A server among five that is gone; much more would be a second load on servers that fail for the first.
@@ -65,7 +75,7 @@ keys! {
         proxy_protocol: bool = false, boolean();
 
         /// A request that each server is asked now and then, by GET. Without this table there is none.
-        health: Option<Health> = None, Checks;
+        health: Option<Health> = None, optional_table(Health::read, |health| health.path.clone());
 
         // More than a server of one machine answers at once.
         /// Connections to a server at most.
@@ -90,6 +100,11 @@ keys! {
         /// A connection is not used again beyond this age, so that a name's new addresses get traffic.
         max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration(TIMEOUT));
 
+        // `max_age` already has new addresses get traffic, and a new connection costs a round trip.
+        /// Requests on a connection to a server at most; it is closed behind the last one's response (nginx' `keepalive_requests`). For
+        /// a load balancer of TCP connections in front of the servers, or server processes that restart after so many requests.
+        max_requests: Option<u64> = None, or_none(number(COUNT)), counted;
+
         // What Kubernetes' DNS caches for.
         /// A name is looked up again after that long.
         dns_interval: Duration = Duration::from_secs(30), duration(DNS_INTERVAL);
@@ -107,49 +122,114 @@ impl Origin {
 
     /// An origin of one server at `address`, with every default.
     pub fn new(address: OriginAddress) -> Self {
-        Self { servers: vec![address], ..Self::default() }
+        Self { servers: vec![address.into()], ..Self::default() }
     }
 }
 
-fn servers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<OriginAddress> {
-    let mut servers = section.required_list(key, origin_address(), 1..=Origin::MAX_SERVERS, about).unwrap_or_default();
+/// Reads `[origin]` or one of `[origins.NAME]`; `cookies` has the names of cookies of those before it.
+pub(super) fn read(section: &mut Section<'_>, cookies: &mut BTreeSet<String>) -> Origin {
+    let origin = Origin::read(section);
+    if let Some(Sticky { by: StickyBy::Cookie, cookie, .. }) = &origin.sticky
+        && !cookie.is_empty()
+        && !cookies.insert(cookie.clone())
+    {
+        // A browser has one cookie of a name for `/`: two origins of one host would replace each other's without end.
+        let problem = format!("another origin has the cookie {cookie:?}");
+        section.fault("sticky", &problem, Some("another name in `cookie`"), None);
+    }
+    origin
+}
+
+keys! {
+    /// A server of an origin: one of `origin.url`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct OriginServer {
+        /// Where it listens.
+        address("url"): OriginAddress = OriginAddress::Unix(PathBuf::new()), required(origin_address());
+
+        /// Its share of the requests beside those of the other servers: with 3 it gets three times as many as one with 1.
+        weight: u16 = 1, number(WEIGHT);
+
+        /// Whether it gets requests only while no other server is healthy. One server at least is no backup server.
+        backup: bool = false, boolean();
+    }
+}
+
+impl From<OriginAddress> for OriginServer {
+    fn from(address: OriginAddress) -> Self {
+        Self { address, ..Self::default() }
+    }
+}
+
+impl fmt::Display for OriginServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)?;
+        if self.weight != Self::default().weight {
+            write!(f, " weight={}", self.weight)?;
+        }
+        if self.backup { f.write_str(" backup") } else { Ok(()) }
+    }
+}
+
+fn servers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<OriginServer> {
+    let table = |section: &mut Section<'_>| {
+        let server = OriginServer::read(section);
+        (section.has("url") && section.is_right(&["url"])).then_some(server)
+    };
+    let mut servers: Vec<OriginServer> =
+        section.required_list_or_tables(key, origin_address(), 1..=Origin::MAX_SERVERS, about, table);
     for server in &mut servers {
-        if let OriginAddress::Unix(path) = server {
+        if let OriginAddress::Unix(path) = &mut server.address {
             *path = section.directory().join(&path);
         }
     }
     for (n, server) in servers.iter().enumerate() {
-        if matches!(server, OriginAddress::Unix(path) if path.as_os_str().len() > MAX_SOCKET_PATH) {
+        if matches!(&server.address, OriginAddress::Unix(path) if path.as_os_str().len() > MAX_SOCKET_PATH) {
             section.fault_in_list(key, n, &format!("a socket's path has at most {MAX_SOCKET_PATH} bytes"));
         }
-        if servers.iter().take(n).any(|other| other == server) {
+        if servers.iter().take(n).any(|other| other.address == server.address) {
             section.fault_in_list(key, n, "stands there twice");
         }
+    }
+    let are_all_backups = !servers.is_empty() && servers.iter().all(|server| server.backup);
+    // One that was refused may be the one that is none.
+    if are_all_backups && section.is_right_list(key) {
+        section.fault(key, "has backup servers alone", Some("a server that is no backup server"), None);
     }
     servers
 }
 
-fn show_servers(servers: &[OriginAddress]) -> String {
+fn show_servers(servers: &[OriginServer]) -> String {
     servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The table `health`, if it is there.
-struct Checks;
+/// A table that may be missing, as `read` makes it.
+fn optional_table<T>(read: fn(&mut Section<'_>) -> T, show: fn(&T) -> String) -> OptionalTable<T> {
+    OptionalTable { read, show }
+}
 
-impl Reader<Option<Health>> for Checks {
-    fn read(self, section: &mut Section<'_>, key: &str, _: Option<Health>, about: &str) -> Option<Health> {
+struct OptionalTable<T> {
+    read: fn(&mut Section<'_>) -> T,
+    show: fn(&T) -> String,
+}
+
+impl<T: Table> Reader<Option<T>> for OptionalTable<T> {
+    fn read(self, section: &mut Section<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
         let has_it = section.has(key);
-        Some(section.table(key, about, Health::read)).filter(|_| has_it)
+        Some(section.table(key, about, self.read)).filter(|_| has_it)
     }
 
-    fn show(&self, health: &Option<Health>) -> String {
-        health.as_ref().map_or_else(|| "none".into(), |health| health.path.clone())
+    fn show(&self, table: &Option<T>) -> String {
+        table.as_ref().map_or_else(|| "none".into(), self.show)
     }
 
-    fn compare(&self, changes: &mut Changes, key: &str, old: &Option<Health>, new: &Option<Health>) {
+    fn compare(&self, changes: &mut Changes, key: &str, old: &Option<T>, new: &Option<T>)
+    where
+        Option<T>: PartialEq,
+    {
         match (old, new) {
             (Some(old), Some(new)) => old.compare(new, key, changes),
-            (old, new) => changes.value(key, old, new, |health| self.show(health)),
+            (old, new) => changes.value(key, old, new, |table| self.show(table)),
         }
     }
 }
@@ -197,6 +277,79 @@ impl Balance {
             Self::LeastRequests => "least-requests",
         }
     }
+}
+
+keys! {
+    /// `[origin.sticky]`: keeps each client on one server.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Sticky {
+        /// What a client is known by. `cookie`: a signed cookie that names the server that answered, set by litequic. `address`: a
+        /// consistent hash of its IPv4 address, or of the first 64 bits of its IPv6 address. `header`: a consistent hash of a header
+        /// field's value; `balance` selects a server for requests without the field.
+        by: StickyBy = StickyBy::Cookie, one_of(StickyBy::NAMES);
+
+        /// The cookie's name, another one for each origin. Its attributes are `Path=/; Secure; HttpOnly; SameSite=Lax`.
+        cookie: String = Self::COOKIE.into(), cookie_name();
+
+        /// The header field whose value is hashed: the first line of that name.
+        header: Option<HeaderName> = None, optional(field_name(), "none");
+    }
+}
+
+impl Sticky {
+    /// Says what it does, and not what does it.
+    pub const COOKIE: &str = "origin_server";
+
+    fn show(&self) -> String {
+        match (self.by, &self.header) {
+            (StickyBy::Cookie, _) => format!("cookie {}", self.cookie),
+            (StickyBy::Header, Some(header)) => format!("header {header}"),
+            (by, _) => by.name().into(),
+        }
+    }
+}
+
+/// `sticky.by`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StickyBy {
+    /// A cookie that litequic sets.
+    Cookie,
+    /// A consistent hash of its address.
+    Address,
+    /// A consistent hash of a header field.
+    Header,
+}
+
+impl StickyBy {
+    /// By the names of the file.
+    pub const NAMES: &[(&str, Self)] =
+        &[("cookie", Self::Cookie), ("address", Self::Address), ("header", Self::Header)];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cookie => "cookie",
+            Self::Address => "address",
+            Self::Header => "header",
+        }
+    }
+}
+
+fn sticky(section: &mut Section<'_>) -> Sticky {
+    let mut sticky = Sticky::read(section);
+    if !section.is_right(&["by", "cookie"]) {
+        // It is not known, so that it is no other's either.
+        sticky.cookie.clear();
+    }
+    for (key, by) in [("cookie", StickyBy::Cookie), ("header", StickyBy::Header)] {
+        if sticky.by != by && section.is_right(&["by"]) {
+            section.fault(key, &format!("is of no use with by = {:?}", sticky.by.name()), None, None);
+        }
+    }
+    if sticky.by == StickyBy::Header && !section.has("header") {
+        section.missing("header", &field_name().expected);
+    }
+    sticky
 }
 
 keys! {
@@ -346,6 +499,16 @@ pub enum OriginAddressError {
     /// `unix:` and nothing, or `unix://HOST/PATH`.
     #[error("no path of a socket after \"unix:\"")]
     Socket,
+}
+
+/// An origin's URL.
+pub(super) fn origin_address() -> Kind<OriginAddress> {
+    text(
+        "\"http://HOST:PORT\" or \"unix:/PATH\"",
+        |text| text.parse().map_err(|error: OriginAddressError| error.to_string().into()),
+        ToString::to_string,
+    )
+    .matching(&format!("[Hh][Tt][Tt][Pp]://({NAME}|{IPV6})(:{PORT})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"))
 }
 
 impl FromStr for OriginAddress {

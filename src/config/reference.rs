@@ -50,7 +50,12 @@ impl Page {
             let path = join(path, name);
             let about = &of["description"];
             match table(of) {
-                None => {}
+                None => {
+                    if let Some(each) = table_in_list(of) {
+                        let about = format!("A table among the values of `{path}`.").into();
+                        self.section(&format!("`[[{path}]]`"), &format!("{path}[]"), &told_as(each, &about));
+                    }
+                }
                 Some(Table::One) => self.section(&format!("`[{}]`", head(&path)), &path, of),
                 Some(Table::Many(each)) => {
                     self.section(&format!("`[[{}]]`", head(&path)), &format!("{path}[]"), &told_as(each, about));
@@ -94,6 +99,11 @@ fn table(schema: &Json) -> Option<Table<'_>> {
     }
     let of = |key: &str| Some(&schema[key]).filter(|each| each["properties"].is_object());
     of("items").map(Table::Many).or_else(|| of("additionalProperties").map(Table::Named))
+}
+
+/// What may stand in a list in place of a value, where that is a table.
+fn table_in_list(schema: &Json) -> Option<&Json> {
+    schema["anyOf"].as_array()?.iter().find(|one| one["properties"].is_object())
 }
 
 /// `each` with what is said of all.

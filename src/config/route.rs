@@ -1,17 +1,17 @@
 //! `[[routes]]`: which requests go where, and what becomes of them on the way.
 
 use super::{
-    ErrorPages, HeaderRules, RateLimit, Redirect, RouteTimeouts, Target, Verify,
+    ErrorPages, HeaderRules, Match, RateLimit, RouteTimeouts, Target, Verify,
     certificates::WITH_CA,
-    diff::Changes,
+    changes::Changes,
     fault::{nearest, quote},
     keys::rules,
-    names::{authority, host_pattern, path_prefix, upgrade},
+    names::{authority, exact_path, host_pattern, path_prefix, route_name, upgrade},
     section::Section,
     table::{Reader, Table as _, by, keys, list, optional, table},
     values::{BODY_BYTES, Kind, boolean, one_of, or_most, size, text},
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that a message lists at most.
 const MAX_NAMES: usize = 16;
@@ -20,14 +20,23 @@ keys! {
     /// One of `[[routes]]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Route {
+        /// What logs, metrics and `litequic ctl` call the route. Without it, they make a name of host, path and `match`.
+        name: Option<String> = None, optional(route_name(), "made of host and path");
+
         /// Compared without case, port and trailing dot; `*.` stands for one or more labels. Without it, every host.
         host: Option<String> = None, optional(host_pattern(), "any");
 
         /// Matches whole segments: `/live` takes `/live/1` and not `/lively`.
         path_prefix: String = "/".into(), path_prefix();
 
-        /// Who serves it: a name of `[origins.NAME]`, or `origin`. Required without `redirect`.
-        target("origin"): Target = Target::Origin(String::new()), OriginOrRedirect;
+        /// Instead of `path_prefix`: this path and no other. A slash at its end counts.
+        path: Option<String> = None, optional(exact_path(), "none");
+
+        /// What a request has to be besides. A route with conditions comes before one without that has the same host and path.
+        conditions("match"): Match = Match::default(), table();
+
+        /// Who serves it: a name of `[origins.NAME]`, or `origin`. Required without `redirect` and `respond`.
+        target("origin"): Target = Target::Origin(String::new()), OneTarget;
 
         /// How the origin may read a path: a request that could be read as another route's is answered 400. `any` is percent-decoded,
         /// with slashes merged, without `;` parameters, with `\` as `/`, and regardless of case; `case-sensitive` the same but for case;
@@ -79,9 +88,30 @@ impl Route {
     /// Each is compared with what a request asks for.
     pub const MAX_UPGRADES: usize = 16;
 
-    /// What logs and metrics call it: its host, or `*` for any, and its prefix.
-    pub fn name(&self) -> String {
-        format!("{}{}", self.host.as_deref().unwrap_or("*"), self.path_prefix)
+    /// What logs and metrics call each of `routes`: its name, or its host (`*` for any), its prefix, or `=` and its path, and
+    /// what it asks for besides. Of several that would be called the same all but the first have a number.
+    pub fn names(routes: &[Self]) -> Vec<String> {
+        let mut taken: BTreeMap<String, usize> = BTreeMap::new();
+        let name = |route: &Self| {
+            let name = route.name.clone().unwrap_or_else(|| route.matched());
+            let count = taken.entry(name.clone()).or_default();
+            *count += 1;
+            if *count == 1 { name } else { format!("{name}#{count}") }
+        };
+        routes.iter().map(name).collect()
+    }
+
+    fn matched(&self) -> String {
+        let host = self.host.as_deref().unwrap_or("*");
+        match &self.path {
+            Some(path) => format!("{host}={path}{}", self.conditions),
+            None => format!("{host}{}{}", self.path_prefix, self.conditions),
+        }
+    }
+
+    /// `path_prefix` without its last slash: `/live/` and `/live` are one, and `/` is empty.
+    pub fn prefix(&self) -> &str {
+        self.path_prefix.trim_end_matches('/')
     }
 
     /// Every request to `origin`.
@@ -89,11 +119,11 @@ impl Route {
         Self { target: Target::Origin(origin.into()), ..Self::default() }
     }
 
-    /// The name of one of [`Config::origins`](super::Config::origins), unless it redirects.
+    /// The name of one of [`Config::origins`](super::Config::origins), unless litequic answers itself.
     pub fn origin(&self) -> Option<&str> {
         match &self.target {
             Target::Origin(name) => Some(name),
-            Target::Redirect(_) => None,
+            Target::Redirect(_) | Target::Respond(_) => None,
         }
     }
 }
@@ -133,17 +163,33 @@ pub(super) struct Around<'a> {
     pub(super) has_pages: bool,
 }
 
-/// Reads one of `[[routes]]`; `seen` has hosts and prefixes of those before it.
+/// What requests the routes take that were read.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Host, path, prefix, conditions.
+    places: BTreeSet<(Option<String>, Option<String>, String, String)>,
+    names: BTreeSet<String>,
+}
+
+impl Seen {
+    /// Whether one of them takes whatever comes.
+    pub(super) fn has_catch_all(&self) -> bool {
+        self.places.contains(&(None, None, String::new(), String::new()))
+    }
+}
+
+/// Reads one of `[[routes]]`; `seen` has those before it.
 pub(super) fn read(
     section: &mut Section<'_>,
     &Around { origins, has_ca, has_pages }: &Around<'_>,
-    seen: &mut BTreeSet<(Option<String>, String)>,
+    seen: &mut Seen,
 ) -> Route {
     let route = Route::read(section);
     if !has_ca && route.client_certificate.is_some_and(|verify| verify != Verify::None) {
         section.fault("client_certificate", "is of no use without an authority", Some(WITH_CA), None);
     }
-    if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !section.has("redirect") {
+    let answers_itself = section.has("redirect") || section.has("respond");
+    if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !answers_itself {
         // nginx takes it, and passes the origin's error on: whoever asked that nobody sees it would not hear of that.
         let expected = "pages in [error_pages] or in error_pages of the route";
         section.fault("intercept_errors", "is of no use without an error page", Some(expected), None);
@@ -153,25 +199,43 @@ pub(super) fn read(
             section.fault_in_list("upgrade", n, "stands there twice, with no regard to case: once is enough");
         }
     }
-    if !section.has("origin") && !section.has("redirect") {
-        section.missing("origin", "the name of an origin, or redirect");
+    if !section.has("origin") && !answers_itself {
+        section.missing("origin", "the name of an origin, or redirect, or respond");
     }
-    if section.has("redirect") {
-        let useless =
-            ["origin", "rewrite_host", "max_body_bytes", "request_headers", "timeouts", "intercept_errors", "upgrade"];
+    let useless =
+        ["origin", "rewrite_host", "max_body_bytes", "request_headers", "timeouts", "intercept_errors", "upgrade"];
+    if section.has("respond") {
+        for key in useless.into_iter().chain(["redirect", "rewrite_prefix"]).filter(|key| section.has(key)) {
+            section.fault(key, "is of no use beside respond", None, None);
+        }
+    } else if section.has("redirect") {
         for key in useless.into_iter().filter(|key| section.has(key)) {
             section.fault(key, "is of no use beside redirect", None, None);
         }
+    }
+    if section.has("path") {
+        section.fault("path_prefix", "is of no use beside path", None, None);
+    }
+    if let Some(name) = route.name.as_ref().filter(|_| section.is_right(&["name"]))
+        && !seen.names.insert(name.clone())
+    {
+        section.fault("name", "another route has this name", None, None);
     }
     let is_given = section.has("origin") && section.is_right(&["origin"]);
     if let Some(origin) = route.origin().filter(|origin| is_given && !origins.contains(origin)) {
         unknown(section, origin, origins);
     }
-    let place = (route.host.clone(), route.path_prefix.trim_end_matches('/').into());
-    if section.is_right(&["host", "path_prefix"]) && !seen.insert(place) {
-        let keys = ["path_prefix", "host", "origin", "redirect"];
+    let prefix = if route.path.is_some() { "" } else { route.prefix() };
+    let place = (route.host.clone(), route.path.clone(), prefix.into(), route.conditions.canonical());
+    if section.is_right(&["host", "path", "path_prefix", "match"]) && !seen.places.insert(place) {
+        let keys = ["match", "path", "path_prefix", "host", "origin", "redirect", "respond"];
         let key = keys.into_iter().find(|key| section.has(key)).unwrap_or("origin");
-        section.fault(key, "another route has the same host and prefix", None, None);
+        let problem = match (&route.path, route.conditions.is_empty()) {
+            (None, true) => "another route has the same host and prefix",
+            (Some(_), true) => "another route has the same host and path",
+            (_, false) => "another route has the same host, path and conditions",
+        };
+        section.fault(key, problem, None, None);
     }
     route
 }
@@ -186,29 +250,37 @@ fn unknown(section: &Section<'_>, origin: &str, origins: &BTreeSet<&str>) {
     section.fault("origin", "no origin has this name", Some(expected), near.as_deref());
 }
 
-/// The keys `origin` and `redirect`, one of which there is.
-struct OriginOrRedirect;
+/// The keys `origin`, `redirect` and `respond`, one of which there is.
+struct OneTarget;
 
-impl Reader<Target> for OriginOrRedirect {
+impl Reader<Target> for OneTarget {
     fn read(self, section: &mut Section<'_>, key: &str, _: Target, about: &str) -> Target {
         let origin = section.optional(key, origin_name(), about);
-        // Without either there is a fault.
-        rules::redirect(section).map_or_else(|| Target::Origin(origin.unwrap_or_default()), Target::Redirect)
+        let redirect = rules::redirect(section).map(Target::Redirect);
+        let respond = rules::respond(section).map(Target::Respond);
+        // Without any of them there is a fault.
+        redirect.or(respond).unwrap_or_else(|| Target::Origin(origin.unwrap_or_default()))
     }
 
     fn show(&self, target: &Target) -> String {
         match target {
             Target::Origin(name) => name.clone(),
-            Target::Redirect(Redirect { to, status }) => format!("{} {to}", status.as_u16()),
+            Target::Redirect(redirect) => format!("{} {}", redirect.status.as_u16(), redirect.to),
+            Target::Respond(respond) => respond.to_string(),
         }
     }
 
     fn compare(&self, changes: &mut Changes, key: &str, old: &Target, new: &Target) {
-        let redirect = |target: &Target| matches!(target, Target::Redirect(_)).then(|| target.clone());
-        let origin = |target: &Target| matches!(target, Target::Origin(_)).then(|| target.clone());
-        let show = |target: &Option<Target>| target.as_ref().map_or_else(|| "none".into(), |target| self.show(target));
-        changes.value(key, &origin(old), &origin(new), show);
-        changes.value(&key.replace(".origin", ".redirect"), &redirect(old), &redirect(new), show);
+        let show = |target: &Option<&Target>| target.map_or_else(|| "none".into(), |target| self.show(target));
+        let kind_of = |target: &Target| match target {
+            Target::Origin(_) => ".origin",
+            Target::Redirect(_) => ".redirect",
+            Target::Respond(_) => ".respond",
+        };
+        for kind in [".origin", ".redirect", ".respond"] {
+            let [old, new] = [old, new].map(|target| Some(target).filter(|target| kind_of(target) == kind));
+            changes.value(&key.replace(".origin", kind), &old, &new, show);
+        }
     }
 }
 

@@ -122,6 +122,8 @@ pub enum Target {
     Origin(String),
     /// Elsewhere, by the client.
     Redirect(Redirect),
+    /// Nowhere: litequic answers.
+    Respond(Respond),
 }
 
 /// `redirect`
@@ -144,6 +146,61 @@ impl Redirect {
     ];
     /// Keeps method and body, and no browser remembers it for ever.
     pub const STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
+}
+
+/// `respond`: a fixed answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Respond {
+    /// A final one.
+    pub status: StatusCode,
+    /// What comes with it.
+    pub body: FixedBody,
+    /// Fields of its header.
+    pub headers: Vec<(HeaderName, Template)>,
+}
+
+/// Where the body of a fixed answer comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FixedBody {
+    /// There is none.
+    None,
+    /// `body`
+    Text(String),
+    /// `body_file`, absolute or relative to the working directory.
+    File(PathBuf),
+}
+
+impl Respond {
+    /// What a health check looks for.
+    pub const STATUS: StatusCode = StatusCode::OK;
+    /// Bytes of `body`: beyond that a file is easier to read.
+    pub const MAX_BODY: usize = 16 * 1024;
+
+    /// Whether answers with `status` have a body (RFC 9110 §6.4.1, §15.3.6).
+    pub fn may_have_body(status: StatusCode) -> bool {
+        !matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED)
+    }
+
+    /// `body_file`, if it is there.
+    pub fn file(&self) -> Option<&PathBuf> {
+        match &self.body {
+            FixedBody::File(path) => Some(path),
+            FixedBody::None | FixedBody::Text(_) => None,
+        }
+    }
+}
+
+/// The values of fields may be secrets.
+impl fmt::Display for Respond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status.as_u16())?;
+        match &self.body {
+            FixedBody::None => {}
+            FixedBody::Text(text) => write!(f, " with {} bytes", text.len())?,
+            FixedBody::File(path) => write!(f, " {}", path.display())?,
+        }
+        self.headers.iter().try_for_each(|(name, _)| write!(f, ", set {name}"))
+    }
 }
 
 keys! {
@@ -235,6 +292,20 @@ pub fn media_type(page: &Path) -> Option<&'static str> {
         "svg" => Some("image/svg+xml"),
         _ => None,
     }
+}
+
+/// The same of the file of a fixed answer, which can have a few types more.
+pub fn body_type(file: &Path) -> Option<&'static str> {
+    media_type(file).or_else(|| match file.extension()?.to_str()? {
+        "css" => Some("text/css; charset=utf-8"),
+        "js" | "mjs" => Some("text/javascript; charset=utf-8"),
+        "webmanifest" => Some("application/manifest+json"),
+        "png" => Some("image/png"),
+        "jpg" | "jpeg" => Some("image/jpeg"),
+        "webp" => Some("image/webp"),
+        "ico" => Some("image/vnd.microsoft.icon"),
+        _ => None,
+    })
 }
 
 /// Why a rule may not touch the request's field `name`; `None` if it may. Whatever is no letter or digit counts as `-`, as

@@ -134,53 +134,80 @@ impl<'s> Section<'s> {
         default: &[T],
         about: &str,
     ) -> Option<Vec<T>> {
+        let values = self.elements(key, &count, |section, path, value| section.source.value(path, value, &kind));
+        let array =
+            json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
+        let expected = format!("{} to {} of: {}; one may stand alone", count.start(), count.end(), kind.expected);
         let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
-        self.values(key, kind, count, Some(default.into()), about)
+        self.describe(key, json!({ "anyOf": [kind.schema, array] }), &expected, Some(default.into()), about);
+        values
     }
 
-    /// The same of a key that must be there; that it is missing is noted.
-    pub(super) fn required_list<T>(
+    /// The values of `key`, which must be there: an array of so many, or a single one as it is. Each is a value of `kind`, or a table
+    /// as `read` makes it. What is wrong is left out, and that the key is missing is noted.
+    pub(super) fn required_list_or_tables<K, T: From<K>>(
         &mut self,
         key: &str,
-        kind: Kind<T>,
+        kind: Kind<K>,
         count: RangeInclusive<usize>,
         about: &str,
-    ) -> Option<Vec<T>> {
+        mut read: impl FnMut(&mut Section<'s>) -> Option<T>,
+    ) -> Vec<T> {
         if !self.has(key) {
             self.missing(key, &kind.expected);
         }
         self.required.push(key.into());
-        self.values(key, kind, count, None, about)
+        let values = self.elements(key, &count, |section, path, value| {
+            if !value.get_ref().is_table() {
+                return section.source.value(path, value, &kind).map(T::from);
+            }
+            let mut table = section.inner(path.into(), Some(value), "a table");
+            let value = read(&mut table);
+            table.finish();
+            value
+        });
+        let mut example = Section::new(self.source, None, None, join(&self.path, key));
+        read(&mut example);
+        let table = example.finish();
+        let each = json!({ "anyOf": [kind.schema, table] });
+        let array = json!({ "type": "array", "items": each, "minItems": count.start(), "maxItems": count.end() });
+        let expected =
+            format!("{} to {} of: {}, or a table; one may stand alone", count.start(), count.end(), kind.expected);
+        self.describe(key, json!({ "anyOf": [kind.schema, table, array] }), &expected, None, about);
+        values.unwrap_or_default()
     }
 
-    fn values<T>(
+    /// What `read` makes of each value of `key`, with its path: of an array of so many, or of a single one. `None` where the key is
+    /// missing; what is wrong is left out.
+    fn elements<T>(
         &mut self,
         key: &str,
-        kind: Kind<T>,
-        count: RangeInclusive<usize>,
-        default: Option<Json>,
-        about: &str,
+        count: &RangeInclusive<usize>,
+        mut read: impl FnMut(&Self, &str, &'s Spanned<DeValue<'s>>) -> Option<T>,
     ) -> Option<Vec<T>> {
         let path = join(&self.path, key);
-        let values: Option<Vec<(usize, T)>> = self.get(key).map(|value| match value.get_ref() {
+        let value = self.get(key)?;
+        let values: Vec<(usize, T)> = match value.get_ref() {
             DeValue::Array(array) if !count.contains(&array.len()) => {
                 let problem = format!("has {} values", array.len());
                 self.note_at(path, value, &problem, Some(&format!("{} to {}", count.start(), count.end())), None);
                 Vec::new()
             }
             DeValue::Array(array) => {
-                let read = |(n, value)| Some((n, self.source.value(&format!("{path}[{n}]"), value, &kind)?));
+                let read = |(n, value)| Some((n, read(&*self, &format!("{path}[{n}]"), value)?));
                 array.iter().enumerate().filter_map(read).collect()
             }
-            _ => self.source.value(&path, value, &kind).map(|value| (0, value)).into_iter().collect(),
-        });
-        let array =
-            json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
-        let expected = format!("{} to {} of: {}; one may stand alone", count.start(), count.end(), kind.expected);
-        self.describe(key, json!({ "anyOf": [kind.schema, array] }), &expected, default, about);
-        let (right, values) = values?.into_iter().unzip();
+            _ => read(&*self, &path, value).map(|value| (0, value)).into_iter().collect(),
+        };
+        let (right, values) = values.into_iter().unzip();
         self.right.insert(key.into(), right);
         Some(values)
+    }
+
+    /// Whether none of the values of the array `key`, or the one that stands alone, was refused.
+    pub(super) fn is_right_list(&self, key: &str) -> bool {
+        let count = self.get(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |array| array.len()));
+        self.right.get(key).is_some_and(|right| right.len() == count)
     }
 
     /// The table `key`, as `read` makes it; an empty one where it is missing.
@@ -283,8 +310,10 @@ impl<'s> Section<'s> {
 
     fn inner(&self, path: String, value: Option<&'s Spanned<DeValue<'s>>>, expected: &str) -> Section<'s> {
         let table = value.and_then(|value| value.get_ref().as_table());
-        if let Some(value) = value.filter(|_| table.is_none()) {
-            self.wrong_type(&path, value, expected);
+        match value {
+            Some(value) if table.is_none() => self.wrong_type(&path, value, expected),
+            Some(value) => self.source.place(&path, value),
+            None => {}
         }
         Section::new(self.source, table, value.map(Spanned::span), path)
     }

@@ -1,7 +1,7 @@
 //! The file as it is read: where its keys stand, what its strings say, and every fault that was found.
 
 use super::{
-    draft::{Place, Places},
+    draft::{Position, Positions},
     fault::{Fault, nearest, quote},
     section::Section,
     values::{Given, Kind},
@@ -22,13 +22,13 @@ pub(super) struct Source<'s> {
     text: &'s str,
     lines: Lines<'s>,
     environment: Environment<'s>,
-    /// Of every value that was asked for.
-    places: RefCell<BTreeMap<String, Place>>,
+    /// Of every value and table that was asked for.
+    positions: RefCell<BTreeMap<String, Position>>,
     faults: RefCell<Vec<Fault>>,
     strays: RefCell<Vec<Stray>>,
 }
 
-/// A key that nobody asked for. It is judged when all keys are known.
+/// An unknown key. It is reported once all keys are known.
 pub(super) struct Stray {
     pub(super) at: Range<usize>,
     pub(super) section: String,
@@ -45,7 +45,7 @@ impl<'s> Source<'s> {
             text,
             lines: Lines::new(text),
             environment,
-            places: RefCell::default(),
+            positions: RefCell::default(),
             faults: RefCell::default(),
             strays: RefCell::default(),
         }
@@ -62,22 +62,22 @@ impl<'s> Source<'s> {
         let value = read(&mut root);
         let schema = root.finish();
         for stray in self.strays.take() {
-            self.judge(stray, &schema);
+            self.note_unknown_key(stray, &schema);
         }
         (value, schema)
     }
 
     /// Where each value stands that was read, and every fault.
-    pub(super) fn found(&self) -> (Places, Vec<Fault>) {
-        (Places::new(self.file, self.places.take()), self.faults.take())
+    pub(super) fn found(&self) -> (Positions, Vec<Fault>) {
+        (Positions::new(self.file, self.positions.take()), self.faults.take())
     }
 
-    /// Leaves a key to be judged at the end.
+    /// Leaves an unknown key to be reported at the end.
     pub(super) fn stray(&self, stray: Stray) {
         self.strays.borrow_mut().push(stray);
     }
 
-    fn judge(&self, stray: Stray, schema: &Json) {
+    fn note_unknown_key(&self, stray: Stray, schema: &Json) {
         let siblings = || stray.siblings.iter().map(String::as_str);
         let near = nearest(&stray.name, siblings()).map(ToOwned::to_owned).or_else(|| elsewhere(&stray.name, schema));
         let expected = match near {
@@ -109,10 +109,15 @@ impl<'s> Source<'s> {
         Some(quote(written))
     }
 
+    /// Notes where `value` stands.
+    pub(super) fn place(&self, key: &str, value: &Spanned<DeValue<'_>>) {
+        let (line, column) = self.lines.position(value.span().start);
+        self.positions.borrow_mut().insert(key.into(), Position { line, column, value: self.quote(value) });
+    }
+
     /// What `kind` makes of a value; `None` where it refuses, and that is noted.
     pub(super) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
-        let (line, column) = self.lines.position(value.span().start);
-        self.places.borrow_mut().insert(key.into(), Place { line, column, value: self.quote(value) });
+        self.place(key, value);
         let given = match value.get_ref() {
             DeValue::String(text) => expand(text, self.environment).map(Given::Text),
             DeValue::Integer(number) => {
@@ -196,6 +201,11 @@ fn elsewhere(name: &str, schema: &Json) -> Option<String> {
         let inner = schema.get("items").map(|items| (format!("{path}[]"), items));
         let inner = inner.or_else(|| schema.get("additionalProperties").map(|named| (format!("{path}.NAME"), named)));
         if let Some(found) = inner.and_then(|(path, inner)| search(name, &path, inner)) {
+            return Some(found);
+        }
+        let tables = schema.get("anyOf").and_then(Json::as_array).into_iter().flatten();
+        let mut tables = tables.filter(|one| one.get("properties").is_some());
+        if let Some(found) = tables.find_map(|one| search(name, &format!("{path}[]"), one)) {
             return Some(found);
         }
         let properties = schema.get("properties")?.as_object()?;

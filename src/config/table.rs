@@ -16,7 +16,7 @@
 //! has another name than its field. What else is known of a key are methods of [`Key`]. Rules over several keys are functions, which
 //! come after [`Table::read`].
 
-use super::{diff::Changes, section::Section, values::Kind};
+use super::{changes::Changes, section::Section, values::Kind};
 use serde_json::Value as Json;
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 
@@ -315,7 +315,7 @@ macro_rules! keys {
                 }
             }
 
-            fn compare(&self, next: &Self, path: &str, changes: &mut $crate::config::diff::Changes) {
+            fn compare(&self, next: &Self, path: &str, changes: &mut $crate::config::changes::Changes) {
                 $($crate::config::table::Reader::<$Type>::compare(
                     &$reader,
                     changes,

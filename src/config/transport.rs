@@ -3,8 +3,9 @@
 use super::{
     section::Section,
     table::{Table as _, keys},
-    values::{ack_frequency, boolean, number, one_of, one_of_also},
+    values::{Given, Kind, boolean, number, one_of, one_of_also},
 };
+use serde_json::json;
 use std::{fmt, ops::RangeInclusive};
 
 const RECEIVE_BATCH: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u64;
@@ -153,5 +154,26 @@ impl fmt::Display for AckFrequency {
             Self::Off => f.write_str("off"),
             Self::Fixed(packets) => packets.fmt(f),
         }
+    }
+}
+
+/// `"adaptive"`, `"off"`, or packets an acknowledgement.
+fn ack_frequency() -> Kind<AckFrequency> {
+    let packets = number::<u16>(AckFrequency::LEAST.into()..=AckFrequency::MOST.into());
+    Kind {
+        expected: format!("\"adaptive\", \"off\" or {}", packets.expected),
+        schema: json!({ "anyOf": [{ "type": "string", "enum": ["adaptive", "off"] }, packets.schema] }),
+        read: Box::new(move |given| match given {
+            Given::Text(text) => match &*text {
+                "adaptive" => Ok(AckFrequency::Adaptive),
+                "off" => Ok(AckFrequency::Off),
+                _ => Err("unknown value".into()),
+            },
+            given => (packets.read)(given).map(AckFrequency::Fixed),
+        }),
+        show: Box::new(|frequency| match frequency {
+            AckFrequency::Fixed(packets) => json!(packets),
+            word => json!(word.to_string()),
+        }),
     }
 }

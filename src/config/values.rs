@@ -1,7 +1,7 @@
 //! What a single value may be: numbers, sizes, durations, words. Each kind knows how to read itself, what to say it
 //! expected, and its JSON schema.
 
-use super::{AckFrequency, MemoryLimit, Share, Workers, fault::nearest};
+use super::fault::nearest;
 use bytesize::ByteSize;
 use serde_json::{Value as Json, json};
 use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
@@ -244,30 +244,6 @@ pub(super) fn boolean() -> Kind<bool> {
     }
 }
 
-/// A share of a whole: more than nothing.
-pub(super) fn share() -> Kind<Share> {
-    Kind {
-        expected: "a number from 0.000001 to 1".into(),
-        schema: json!({ "type": ["integer", "number"], "exclusiveMinimum": 0, "maximum": 1 }),
-        read: Box::new(|given| {
-            let share = match given {
-                Given::Integer(1) => 1.0,
-                Given::Integer(number) if number > 1 => return Err("too large".into()),
-                Given::Integer(_) => return Err("too small".into()),
-                Given::Float(share) => share,
-                other => return Err(other.wrong_type()),
-            };
-            match Share::of(share) {
-                Some(share) => Ok(share),
-                None if share > 1.0 => Err("too large".into()),
-                // What is not a number is no share either.
-                None => Err("too small".into()),
-            }
-        }),
-        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Share::ALL.0))),
-    }
-}
-
 /// One of a few words.
 pub(super) fn one_of<T: Copy + PartialEq + 'static>(words: Words<T>) -> Kind<T> {
     one_of_also(words, &[])
@@ -307,66 +283,6 @@ pub(super) fn text<T: 'static>(
             other => Err(other.wrong_type()),
         }),
         show: Box::new(move |value| json!(show(value))),
-    }
-}
-
-/// `"cgroup"`, `"none"` or a size.
-pub(super) fn memory(range: RangeInclusive<u64>) -> Kind<MemoryLimit> {
-    let Kind { expected, schema, read, show } = or_none(size::<u64>(range));
-    Kind {
-        expected: format!("\"cgroup\", {expected}"),
-        schema: json!({ "anyOf": [{ "const": "cgroup" }, schema] }),
-        read: Box::new(move |given| match given {
-            Given::Text(text) if text == "cgroup" => Ok(MemoryLimit::Cgroup),
-            given => Ok(read(given)?.map_or(MemoryLimit::None, MemoryLimit::Bytes)),
-        }),
-        show: Box::new(move |limit| match limit {
-            MemoryLimit::Cgroup => json!("cgroup"),
-            MemoryLimit::Bytes(bytes) => show(&Some(*bytes)),
-            MemoryLimit::None => show(&None),
-        }),
-    }
-}
-
-/// `"auto"` or a count.
-pub(super) fn workers(most: u16) -> Kind<Workers> {
-    let count = number::<u16>(1..=most.into());
-    Kind {
-        expected: format!("\"auto\" or {}", count.expected),
-        schema: json!({ "anyOf": [{ "const": "auto" }, count.schema] }),
-        read: Box::new(move |given| match given {
-            Given::Text(text) if text == "auto" => Ok(Workers::Auto),
-            Given::Text(_) => Err("unknown value".into()),
-            given => {
-                let count = NonZeroU16::new((count.read)(given)?);
-                count.map(Workers::Count).ok_or_else(|| "too small".into())
-            }
-        }),
-        show: Box::new(|workers| match workers {
-            Workers::Auto => json!("auto"),
-            Workers::Count(count) => json!(count),
-        }),
-    }
-}
-
-/// `"adaptive"`, `"off"`, or packets an acknowledgement.
-pub(super) fn ack_frequency() -> Kind<AckFrequency> {
-    let packets = number::<u16>(AckFrequency::LEAST.into()..=AckFrequency::MOST.into());
-    Kind {
-        expected: format!("\"adaptive\", \"off\" or {}", packets.expected),
-        schema: json!({ "anyOf": [{ "type": "string", "enum": ["adaptive", "off"] }, packets.schema] }),
-        read: Box::new(move |given| match given {
-            Given::Text(text) => match &*text {
-                "adaptive" => Ok(AckFrequency::Adaptive),
-                "off" => Ok(AckFrequency::Off),
-                _ => Err("unknown value".into()),
-            },
-            given => (packets.read)(given).map(AckFrequency::Fixed),
-        }),
-        show: Box::new(|frequency| match frequency {
-            AckFrequency::Fixed(packets) => json!(packets),
-            word => json!(word.to_string()),
-        }),
     }
 }
 

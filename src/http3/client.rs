@@ -1,17 +1,25 @@
-//! A small HTTP/3 client, for `litequic get`: one request on a connection, its response streamed.
+//! A small HTTP/3 client, for `litequic get`: requests on a connection, each body streamed both ways.
 
 use super::{
     error::Code,
-    frame::{Endpoint, FrameHeader, FrameType, MessageStream, Part},
+    frame::{Control, ControlStream, Endpoint, FrameHeader, FrameType, MessageStream, Part},
     message,
     qpack::{self, FieldLimits},
     send::application_error,
     settings::Settings,
-    uni::StreamType,
+    uni::{StreamType, UniStreams},
+    varint,
 };
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Request, Response};
-use s2n_quic::stream::{ReceiveStream, SendStream};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use s2n_quic::{
+    connection::{Handle, ReceiveStreamAcceptor},
+    stream::{ReceiveStream, SendStream},
+};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 /// What a response's header may hold: four times what litequic itself takes as a request.
 const LIMITS: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 400 };
@@ -20,14 +28,17 @@ const LIMITS: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 400 };
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The connection ended.
-    #[error("the connection ended: {0}")]
+    #[error("{}", connection_end(.0))]
     Connection(#[from] s2n_quic::connection::Error),
     /// The stream ended.
-    #[error("the response broke off: {0}")]
+    #[error("{}", stream_end(.0))]
     Stream(#[from] s2n_quic::stream::Error),
     /// The server broke a rule; the code says which.
     #[error("the server's response breaks HTTP/3's rules: {0}")]
     Protocol(Code),
+    /// The server takes no more requests on this connection.
+    #[error("the server is closing the connection (GOAWAY)")]
+    Goaway,
     /// The response's header is larger than this client takes.
     #[error("the response's header is too large")]
     TooLarge,
@@ -44,81 +55,153 @@ pub enum ClientError {
     },
 }
 
-/// A response's body as it comes.
-pub struct ResponseBody {
-    stream: ReceiveStream,
-    message: MessageStream,
-    chunk: Bytes,
-    expected: Option<u64>,
-    received: u64,
-    /// Kept, because closing it is an error (RFC 9114 §6.2.1).
-    _control: SendStream,
-    handle: s2n_quic::connection::Handle,
+fn connection_end(error: &s2n_quic::connection::Error) -> String {
+    use s2n_quic::connection::Error;
+    match error {
+        Error::Application { error, initiator, .. } if initiator.is_remote() => {
+            format!("the server closed the connection with {}", Code::describe((*error).into()))
+        }
+        error => format!("the connection ended: {error}"),
+    }
 }
 
-/// Sends `request` and gives its final response; interim ones go to `interim`. A request body is sent whole before the
-/// response is read.
-///
-/// # Errors
-///
-/// [`ClientError`].
-///
-/// # Cancel safety
-///
-/// Dropping the future, or the body, gives the request up.
-pub async fn send(
-    connection: s2n_quic::Connection,
-    request: Request<Bytes>,
-    mut interim: impl FnMut(Response<()>),
-) -> Result<Response<ResponseBody>, ClientError> {
-    let (mut handle, _acceptor) = connection.split();
-    // While a response is outstanding the client keeps the connection open, not the server (RFC 9114 §5.1). An error says that the
-    // connection is gone, and so does the next call.
-    let _ = handle.keep_alive(true);
-    let mut control = handle.open_send_stream().await?;
-    control.send(settings()).await?;
-    let (stream, mut out) = handle.open_bidirectional_stream().await?.split();
-    let (parts, body) = request.into_parts();
-    let mut start = BytesMut::new();
-    message::encode_request(&parts.method, &parts.uri, &parts.headers, &mut start)?;
-    if !body.is_empty() {
-        FrameHeader { kind: FrameType::Data, length: body.len() as u64 }.encode(&mut start);
-    }
-    out.send(start.freeze()).await?;
-    out.send(body).await?;
-    out.finish()?;
-
-    let mut body = ResponseBody {
-        stream,
-        message: MessageStream::new(Endpoint::Server, LIMITS.bytes),
-        chunk: Bytes::new(),
-        expected: None,
-        received: 0,
-        _control: control,
-        handle,
-    };
-    loop {
-        let section = match body.part().await? {
-            Some(Part::Header(section)) => section,
-            Some(Part::HeaderTooLarge) => return Err(ClientError::TooLarge),
-            _ => return Err(ClientError::Protocol(Code::MessageError)),
-        };
-        let head = body
-            .fields(section)
-            .and_then(|fields| message::response(fields).map_err(|_| ClientError::Protocol(Code::MessageError)))?;
-        let mut response = Response::new(());
-        *response.status_mut() = head.status;
-        *response.headers_mut() = head.headers;
-        if head.status.is_informational() {
-            body.message.expect_another_header();
-            interim(response);
-            continue;
+fn stream_end(error: &s2n_quic::stream::Error) -> String {
+    use s2n_quic::stream::Error;
+    match error {
+        Error::StreamReset { error, .. } => {
+            format!("the server reset the stream with {}", Code::describe((*error).into()))
         }
-        body.expected = head
-            .content_length
-            .filter(|_| parts.method != http::Method::HEAD && head.status != http::StatusCode::NOT_MODIFIED);
-        return Ok(response.map(|()| body));
+        Error::ConnectionError { error, .. } => connection_end(error),
+        error => format!("the response broke off: {error}"),
     }
+}
+
+/// A connection on which requests are made, one after the other or together. To be used inside one task: what reads the
+/// server's own streams is polled with each response, see [`Client::watch`].
+pub struct Client {
+    handle: Handle,
+    peer: Rc<Peer>,
+    watched: RefCell<Option<ReceiveStreamAcceptor>>,
+    /// Kept, because closing it is an error (RFC 9114 §6.2.1).
+    _control: SendStream,
+}
+
+/// What the server has said on its control stream.
+#[derive(Debug, Default)]
+struct Peer {
+    settings: Cell<Option<Settings>>,
+    goaway: Cell<Option<u64>>,
+}
+
+impl Client {
+    /// Opens the control stream on `connection`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]: the connection is gone.
+    pub async fn start(connection: s2n_quic::Connection) -> Result<Self, ClientError> {
+        let (mut handle, acceptor) = connection.split();
+        // While a response is outstanding the client keeps the connection open, not the server (RFC 9114 §5.1). An error says
+        // that the connection is gone, and so does the next call.
+        let _ = handle.keep_alive(true);
+        let mut control = handle.open_send_stream().await?;
+        control.send(settings()).await?;
+        let (_, streams) = acceptor.split();
+        Ok(Self { handle, peer: Rc::default(), watched: RefCell::new(Some(streams)), _control: control })
+    }
+
+    /// What the server supports, once its SETTINGS have come.
+    pub fn server_settings(&self) -> Option<Settings> {
+        self.peer.settings.get()
+    }
+
+    /// Reads the server's own streams: SETTINGS, GOAWAY. To be polled beside the requests, once; it ends if the server
+    /// breaks a rule.
+    pub async fn watch(&self) -> ClientError {
+        // Bound first: nothing borrowed is held while it waits.
+        let streams = self.watched.borrow_mut().take();
+        let Some(mut streams) = streams else { return std::future::pending().await };
+        let open = RefCell::new(UniStreams::new(Endpoint::Server));
+        let mut reading = futures_util::stream::FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                stream = streams.accept_receive_stream() => match stream {
+                    Ok(Some(stream)) => reading.push(read_stream(stream, &open, &self.peer)),
+                    // The connection has ended, which its requests tell.
+                    Ok(None) | Err(_) => return std::future::pending().await,
+                },
+                Some(outcome) = futures_util::StreamExt::next(&mut reading) => {
+                    if let Err(code) = outcome {
+                        self.handle.close(application_error(code));
+                        return ClientError::Protocol(code);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the header of `request`: where its body goes, and where the response comes from.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn send(&self, request: &Request<()>) -> Result<(RequestBody, ResponseStream), ClientError> {
+        let mut start = BytesMut::new();
+        message::encode_request(request.method(), request.uri(), request.headers(), &mut start)?;
+        let stream = self.handle.clone().open_bidirectional_stream().await?;
+        if self.peer.goaway.get().is_some_and(|first| stream.id() >= first) {
+            return Err(ClientError::Goaway);
+        }
+        let (stream, out) = stream.split();
+        let mut body = RequestBody { stream: out, finished: false };
+        body.stream.send(start.freeze()).await?;
+        let response = ResponseStream {
+            stream,
+            message: MessageStream::new(Endpoint::Server, LIMITS.bytes),
+            chunk: Bytes::new(),
+            to_head: request.method() == Method::HEAD,
+            expected: None,
+            received: 0,
+        };
+        Ok((body, response))
+    }
+
+    /// Closes the connection: nothing more is wanted.
+    pub fn close(&self) {
+        self.handle.close(application_error(Code::NoError));
+    }
+}
+
+/// Reads one of the server's own streams to its end.
+async fn read_stream(mut stream: ReceiveStream, open: &RefCell<UniStreams>, peer: &Peer) -> Result<(), Code> {
+    let (mut kind, mut control) = (None, ControlStream::new(Endpoint::Server));
+    let mut partial = varint::Partial::default();
+    while let Ok(Some(mut chunk)) = stream.receive().await {
+        if kind.is_none() {
+            let Some(value) = partial.read(&mut chunk) else { continue };
+            let new = StreamType::from_value(value);
+            open.borrow_mut().open(new)?;
+            kind = Some(new);
+        }
+        match kind {
+            Some(StreamType::Control) => {
+                while let Some(said) = control.read(&mut chunk)? {
+                    match said {
+                        Control::Settings(settings) => peer.settings.set(Some(settings)),
+                        Control::Goaway(first) => peer.goaway.set(Some(first)),
+                    }
+                }
+            }
+            // The dynamic table has no capacity here: nothing but what changes nothing can come.
+            Some(StreamType::QpackEncoder | StreamType::QpackDecoder) | None => {}
+            Some(StreamType::Push | StreamType::Unknown(_)) => {
+                // An error says that it has ended.
+                let _ = stream.stop_sending(application_error(Code::StreamCreationError));
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The control stream's beginning.
@@ -127,6 +210,63 @@ fn settings() -> Bytes {
     StreamType::Control.encode(&mut out);
     Settings { max_field_section_size: Some(LIMITS.bytes as u64), ..Settings::default() }.encode(None, &mut out);
     out.freeze()
+}
+
+/// Where a request's body goes. Dropped before [`finish`](Self::finish) it cancels the request: s2n-quic alone would end it as
+/// if all had been sent.
+pub struct RequestBody {
+    stream: SendStream,
+    finished: bool,
+}
+
+impl RequestBody {
+    /// Sends `data`, which is not empty, once there is room for it. False if the server wants no more: its response says why.
+    /// Not cancel safe: part of it may be sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]: the connection is gone.
+    pub async fn send(&mut self, data: Bytes) -> Result<bool, ClientError> {
+        let mut header = BytesMut::new();
+        FrameHeader { kind: FrameType::Data, length: data.len() as u64 }.encode(&mut header);
+        for chunk in [header.freeze(), data] {
+            match self.stream.send(chunk).await {
+                Ok(()) => {}
+                Err(s2n_quic::stream::Error::StreamReset { .. }) => {
+                    self.finished = true;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The body is whole.
+    pub fn finish(mut self) {
+        self.finished = true;
+        // An error says that the server wants no more, or that the connection is gone: the response's to tell.
+        let _ = self.stream.finish();
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if !self.finished {
+            // As above.
+            let _ = self.stream.reset(application_error(Code::RequestCancelled));
+        }
+    }
+}
+
+/// A response as it comes.
+pub struct ResponseStream {
+    stream: ReceiveStream,
+    message: MessageStream,
+    chunk: Bytes,
+    to_head: bool,
+    expected: Option<u64>,
+    received: u64,
 }
 
 /// A piece of a response's body.
@@ -138,8 +278,28 @@ pub enum Piece {
     Trailers(HeaderMap),
 }
 
-impl ResponseBody {
-    /// The next piece, or `None` at the body's end. Not cancel safe: part of a piece may be lost.
+impl ResponseStream {
+    /// The next header: of any number of interim responses (1xx), then of the final one. Not cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`].
+    pub async fn head(&mut self) -> Result<Response<()>, ClientError> {
+        let section = match self.part().await? {
+            Some(Part::Header(section)) => section,
+            Some(Part::HeaderTooLarge) => return Err(ClientError::TooLarge),
+            _ => return Err(ClientError::Protocol(Code::MessageError)),
+        };
+        let head = message::response(fields(section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
+        if head.status.is_informational() {
+            self.message.expect_another_header();
+        } else {
+            self.expected = head.content_length.filter(|_| !self.to_head && head.status != StatusCode::NOT_MODIFIED);
+        }
+        Ok(head.into_response(()))
+    }
+
+    /// The next piece of the body, after the final header, or `None` at its end. Not cancel safe: part of a piece may be lost.
     ///
     /// # Errors
     ///
@@ -151,8 +311,8 @@ impl ResponseBody {
                 Ok(Some(Piece::Data(data)))
             }
             Some(Part::Trailers(section)) => {
-                let fields = self.fields(section)?;
-                let trailers = message::trailers(fields).map_err(|_| ClientError::Protocol(Code::MessageError))?;
+                let trailers =
+                    message::trailers(fields(section)?).map_err(|_| ClientError::Protocol(Code::MessageError))?;
                 Ok(Some(Piece::Trailers(trailers)))
             }
             Some(Part::TrailersTooLarge | Part::HeaderTooLarge) => Err(ClientError::TooLarge),
@@ -164,18 +324,6 @@ impl ResponseBody {
                 _ => Ok(None),
             },
         }
-    }
-
-    /// Closes the connection: nothing more is wanted.
-    pub fn close(self) {
-        self.handle.close(application_error(Code::NoError));
-    }
-
-    fn fields(&self, section: Bytes) -> Result<Vec<qpack::Field>, ClientError> {
-        qpack::decode(section, &LIMITS).map_err(|error| match error {
-            qpack::DecodeError::Failed(_) => ClientError::Protocol(Code::QpackDecompressionFailed),
-            qpack::DecodeError::TooManyBytes | qpack::DecodeError::TooManyFields => ClientError::TooLarge,
-        })
     }
 
     async fn part(&mut self) -> Result<Option<Part>, ClientError> {
@@ -192,4 +340,11 @@ impl ResponseBody {
             }
         }
     }
+}
+
+fn fields(section: Bytes) -> Result<Vec<qpack::Field>, ClientError> {
+    qpack::decode(section, &LIMITS).map_err(|error| match error {
+        qpack::DecodeError::Failed(_) => ClientError::Protocol(Code::QpackDecompressionFailed),
+        qpack::DecodeError::TooManyBytes | qpack::DecodeError::TooManyFields => ClientError::TooLarge,
+    })
 }

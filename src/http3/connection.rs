@@ -14,7 +14,7 @@ use crate::{
     exchange::Handler,
     lifecycle::{Phase, pass_panic_on},
     memory::End,
-    transport::{Notice, Windows},
+    transport::{Excess, Notice, Windows},
 };
 use bytes::{Bytes, BytesMut};
 use s2n_quic::{
@@ -91,23 +91,8 @@ pub async fn serve<H: Handler>(
             connection.fail(Code::ExcessiveLoad);
             return Poll::Ready(None);
         }
-        while let Poll::Ready(notice) = excess.poll(cx) {
-            match notice {
-                Notice::Flood => {
-                    front.metrics.shared.limit_control_frames.increment();
-                    connection.fail(Code::ExcessiveLoad);
-                    return Poll::Ready(None);
-                }
-                // A stream whose reading side is stopped is closed (RFC 9000 §3.5).
-                Notice::CriticalStreamStopped => {
-                    connection.fail(Code::ClosedCriticalStream);
-                    return Poll::Ready(None);
-                }
-                Notice::LastAddress => {
-                    front.metrics.limit_addresses.increment();
-                    exhausted.notify_one();
-                }
-            }
+        if is_excessive(cx, &*excess, &connection, &exhausted) {
+            return Poll::Ready(None);
         }
         // After whatever may have exhausted the connection.
         if control_after_goaway.is_none()
@@ -125,6 +110,35 @@ pub async fn serve<H: Handler>(
     if let Some(code) = code {
         connection.handle.close(application_error(code));
     }
+}
+
+/// Reads the transport's notices of what the client does too much of. True: the connection was closed for one of them.
+fn is_excessive<H: Handler>(
+    cx: &mut Context<'_>,
+    excess: &dyn Excess,
+    connection: &Connection<H>,
+    exhausted: &Notify,
+) -> bool {
+    let metrics = &connection.front.metrics;
+    while let Poll::Ready(notice) = excess.poll(cx) {
+        match notice {
+            Notice::Flood => {
+                metrics.shared.limit_control_frames.increment();
+                connection.fail(Code::ExcessiveLoad);
+                return true;
+            }
+            // A stream whose reading side is stopped is closed (RFC 9000 §3.5).
+            Notice::CriticalStreamStopped => {
+                connection.fail(Code::ClosedCriticalStream);
+                return true;
+            }
+            Notice::LastAddress => {
+                metrics.limit_addresses.increment();
+                exhausted.notify_one();
+            }
+        }
+    }
+    false
 }
 
 /// Which requests a client may still send.

@@ -50,7 +50,37 @@ pub enum Code {
 /// H3_DATAGRAM_ERROR (RFC 9297 §5.2), which litequic never sends.
 const DATAGRAM_ERROR: u64 = 0x33;
 
+/// Every code that has a name.
+const ALL: [Code; 20] = [
+    Code::NoError,
+    Code::GeneralProtocolError,
+    Code::InternalError,
+    Code::StreamCreationError,
+    Code::ClosedCriticalStream,
+    Code::FrameUnexpected,
+    Code::FrameError,
+    Code::ExcessiveLoad,
+    Code::IdError,
+    Code::SettingsError,
+    Code::MissingSettings,
+    Code::RequestRejected,
+    Code::RequestCancelled,
+    Code::RequestIncomplete,
+    Code::MessageError,
+    Code::ConnectError,
+    Code::VersionFallback,
+    Code::QpackDecompressionFailed,
+    Code::QpackEncoderStreamError,
+    Code::QpackDecoderStreamError,
+];
+
 impl Code {
+    /// What a peer's `code` is called, with its number: `H3_NO_ERROR (0x100)`.
+    pub fn describe(code: u64) -> String {
+        let known = ALL.into_iter().find(|known| known.value() == code);
+        known.map_or_else(|| format!("the code {code:#x}"), |known| format!("{known} ({code:#x})"))
+    }
+
     /// The code as it stands on the wire.
     pub const fn value(self) -> u64 {
         self as u64
@@ -138,7 +168,9 @@ mod tests {
         ];
         for (code, value, name) in table {
             assert_eq!((code.value(), code.to_string().as_str()), (value, name));
+            assert_eq!(Code::describe(value), format!("{name} ({value:#x})"));
         }
+        assert_eq!(Code::describe(0x33), "the code 0x33");
     }
 
     #[test]

@@ -302,22 +302,22 @@ async fn exchange<H: Handler>(
             }
             // What the origin sent before its final response goes out before it.
             if let Poll::Ready((status, fields)) = queue.poll_next(cx) {
-                return Poll::Ready(Answer::Interim(status, fields));
+                return Poll::Ready(NextResponse::Interim(status, fields));
             }
             match answered.take() {
-                Some(response) => Poll::Ready(Answer::Final(response)),
-                None => sender.poll_stopped(cx).map(|()| Answer::Stopped),
+                Some(response) => Poll::Ready(NextResponse::Final(response)),
+                None => sender.poll_stopped(cx).map(|()| NextResponse::Stopped),
             }
         });
         match next.await {
             // Interim responses are advisory: one that the client does not take is left out.
-            Answer::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
-            Answer::Interim(status, fields) => {
+            NextResponse::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
+            NextResponse::Interim(status, fields) => {
                 connection.front.metrics.shared.count_response(status);
                 sender.send(header(status, &fields, 0)?.freeze()).await.map_err(Failure::Send)?;
             }
-            Answer::Final(response) => break response.map_err(|_| Failure::Aborted)?,
-            Answer::Stopped => {
+            NextResponse::Final(response) => break response.map_err(|_| Failure::Aborted)?,
+            NextResponse::Stopped => {
                 // Before the handler lets go of the request's body.
                 ending.stop_with(code(Failure::Send(SendError::Stopped)));
                 return Err(Failure::Send(SendError::Stopped));
@@ -342,7 +342,8 @@ async fn exchange<H: Handler>(
     respond(response, &method, sender, connection, ending, record).await
 }
 
-enum Answer {
+/// What a request gets next while its handler runs.
+enum NextResponse {
     Interim(StatusCode, HeaderMap),
     Final(Result<Response, Abort>),
     Stopped,

@@ -57,28 +57,28 @@ async fn send_response<H: Handler>(
     connection.front.metrics.shared.count_response(parts.status);
     record.responded(parts.status);
     sender.respond();
-    let plan = Plan::new(method, parts.status, body.size_hint().exact());
-    match plan {
-        Plan::Nothing => {
+    let framing = DataFraming::new(method, parts.status, body.size_hint().exact());
+    match framing {
+        DataFraming::Nothing => {
             return sender.send(header(parts.status, &parts.headers, 0)?.freeze()).await.map_err(Failure::Send);
         }
-        Plan::Whole(length) => {
+        DataFraming::Whole(length) => {
             parts.headers.entry(name::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
         }
-        Plan::Pieces => {}
+        DataFraming::Pieces => {}
     }
 
     // What is there of the body already: if that is all of a short one it travels in one piece with its header, and lets go
     // of the buffer that it was read into.
     let mut ahead = poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
     let short = match &mut ahead {
-        Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| plan.is_short(data)).map(mem::take),
+        Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| framing.is_short(data)).map(mem::take),
         _ => None,
     };
     if short.is_some() {
         ahead = Poll::Pending;
     }
-    let mut writer = Writer { plan, sent: 0, sender, record };
+    let mut writer = Writer { framing, sent: 0, sender, record };
     writer.begin(&parts, short).await?;
     if writer.is_whole() && body.is_end_stream() {
         return Ok(());
@@ -160,9 +160,9 @@ async fn next(
 
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
-/// How a body is framed.
+/// How a body is framed in DATA frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plan {
+enum DataFraming {
     /// There is none: the header is all.
     Nothing,
     /// In one DATA frame of so many bytes.
@@ -171,7 +171,7 @@ enum Plan {
     Pieces,
 }
 
-impl Plan {
+impl DataFraming {
     /// For the response to `method` with a body of `length` bytes, if that is known.
     fn new(method: &Method, status: StatusCode, length: Option<u64>) -> Self {
         let has_none = *method == Method::HEAD || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -189,9 +189,9 @@ impl Plan {
     }
 }
 
-/// Sends a response as planned, and counts its body.
+/// Sends a response in its framing, and counts its body.
 struct Writer<'a> {
-    plan: Plan,
+    framing: DataFraming,
     /// Bytes of the body so far.
     sent: u64,
     sender: &'a mut Sender,
@@ -202,7 +202,7 @@ impl Writer<'_> {
     /// The header, and behind it the body if it is `short`.
     async fn begin(&mut self, parts: &response::Parts, short: Option<Bytes>) -> Result<(), Failure> {
         let mut start = header(parts.status, &parts.headers, short.as_ref().map_or(0, Bytes::len))?;
-        if let Plan::Whole(length) = self.plan {
+        if let DataFraming::Whole(length) = self.framing {
             FrameHeader { kind: FrameType::Data, length }.encode(&mut start);
         }
         if let Some(data) = short {
@@ -215,7 +215,7 @@ impl Writer<'_> {
     /// A piece of the body.
     async fn data(&mut self, data: Bytes) -> Result<(), Failure> {
         self.count(data.len() as u64)?;
-        if let Plan::Whole(_) = self.plan {
+        if let DataFraming::Whole(_) = self.framing {
             return self.send(data).await;
         }
         let mut header = BytesMut::new();
@@ -237,7 +237,7 @@ impl Writer<'_> {
     /// A body that is longer than announced fails before more of it is sent.
     fn count(&mut self, bytes: u64) -> Result<(), Failure> {
         self.sent = self.sent.saturating_add(bytes);
-        if matches!(self.plan, Plan::Whole(length) if self.sent > length) {
+        if matches!(self.framing, DataFraming::Whole(length) if self.sent > length) {
             return Err(Failure::Response);
         }
         self.sender.count_body(bytes);
@@ -251,12 +251,12 @@ impl Writer<'_> {
 
     /// Whether all that was announced was sent.
     fn is_whole(&self) -> bool {
-        self.plan == Plan::Whole(self.sent)
+        self.framing == DataFraming::Whole(self.sent)
     }
 
     /// A body that is shorter than announced fails.
     fn end(&self) -> Result<(), Failure> {
-        if self.plan == Plan::Pieces || self.is_whole() { Ok(()) } else { Err(Failure::Response) }
+        if self.framing == DataFraming::Pieces || self.is_whole() { Ok(()) } else { Err(Failure::Response) }
     }
 }
 

@@ -110,6 +110,18 @@ impl Usage {
         Ok(nearest)
     }
 
+    /// The least of what is `configured` and of what the groups have, in bytes, however much of it is used. `None` without one.
+    pub fn limit(&self, configured: Limit) -> Option<u64> {
+        let own = match configured {
+            Limit::None => return None,
+            Limit::Bytes(limit) => Some(limit),
+            Limit::Cgroup => None,
+        };
+        // One that cannot be read is none that is known.
+        let of_groups = self.groups.iter().filter_map(|group| group.read().ok().flatten()).map(|reading| reading.limit);
+        of_groups.chain(own).min()
+    }
+
     /// Bytes in RAM that no file has: the kernel can drop the pages of the program itself. By `/proc/self/statm`
     /// (proc_pid_statm(5)): pages in RAM, its second number, less those of files, its third.
     fn anonymous(&self) -> io::Result<u64> {
@@ -227,6 +239,10 @@ mod tests {
             let usage = Usage { page: 4_096, ..Usage::under(&self.0) };
             usage.read(configured).unwrap().map(|found| (found.used, found.limit))
         }
+
+        fn limit(&self, configured: Limit) -> Option<u64> {
+            Usage::under(&self.0).limit(configured)
+        }
     }
 
     impl Drop for Machine {
@@ -274,6 +290,7 @@ mod tests {
         assert_eq!(machine.read(Limit::Cgroup), None);
         assert_eq!(machine.read(Limit::Bytes(50_000_000)), Some((4_096_000, 50_000_000)), "the one that is configured");
         assert_eq!(machine.read(Limit::None), None);
+        assert_eq!(machine.limit(Limit::Cgroup), None);
     }
 
     #[test]
@@ -300,6 +317,10 @@ mod tests {
         assert_eq!(machine.read(Limit::Cgroup), Some((80_000_000, 90_000_000)));
         assert_eq!(machine.read(Limit::Bytes(82_000_000)), Some((81_920_000, 82_000_000)), "nearer");
         assert_eq!(machine.read(Limit::None), None);
+        assert_eq!(machine.limit(Limit::Cgroup), Some(90_000_000));
+        assert_eq!(machine.limit(Limit::Bytes(95_000_000)), Some(90_000_000));
+        assert_eq!(machine.limit(Limit::Bytes(82_000_000)), Some(82_000_000));
+        assert_eq!(machine.limit(Limit::None), None);
     }
 
     #[test]

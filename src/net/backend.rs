@@ -2,7 +2,7 @@
 
 use super::{
     epoll,
-    feature::{self, Asked, Features},
+    feature::{self, FeatureRequest, Features},
     sys::{Kind, Refusal, Ring, SendBatch, completions},
     transmit::Sender,
     uring,
@@ -73,7 +73,7 @@ impl OpenSocket {
     /// The socket cannot be registered, or has no address.
     pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<Metrics>) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let features = feature::enable(&socket, local, Asked { gso: options.gso, gro: options.gro }, &metrics);
+        let features = feature::enable(&socket, local, FeatureRequest { gso: options.gso, gro: options.gro }, &metrics);
         if options.backend == Backend::IoUring {
             match Self::io_uring(&socket, local, features, options, &metrics) {
                 Ok(open) => return open,

@@ -18,13 +18,13 @@ pub(super) struct Features {
 
 /// What the configuration asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct FeatureRequest {
     pub(super) gso: bool,
     pub(super) gro: bool,
 }
 
 /// Switches on what is asked for and the kernel has, and counts and logs what it has not.
-pub(super) fn enable(socket: &UdpSocket, local: SocketAddr, asked: Asked, metrics: &Metrics) -> Features {
+pub(super) fn enable(socket: &UdpSocket, local: SocketAddr, asked: FeatureRequest, metrics: &Metrics) -> Features {
     let missing = |feature, result: io::Result<()>| match result {
         Ok(()) => true,
         Err(error) => {

@@ -5,13 +5,13 @@
 use crate::datagram::{Fate, Message, Outgoing};
 
 /// What became of a message: the kernel has it, or an errno.
-pub(super) type Outcome = Result<(), i32>;
+pub(super) type SendResult = Result<(), i32>;
 
 /// The system call, which tests replace.
 pub(super) trait Calls {
     /// Has the kernel try the first messages of `outgoing`, one at least, and puts into `outcomes`, which is empty, what
     /// became of each in turn. A message after one that failed may have left.
-    fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>);
+    fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>);
     /// What happened, for whoever counts.
     fn note(&mut self, event: Event);
 }
@@ -47,9 +47,9 @@ pub(super) enum Gso {
     Off,
 }
 
-/// What an error says.
+/// The class of an error of send(2): what is to be done about it.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum SendError {
     Again,
     Wait(Blocked),
     Split,
@@ -57,17 +57,17 @@ enum Verdict {
     Refused,
 }
 
-/// What to do about the errno of a message of `count` datagrams. Those of send(2), udp(7), ip(7).
-fn judge(errno: i32, count: usize) -> Verdict {
+/// The class of the errno of a message of `count` datagrams, of those of send(2), udp(7), ip(7).
+fn classify(errno: i32, count: usize) -> SendError {
     match errno {
-        libc::EINTR => Verdict::Again,
-        libc::EAGAIN => Verdict::Wait(Blocked::Buffer),
-        libc::ENOBUFS | libc::ENOMEM => Verdict::Wait(Blocked::Below),
+        libc::EINTR => SendError::Again,
+        libc::EAGAIN => SendError::Wait(Blocked::Buffer),
+        libc::ENOBUFS | libc::ENOMEM => SendError::Wait(Blocked::Below),
         // EIO: the device cannot compute checksums. EINVAL: segments are unknown, too many, or too large for the device.
         // EMSGSIZE: newer kernels' word for the latter; the last segment may still fit.
-        libc::EIO | libc::EINVAL | libc::EMSGSIZE if count > 1 => Verdict::Split,
-        libc::EMSGSIZE => Verdict::TooLarge,
-        _ => Verdict::Refused,
+        libc::EIO | libc::EINVAL | libc::EMSGSIZE if count > 1 => SendError::Split,
+        libc::EMSGSIZE => SendError::TooLarge,
+        _ => SendError::Refused,
     }
 }
 
@@ -75,7 +75,7 @@ fn judge(errno: i32, count: usize) -> Verdict {
 #[derive(Debug)]
 pub(super) struct Flush {
     gso: Gso,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<SendResult>,
 }
 
 impl Flush {
@@ -130,23 +130,23 @@ impl Flush {
                 }
                 Some(Err(errno)) => errno,
             };
-            match judge(errno, message.count) {
-                Verdict::Again => Fate::Stays,
-                Verdict::Wait(by) => {
+            match classify(errno, message.count) {
+                SendError::Again => Fate::Stays,
+                SendError::Wait(by) => {
                     blocked.get_or_insert(by);
                     Fate::Stays
                 }
-                Verdict::Split if *gso == Gso::On && errno != libc::EMSGSIZE => {
+                SendError::Split if *gso == Gso::On && errno != libc::EMSGSIZE => {
                     *gso = Gso::Doubted(errno);
                     Fate::ApartFirst
                 }
-                Verdict::Split => Fate::Apart,
-                verdict @ (Verdict::TooLarge | Verdict::Refused) => {
+                SendError::Split => Fate::Apart,
+                class @ (SendError::TooLarge | SendError::Refused) => {
                     if doubt.is_some() {
                         *gso = Gso::On;
                     }
-                    calls.note(match verdict {
-                        Verdict::TooLarge => Event::TooLarge(*message),
+                    calls.note(match class {
+                        SendError::TooLarge => Event::TooLarge(*message),
                         _ => Event::Refused(*message, errno),
                     });
                     Fate::Gone
@@ -180,7 +180,7 @@ mod tests {
     }
 
     impl Calls for Kernel {
-        fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>) {
+        fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>) {
             let most = match self.script.pop_front() {
                 Some(Err(errno)) => return outcomes.push(Err(errno)),
                 Some(Ok(most)) => most,

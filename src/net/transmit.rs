@@ -1,7 +1,7 @@
 //! The sending half: what gathered leaves in one call, whoever makes it, or waits for the socket.
 
 use super::{
-    flush::{Blocked, Calls, Event, Flush, Gso, Outcome},
+    flush::{Blocked, Calls, Event, Flush, Gso, SendResult},
     sys::register,
 };
 use crate::{
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) trait Call: Send + 'static {
     /// Has the kernel try the first messages of `outgoing`, one at least, without waiting, and puts into `outcomes`,
     /// which is empty, what became of each. The kernel keeps no pointer to any. Counts its system calls.
-    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &Metrics);
+    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>, metrics: &Metrics);
 }
 
 /// The sending half of a socket.
@@ -113,7 +113,7 @@ impl Waiting {
 }
 
 impl Calls for System {
-    fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>) {
+    fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>) {
         self.call.send(&self.socket, outgoing, outcomes, &self.metrics);
     }
 

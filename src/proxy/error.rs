@@ -31,6 +31,11 @@ pub(super) enum Error {
         /// Seconds, at least one.
         retry_after: u32,
     },
+    #[error("this is in maintenance")]
+    Maintenance {
+        /// Seconds, at least one.
+        retry_after: u32,
+    },
     #[error("a field's name has another character than letters, digits and -")]
     AmbiguousField,
     #[error("the request's path is too long")]
@@ -105,6 +110,8 @@ impl Error {
             Self::NoRoute => (StatusCode::NOT_FOUND, "destination_not_found"),
             Self::NoCertificate => (StatusCode::FORBIDDEN, "http_request_denied"),
             Self::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "http_request_denied"),
+            // RFC 9209 §2.3.4: the intermediary considers the next hop to be unavailable.
+            Self::Maintenance { .. } => (StatusCode::SERVICE_UNAVAILABLE, "destination_unavailable"),
             Self::PathTooLong => (StatusCode::URI_TOO_LONG, "http_request_error"),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "http_request_denied"),
             Self::ClientTooSlow => (StatusCode::REQUEST_TIMEOUT, "http_request_error"),
@@ -147,7 +154,7 @@ impl Error {
             fields.insert(PROXY_STATUS, value);
         }
         match self {
-            Self::TooManyRequests { retry_after } => {
+            Self::TooManyRequests { retry_after } | Self::Maintenance { retry_after } => {
                 fields.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
             }
             _ if status == StatusCode::SERVICE_UNAVAILABLE => {
@@ -193,6 +200,9 @@ mod tests {
         let limited = Error::TooManyRequests { retry_after: 7 };
         let response = limited.response(&HeaderValue::from_static("7f3a"), None);
         assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &HeaderValue::from(7)));
+        let maintenance = Error::Maintenance { retry_after: 600 };
+        let response = maintenance.response(&HeaderValue::from_static("7f3a"), None);
+        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &HeaderValue::from(600)));
         let response = Error::Refused.response(&HeaderValue::from_static("7f3a"), None);
         assert_eq!(response.status(), 502);
         assert!(!response.headers().contains_key("retry-after"));

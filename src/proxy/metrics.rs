@@ -17,6 +17,9 @@ metrics! {
         Counter("ambiguous_paths", "Requests answered 400 because their path could be read as another route's.") {
             ambiguous_paths "See [Which origin](../proxying.md#which-origin).",
         }
+        Counter("maintenance_responses", "Requests answered 503 because their route is in maintenance.") {
+            maintenance_responses "See [maintenance](../operating.md#maintenance).",
+        }
         Gauge("tunnels_open", "Tunnels (WebSockets and the like) that are open now.") {
             tunnels_open "Out of `max_tunnels` a worker.",
         }
@@ -42,6 +45,7 @@ metrics! {
                 "Requests that waited for, or were refused, a connection to their origin for the same reason.",
             limit_origin_connections [limit: "origin_max_connections"],
             limit_origin_queue [limit: "origin_max_queue"],
+            limit_origin_requests [limit: "origin_max_requests"],
             limit_slow_uploads [limit: "slow_uploads"]
                 "Slow uploads ended for a request that waited, as they held more than half of \
                     `origin.max_connections`.",
@@ -82,6 +86,20 @@ metrics! {
             "Requests sent although no server of their origin was well, each try of them."
         ) {
             origin_panics "See [Several servers](../proxying.md#several-servers).",
+        }
+        Counter(
+            "sticky_cookies_refused",
+            "Requests whose cookie named no server of their origin: `balance` selected one, and they got its cookie."
+        ) {
+            sticky_cookies_refused
+                "A few after a server or the key has gone, as with a restart; many: cookies that were made up. See \
+                    [Sticky sessions](../proxying.md#sticky-sessions).",
+        }
+        Counter(
+            "sticky_moves",
+            "Requests that another server answered than the one that their cookie named: they got that one's cookie."
+        ) {
+            sticky_moves "Servers that are not healthy, full, or failed the request.",
         }
         Counter(
             "origin_errors",

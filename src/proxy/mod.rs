@@ -12,6 +12,7 @@
 mod balance;
 mod error;
 mod forwarded;
+mod maintenance;
 mod metrics;
 mod origin;
 mod pages;
@@ -49,8 +50,10 @@ use std::{
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
-use upgrade::{Full, Place, Switch};
+use upgrade::{Full, Switch, TunnelSlot};
 
+pub use balance::CookieKey;
+pub use maintenance::{InMaintenance, Maintenance, MaintenanceError, Target};
 pub use metrics::{CheckMetrics, Checks, Metrics, RouteMetrics, RouteName, ServerMetrics, ServerName};
 pub use pages::{PageError, Pages};
 pub use routing::{Check, Routing, ServerState};
@@ -123,6 +126,7 @@ impl Proxy {
             return Err(Error::BodyTooLarge.into());
         }
         let source = local.routing.source(client.address.ip(), &head.headers);
+        let wish = origin.wish(&head.headers, || local.routing.client(client.address.ip(), &head.headers));
         let switch = match head.extensions.remove::<Upgrade>() {
             Some(upgrade) => self.switch(asked, &upgrade, source)?,
             None => None,
@@ -135,8 +139,20 @@ impl Proxy {
         let timeouts = own.unwrap_or(&local.routing.timeouts);
         let max_body_bytes = route.max_body_bytes;
         let rules = route.rules.as_ref();
-        let sending =
-            Sending { head, framing, body, max_body_bytes, client, source, interim, record, timeouts, rules, switch };
+        let sending = Sending {
+            head,
+            framing,
+            body,
+            max_body_bytes,
+            client,
+            source,
+            interim,
+            record,
+            timeouts,
+            rules,
+            switch,
+            wish,
+        };
         let began = Instant::now();
         let answer = origin.send(sending).await;
         let took = began.elapsed();
@@ -156,10 +172,14 @@ impl Proxy {
     /// What the route answers by itself, if it does.
     fn answer(&self, asked: &Asked<'_>, head: &http::request::Parts) -> Result<Option<Response>, Error> {
         let &Asked { local, route, client, id, ruled, .. } = asked;
-        if let Some((rules, variables)) = ruled
-            && let Some(limiter) = &rules.limiter
-        {
-            self.limit(limiter, variables, local.routes.get(route.number))?;
+        if let Some((rules, variables)) = ruled {
+            if let Some(retry_after) = rules.maintenance {
+                self.metrics.maintenance_responses.increment();
+                return Err(Error::Maintenance { retry_after });
+            }
+            if let Some(limiter) = &rules.limiter {
+                self.limit(limiter, variables, local.routes.get(route.number))?;
+            }
         }
         if route.certificate == CertificateRequest::Required && client.identity.certificate.is_none() {
             return Err(Error::NoCertificate);
@@ -168,6 +188,15 @@ impl Proxy {
             && let Some(redirect) = &rules.redirect
         {
             return Ok(Some(redirect.response(rules.path(head)?.as_ref(), id, variables)));
+        }
+        if let Some((rules, variables)) = ruled
+            && let Some(respond) = &rules.respond
+        {
+            let is_extended = client.protocol != Protocol::Http1 && head.extensions.get::<Upgrade>().is_some();
+            if is_extended && respond.is_success() {
+                return Err(Error::NoSuchTunnel);
+            }
+            return Ok(Some(respond.response(id, variables)));
         }
         Ok(None)
     }
@@ -203,15 +232,15 @@ impl Proxy {
         let Some(protocol) = upgrade::choose(upgrade, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
             return if client.protocol == Protocol::Http1 { Ok(None) } else { Err(Error::NoSuchTunnel) };
         };
-        let place =
-            Place::take(&self.tunnels, local.routing.max_tunnels, &self.tunnel_sources, source).map_err(|full| {
-                match full {
-                    Full::All => self.metrics.tunnels_refused.increment(),
-                    Full::Source => self.metrics.limit_source_tunnels.increment(),
-                }
-                Error::TunnelLimit
-            })?;
-        Ok(Some(Switch::new(protocol.clone(), client.protocol, place)))
+        let slot = TunnelSlot::take(&self.tunnels, local.routing.max_tunnels, &self.tunnel_sources, source);
+        let slot = slot.map_err(|full| {
+            match full {
+                Full::All => self.metrics.tunnels_refused.increment(),
+                Full::Source => self.metrics.limit_source_tunnels.increment(),
+            }
+            Error::TunnelLimit
+        })?;
+        Ok(Some(Switch::new(protocol.clone(), client.protocol, slot)))
     }
 
     /// Asks `limiter` for a request; its refusal is counted in `counters` too.
@@ -270,7 +299,10 @@ impl Local {
             let before = before.get(name);
             let origin = match before.filter(|origin| origin.config() == config) {
                 Some(kept) => Rc::clone(kept),
-                None => Rc::new(Origin::new(name, config, standings, before.map(Rc::as_ref), metrics)),
+                None => {
+                    let key = &routing.cookie_key;
+                    Rc::new(Origin::new(name, config, standings, key, before.map(Rc::as_ref), metrics))
+                }
             };
             origin.follow(standings);
             (name.clone(), origin)
@@ -321,6 +353,8 @@ impl Handler for Proxy {
                 match error {
                     // Whoever asks too often must not fill the log as well.
                     Error::TooManyRequests { .. } => tracing::debug!(request, "asks too often"),
+                    // The operator has switched it, and the log has a line of that.
+                    Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
                     // Said above, with the other route.
                     Error::AmbiguousPath => {}
                     _ => tracing::info!(request, %error, "answered in the origin's place"),
@@ -351,7 +385,7 @@ impl Handler for Proxy {
 ///
 /// Dropping the future ends all checks; servers stay as they were found.
 pub async fn check_health(routing: Arc<ArcSwap<Routing>>, reloads: Arc<Notify>, checks: Arc<Checks>) -> Infallible {
-    origin::check_all(routing, reloads, checks).await
+    origin::check_all(|| routing.load().checked(), reloads, checks).await
 }
 
 /// Whether the server at `address` takes connections: what readiness asks where there are no checks.

@@ -1,7 +1,7 @@
-//! Pages for errors: files, read when the configuration is.
+//! Pages for errors, and bodies of fixed answers: files, read when the configuration is.
 
 use crate::{
-    config::{Config, ErrorPages, Errors, media_type},
+    config::{Config, ErrorPages, Errors, Route, Target, body_type},
     exchange::{Body, Response},
 };
 use bytes::Bytes;
@@ -29,28 +29,35 @@ const UNREAD_WAIT: Duration = Duration::from_millis(250);
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The system's reason.
-    #[error("the error page {} cannot be read: {source}", path.display())]
+    #[error("the {what} {} cannot be read: {source}", path.display())]
     Read {
+        /// What it is to be.
+        what: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
     /// A page, or a mistake.
-    #[error("the error page {} is larger than {} KiB", .0.display(), MAX_PAGE / 1024)]
-    TooLarge(PathBuf),
+    #[error("the {what} {} is larger than {} KiB", path.display(), MAX_PAGE / 1024)]
+    TooLarge {
+        /// What it is to be.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 impl PageError {
     /// The file.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Read { path, .. } | Self::TooLarge(path) => path,
+            Self::Read { path, .. } | Self::TooLarge { path, .. } => path,
         }
     }
 }
 
-/// An error's body.
+/// A body, and its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
     content_type: HeaderValue,
@@ -70,7 +77,7 @@ impl Pages {
     pub fn load(config: &Config) -> Result<Self, Vec<PageError>> {
         let (mut good, mut bad) = (BTreeMap::new(), Vec::new());
         for path in Self::files(config) {
-            match read(&path) {
+            match read(&path, what(config, &path)) {
                 Ok(page) => drop(good.insert(path, page)),
                 Err(error) => bad.push(error),
             }
@@ -82,7 +89,7 @@ impl Pages {
     #[must_use]
     pub fn renew(&self, config: &Config) -> Self {
         let page = |path: PathBuf| {
-            let page = read(&path).ok().or_else(|| self.0.get(&path).cloned())?;
+            let page = read(&path, "").ok().or_else(|| self.0.get(&path).cloned())?;
             Some((path, page))
         };
         Self(Self::files(config).filter_map(page).collect())
@@ -91,14 +98,25 @@ impl Pages {
     /// The files that `config` names, each once.
     pub fn files(config: &Config) -> impl Iterator<Item = PathBuf> {
         let routes = config.routes.iter().flat_map(|route| route.error_pages.values());
-        let files: BTreeSet<_> = routes.chain(config.error_pages.values()).cloned().collect();
+        let bodies = config.routes.iter().filter_map(body_file);
+        let files: BTreeSet<_> = routes.chain(config.error_pages.values()).chain(bodies).cloned().collect();
         files.into_iter()
+    }
+
+    /// Whether `path` is the body of a fixed answer in `config`.
+    pub fn is_body(config: &Config, path: &Path) -> bool {
+        config.routes.iter().filter_map(body_file).any(|file| file == path)
     }
 
     /// Those files that were read before as well, and hold something else now.
     pub fn renewed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a PathBuf> {
         let changed = |(path, page): &(&PathBuf, &Page)| before.0.get(*path).is_some_and(|old| old != *page);
         self.0.iter().filter(changed).map(|(path, _)| path)
+    }
+
+    /// The body of `route`'s fixed answer, if that is a file's.
+    pub(super) fn body(&self, route: &Route) -> Option<Page> {
+        self.0.get(body_file(route)?).cloned()
     }
 
     /// Those of `pages`, ready to be asked.
@@ -108,29 +126,52 @@ impl Pages {
     }
 }
 
-fn read(path: &Path) -> Result<Page, PageError> {
+fn body_file(route: &Route) -> Option<&PathBuf> {
+    match &route.target {
+        Target::Respond(respond) => respond.file(),
+        Target::Origin(_) | Target::Redirect(_) => None,
+    }
+}
+
+/// What `path` is in `config`, in words.
+fn what(config: &Config, path: &Path) -> &'static str {
+    if Pages::is_body(config, path) { "body file" } else { "error page" }
+}
+
+fn read(path: &Path, what: &'static str) -> Result<Page, PageError> {
     let mut body = Vec::new();
     // One byte more, to know a file that is too large from one that just fits.
     match File::open(path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut body)) {
-        Err(source) => Err(PageError::Read { path: path.to_owned(), source }),
-        Ok(_) if body.len() as u64 > MAX_PAGE => Err(PageError::TooLarge(path.to_owned())),
+        Err(source) => Err(PageError::Read { what, path: path.to_owned(), source }),
+        Ok(_) if body.len() as u64 > MAX_PAGE => Err(PageError::TooLarge { what, path: path.to_owned() }),
         Ok(_) => {
-            // A checked configuration names no other files.
-            let content_type = HeaderValue::from_static(media_type(path).unwrap_or("application/octet-stream"));
+            // A checked configuration says the type of every other file.
+            let content_type = HeaderValue::from_static(body_type(path).unwrap_or("application/octet-stream"));
             Ok(Page { content_type, body: body.into() })
         }
     }
 }
 
 impl Page {
+    /// One of plain `text`.
+    pub(super) fn text(text: &str) -> Self {
+        let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+        Self { content_type, body: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
     /// Makes `response` one with this body.
-    pub(super) fn fill(&self, response: &mut Response) {
+    pub(super) fn put(&self, response: &mut Response) {
         *response.body_mut() = self.body.clone().into();
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, self.content_type.clone());
         fields.insert(header::CONTENT_LENGTH, HeaderValue::from(self.body.len()));
+    }
+
+    /// Makes `response` an error with this body.
+    pub(super) fn fill(&self, response: &mut Response) {
+        self.put(response);
         // What went wrong now need not go wrong again.
-        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 
     /// This page in place of an origin's answer, of which stays what a client needs to go on: what it has to show, what

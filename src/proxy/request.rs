@@ -192,7 +192,7 @@ mod tests {
     use crate::{
         config,
         exchange::{Body, BodyError, Identity, Protocol},
-        proxy::routes::Routes,
+        proxy::{routes::Routes, rules::Own},
     };
     use bytes::Bytes;
     use http_body_util::{BodyExt, StreamBody};
@@ -224,9 +224,9 @@ mod tests {
             identity: Identity::default(),
         };
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let route = routes.choose("", "/").unwrap().unwrap();
+        let route = routes.choose("", "/", &parts).unwrap().unwrap().clone();
         let id = HeaderValue::from_static("id");
-        translate(&mut parts, framing, route, &client, &id, false, AmbiguousFields::Pass).unwrap();
+        translate(&mut parts, framing, &route, &client, &id, false, AmbiguousFields::Pass).unwrap();
         parts
     }
 
@@ -358,7 +358,7 @@ mod tests {
             add: vec![(HeaderName::from_static("x_tag"), config::Template(Vec::new()))],
         };
         let route = config::Route { request_headers: rules, ..config::Route::catch_all("o") };
-        let rules = Rules::new(&route, &config::Timeouts::default(), None);
+        let rules = Rules::new(&route, &config::Timeouts::default(), Own::default());
         let kept = |rules: Option<&Rules>, ambiguous| {
             let mut fields = HeaderMap::new();
             for name in [

@@ -1,15 +1,18 @@
-//! Which route serves a request: host first, then path. Pure; compiled once a configuration.
+//! Which route serves a request: host first, then path, then conditions. Pure; compiled once a configuration.
 //!
-//! Among the routes that match both host and path, the most specific host wins (exact, then the longest `*.`, then
-//! any host), and within one host the longest path prefix. The path is compared byte by byte, and a request is refused whose
-//! origin could read it as one for a route before that (docs/adr/0022-ambiguous-paths.md).
+//! Among the routes that match, the most specific host wins (exact, then the longest `*.`, then any host); within one host
+//! an exact path, then the longest path prefix; of those with the same path the one that asks for most ([`Weight`]), and at last
+//! the file's first. The path is compared byte by byte, and a request is refused whose origin could read it as one for a route
+//! before that (docs/adr/0022-ambiguous-paths.md).
+//!
+//! [`Weight`]: config::Weight
 
 use super::{pages::PageSet, rules::Rules};
 use crate::{
-    config::{self, ClientCertificates, PathReading, Verify},
+    config::{self, ClientCertificates, Match, PathReading, Verify},
     exchange::{self, CertificateRequest},
 };
-use http::HeaderValue;
+use http::{HeaderValue, request::Parts};
 use std::{
     borrow::Cow,
     cmp::Reverse,
@@ -32,7 +35,7 @@ pub(super) struct Routes {
 /// A host, or all of a kind.
 #[derive(Debug, Default)]
 struct Host {
-    /// The longest prefix first.
+    /// The most specific first.
     routes: Vec<Route>,
     /// What the routes together ask for that could serve such a host, those of less specific hosts too.
     asks: CertificateRequest,
@@ -41,19 +44,23 @@ struct Host {
 /// What a request that matches is treated by.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
-    /// For the operator: the host's pattern and the prefix.
+    /// For the operator: as [`config::Route::names`] has it.
     pub(super) name: Arc<str>,
     /// Its place in the configuration.
     pub(super) number: usize,
-    /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty.
+    /// Without the trailing slash: `/live/` and `/live` are one prefix, and `/` is empty. Of an exact path all of it.
     prefix: String,
+    /// Nothing may follow the prefix.
+    is_exact: bool,
+    /// What else a request has to be.
+    conditions: Option<Box<Match>>,
     /// What an origin that goes furthest reads the prefix as, without the trailing slash either.
     read_prefix: Vec<u8>,
     /// Whether a path without readings of its own may be read as below the prefix: one with capitals, or with escapes.
     has_readings: bool,
     /// How its origin may read the paths that it takes.
     reading: PathReading,
-    /// The origin's name; none of a route that redirects.
+    /// The origin's name; none of a route that answers by itself.
     pub(super) origin: Option<String>,
     /// What it does besides.
     pub(super) rules: Option<Arc<Rules>>,
@@ -79,16 +86,19 @@ impl Routes {
         certificates: &ClientCertificates,
     ) -> Self {
         let mut this = Self::default();
-        for (number, route) in routes.iter().enumerate() {
-            let prefix = route.path_prefix.trim_end_matches('/');
+        for (number, (route, name)) in routes.iter().zip(config::Route::names(routes)).enumerate() {
+            let prefix = route.path.as_deref().unwrap_or_else(|| route.prefix());
             let mut read_prefix = exchange::readings(prefix).next().unwrap_or_default();
-            if read_prefix.ends_with(b"/") {
+            if route.path.is_none() && read_prefix.ends_with(b"/") {
                 read_prefix.pop();
             }
+            let conditions = &route.conditions;
             let compiled = Route {
-                name: route.name().into(),
+                name: name.into(),
                 number,
                 prefix: prefix.to_owned(),
+                is_exact: route.path.is_some(),
+                conditions: (!conditions.is_empty()).then(|| Box::new(conditions.clone())),
                 read_prefix,
                 has_readings: exchange::has_readings(prefix, true),
                 reading: route.path_reading,
@@ -112,10 +122,13 @@ impl Routes {
             };
             host.routes.push(compiled);
         }
-        // Stable: of two equal prefixes the file's first wins. Of two that match one path the longer is also read as the
+        // Stable: of two equal ones the file's first wins. Of two prefixes that match one path the longer is also read as the
         // longer, or as equal.
         this.hosts().for_each(|host| {
-            host.routes.sort_by_key(|route| Reverse((route.read_prefix.len(), route.prefix.len())));
+            host.routes.sort_by_key(|route| {
+                let weight = route.conditions.as_ref().map(|conditions| conditions.weight());
+                Reverse((route.is_exact, route.read_prefix.len(), route.prefix.len(), weight))
+            });
         });
         this.ask(request(certificates.verify));
         this
@@ -156,17 +169,17 @@ impl Routes {
         exact.into_iter().chain(wildcards).chain([&self.any])
     }
 
-    /// The route for `authority` (with or without a port) and `path` (without a query), if there is one.
+    /// The route for `authority` (with or without a port), `path` (without a query) and what else `head` has, if there is one.
     ///
     /// # Errors
     ///
     /// The path could be read as one for the route in the error, which is before the one that takes it, if any does.
-    pub(super) fn choose(&self, authority: &str, path: &str) -> Result<Option<&Route>, &Route> {
+    pub(super) fn choose(&self, authority: &str, path: &str, head: &Parts) -> Result<Option<&Route>, &Route> {
         let host = normalized(host_of(authority));
         let routes = || self.matching(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
         let (mut passed_over, mut read_otherwise) = (false, false);
         let chosen = routes().find(|(_, route)| {
-            let matches = route.matches(path);
+            let matches = route.matches(path) && route.accepts(head);
             passed_over |= !matches;
             read_otherwise |= !matches && route.has_readings;
             matches
@@ -185,7 +198,9 @@ impl Routes {
             let is_chosen = |route: &Route| chosen.is_some_and(|(_, chosen)| std::ptr::eq(route, chosen));
             let read_as = |reading: Vec<u8>| {
                 let mut others = routes().take_while(|(_, route)| !is_chosen(route));
-                others.find(|(host, route)| before(host, route) && route.matches_reading(&reading, ignore_case))
+                others.find(|(host, route)| {
+                    before(host, route) && route.matches_reading(&reading, ignore_case) && route.accepts(head)
+                })
             };
             if let Some((_, other)) = exchange::readings(path).find_map(read_as) {
                 return Err(other);
@@ -207,11 +222,12 @@ impl Routes {
     }
 }
 
-/// The routes of `hosts` that a path can lead to: those behind a prefix of their own prefix never get one.
+/// The routes of `hosts` that a path can lead to: those behind a prefix of their own prefix, which takes whatever comes, never
+/// get one.
 fn served<'a>(hosts: impl Iterator<Item = &'a Host>) -> impl Iterator<Item = CertificateRequest> {
     let mut before: Vec<&Route> = Vec::new();
     for route in hosts.flat_map(|host| &host.routes) {
-        if !before.iter().any(|earlier| earlier.matches(&route.prefix)) {
+        if !before.iter().any(|earlier| earlier.hides(route)) {
             before.push(route);
         }
     }
@@ -239,17 +255,44 @@ pub(super) fn is_address(host: &str) -> bool {
 
 impl Route {
     fn matches(&self, path: &str) -> bool {
-        path.strip_prefix(self.prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let rest = path.strip_prefix(self.prefix.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with('/') && !self.is_exact))
             // `*` of an OPTIONS request is about the host as a whole.
             || (self.prefix.is_empty() && path == "*")
+    }
+
+    /// Whether a request with the right path meets its conditions.
+    fn accepts(&self, head: &Parts) -> bool {
+        self.conditions.as_ref().is_none_or(|conditions| meets(head, conditions))
+    }
+
+    /// Whether it takes, coming before it, all that `other` could.
+    fn hides(&self, other: &Self) -> bool {
+        self.conditions.is_none() && (!self.is_exact || other.is_exact) && self.matches(&other.prefix)
     }
 
     /// The same for one of a path's readings.
     fn matches_reading(&self, reading: &[u8], ignore_case: bool) -> bool {
         let Some((start, rest)) = reading.split_at_checked(self.read_prefix.len()) else { return false };
         let same = if ignore_case { start.eq_ignore_ascii_case(&self.read_prefix) } else { start == self.read_prefix };
-        same && (rest.is_empty() || rest.starts_with(b"/"))
+        same && (rest.is_empty() || (rest.starts_with(b"/") && !self.is_exact))
     }
+}
+
+/// Whether a request meets `conditions`.
+fn meets(head: &Parts, conditions: &Match) -> bool {
+    let Match { methods, headers, query } = conditions;
+    let parameters = || {
+        let pairs = head.uri.query().unwrap_or_default().split('&');
+        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    };
+    (methods.is_empty() || methods.contains(&head.method))
+        && headers
+            .iter()
+            .all(|(name, pattern)| head.headers.get_all(name).iter().any(|value| pattern.fits(value.as_bytes())))
+        && query
+            .iter()
+            .all(|(name, pattern)| parameters().any(|(known, value)| known == name && pattern.fits(value.as_bytes())))
 }
 
 /// The authority's host: without userinfo, which the front door refuses, and without the port. An IPv6 address

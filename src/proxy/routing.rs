@@ -1,14 +1,16 @@
 //! What the configuration says about requests, compiled for all workers, and what the operator and handshakes ask of it.
 
 use super::{
+    balance::CookieKey,
     forwarded,
+    maintenance::{InMaintenance, Maintenance},
     origin::{Checked, Finding, Standing},
     pages::{PageSet, Pages},
     routes::{self, Routes},
-    rules::{Limiter, Rules},
+    rules::{Limiter, Own, Rules},
 };
 use crate::{
-    config::{self, Config, Network, OriginAddress, Sources, Timeouts},
+    config::{self, Config, Network, OriginAddress, OriginServer, Sources, Timeouts},
     exchange::{CertificateRequest, Client},
     proxy::ServerName,
 };
@@ -25,6 +27,8 @@ pub struct Routing {
     limiters: Vec<Option<Arc<Limiter>>>,
     /// Of all files.
     pages: Pages,
+    /// What the operator has switched off.
+    maintenance: Maintenance,
     /// For requests that no route takes.
     pub(super) general_pages: PageSet,
     pub(super) origins: BTreeMap<String, (config::Origin, Vec<Arc<Standing>>)>,
@@ -33,6 +37,8 @@ pub struct Routing {
     pub(super) max_tunnels: u32,
     pub(super) trusted: Vec<Network>,
     sources: Sources,
+    /// What makes the cookies of origins with sticky sessions.
+    pub(super) cookie_key: CookieKey,
 }
 
 impl Routing {
@@ -42,20 +48,32 @@ impl Routing {
     }
 
     /// Compiles `config` with its `pages` to follow what was `before`: of a server that stays, and is still checked, it
-    /// stays known how it stands, and of a rate limit that is not another now, what it has counted.
+    /// stays known how it stands, of a rate limit that is not another now, what it has counted, cookies that were given stay
+    /// good, and what is in maintenance stays so.
     pub fn after(config: &Config, pages: Pages, before: Option<&Self>) -> Self {
+        let maintenance = before.map(|before| before.maintenance.clone()).unwrap_or_default();
+        Self::compile(config, pages, before, maintenance)
+    }
+
+    /// The same with another `maintenance`. `config` is what it was compiled from.
+    #[must_use]
+    pub fn switched(&self, config: &Config, maintenance: Maintenance) -> Self {
+        Self::compile(config, self.pages.clone(), Some(self), maintenance)
+    }
+
+    fn compile(config: &Config, pages: Pages, before: Option<&Self>, maintenance: Maintenance) -> Self {
         let origin = |(name, origin): (&String, &config::Origin)| {
             let before = before.and_then(|before| before.origins.get(name));
             let before = before.filter(|(before, _)| origin.health.is_some() && before.health.is_some());
-            let standing = |address: &OriginAddress| {
+            let standing = |server: &OriginServer| {
                 let mut kept = before.iter().flat_map(|(before, standings)| before.servers.iter().zip(standings));
-                kept.find(|(before, _)| *before == address)
+                kept.find(|(before, _)| before.address == server.address)
                     .map(|(_, standing)| Arc::clone(standing))
                     .unwrap_or_default()
             };
             (name.clone(), (origin.clone(), origin.servers.iter().map(standing).collect()))
         };
-        let names: Vec<_> = config.routes.iter().map(config::Route::name).collect();
+        let names = config::Route::names(&config.routes);
         let limiters = config.routes.iter().zip(&names).map(|(route, name)| {
             let limit = route.rate_limit?;
             let kept = before.and_then(|before| before.limiter(name)).filter(|kept| *kept.limit() == limit);
@@ -63,35 +81,67 @@ impl Routing {
         });
         let limiters: Vec<_> = limiters.collect();
         let general_pages = pages.of(&config.error_pages);
+        let in_maintenance = maintenance.of(&config.routes, &names);
         let mut routes = Routes::new(&config.routes, config.limits.max_body_bytes, &config.client_certificates);
         routes.rule(|number| {
             let Some(route) = config.routes.get(number) else { return Default::default() };
-            let limiter = limiters.get(number).cloned().flatten();
-            let own = pages.of(&route.error_pages).before(&general_pages, route.intercept_errors);
-            (Rules::new(route, &config.timeouts, limiter).map(Arc::new), own)
+            let own = Own {
+                limiter: limiters.get(number).cloned().flatten(),
+                file: pages.body(route),
+                maintenance: in_maintenance.get(number).copied().flatten(),
+            };
+            let pages = pages.of(&route.error_pages).before(&general_pages, route.intercept_errors);
+            (Rules::new(route, &config.timeouts, own).map(Arc::new), pages)
         });
         Self {
             routes,
             names,
             limiters,
             pages,
+            maintenance,
             general_pages,
             origins: config.origins.iter().map(origin).collect(),
             timeouts: config.timeouts,
             max_tunnels: config.limits.max_tunnels,
             trusted: config.trusted_proxies.clone(),
             sources: config.sources.clone(),
+            cookie_key: before.map_or_else(CookieKey::random, |before| before.cookie_key.clone()),
         }
+    }
+
+    /// Has `key` make cookies, instead of one that no other process has.
+    pub fn with_cookie_key(self, key: CookieKey) -> Self {
+        Self { cookie_key: key, ..self }
+    }
+
+    /// Who asks behind `peer`, as far as trusted proxies say.
+    pub(super) fn client(&self, peer: IpAddr, fields: &HeaderMap) -> IpAddr {
+        forwarded::client_behind(peer, fields, &self.trusted)
     }
 
     /// Where `peer` is as sources are limited, or the client for which it speaks, if it is trusted and `fields` say so.
     pub(super) fn source(&self, peer: IpAddr, fields: &HeaderMap) -> Option<Network> {
-        self.sources.source(forwarded::client_behind(peer, fields, &self.trusted), &self.trusted)
+        self.sources.source(self.client(peer, fields), &self.trusted)
     }
 
     /// The error pages that it was compiled with.
     pub fn pages(&self) -> &Pages {
         &self.pages
+    }
+
+    /// What the operator has switched off.
+    pub fn maintenance(&self) -> &Maintenance {
+        &self.maintenance
+    }
+
+    /// What of it reaches which routes; `config` is what it was compiled from.
+    pub fn in_maintenance(&self, config: &Config) -> Vec<InMaintenance> {
+        self.maintenance.list(&config.routes, &self.names)
+    }
+
+    /// What its routes are called, in the order of the configuration.
+    pub fn route_names(&self) -> &[String] {
+        &self.names
     }
 
     fn limiter(&self, name: &str) -> Option<Arc<Limiter>> {
@@ -109,7 +159,7 @@ impl Routing {
             Some(authority) => authority.as_str(),
             None => head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
         };
-        self.routes.choose(authority, head.uri.path())
+        self.routes.choose(authority, head.uri.path(), head)
     }
 
     /// The servers that are to be checked.
@@ -118,9 +168,9 @@ impl Routing {
             let (origin_name, proxy_protocol) = (Arc::<str>::from(name.as_str()), origin.proxy_protocol);
             let checked = |health: &config::Health| {
                 let servers = origin.servers.iter().zip(standings);
-                let one = |(address, standing): (&OriginAddress, &Arc<Standing>)| Checked {
+                let one = |(server, standing): (&OriginServer, &Arc<Standing>)| Checked {
                     origin: Arc::clone(&origin_name),
-                    address: address.clone(),
+                    address: server.address.clone(),
                     health: health.clone(),
                     proxy_protocol,
                     standing: Arc::clone(standing),
@@ -135,9 +185,9 @@ impl Routing {
     /// Every server of every origin, in the order of their names and of the configuration.
     pub fn servers(&self) -> Vec<ServerState> {
         let of_origin = |(name, (origin, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
-            let one = |(address, standing): (&OriginAddress, &Arc<Standing>)| ServerState {
+            let one = |(server, standing): (&OriginServer, &Arc<Standing>)| ServerState {
                 origin: name.clone(),
-                address: address.clone(),
+                address: server.address.clone(),
                 check: origin.health.as_ref().map(|_| match standing.finding() {
                     Finding::Failed(problem) => Check { up: standing.is_up(), problem: Some(problem) },
                     Finding::Nothing | Finding::Well => Check { up: standing.is_up(), problem: None },

@@ -28,7 +28,7 @@ pub(super) struct Switch {
     extended: bool,
     key: Option<Key>,
     /// For the tunnel.
-    pub(super) place: Place,
+    pub(super) slot: TunnelSlot,
 }
 
 /// A WebSocket's key that is ours.
@@ -39,7 +39,7 @@ struct Key {
     accept: String,
 }
 
-/// Why there is no place.
+/// Why there is no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
     /// All are taken.
@@ -48,14 +48,14 @@ pub(super) enum Full {
     Source,
 }
 
-/// A tunnel's place among those of a worker: given back when dropped.
+/// A tunnel's slot among those of a worker: given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct TunnelSlot {
     open: Rc<Cell<u32>>,
-    _source: sources::Place<Network>,
+    _source: sources::SourceSlot<Network>,
 }
 
-impl Place {
+impl TunnelSlot {
     /// One for `source`. `None` if `open` of them are as many as there may be, or if `source` has its share of `pool`.
     pub(super) fn take(
         open: &Rc<Cell<u32>>,
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TunnelSlot {
     fn drop(&mut self) {
         self.open.set(self.open.get().saturating_sub(1));
     }
@@ -88,10 +88,10 @@ pub(super) fn choose<'a>(asked: &Upgrade, allowed: &'a [HeaderValue]) -> Option<
 
 impl Switch {
     /// To `protocol`, for a client that speaks `client`.
-    pub(super) fn new(protocol: HeaderValue, client: Protocol, place: Place) -> Self {
+    pub(super) fn new(protocol: HeaderValue, client: Protocol, slot: TunnelSlot) -> Self {
         let extended = client != Protocol::Http1;
         let key = if extended && protocol == WEBSOCKET { Key::of(rand::random()) } else { None };
-        Self { protocol, extended, key, place }
+        Self { protocol, extended, key, slot }
     }
 
     /// Asks for it, in a head that is the origin's already.
@@ -150,13 +150,13 @@ impl Key {
 mod tests {
     use super::*;
 
-    fn place(open: &Rc<Cell<u32>>, most: u32) -> Result<Place, Full> {
-        Place::take(open, most, &Pool::new("tunnels"), None)
+    fn slot(open: &Rc<Cell<u32>>, most: u32) -> Result<TunnelSlot, Full> {
+        TunnelSlot::take(open, most, &Pool::new("tunnels"), None)
     }
 
     fn switch(client: Protocol) -> Switch {
-        let place = place(&Rc::default(), 1).unwrap();
-        let mut switch = Switch::new(HeaderValue::from_static(WEBSOCKET), client, place);
+        let slot = slot(&Rc::default(), 1).unwrap();
+        let mut switch = Switch::new(HeaderValue::from_static(WEBSOCKET), client, slot);
         if switch.extended {
             // RFC 6455 §1.3's example.
             switch.key = Key::of(*b"the sample nonce");
@@ -207,7 +207,7 @@ mod tests {
             assert_eq!(fields[header::UPGRADE], "websocket");
             assert!(!fields.contains_key(header::TE));
         }
-        let one = Switch::new(HeaderValue::from_static("other"), Protocol::Http3, place(&Rc::default(), 1).unwrap());
+        let one = Switch::new(HeaderValue::from_static("other"), Protocol::Http3, slot(&Rc::default(), 1).unwrap());
         assert!(one.key.is_none());
     }
 
@@ -254,20 +254,20 @@ mod tests {
     #[test]
     fn there_are_so_many_places_and_no_more() {
         let open = Rc::default();
-        let places: Vec<_> = (0..2).map(|_| place(&open, 2)).collect();
-        assert!(places.iter().all(Result::is_ok));
-        assert_eq!(place(&open, 2).unwrap_err(), Full::All);
-        drop(places);
-        assert!(place(&open, 2).is_ok());
-        assert_eq!(place(&open, 0).unwrap_err(), Full::All);
+        let slots: Vec<_> = (0..2).map(|_| slot(&open, 2)).collect();
+        assert!(slots.iter().all(Result::is_ok));
+        assert_eq!(slot(&open, 2).unwrap_err(), Full::All);
+        drop(slots);
+        assert!(slot(&open, 2).is_ok());
+        assert_eq!(slot(&open, 0).unwrap_err(), Full::All);
     }
 
     #[test]
     fn a_source_that_holds_most_tunnels_gets_no_more_and_others_do() {
         let (open, pool) = (Rc::default(), Pool::new("tunnels"));
         let of = |last: u8| Some(Network { address: [192, 0, 2, last].into(), prefix: 32 });
-        let take = |source| Place::take(&open, 8, &pool, source);
-        let _places: Vec<_> = (0..5).map(|_| take(of(1)).unwrap()).collect();
+        let take = |source| TunnelSlot::take(&open, 8, &pool, source);
+        let _slots: Vec<_> = (0..5).map(|_| take(of(1)).unwrap()).collect();
         assert_eq!(take(of(1)).unwrap_err(), Full::Source);
         let _others = [take(of(2)).unwrap(), take(None).unwrap()];
     }

@@ -73,7 +73,7 @@ impl<H: Handler> Connection<H> {
         fault: &Rc<Cell<Option<BodyError>>>,
         record: &Record,
     ) -> Result<crate::exchange::Request, Refusal> {
-        if let Some(refusal) = self.told.read() {
+        if let Some(refusal) = self.pipeline.read() {
             return Err(refusal);
         }
         let (mut parts, incoming) = request.into_parts();
@@ -82,8 +82,8 @@ impl<H: Handler> Connection<H> {
         let body = (!incoming.is_end_stream()).then(|| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
             let (pace, lingering) = (self.upload_pace(), self.lingering());
-            let told = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.told));
-            RequestBody::new(incoming, told, pace, fault, metrics, record.clone(), lingering)
+            let pipeline = (self.client.protocol == Protocol::Http1).then(|| Rc::clone(&self.pipeline));
+            RequestBody::new(incoming, pipeline, pace, fault, metrics, record.clone(), lingering)
         });
         request::translate(&mut parts, self.client.protocol, &self.bounds())?;
         if let Some(host) = parts.uri.host()
@@ -177,7 +177,7 @@ impl<H: Handler> Connection<H> {
 
     /// Counts and records a response, behind which the next request may be read.
     fn answered(&self, status: StatusCode, open: &Open<H>) {
-        self.told.answered();
+        self.pipeline.answered();
         self.count(status, open);
     }
 

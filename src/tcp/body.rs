@@ -2,7 +2,7 @@
 
 use super::{
     connection::Open,
-    http1::Told,
+    http1::Pipeline,
     http2::Stall,
     linger::{Lingering, Rest},
     request,
@@ -49,7 +49,7 @@ pub(super) struct RequestBody {
     /// Short pieces that were put together so far.
     gathered: BytesMut,
     /// Over HTTP/1.1, where hyper hands over what came at once a piece a turn: who knows whether there is more.
-    told: Option<Rc<Told>>,
+    pipeline: Option<Rc<Pipeline>>,
     /// How often more was asked for in vain since the last piece.
     vain: u32,
     patience: Patience,
@@ -67,7 +67,7 @@ pub(super) struct RequestBody {
 impl RequestBody {
     pub(super) fn new(
         incoming: Incoming,
-        told: Option<Rc<Told>>,
+        pipeline: Option<Rc<Pipeline>>,
         pace: Pace,
         fault: Rc<Cell<Option<BodyError>>>,
         metrics: Arc<Metrics>,
@@ -82,7 +82,7 @@ impl RequestBody {
             incoming: Some(incoming),
             ahead: None,
             gathered: BytesMut::new(),
-            told,
+            pipeline,
             vain: 0,
             patience: Patience::new(pace),
             fault,
@@ -152,7 +152,9 @@ impl RequestBody {
             let next = match self.poll_next(cx) {
                 Poll::Ready(next) => next,
                 Poll::Pending if self.gathered.is_empty() => return Poll::Pending,
-                Poll::Pending if self.told.as_ref().is_some_and(|told| !told.is_drained()) && self.vain < TURNS => {
+                Poll::Pending
+                    if self.pipeline.as_ref().is_some_and(|pipeline| !pipeline.is_drained()) && self.vain < TURNS =>
+                {
                     self.vain = self.vain.saturating_add(1);
                     cx.waker().wake_by_ref();
                     return Poll::Pending;

@@ -2,7 +2,7 @@
 
 use super::{
     front::Front,
-    http1::{Bounds, Told},
+    http1::{Bounds, Pipeline},
     http2::Stall,
     io::Timed,
     linger::Lingering,
@@ -57,7 +57,7 @@ pub(super) struct Connection<H> {
     /// Why it was told to end for want of memory.
     told_end: Cell<Option<memory::End>>,
     /// What HTTP/1.1's guard found, and the requests being served.
-    pub(super) told: Rc<Told>,
+    pub(super) pipeline: Rc<Pipeline>,
     /// What an HTTP/1.1 connection goes on with when hyper has sent the 101.
     pub(super) joint: OnceCell<Weak<NextJoint<H>>>,
     pub(super) alt_svc: Option<HeaderValue>,
@@ -120,7 +120,7 @@ impl<H> Connection<H> {
             resets: RefCell::new(Bucket::new(limits.max_resets)),
             has_tunnels: front.has_tunnels(),
             account: OnceCell::new(),
-            told: Rc::default(),
+            pipeline: Rc::default(),
             joint: OnceCell::new(),
             idle_since: Cell::new(Instant::now()),
             accepted: Cell::new(0),
@@ -215,7 +215,7 @@ impl<H> Connection<H> {
     /// Counts its end; `broke_off` is one that hyper calls an error.
     pub(super) fn count_end(&self, broke_off: bool) {
         let metrics = self.metrics();
-        if self.told.is_flooded() {
+        if self.pipeline.is_flooded() {
             metrics.shared.limit_small_frames.increment();
             self.flooded();
         }
@@ -279,7 +279,7 @@ impl<H> Connection<H> {
     async fn idle(&self, patience: Duration) {
         loop {
             let now = Instant::now();
-            let since = if self.told.is_serving() { now } else { self.idle_since.get() };
+            let since = if self.pipeline.is_serving() { now } else { self.idle_since.get() };
             let end = since + patience;
             if end <= now {
                 return;
@@ -330,8 +330,8 @@ pub(super) struct Open<H> {
 
 impl<H> Open<H> {
     pub(super) fn new(connection: Rc<Connection<H>>) -> Self {
-        connection.told.opened();
-        connection.holder.serving(connection.told.serving());
+        connection.pipeline.opened();
+        connection.holder.serving(connection.pipeline.serving());
         connection.metrics().shared.requests_open.increment();
         let recording = connection.front.records.begin(|| Rc::clone(&connection.client));
         Self { connection, recording, began: Instant::now(), size: None, ended: false }
@@ -393,11 +393,11 @@ impl<H> Drop for Open<H> {
             self.stall();
         }
         let connection = &self.connection;
-        connection.told.closed();
-        if let Some(account) = connection.account.get().filter(|_| !connection.told.is_serving()) {
+        connection.pipeline.closed();
+        if let Some(account) = connection.account.get().filter(|_| !connection.pipeline.is_serving()) {
             account.none_is_left();
         }
-        connection.holder.serving(connection.told.serving());
+        connection.holder.serving(connection.pipeline.serving());
         connection.idle_since.set(Instant::now());
         connection.metrics().shared.request_duration.observe(self.began.elapsed());
         if let Some(size) = self.size {

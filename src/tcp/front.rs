@@ -16,8 +16,8 @@ use std::{cell::Cell, net::IpAddr, rc::Rc, sync::Arc};
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
 
-/// What a handshake asks of a client that asks for a name (SNI), and the configuration that does so.
-pub type ChooseTls = dyn Fn(Option<&str>) -> (CertificateRequest, Arc<ServerConfig>);
+/// What a handshake asks of a client that asks for a name (SNI) at an address, and the configuration that does so.
+pub type ChooseTls = dyn Fn(Option<&str>, IpAddr) -> (CertificateRequest, Arc<ServerConfig>);
 
 /// What a worker holds at most.
 #[derive(Debug, Clone)]
@@ -91,8 +91,8 @@ impl<H> Front<H> {
         self.config.load().has_tunnels()
     }
 
-    /// A place for one more connection, from `client`; `None`, counted, if there is none.
-    pub(super) fn place(self: &Rc<Self>, client: IpAddr) -> Option<Place<H>> {
+    /// A slot for one more connection, from `client`; `None`, counted, if there is none.
+    pub(super) fn connection_slot(self: &Rc<Self>, client: IpAddr) -> Option<ConnectionSlot<H>> {
         let (limits, _) = self.terms();
         let open = self.connections.get();
         if open >= limits.max_connections {
@@ -112,11 +112,11 @@ impl<H> Front<H> {
         self.connections.set(open.saturating_add(1));
         self.metrics.tcp_connections_open.increment();
         let source = self.sources.connections.take(source);
-        Some(Place { front: Rc::clone(self), _source: source })
+        Some(ConnectionSlot { front: Rc::clone(self), _source: source })
     }
 
     /// The same for a handshake.
-    pub(super) fn handshake(self: &Rc<Self>, client: IpAddr) -> Option<Handshake<H>> {
+    pub(super) fn handshake_slot(self: &Rc<Self>, client: IpAddr) -> Option<HandshakeSlot<H>> {
         let (limits, _) = self.terms();
         let open = self.handshakes.get();
         if open >= limits.max_handshakes {
@@ -129,17 +129,17 @@ impl<H> Front<H> {
             return None;
         }
         self.handshakes.set(open.saturating_add(1));
-        Some(Handshake { front: Rc::clone(self), _source: self.sources.handshakes.take(source) })
+        Some(HandshakeSlot { front: Rc::clone(self), _source: self.sources.handshakes.take(source) })
     }
 }
 
-/// A connection's place: given back when dropped.
-pub(super) struct Place<H> {
+/// A connection's slot: given back when dropped.
+pub(super) struct ConnectionSlot<H> {
     front: Rc<Front<H>>,
-    _source: sources::Place<Network>,
+    _source: sources::SourceSlot<Network>,
 }
 
-impl<H> Drop for Place<H> {
+impl<H> Drop for ConnectionSlot<H> {
     fn drop(&mut self) {
         let front = &self.front;
         front.connections.set(front.connections.get().saturating_sub(1));
@@ -147,13 +147,13 @@ impl<H> Drop for Place<H> {
     }
 }
 
-/// A handshake's place.
-pub(super) struct Handshake<H> {
+/// A handshake's slot: given back when dropped.
+pub(super) struct HandshakeSlot<H> {
     front: Rc<Front<H>>,
-    _source: sources::Place<Network>,
+    _source: sources::SourceSlot<Network>,
 }
 
-impl<H> Drop for Handshake<H> {
+impl<H> Drop for HandshakeSlot<H> {
     fn drop(&mut self) {
         self.front.handshakes.set(self.front.handshakes.get().saturating_sub(1));
     }

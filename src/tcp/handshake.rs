@@ -24,7 +24,7 @@ pub(super) async fn shake<H>(
     front: &Rc<Front<H>>,
     tls: &ChooseTls,
 ) -> Option<(TlsStream<TcpStream>, Client)> {
-    let _place = front.handshake(address.ip())?;
+    let _slot = front.handshake_slot(address.ip())?;
     let metrics = &front.metrics;
     let (_, timeouts) = front.terms();
     let ends = ends(&mut stream, address, front).await?;
@@ -96,7 +96,7 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(Tl
     }
     let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     let server_name = start.client_hello().server_name().map(|name| Arc::from(name.to_ascii_lowercase()));
-    let (asked, config) = tls(server_name.as_deref());
+    let (asked, config) = tls(server_name.as_deref(), ends.local.ip());
     let stream = start.into_stream(config).await?;
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(Certificate::new);

@@ -112,13 +112,13 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
             () = watch.reached(Phase::Draining) => break,
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             accepted = noted(listener.accept(), &front.metrics) => match accepted {
-                // One that has no place is closed at once: a client that is left waiting learns nothing.
-                Ok((stream, address)) => if let Some(place) = front.place(address.ip()) {
+                // One that has no slot is closed at once: a client that is left waiting learns nothing.
+                Ok((stream, address)) => if let Some(slot) = front.connection_slot(address.ip()) {
                     let connection = begin(stream, address);
                     let metrics = Arc::clone(&front.metrics);
                     connections.spawn_local(async move {
                         noted(connection, &metrics).await;
-                        drop(place);
+                        drop(slot);
                     });
                 },
                 Err(error) => {

@@ -47,6 +47,9 @@ metrics! {
         ) {
             renewed_at,
         }
+        Gauge("maintenance_routes", "Routes that the operator has switched to maintenance.") {
+            maintenance_routes,
+        }
         Counter("memory_steps", "Times that memory became shorter by a step.") {
             memory_steps,
         }

@@ -22,6 +22,7 @@ pub use group::{
     Sample, TIMEOUTS, Value,
 };
 pub use heartbeat::Heartbeat;
+pub use process::Process;
 pub use requests::RequestMetrics;
 pub use table::{Key, Table, plain};
 pub use wakes::{Cause, Wake, WakeMetrics};

@@ -14,20 +14,20 @@ static BOOT: OnceLock<Option<f64>> = OnceLock::new();
 
 /// A look at the process. What could not be read is absent: `/proc` may be hidden or not be there.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Process {
+pub struct Process {
     /// User and system time of all threads, in seconds.
-    pub(super) cpu_seconds: Option<f64>,
+    pub cpu_seconds: Option<f64>,
     /// Memory that is in RAM, in bytes.
-    pub(super) resident_bytes: Option<u64>,
+    pub resident_bytes: Option<u64>,
     /// When it started, in seconds since the Unix epoch.
-    pub(super) start_time: Option<f64>,
+    pub start_time: Option<f64>,
     /// File descriptors that are open.
-    pub(super) open_fds: Option<u64>,
+    pub open_fds: Option<u64>,
 }
 
 impl Process {
     /// Reads what changes.
-    pub(super) fn read() -> Self {
+    pub fn read() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let boot = *BOOT.get_or_init(|| boot(&read("/proc/stat")));
         Self { open_fds: open_fds(), ..Self::parse(&read("/proc/self/stat"), &read("/proc/self/status"), boot) }

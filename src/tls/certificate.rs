@@ -17,11 +17,13 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
-use x509_parser::{
-    certificate::X509Certificate,
-    extensions::GeneralName,
-    prelude::{ASN1Time, FromDer},
-};
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
+
+/// The share of a certificate's life, in per cent, before whose beginning a client of ACME has renewed it: certbot, Caddy and
+/// cert-manager do when a third is left.
+const RENEWAL: u32 = 30;
+/// And never more than this, for certificates of a private authority that last for years.
+const LONGEST_RENEWAL: Duration = Duration::from_hours(30 * 24);
 
 /// Why a certificate cannot be served. Always the operator's to mend.
 #[derive(Debug, thiserror::Error)]
@@ -221,6 +223,13 @@ impl Certificate {
         self.facts.first().map_or(SystemTime::UNIX_EPOCH, |leaf| leaf.not_before)
     }
 
+    /// When it should have been renewed at the latest: once 30 % of its lifetime is left, 30 days at most.
+    pub fn renew_by(&self) -> SystemTime {
+        let (begin, end) = (self.not_before(), self.not_after());
+        let life = end.duration_since(begin).unwrap_or(Duration::ZERO);
+        end.checked_sub(time_to_renew(life)).unwrap_or(begin)
+    }
+
     /// Why clients will refuse it at `now`, or one that it brings along.
     pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
         (1..).zip(self.facts.iter()).flat_map(move |(place, facts)| facts.warnings(place, now))
@@ -271,7 +280,7 @@ pub struct Names {
 }
 
 impl Names {
-    fn of(certificate: &X509Certificate<'_>) -> Self {
+    pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
         let mut names = Self::default();
         if let Ok(Some(alternative)) = certificate.subject_alternative_name() {
             for name in &alternative.value.general_names {
@@ -317,20 +326,16 @@ fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// Of a certificate or a revocation list.
-pub(super) fn system_time(time: ASN1Time) -> SystemTime {
-    let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
-    let from_epoch = match time.timestamp() >= 0 {
-        true => SystemTime::UNIX_EPOCH.checked_add(seconds),
-        false => SystemTime::UNIX_EPOCH.checked_sub(seconds),
-    };
-    from_epoch.unwrap_or(SystemTime::UNIX_EPOCH)
+/// What is left of a certificate's `life` once its renewal is overdue.
+fn time_to_renew(life: Duration) -> Duration {
+    (life.saturating_mul(RENEWAL) / 100).min(LONGEST_RENEWAL)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tls::{SelfSigned, self_signed};
+    use std::time::Duration;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -340,6 +345,18 @@ mod tests {
 
     fn made() -> SelfSigned {
         self_signed(["localhost", "*.example.com", "127.0.0.1", "::1"]).unwrap()
+    }
+
+    #[test]
+    fn a_renewal_is_overdue_once_three_tenths_of_the_life_are_left() {
+        let certificate = made().certificate().unwrap();
+        let life = certificate.not_after().duration_since(certificate.not_before()).unwrap();
+        assert!((13 * DAY..=14 * DAY).contains(&life), "{life:?}");
+        let left = certificate.not_after().duration_since(certificate.renew_by()).unwrap();
+        assert!((DAY * 39 / 10..DAY * 42 / 10 + DAY / 24).contains(&left), "{left:?}");
+        for (life, left) in [(10 * DAY, 3 * DAY), (90 * DAY, 27 * DAY), (3650 * DAY, 30 * DAY)] {
+            assert_eq!(time_to_renew(life), left);
+        }
     }
 
     fn load(cert: &str, key: &str) -> Result<Certificate, CertificateErrors> {

@@ -1,11 +1,11 @@
 //! The client's side of TLS, for `litequic get`.
 
-use super::{ALPN_H3, Certificate, CertificateErrors, provider};
+use super::{ALPN_H3, Certificate, CertificateErrors, presented::Presented, provider};
 use crate::config::CertificateFiles;
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
     client::{
-        WantsClientCert,
+        VerifierBuilderError, WantsClientCert, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
@@ -61,6 +61,9 @@ pub enum TrustError {
     /// rustls finds the cipher suites unfit, which no input causes.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
+    /// rustls finds the roots unfit.
+    #[error("the trusted certificates cannot be used: {0}")]
+    Roots(#[from] VerifierBuilderError),
 }
 
 /// TLS 1.3 for an HTTP/3 client without a certificate. Reads files.
@@ -71,7 +74,7 @@ pub enum TrustError {
 ///
 /// [`TrustError`].
 pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
-    Ok(with_protocol(believing(trust)?.with_no_client_auth(), key_log))
+    client_config_noting(None, trust, key_log, &Presented::default())
 }
 
 /// The same for one that shows the certificate in `files` to a server that asks.
@@ -80,18 +83,43 @@ pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, Trust
 ///
 /// [`TrustError`].
 pub fn client_config_as(files: &CertificateFiles, trust: &Trust, key_log: bool) -> Result<ClientConfig, TrustError> {
-    let certificate = SingleCertAndKey::from(Arc::clone(Certificate::load(files)?.key()));
-    Ok(with_protocol(believing(trust)?.with_client_cert_resolver(Arc::new(certificate)), key_log))
+    client_config_noting(Some(files), trust, key_log, &Presented::default())
 }
 
-fn believing(trust: &Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TrustError> {
+/// The same for one that shows the certificate in `files`, if there are any. What the server shows is kept in `presented`.
+///
+/// # Errors
+///
+/// [`TrustError`].
+pub fn client_config_noting(
+    files: Option<&CertificateFiles>,
+    trust: &Trust,
+    key_log: bool,
+    presented: &Presented,
+) -> Result<ClientConfig, TrustError> {
+    let builder = believing(trust, presented)?;
+    let config = match files {
+        Some(files) => {
+            let certificate = SingleCertAndKey::from(Arc::clone(Certificate::load(files)?.key()));
+            builder.with_client_cert_resolver(Arc::new(certificate))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    Ok(with_protocol(config, key_log))
+}
+
+fn believing(trust: &Trust, presented: &Presented) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TrustError> {
     let provider = Arc::new(provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
-    Ok(match trust {
-        Trust::System => builder.with_root_certificates(system_roots()?),
-        Trust::File(file) => builder.with_root_certificates(roots_of(file)?),
-        Trust::Insecure => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))),
-    })
+    let by = |roots: RootCertStore| {
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()
+    };
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Trust::System => by(system_roots()?)?,
+        Trust::File(file) => by(roots_of(file)?)?,
+        Trust::Insecure => Arc::new(Anybody(Arc::clone(&provider))),
+    };
+    Ok(builder.dangerous().with_custom_certificate_verifier(presented.noting(verifier)))
 }
 
 fn with_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {

@@ -74,14 +74,14 @@ fn place<'a>(levels: &'a mut Levels, label: &str) -> Option<&'a mut Option<Prk>>
 
 /// Tells a connection's secrets to those who make its keys, and to `log` what that wants to know.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct SecretLog {
     /// Where the keys are made.
     pub(super) secrets: Arc<TrafficSecrets>,
     /// What the configuration names.
     pub(super) log: Arc<dyn KeyLog>,
 }
 
-impl KeyLog for Told {
+impl KeyLog for SecretLog {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let hash = if secret.len() == SHA384_LEN { HKDF_SHA384 } else { HKDF_SHA256 };
         self.secrets.with(|levels| {
@@ -139,14 +139,14 @@ mod tests {
         "SERVER_TRAFFIC_SECRET_0",
     ];
 
-    fn told() -> (Arc<TrafficSecrets>, Told) {
+    fn secret_log() -> (Arc<TrafficSecrets>, SecretLog) {
         let secrets = Arc::<TrafficSecrets>::default();
-        (Arc::clone(&secrets), Told { secrets, log: Arc::new(NoKeyLog) })
+        (Arc::clone(&secrets), SecretLog { secrets, log: Arc::new(NoKeyLog) })
     }
 
     #[test]
     fn keys_are_made_once_and_from_both_sides_secrets() {
-        let (secrets, log) = told();
+        let (secrets, log) = secret_log();
         for (count, label) in LABELS.into_iter().enumerate() {
             let ready = (secrets.handshake(TLS_AES_128_GCM_SHA256), secrets.one_rtt(TLS_AES_128_GCM_SHA256));
             assert_eq!((ready.0.is_some(), ready.1.is_some()), (count == 2, false), "before {label}");
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn no_other_secret_is_wanted_and_none_is_shown() {
-        let (secrets, log) = told();
+        let (secrets, log) = secret_log();
         assert!(LABELS.iter().all(|label| log.will_log(label)));
         assert!(!log.will_log("EXPORTER_SECRET"));
         log.log("EXPORTER_SECRET", b"", &[7; 32]);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_suite_without_a_name_has_no_keys() {
-        let (secrets, log) = told();
+        let (secrets, log) = secret_log();
         LABELS.iter().for_each(|label| log.log(label, b"", &[7; 32]));
         assert!(secrets.handshake(CipherSuite::Unknown).is_none());
     }

@@ -1,12 +1,14 @@
 //! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, clients' own certificates, the server's
 //! sessions with their tickets, and the client's side for `litequic get`; and the configurations of TLS over TCP.
 
+mod authorities;
 mod certificate;
 mod client;
 mod client_certificates;
 mod hello;
 mod keys;
 mod metrics;
+mod presented;
 mod provider;
 mod resolver;
 mod rules;
@@ -16,10 +18,12 @@ mod session;
 mod tcp;
 mod warning;
 
+pub use authorities::Authorities;
 pub use certificate::{Certificate, CertificateError, CertificateErrors, Names};
-pub use client::{Trust, TrustError, client_config, client_config_as};
-pub use client_certificates::{Asking, Authorities, Policy};
+pub use client::{Trust, TrustError, client_config, client_config_as, client_config_noting};
+pub use client_certificates::{Asking, Policy};
 pub use metrics::Metrics;
+pub use presented::{Distrust, Presented, ServerCertificate, date};
 pub use provider::{ServerTls, ServersOnly};
 pub use resolver::{CertificateResolver, CertificateStore};
 pub use self_signed::{SelfSigned, self_signed};

@@ -2,8 +2,8 @@
 //! rustls has handed out its tickets (docs/adr/0008-own-tls-session.md).
 
 use super::{
-    Asking,
-    keys::{Told, TrafficSecrets},
+    Asking, CertificateResolver,
+    keys::{SecretLog, TrafficSecrets},
     session::Session,
 };
 use crate::{exchange::CertificateRequest, tls::Metrics};
@@ -17,7 +17,7 @@ use s2n_quic_core::{
     application::ServerName,
     crypto::tls::{self, ConnectionInfo},
 };
-use std::{fmt, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 /// The server's side of TLS for s2n-quic. Clones share the configuration, and with it the key of the session tickets:
 /// give one to each worker, and a ticket from one is good on all.
@@ -30,6 +30,8 @@ pub struct ServerTls {
     /// For clients that are not asked for a certificate.
     plain: Arc<ServerConfig>,
     asking: Option<Arc<Asking>>,
+    /// Where certificates depend on the address that a client connected to.
+    resolver: Option<Arc<CertificateResolver>>,
     metrics: Arc<Metrics>,
 }
 
@@ -38,13 +40,19 @@ impl ServerTls {
     /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such
     /// a configuration every handshake fails.
     pub fn new(config: Arc<ServerConfig>) -> Self {
-        Self { plain: config, asking: None, metrics: Arc::default() }
+        Self { plain: config, asking: None, resolver: None, metrics: Arc::default() }
     }
 
     /// Asks clients for certificates.
     #[must_use]
     pub fn asking(self, asking: Asking) -> Self {
         Self { asking: Some(Arc::new(asking)), ..self }
+    }
+
+    /// Serves clients without a name (SNI) the certificate of `resolver` that has the address which they connected to.
+    #[must_use]
+    pub fn by_address(self, resolver: Arc<CertificateResolver>) -> Self {
+        Self { resolver: Some(resolver), ..self }
     }
 
     /// Counts in `metrics`, those of the worker that it is for.
@@ -63,17 +71,22 @@ impl ServerTls {
         self.asking.as_ref().map_or(CertificateRequest::None, |asking| asking.request(server_name))
     }
 
-    /// A connection that asks for `request` and tells `secrets`; `None` if rustls refuses its configuration.
+    /// A connection of a client at the address `local` that asks for `request` and tells `secrets`; `None` if rustls refuses
+    /// its configuration.
     pub(super) fn connection(
         &self,
         request: CertificateRequest,
+        local: IpAddr,
         parameters: Vec<u8>,
         secrets: Arc<TrafficSecrets>,
     ) -> Option<ServerConnection> {
         let asking = self.asking.as_ref().and_then(|asking| asking.config(request));
         // A configuration of its own, whose parts are shared: rustls tells secrets to whom its configuration names.
         let mut config = ServerConfig::clone(asking.unwrap_or(&self.plain));
-        config.key_log = Arc::new(Told { secrets, log: config.key_log });
+        if let Some(resolver) = self.resolver.as_ref().and_then(|resolver| resolver.at(local)) {
+            config.cert_resolver = resolver;
+        }
+        config.key_log = Arc::new(SecretLog { secrets, log: config.key_log });
         let connection = ServerConnection::new(Arc::new(config), Version::V1, parameters);
         connection.inspect_err(|error| tracing::error!(%error, "TLS is misconfigured")).ok()
     }
@@ -86,8 +99,8 @@ impl ServerTls {
 impl tls::Endpoint for ServerTls {
     type Session = Session;
 
-    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, _: ConnectionInfo) -> Session {
-        Session::new(self.clone(), parameters.encode_to_vec())
+    fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Session {
+        Session::new(self.clone(), info.local_address.ip(), parameters.encode_to_vec())
     }
 
     /// A session that fails: s2n-quic asks a server for none.

@@ -1,5 +1,5 @@
-//! Which certificate a client gets, by the name that it asks for (SNI), and which hosts its connection may then be
-//! used for.
+//! Which certificate a client gets, by the name that it asks for (SNI), or without one by the address that it connected to;
+//! and which hosts its connection may then be used for.
 
 use super::{
     Authorities,
@@ -10,15 +10,24 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+/// The address of a client's connection where it is not known, or does not matter.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The certificates of one configuration.
 #[derive(Debug)]
 pub struct CertificateStore {
-    /// For a client that names none of the others' names, or none at all.
+    /// For a client that names none of the others' names, or none at all at an address that is in none of them.
     default: Certificate,
     /// By name; `*.example.com` as it stands. Of two certificates with one name the first counts.
     by_name: HashMap<String, Certificate>,
+    /// The same by IP address.
+    by_address: HashMap<IpAddr, Certificate>,
     /// In the order of the configuration.
     all: Vec<Certificate>,
     /// Whom it believes about clients, if it asks any.
@@ -28,14 +37,17 @@ pub struct CertificateStore {
 impl CertificateStore {
     /// `default` is also served to a client that names none of the others' names.
     pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
-        let mut by_name = HashMap::new();
+        let (mut by_name, mut by_address) = (HashMap::new(), HashMap::new());
         let all: Vec<Certificate> = std::iter::once(default.clone()).chain(others).collect();
         for certificate in &all {
             for name in &certificate.names().dns {
                 by_name.entry(name.clone()).or_insert_with(|| certificate.clone());
             }
+            for address in &certificate.names().ip {
+                by_address.entry(address.to_canonical()).or_insert_with(|| certificate.clone());
+            }
         }
-        Self { default, by_name, all, authorities: None }
+        Self { default, by_name, by_address, all, authorities: None }
     }
 
     /// The same, with `authorities` for clients' certificates.
@@ -49,56 +61,68 @@ impl CertificateStore {
         self.authorities.as_ref()
     }
 
+    /// The first, which clients get that no other is for.
+    pub fn default_certificate(&self) -> &Certificate {
+        &self.default
+    }
+
     /// Every certificate, the default first.
     pub fn certificates(&self) -> &[Certificate] {
         &self.all
     }
 
-    /// The certificate for a client that asks for `sni`: the one with exactly this name, else the one with a wildcard
-    /// for its first label, else the default.
-    pub fn choose(&self, sni: Option<&str>) -> &Certificate {
-        let named = sni.map(normalize).and_then(|name| {
-            self.by_name.get(&name).or_else(|| {
+    /// The certificate for a client that asks for `sni` at the address `local`: the one with exactly this name, else the
+    /// one with a wildcard for its first label, else the default. Without a name the one that has the address: SNI cannot
+    /// carry addresses (RFC 6066 §3), so a client that connects to one sends none.
+    pub fn choose(&self, sni: Option<&str>, local: IpAddr) -> &Certificate {
+        let found = match sni.map(normalize) {
+            Some(name) => self.by_name.get(&name).or_else(|| {
                 let (_, parent) = name.split_once('.')?;
                 self.by_name.get(&format!("*.{parent}"))
-            })
-        });
-        named.unwrap_or(&self.default)
+            }),
+            None => self.by_address.get(&local.to_canonical()),
+        };
+        found.unwrap_or(&self.default)
     }
 
-    /// Whether a connection whose client asked for `sni` may carry requests for `host` (an authority without its
-    /// port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
+    /// Whether a client without a name may get another certificate at one address than at another.
+    pub(super) fn depends_on_address(&self) -> bool {
+        self.all.len() > 1 && !self.by_address.is_empty()
+    }
+
+    /// Whether a connection whose client asked for `sni` at the address `local` may carry requests for `host` (an authority
+    /// without its port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
     ///
     /// It may if the certificate that this client was served covers the host. Two hosts more are let through,
     /// because 421 makes a client try again on a connection of its own, and that is the one it has:
     /// - the very name that it asked for, of which it knows that the default certificate does not cover it;
-    /// - an IP address, from a client that sent no name. SNI cannot carry addresses (RFC 6066 §3), so this client
-    ///   reached litequic by address, and accepted what it got: a sidecar's self-signed certificate, say.
-    pub fn covers(&self, sni: Option<&str>, host: &str) -> bool {
+    /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another than
+    ///   litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
+    pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
         let asked_for = match sni {
             // Mostly letter by letter: no copy is made to find that out.
             Some(sni) => sni == host || normalize(sni) == normalize(host),
             None => parse_ip(host).is_some(),
         };
-        asked_for || self.choose(sni).names().cover(host)
+        asked_for || self.choose(sni, local).names().cover(host)
     }
 
     /// Whether clients of a route for `host` may get a certificate that covers what they ask for. `*.` stands for one or
-    /// more labels: a name below it is enough. Who asks for an IP address gets the default.
+    /// more labels: a name below it is enough.
     pub fn covers_pattern(&self, host: &str) -> bool {
         let is_below = |name: &str, parent: &str| name.strip_suffix(parent).is_some_and(|labels| labels.ends_with('.'));
         match host.strip_prefix("*.") {
             Some(parent) => self.by_name.keys().any(|name| is_below(name, parent)),
-            None if parse_ip(host).is_some() => self.default.names().cover(host),
             None => self.has_name(host),
         }
     }
 
-    /// Whether a client that asks for `host` gets a certificate that covers it: at an IP address, which SNI cannot carry
-    /// (RFC 6066 §3), that of a client without a name.
+    /// Whether a client that asks for `host` gets a certificate that covers it.
     pub fn has_name(&self, host: &str) -> bool {
-        let sni = parse_ip(host).is_none().then_some(host);
-        self.choose(sni).names().cover(host)
+        match parse_ip(host) {
+            Some(address) => self.by_address.contains_key(&address.to_canonical()),
+            None => self.choose(Some(host), UNKNOWN).names().cover(host),
+        }
     }
 }
 
@@ -118,13 +142,19 @@ impl CertificateResolver {
     }
 
     /// [`CertificateStore::covers`] of the store that is served now.
-    pub fn covers(&self, sni: Option<&str>, host: &str) -> bool {
-        self.0.load().covers(sni, host)
+    pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
+        self.0.load().covers(sni, local, host)
     }
 
     /// [`CertificateStore::has_name`] of the store that is served now.
     pub fn has_name(&self, host: &str) -> bool {
         self.0.load().has_name(host)
+    }
+
+    /// What serves a handshake at the address `local`; `None` if this one does so as well, which all handshakes share.
+    pub(super) fn at(self: &Arc<Self>, local: IpAddr) -> Option<Arc<dyn ResolvesServerCert>> {
+        let at = || -> Arc<dyn ResolvesServerCert> { Arc::new(AtAddress { resolver: Arc::clone(self), local }) };
+        self.0.load().depends_on_address().then(at)
     }
 
     /// The store that is served now.
@@ -135,7 +165,20 @@ impl CertificateResolver {
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(self.0.load().choose(client_hello.server_name()).key()))
+        Some(Arc::clone(self.0.load().choose(client_hello.server_name(), UNKNOWN).key()))
+    }
+}
+
+/// The same for one handshake, whose client connected to an address. A ClientHello does not have it.
+#[derive(Debug)]
+struct AtAddress {
+    resolver: Arc<CertificateResolver>,
+    local: IpAddr,
+}
+
+impl ResolvesServerCert for AtAddress {
+    fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.resolver.0.load().choose(client_hello.server_name(), self.local).key()))
     }
 }
 
@@ -169,8 +212,28 @@ mod tests {
         ];
         let store = store();
         for (sni, expected) in table {
-            assert_eq!(store.choose(sni).names().dns[0], expected, "{sni:?}");
+            assert_eq!(store.choose(sni, UNKNOWN).names().dns[0], expected, "{sni:?}");
         }
+    }
+
+    #[test]
+    fn a_client_without_a_name_gets_the_certificate_that_has_the_address() {
+        let table = [
+            (None, "192.0.2.1", "*.example.com"),
+            (None, "::ffff:192.0.2.1", "*.example.com"),
+            (None, "192.0.2.2", "localhost"),
+            (None, "::1", "localhost"),
+            (Some("www.example.com"), "192.0.2.1", "www.example.com"),
+            (Some("elsewhere.net"), "192.0.2.1", "localhost"),
+        ];
+        let store = store();
+        for (sni, local, expected) in table {
+            assert_eq!(store.choose(sni, local.parse().unwrap()).names().dns[0], expected, "{sni:?} at {local}");
+        }
+        assert!(store.depends_on_address());
+        assert!(!CertificateStore::new(certificate(&["localhost", "192.0.2.1"]), []).depends_on_address());
+        let named = [certificate(&["www.example.com"])];
+        assert!(!CertificateStore::new(certificate(&["localhost"]), named).depends_on_address());
     }
 
     #[test]
@@ -192,7 +255,13 @@ mod tests {
         ];
         let store = store();
         for (what, sni, host, expected) in table {
-            assert_eq!(store.covers(sni, host), expected, "{what}: {sni:?}, {host}");
+            assert_eq!(store.covers(sni, UNKNOWN, host), expected, "{what}: {sni:?}, {host}");
+        }
+        // What a client without a name was served depends on the address.
+        let address = "192.0.2.1".parse().unwrap();
+        for (host, expected) in [("example.org", true), ("localhost", false), ("192.0.2.1", true), ("192.0.2.9", true)]
+        {
+            assert_eq!(store.covers(None, address, host), expected, "{host}");
         }
     }
 
@@ -208,9 +277,10 @@ mod tests {
             ("*.com", true),
             ("*.www.example.com", false),
             ("*.ample.com", false),
-            // Who asks for an address sends no name.
+            // Clients that ask for an address send no name, and get the certificate that has it.
             ("[::1]", true),
-            ("192.0.2.1", false),
+            ("192.0.2.1", true),
+            ("192.0.2.2", false),
         ] {
             assert_eq!(store.covers_pattern(host), expected, "{host}");
         }
@@ -220,7 +290,7 @@ mod tests {
     fn a_replaced_store_serves_from_then_on() {
         let resolver = CertificateResolver::new(CertificateStore::new(certificate(&["old.test"]), []));
         resolver.replace(CertificateStore::new(certificate(&["new.test"]), []));
-        assert!(resolver.covers(None, "new.test"));
-        assert!(!resolver.covers(None, "old.test"));
+        assert!(resolver.covers(None, UNKNOWN, "new.test"));
+        assert!(!resolver.covers(None, UNKNOWN, "old.test"));
     }
 }

@@ -24,7 +24,7 @@ use s2n_quic_core::{
     },
     transport::{self, parameters::ClientTransportParameters},
 };
-use std::{fmt, sync::Arc, task::Poll, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, task::Poll, time::Duration};
 
 /// RFC 9000 §18.2: from here on max_ack_delay is invalid.
 const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
@@ -54,6 +54,8 @@ pub struct Session {
 /// What becomes a connection when its client's ClientHello has come.
 struct Waiting {
     tls: ServerTls,
+    /// The address that the client connected to.
+    local: IpAddr,
     /// litequic's transport parameters, encoded.
     parameters: Vec<u8>,
     /// CRYPTO data so far: a ClientHello at most, and what came with its last piece.
@@ -70,14 +72,14 @@ enum Level {
 }
 
 impl Session {
-    /// A handshake that waits for its ClientHello; `parameters` are litequic's transport parameters, encoded. Should
-    /// rustls refuse its configuration, it fails at once, as our own fault.
-    pub(super) fn new(tls: ServerTls, parameters: Vec<u8>) -> Self {
+    /// A handshake at the address `local` that waits for its ClientHello; `parameters` are litequic's transport parameters,
+    /// encoded. Should rustls refuse its configuration, it fails at once, as our own fault.
+    pub(super) fn new(tls: ServerTls, local: IpAddr, parameters: Vec<u8>) -> Self {
         let mut this = Self::failed(&tls);
         if tls.hangs_on_name() {
-            this.waiting = Some(Box::new(Waiting { tls, parameters, data: Vec::new() }));
+            this.waiting = Some(Box::new(Waiting { tls, local, parameters, data: Vec::new() }));
         } else {
-            this.connect(&tls, parameters);
+            this.connect(&tls, local, parameters);
         }
         this
     }
@@ -96,8 +98,8 @@ impl Session {
         }
     }
 
-    fn connect(&mut self, tls: &ServerTls, parameters: Vec<u8>) {
-        self.connection = tls.connection(self.asked, parameters, Arc::clone(&self.secrets)).map(Box::new);
+    fn connect(&mut self, tls: &ServerTls, local: IpAddr, parameters: Vec<u8>) {
+        self.connection = tls.connection(self.asked, local, parameters, Arc::clone(&self.secrets)).map(Box::new);
     }
 
     /// Waits for the ClientHello, and begins as the name in it asks for.
@@ -114,8 +116,8 @@ impl Session {
             }
         };
         let Some(waiting) = self.waiting.take() else { return Ok(Poll::Ready(())) };
-        let Waiting { tls, parameters, data } = *waiting;
-        self.connect(&tls, parameters);
+        let Waiting { tls, local, parameters, data } = *waiting;
+        self.connect(&tls, local, parameters);
         if let Some(connection) = &mut self.connection {
             connection.read_hs(&data).map_err(|error| refusal(connection, &error))?;
             self.rules.read(&data)?;

@@ -4,7 +4,7 @@
 use super::{ALPN_TCP, Asking, CertificateResolver, server};
 use crate::exchange::CertificateRequest;
 use rustls::{Error, ServerConfig};
-use std::{fmt, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 /// What handshakes over TCP go by: the certificates, clients' authorities and policy of those over QUIC. Clones share the
 /// key of the session tickets.
@@ -13,6 +13,7 @@ pub struct TcpTls {
     /// For clients that are not asked for a certificate.
     plain: Arc<ServerConfig>,
     asking: Arc<Asking>,
+    resolver: Arc<CertificateResolver>,
 }
 
 impl TcpTls {
@@ -28,14 +29,26 @@ impl TcpTls {
     ) -> Result<Self, Error> {
         Ok(Self {
             plain: server::tcp_config(Arc::clone(&resolver), key_log)?,
-            asking: Arc::new(Asking::over(ALPN_TCP, resolver, key_log, policy)?),
+            asking: Arc::new(Asking::over(ALPN_TCP, Arc::clone(&resolver), key_log, policy)?),
+            resolver,
         })
     }
 
-    /// What to ask of a client that asks for `server_name` (SNI), and the configuration that does so.
-    pub fn choose(&self, server_name: Option<&str>) -> (CertificateRequest, Arc<ServerConfig>) {
+    /// What to ask of a client that asks for `server_name` (SNI) at the address `local`, and the configuration that does so.
+    pub fn choose(&self, server_name: Option<&str>, local: IpAddr) -> (CertificateRequest, Arc<ServerConfig>) {
         let request = if self.asking.is_on() { self.asking.request(server_name) } else { CertificateRequest::None };
-        (request, Arc::clone(self.asking.config(request).unwrap_or(&self.plain)))
+        let config = self.asking.config(request).unwrap_or(&self.plain);
+        let resolver = server_name.is_none().then(|| self.resolver.at(local)).flatten();
+        let config = match resolver {
+            None => Arc::clone(config),
+            // Its own, whose parts are shared, the key of the tickets among them.
+            Some(resolver) => {
+                let mut config = ServerConfig::clone(config);
+                config.cert_resolver = resolver;
+                Arc::new(config)
+            }
+        };
+        (request, config)
     }
 }
 

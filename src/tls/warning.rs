@@ -1,9 +1,11 @@
 //! What a certificate that can be served has against it: clients will refuse it, and only the operator knows whether that is
 //! meant. nginx and HAProxy serve such certificates too, so that one of them does not take down the others.
 
-use super::certificate::system_time;
-use std::{fmt, time::SystemTime};
-use x509_parser::{certificate::X509Certificate, der_parser::oid::Oid, public_key::PublicKey};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+use x509_parser::{certificate::X509Certificate, der_parser::oid::Oid, public_key::PublicKey, time::ASN1Time};
 
 /// Bits of an RSA key below which clients refuse it (CA/Browser Forum's Baseline Requirements §6.1.5).
 pub(super) const LEAST_RSA_BITS: usize = 2048;
@@ -111,4 +113,14 @@ fn weak_signature(algorithm: &Oid<'_>) -> Option<&'static str> {
         "1.2.840.113549.1.1.5" | "1.3.14.3.2.29" | "1.2.840.10045.4.1" => Some("SHA-1"),
         _ => None,
     }
+}
+
+/// Of a certificate or a revocation list.
+pub(super) fn system_time(time: ASN1Time) -> SystemTime {
+    let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
+    let from_epoch = match time.timestamp() >= 0 {
+        true => SystemTime::UNIX_EPOCH.checked_add(seconds),
+        false => SystemTime::UNIX_EPOCH.checked_sub(seconds),
+    };
+    from_epoch.unwrap_or(SystemTime::UNIX_EPOCH)
 }

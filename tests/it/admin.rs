@@ -71,7 +71,7 @@ impl Setup {
     fn ctl(&self, what: &str, more: &[&str]) -> Ended {
         let admin = self.admin.to_string();
         let mut command = command([&["ctl", what, "--admin", &admin], more].concat());
-        command.env_remove("LITEQUIC_ADMIN_TOKEN");
+        command.env_remove("LITEQUIC_ADMIN_TOKEN").env_remove("LITEQUIC_ADMIN_TOKEN_FILE");
         Process::spawn(command).end()
     }
 }
@@ -80,12 +80,20 @@ impl Setup {
 async fn ctl_tells_status_and_configuration_reloads_and_drains() {
     let origin = Always::new(Always::EMPTY_200).await;
     let setup = Setup::new(origin.address, "");
-    let status: Json = serde_json::from_str(&setup.ctl("status", &[]).success()).unwrap();
+    let status: Json = serde_json::from_str(&setup.ctl("status", &["--json"]).success()).unwrap();
     assert_eq!((&status["phase"], &status["version"]), (&"ready".into(), &env!("CARGO_PKG_VERSION").into()));
     assert_eq!(status["workers"].as_array().unwrap().len(), 2);
     assert_eq!(status["metrics"]["requests{protocol=\"h3\"}"], 0);
     assert_eq!(status["origins"][0]["problem"], Json::Null, "{status}");
     assert_eq!(status["certificates"][0]["names"][0], "localhost");
+    let [from, renewal, until] =
+        ["valid_from", "renew_by", "expires"].map(|key| status["certificates"][0][key].as_u64());
+    assert!(from < renewal && renewal < until, "{status}");
+    assert!(status["uptime"].as_f64() > Some(0.0) && status["process"]["cpu_seconds"].as_f64().is_some(), "{status}");
+    assert_eq!((&status["last_reload"], &status["mechanisms"][0]["name"]), (&Json::Null, &"GSO".into()));
+    for what in ["config", "ready"] {
+        assert_eq!(setup.ctl(what, &["--json"]).code, Some(64), "{what}");
+    }
 
     let config: Json = serde_json::from_str(&setup.ctl("config", &[]).success()).unwrap();
     assert_eq!(config["admin.listen"], setup.admin.to_string().as_str());
@@ -101,6 +109,13 @@ async fn ctl_tells_status_and_configuration_reloads_and_drains() {
     let refused = setup.ctl("reload", &[]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("limits.max_headers") && refused.stderr.contains("timeouts.idle"), "{refused:?}");
+    let status: Json = serde_json::from_str(&setup.ctl("status", &["--json"]).success()).unwrap();
+    let last = &status["last_reload"];
+    assert_eq!(last["result"], "refused");
+    assert!(
+        last["lines"].as_array().unwrap().iter().any(|line| line.as_str().unwrap().contains("limits.max_headers")),
+        "{last}"
+    );
     fs::write(&file, format!("{good}[limits]\nmax_headers = 7\n")).unwrap();
     // A change of the file is noticed by itself too, but not within half a second.
     let changed = setup.ctl("reload", &[]).success();
@@ -110,6 +125,58 @@ async fn ctl_tells_status_and_configuration_reloads_and_drains() {
 
     assert_eq!(setup.ctl("drain", &[]).success(), "draining\n");
     assert_eq!(setup.process.end().code, Some(0));
+}
+
+#[tokio::test]
+async fn ctl_shows_the_status_to_people() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let setup = Setup::new(origin.address, "");
+    let screen = setup.ctl("status", &[]).success();
+    assert!(screen.starts_with(&format!("litequic {}  ready  up ", env!("CARGO_PKG_VERSION"))), "{screen}");
+    let server = format!("origin        http://{:<23}accepts connections\n", origin.address);
+    for expected in ["workers 2  all turn", "limits and timeouts reached: none\n", "last reload: none yet\n", &server] {
+        assert!(screen.contains(expected), "{expected:?} in\n{screen}");
+    }
+    let rates = screen.lines().find(|line| line.starts_with("HTTP/3")).unwrap();
+    assert!(rates.ends_with(" 0.0"), "two answers a second apart: {rates}");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80) && !screen.contains('\x1b'), "{screen}");
+}
+
+#[tokio::test]
+async fn ctl_shows_the_status_again_and_again() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let setup = Setup::new(origin.address, "");
+    let admin = setup.admin.to_string();
+    let watch = Process::spawn(command(["ctl", "status", "--watch", "1", "--admin", &admin]));
+    // One after the other, until litequic is gone, and then that.
+    watch.await_stdout("litequic 0");
+    watch.await_stdout("\n\nlitequic 0");
+    assert_eq!(setup.ctl("drain", &[]).success(), "draining\n");
+    assert_eq!(setup.process.end().code, Some(0));
+    watch.await_stdout(&format!("litequic: {admin}: "));
+}
+
+#[tokio::test]
+async fn the_log_says_at_the_start_which_admin_addresses_there_are_and_which_limits_hold() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
+    let more = format!("admin.probes = \"{probes}\"\nlimits.max_connections = 77\nlimits.memory = \"64 MiB\"");
+    let setup = Setup::new(origin.address, &more);
+    // They stand before the line that was waited for.
+    let log = setup.process.stderr();
+    let events: Vec<Json> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let found = |key: &str| events.iter().find(|event| event["key"] == key).unwrap_or_else(|| panic!("{key} in {log}"));
+    for (key, address) in [("admin.listen", setup.admin), ("admin.probes", probes)] {
+        assert_eq!(found(key)["message"], "listening for admin requests");
+        assert_eq!(found(key)["address"], address.to_string());
+    }
+    let limits: Vec<_> = events.iter().filter(|event| event["message"] == "limits in force").collect();
+    let [limits] = limits.as_slice() else { panic!("one line in {log}") };
+    assert_eq!((&limits["workers"], &limits["max_connections"]), (&2.into(), &77.into()));
+    // A cgroup may allow even less; of what there is each worker has an eighth for each of the two.
+    let memory = limits["memory"].as_u64().unwrap();
+    assert!(memory <= 64 << 20, "{limits}");
+    assert_eq!(limits["worker_send_buffer"], memory / 4 / 2);
 }
 
 #[tokio::test]
@@ -134,6 +201,22 @@ async fn with_a_token_nothing_is_told_or_done_without_it() {
     let ended = setup.process.end();
     assert_eq!(ended.code, Some(0));
     assert!(!ended.stderr.contains(TOKEN), "{}", ended.stderr);
+}
+
+/// As `docker exec` and `kubectl exec` run it, in a container whose environment has both.
+#[tokio::test]
+async fn ctl_takes_address_and_token_file_from_the_environment() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let setup = Setup::new(origin.address, "admin.token_file = \"token\"");
+    fs::write(setup.path("wrong"), "correct-horse-battery-staplf").unwrap();
+    let ctl = |more: &[&str]| {
+        let mut command = command([&["ctl", "metrics"], more].concat());
+        command.env("LITEQUIC_ADMIN", setup.admin.to_string()).env("LITEQUIC_ADMIN_TOKEN_FILE", setup.path("token"));
+        Process::spawn(command).end()
+    };
+    assert!(ctl(&[]).success().ends_with("# EOF\n"));
+    // An option is stronger.
+    assert_eq!(ctl(&["--token-file", &setup.path("wrong")]).stderr, "litequic: this takes the token\n");
 }
 
 #[test]
@@ -207,15 +290,22 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     let shown = ended.success();
     for expected in [
         "It is ready.",
-        "<th scope=\"row\">h3</th><td class=\"n\">3</td>",
-        "<th scope=\"row\">2xx</th><td class=\"n\">3</td>",
-        "<th scope=\"row\">0</th><td class=\"good\">turns</td>",
+        "<main id=\"answered\">",
+        "<p id=\"uptime\">Up ",
+        "<figcaption>Requests a second: <output>0",
+        "<path class=\"line\" vector-effect=\"non-scaling-stroke\" d=\"M",
+        "<th scope=\"row\">*/</th><td class=\"n\" data-label=\"Responses\">3</td>",
+        "<th scope=\"row\">receive moderation</th><td data-label=\"State\">",
+        "<p id=\"estimate\">Estimated in all: ",
+        "<th scope=\"row\">h3</th><td class=\"n\" data-label=\"Connections\">3</td>",
+        "<th scope=\"row\">2xx</th><td class=\"n\" data-label=\"Responses\">3</td>",
+        "<th scope=\"row\">0</th><td class=\"good\" data-label=\"Loop\">turns</td>",
         "<th scope=\"row\">Datagrams sent in a message (GSO)</th>",
         "<th scope=\"row\">origin</th>",
-        "<td class=\"good\">takes connections</td><td class=\"n\">",
+        "<td class=\"good\" data-label=\"State\">accepts connections</td><td class=\"n\" data-label=\"Connections\">",
         "<th scope=\"row\">none</th>",
         "<th scope=\"row\">localhost</th>",
-        "<th scope=\"row\">limits.max_headers</th><td>100</td>",
+        "<th scope=\"row\">limits.max_headers</th><td data-label=\"Value\">100</td>",
         "<dd>6 MB</dd>",
     ] {
         assert!(shown.contains(expected), "{expected}\n{shown}");
@@ -225,7 +315,75 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     }
 }
 
-/// The page in both colour schemes, while clients of every protocol ask two origins, a server of which is down.
+/// A narrow frame around the page, which says how wide that is once it has its first answer, every key shown.
+fn narrow(width: u32) -> String {
+    format!(
+        r#"<!doctype html><body style="margin:0"><iframe src="/page" width="{width}" height="900" style="border:0"></iframe>
+        <p id=o>waiting</p><script>
+        const look = () => {{
+            const page = document.querySelector('iframe').contentDocument;
+            const answered = page && page.getElementById('answered');
+            if (!answered || answered.hidden) return setTimeout(look, 100);
+            page.querySelector('details').open = true;
+            const {{ scrollWidth, clientWidth }} = page.documentElement;
+            document.getElementById('o').textContent = 'It is ' + scrollWidth + ' wide of ' + clientWidth + '.';
+        }};
+        look();
+        </script>"#
+    )
+}
+
+/// Shows `frame` at `/`, the page of `admin` at `/page` without the policy by which nobody may frame it, and passes all else on.
+async fn framed(admin: SocketAddr, frame: String) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut browser, _) = listener.accept().await.unwrap();
+            let frame = frame.clone();
+            tokio::spawn(async move {
+                let mut question = Vec::new();
+                while !question.ends_with(b"\r\n\r\n") {
+                    if browser.read_buf(&mut question).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                let question = String::from_utf8(question).unwrap();
+                let path = question.split(' ').nth(1).unwrap();
+                let answer = if path == "/" {
+                    let length = frame.len();
+                    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close";
+                    format!("{head}\r\nContent-Length: {length}\r\n\r\n{frame}")
+                } else {
+                    let path = if path == "/page" { "/" } else { path };
+                    let mut admin_side = TcpStream::connect(admin).await.unwrap();
+                    let question = format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+                    admin_side.write_all(question.as_bytes()).await.unwrap();
+                    let mut answer = String::new();
+                    admin_side.read_to_string(&mut answer).await.unwrap();
+                    answer.replacen("content-security-policy:", "x-policy:", 1)
+                };
+                // A browser that has seen enough is gone.
+                let _ = browser.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn the_status_page_fits_a_telephone() {
+    let Some(program) = needs::program("chromium") else { return };
+    let setup = Setup::new(origin::demo().await, "");
+    let frame = framed(setup.admin, narrow(320)).await;
+    let profile = tempfile::tempdir().unwrap();
+    let mut dump = chromium(&program, profile.path());
+    dump.args(["--dump-dom", &format!("http://{frame}/")]);
+    let shown = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap().success();
+    assert!(shown.contains("It is 320 wide of 320."), "{shown}");
+}
+
+/// The page in both colour schemes, and on a telephone, while clients of every protocol ask two origins, a server of which is down.
 async fn take_pictures(program: &Path, folder: &Path) {
     let (site, media, down) = (origin::demo().await, origin::demo().await, origin::nobody());
     let media = format!(
@@ -271,13 +429,21 @@ async fn take_pictures(program: &Path, folder: &Path) {
         let file = folder.join(format!("status-{name}.png"));
         let mut shot = chromium(program, profile.path());
         shot.arg(format!("--blink-settings=preferredColorScheme={scheme}")).args([
-            "--window-size=1200,1530",
+            "--window-size=1200,2300",
             &format!("--screenshot={}", file.display()),
             &format!("http://{slow}/"),
         ]);
         tokio::task::spawn_blocking(move || Process::spawn(shot).end_within(BROWSER)).await.unwrap().success();
         assert!(file.exists(), "{}", file.display());
     }
+    let frame = framed(slow, narrow(320)).await;
+    let profile = tempfile::tempdir().unwrap();
+    let file = folder.join("status-phone.png");
+    let mut shot = chromium(program, profile.path());
+    let (picture, url) = (format!("--screenshot={}", file.display()), format!("http://{frame}/"));
+    shot.args(["--window-size=500,900", &picture, &url]);
+    tokio::task::spawn_blocking(move || Process::spawn(shot).end_within(BROWSER)).await.unwrap().success();
+    assert!(file.exists(), "{}", file.display());
     done.store(true, Relaxed);
     tokio::task::spawn_blocking(|| loads.into_iter().for_each(|load| load.join().unwrap())).await.unwrap();
 }
@@ -317,6 +483,7 @@ async fn the_status_page_asks_for_the_token_where_there_is_one() {
     let shown = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap().success();
     assert!(shown.contains("It wants its token.") && shown.contains("<form id=\"ask\">"), "{shown}");
     assert!(!shown.contains(TOKEN) && !shown.contains("limits.max_headers"));
+    assert!(shown.contains("<main id=\"answered\" hidden"), "nothing empty is shown before the first answer: {shown}");
 }
 
 #[tokio::test]

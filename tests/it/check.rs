@@ -38,6 +38,9 @@ url = "http://127.0.0.1:9"
 host = "example.com"
 origin = "nope"
 error_pages = { 500 = "absent.html" }
+[[routes]]
+path = "/robots.txt"
+respond = { body_file = "absent.txt" }
 
 [timeouts]
 idle = "30x"
@@ -64,10 +67,11 @@ const EXPECTED: &[&str] = &[
     "25:7: error_pages.5xx = \"folder.html\": the error page /DIR/folder.html cannot be read: Is a directory",
     "29:10: routes[0].origin = \"nope\": no origin has this name; expected ",
     "30:23: routes[0].error_pages.500 = \"absent.html\": the error page /DIR/absent.html cannot be read: No such file",
-    "33:8: timeouts.idle = \"30x\": unknown unit \"x\"",
-    "37:14: admin.token_file = \"empty\": the token of \"/DIR/empty\" is not 16 to 1024 printable characters",
-    "38:12: admin.handover = \"absent/socket\": cannot be made: No such file",
-    "41:8: access_log.path = \"absent/access.log\": cannot be written: No such file",
+    "33:25: routes[1].respond.body_file = \"absent.txt\": the body file /DIR/absent.txt cannot be read: No such file",
+    "36:8: timeouts.idle = \"30x\": unknown unit \"x\"",
+    "40:14: admin.token_file = \"empty\": the token of \"/DIR/empty\" is not 16 to 1024 printable characters",
+    "41:12: admin.handover = \"absent/socket\": cannot be made: No such file",
+    "44:8: access_log.path = \"absent/access.log\": cannot be written: No such file",
 ];
 
 /// A folder with what [`EVERYTHING`] counts on.
@@ -107,6 +111,30 @@ fn one_round_names_every_fault_of_the_file_and_of_all_that_it_names() {
     let mut lines: Vec<_> = said[0].lines().collect();
     assert_eq!(lines.pop(), Some(format!("{} faults", EXPECTED.len()).as_str()));
     are_expected(folder.path(), &lines);
+}
+
+/// What the order of the file decides is worth a warning, and no fault.
+#[test]
+fn routes_that_only_their_order_tells_apart_have_a_warning() {
+    let folder = folder();
+    let file = folder.path().join("litequic.toml");
+    let text = "[[certificates]]\ncert = \"good.crt\"\nkey = \"good.key\"\n[origin]\nurl = \"http://127.0.0.1:9\"\n\
+                [[routes]]\nname = \"one\"\nmatch.headers = { x-a = \"1\" }\norigin = \"origin\"\n\
+                [[routes]]\nmatch = { headers = { x-b = \"1\" } }\norigin = \"origin\"\n\
+                [[routes]]\nmatch = { headers = { x-a = \"2\" } }\norigin = \"origin\"\n";
+    fs::write(&file, text).unwrap();
+    let ended = litequic(["check", "--config", file.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines: Vec<_> = ended.stderr.lines().collect();
+    let alike = |place: &str, second: usize, first: usize, name: &str| {
+        format!(
+            "{}:{place}: warning: routes[{second}].match: a request can meet this and routes[{first}] ({name}): that one \
+             gets it, as it is first in the file",
+            file.display()
+        )
+    };
+    // The third excludes the first, and not the second.
+    assert_eq!(lines, [alike("11:9", 1, 0, "one"), alike("14:9", 2, 1, "*/[x-b]")]);
 }
 
 #[tokio::test]

@@ -74,6 +74,16 @@ fn a_command_line_that_makes_no_sense_exits_with_64() {
 }
 
 #[test]
+fn run_without_arguments_names_the_configuration() {
+    let ended = litequic(["run"]);
+    assert_eq!(ended.code, Some(64));
+    assert!(ended.stderr.contains("--config <FILE>"), "{}", ended.stderr);
+    let ended = litequic(["run", "--listen", "127.0.0.1:0"]);
+    assert_eq!(ended.code, Some(64));
+    assert!(ended.stderr.contains("--origin <URL>") && ended.stderr.contains("--key <FILE>"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_log_filter_that_makes_no_sense_exits_with_64() {
     let (directory, _) = directory();
     let mut command = command(run_at("127.0.0.1:0", &directory));

@@ -3,8 +3,8 @@
 use litequic::{
     cli::check,
     config::{
-        self, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Listen, LiteQuic, RateLimit,
-        RateLimitBy, Route, Target, Verify, Workers,
+        self, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Listen, LiteQuic, Pattern, RateLimit,
+        RateLimitBy, Route, Sticky, StickyBy, Target, Verify, Workers,
     },
 };
 use proptest::prelude::*;
@@ -113,19 +113,34 @@ fn the_full_example_is_the_defaults() {
     assert_eq!(Config { admin: defaults.admin.clone(), ..sidecar }, defaults);
 }
 
+/// Renewed with the environment variable `LITEQUIC_RENEW` set.
 #[test]
 fn the_full_example_has_every_key_that_has_a_default() {
-    let text = fs::read_to_string(Path::new(EXAMPLES).join("full.toml")).unwrap();
-    let table: toml::Table = text.parse().unwrap();
+    let path = Path::new(EXAMPLES).join("full.toml");
+    let mut text = fs::read_to_string(&path).unwrap();
+    let renews = std::env::var_os("LITEQUIC_RENEW").is_some();
     for (key, property) in keys() {
-        let shown_elsewhere =
-            ["routes[]", "origins.NAME", "origin.health."].iter().any(|elsewhere| key.starts_with(elsewhere));
-        if property.get("default").is_some() && !shown_elsewhere {
-            let found =
-                key.split('.').try_fold(&toml::Value::Table(table.clone()), |value, key| value.get(key)).is_some();
-            assert!(found, "{key}");
+        let shown_elsewhere = ["routes[]", "origins.NAME", "origin.health.", "origin.sticky."]
+            .iter()
+            .any(|elsewhere| key.starts_with(elsewhere));
+        let Some(default) = property.get("default").filter(|_| !shown_elsewhere) else { continue };
+        let table = toml::Value::Table(text.parse().unwrap());
+        let found = key.split('.').try_fold(&table, |value, key| value.get(key)).is_some();
+        if !found && renews {
+            text = with_key(&text, &key, default);
+            fs::write(&path, &text).unwrap();
+            continue;
         }
+        assert!(found, "{key}: LITEQUIC_RENEW=1 cargo test --test it the_full_example_has");
     }
+}
+
+/// `text` with `key` at the end of its section. JSON's strings, numbers and lists are TOML's.
+fn with_key(text: &str, key: &str, default: &Json) -> String {
+    let (section, name) = key.rsplit_once('.').unwrap();
+    let begin = text.find(&format!("[{section}]\n")).expect("a section of the example");
+    let end = text[begin..].find("\n\n").map_or(text.len(), |end| begin + end + 1);
+    format!("{}{name} = {default}\n{}", &text[..end], &text[end..])
 }
 
 #[test]
@@ -220,6 +235,76 @@ fn what_routes_say_beside_their_origins_is_read() {
     let Target::Redirect(redirect) = &second.target else { panic!("{:?}", second.target) };
     assert_eq!((redirect.to.to_string().as_str(), redirect.status.as_u16()), ("https://www.{host}{path}", 307));
     assert_eq!(second.rate_limit, limit(10, 60, 20, RateLimitBy::Route));
+}
+
+#[test]
+fn what_routes_match_and_answer_is_read() {
+    let path = Path::new(FIXTURES).join("valid/matching.toml");
+    let config =
+        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+    let names = Route::names(&config.routes);
+    // The last is that of `[origin]`.
+    let expected = [
+        "robots",
+        "*/robots.txt",
+        "*=/health[GET,HEAD]",
+        "*/[M-SEARCH,x-canary,accept,?v,?a[b]]",
+        "*=/association",
+        "*=/nothing",
+        "*/",
+    ];
+    let sorted = |name: &str| {
+        let mut parts: Vec<_> = name.split(['[', ',', ']']).map(str::to_owned).collect();
+        parts.sort();
+        parts
+    };
+    let (found, expected): (Vec<_>, Vec<_>) =
+        (names.iter().map(|name| sorted(name)).collect(), expected.iter().map(|name| sorted(name)).collect());
+    assert_eq!(found, expected);
+    let answers = config.routes.iter().map(|route| match &route.target {
+        Target::Respond(respond) => respond.to_string(),
+        _ => "none".into(),
+    });
+    let answers: Vec<String> = answers.collect();
+    assert_eq!(
+        answers,
+        [
+            "200 /etc/robots.txt",
+            "none",
+            "200 with 2 bytes, set content-type, set x-id",
+            "none",
+            "404 /etc/no.extension, set content-type",
+            "204",
+            "none"
+        ]
+    );
+    let conditions = &config.routes[3].conditions;
+    assert!(conditions.query.contains(&("a[b]".into(), Pattern::Equal(String::new()))));
+    assert!(conditions.headers.contains(&(http::header::ACCEPT, Pattern::Prefix("*/".into()))));
+    assert!(conditions.headers.iter().any(|(name, pattern)| name == "x-canary" && *pattern == Pattern::Present));
+    assert_eq!((config.routes[0].path.as_deref(), config.routes[1].path.as_deref()), (Some("/robots.txt"), None));
+}
+
+#[test]
+fn servers_have_weights_and_may_be_backups() {
+    let path = Path::new(FIXTURES).join("valid/servers.toml");
+    let config =
+        config::parse(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment).unwrap();
+    let servers = |origin: &str| config.origins[origin].servers.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let expected = ["http://10.0.0.5:8080 weight=3", "http://10.0.0.6:8080", "unix:/etc/app.sock backup"];
+    assert_eq!(servers("origin"), expected);
+    assert_eq!(servers("tables"), ["http://10.0.0.7:80", "http://10.0.0.8:80 weight=256"]);
+    assert_eq!(servers("cookies"), ["http://gopher:8080"]);
+    let sticky = |origin: &str| {
+        let Sticky { by, cookie, header } = config.origins[origin].sticky.clone().unwrap();
+        (by, cookie, header.map(|header| header.to_string()))
+    };
+    let cookie = |name: &str| (StickyBy::Cookie, name.to_owned(), None);
+    assert_eq!((sticky("origin"), sticky("cookies")), (cookie("shop_server"), cookie(Sticky::COOKIE)));
+    assert_eq!(sticky("tables"), (StickyBy::Header, Sticky::COOKIE.into(), Some("x-user".into())));
+    assert_eq!(sticky("addresses").0, StickyBy::Address);
+    let seconds = config.origins["origin"].slow_start.map(|time| time.as_secs());
+    assert_eq!((seconds, config.origins["tables"].slow_start), (Some(30), None));
 }
 
 #[test]

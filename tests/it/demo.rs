@@ -39,6 +39,7 @@ impl Demo {
         }
         let [litequic, plain] = [free_udp_port(), free_udp_port()];
         let [nginx, litequic_metrics, plain_metrics] = [free_tcp_port(), free_tcp_port(), free_tcp_port()];
+        let [litequic_admin, plain_admin] = [free_tcp_port(), free_tcp_port()];
         let mut command = Command::new(RUN);
         command
             .env("LITEQUIC", litequic_program())
@@ -47,7 +48,9 @@ impl Demo {
             .env("PLAIN_PORT", plain.to_string())
             .env("NGINX_PORT", nginx.to_string())
             .env("LITEQUIC_METRICS", format!("127.0.0.1:{litequic_metrics}"))
-            .env("PLAIN_METRICS", format!("127.0.0.1:{plain_metrics}"));
+            .env("PLAIN_METRICS", format!("127.0.0.1:{plain_metrics}"))
+            .env("LITEQUIC_ADMIN", format!("127.0.0.1:{litequic_admin}"))
+            .env("PLAIN_ADMIN", format!("127.0.0.1:{plain_admin}"));
         let process = Process::spawn(command);
         process.await_stdout_within(MAKING, "Ctrl-C ends the demo.");
         let told = process.stdout();

@@ -37,7 +37,7 @@ async fn a_name_that_does_not_resolve_is_a_502() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
         let origin = config.origins.values_mut().next().unwrap();
-        origin.servers = vec![OriginAddress::Tcp { host: "nobody.invalid".into(), port: 80 }];
+        origin.servers = vec![OriginAddress::Tcp { host: "nobody.invalid".into(), port: 80 }.into()];
     })
     .await;
     let response = Raw::to(&litequic).await.ask(&with("GET", &[])).await.response();

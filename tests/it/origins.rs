@@ -84,20 +84,20 @@ impl Mortal {
     }
 }
 
-fn tcp(address: SocketAddr) -> OriginAddress {
+pub(crate) fn tcp(address: SocketAddr) -> OriginAddress {
     OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() }
 }
 
 /// litequic before `servers`, as one origin.
-async fn before(servers: &[SocketAddr], edit: impl FnOnce(&mut Config)) -> Litequic {
+pub(crate) async fn before(servers: &[SocketAddr], edit: impl FnOnce(&mut Config)) -> Litequic {
     Litequic::start(servers[0], |config| {
-        origin(config).servers = servers.iter().copied().map(tcp).collect();
+        origin(config).servers = servers.iter().copied().map(tcp).map(Into::into).collect();
         edit(config);
     })
     .await
 }
 
-fn origin(config: &mut Config) -> &mut litequic::config::Origin {
+pub(crate) fn origin(config: &mut Config) -> &mut litequic::config::Origin {
     config.origins.get_mut(Config::ORIGIN).unwrap()
 }
 
@@ -107,12 +107,12 @@ fn name(address: SocketAddr) -> ServerName {
 }
 
 /// What `read` finds of the server at `address`, summed over all workers.
-fn of(litequic: &Litequic, address: SocketAddr, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
+pub(crate) fn of(litequic: &Litequic, address: SocketAddr, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
     litequic.sum(|worker: &WorkerMetrics| read(&worker.proxy.servers.of(&name(address))))
 }
 
 /// Waits until `condition` holds.
-async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let holds = async {
         while !condition().await {
             sleep(LOOK_AGAIN).await;

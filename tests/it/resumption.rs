@@ -9,8 +9,8 @@ use h3_quinn::OpenStreams;
 use http::Request;
 use litequic::{
     config::{Config, OriginAddress, Workers},
-    http3::client::{Piece, send},
-    quic,
+    http3::client::{Client, Piece},
+    quic::{self, Observer},
     tls::{CertificateStore, SelfSigned, Trust, client_config, self_signed},
 };
 use quinn::crypto::rustls::QuicClientConfig;
@@ -205,15 +205,17 @@ async fn a_ticket_of_another_process_leads_to_a_full_handshake() {
 async fn s2n_quics_client_that_keeps_no_tickets_is_served_as_well() {
     let litequic = start(&made(), 1).await;
     let tls = client_config(&Trust::Insecure, false).unwrap();
-    let connection = quic::connect(litequic.address, "localhost", tls, DEADLINE).await.unwrap();
+    let connection = quic::connect(litequic.address, "localhost", tls, DEADLINE, &Observer::default()).await.unwrap();
+    let client = Client::start(connection).await.unwrap();
     let uri = format!("https://localhost:{}/bytes/{MEGABYTE}", litequic.address.port());
-    let request = Request::get(uri).body(Bytes::new()).unwrap();
-    let (_, mut response) = within("the response", send(connection, request, |_| {})).await.unwrap().into_parts();
+    let (sent, mut response) = client.send(&Request::get(uri).body(()).unwrap()).await.unwrap();
+    sent.finish();
+    assert_eq!(within("the response", response.head()).await.unwrap().status(), 200);
     let mut body = Vec::new();
     while let Some(Piece::Data(data)) = within("the body", response.next()).await.unwrap() {
         body.extend_from_slice(&data);
     }
     assert!(body.len() == MEGABYTE && is_sound(&body));
-    response.close();
+    client.close();
     litequic.stop().await;
 }

@@ -3,7 +3,10 @@
 
 mod answers;
 mod dates;
+mod fixed;
 mod heads;
+mod maintenance;
+mod matching;
 mod proxy_protocol;
 mod rates;
 mod reloads;

@@ -6,6 +6,7 @@ use crate::support::{
     origin,
     process::{Process, command, litequic},
     proxy::Litequic,
+    tls::{self, Tls},
 };
 use futures_util::future;
 use http::Method;
@@ -137,6 +138,43 @@ async fn a_host_that_the_certificate_does_not_cover_is_misdirected() {
             assert_eq!(client.fetch(request, "").await.status, status, "{name}: {host}");
         }
     }
+    litequic.stop().await;
+}
+
+/// SNI cannot carry an IP address. Each client trusts the one certificate alone that has the address which it connects to.
+#[tokio::test]
+async fn a_client_without_a_name_gets_the_certificate_of_the_address_that_it_connects_to() {
+    let names: [&[&str]; 3] = [&["localhost"], &["127.0.0.2", "second.test"], &["127.0.0.1", "first.test"]];
+    let certificates = names.map(|names| self_signed(names.iter().copied()).unwrap());
+    let mut loaded = certificates.iter().map(|made| made.certificate().unwrap());
+    let store = CertificateStore::new(loaded.next().unwrap(), loaded);
+    let origin = format!("http://{}", origin::demo().await).parse().unwrap();
+    let config = Config::simple((Ipv4Addr::UNSPECIFIED, 0).into(), origin, "cert".into(), "key".into());
+    let litequic = Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await;
+    for (address, made, own, other) in [
+        ("127.0.0.1", &certificates[2], "first.test", "second.test"),
+        ("127.0.0.2", &certificates[1], "second.test", "first.test"),
+    ] {
+        let at = |port| SocketAddr::new(address.parse().unwrap(), port);
+        let transport = quinn::TransportConfig::default();
+        let quic = Quic::connect(at(litequic.address.port()), address, &made.cert_pem, transport).await;
+        let client = Client::over(quic, address).await;
+        for (host, status) in [(address, 204), (own, 204), (other, MISDIRECTED), ("localhost", MISDIRECTED)] {
+            let request = client.request(Method::GET, "/").uri(format!("https://{host}/status/204"));
+            assert_eq!(client.fetch(request, "").await.status, status, "{address} over QUIC: {host}");
+        }
+        for (host, status) in [(address, "204"), (own, "204"), (other, "421"), ("localhost", "421")] {
+            let config = tls::config(&made.cert_pem, &["http/1.1"]);
+            let mut tcp = Tls::connect(at(litequic.tcp[0].port()), address, config).await.unwrap();
+            tcp.say(format!("GET /status/204 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).await;
+            let head = tcp.head().await;
+            assert!(head.starts_with(&format!("http/1.1 {status} ")), "{address} over TCP: {host}: {head}");
+        }
+    }
+    // An address of no certificate.
+    let quic = connect(SocketAddr::new("127.0.0.3".parse().unwrap(), litequic.address.port()), "127.0.0.3", &[b"h3"]);
+    let default = CertificateDer::from_pem_slice(certificates[0].cert_pem.as_bytes()).unwrap();
+    assert_eq!(served(&quic.await.unwrap()), default);
     litequic.stop().await;
 }
 

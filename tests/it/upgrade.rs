@@ -1,5 +1,6 @@
 //! A new process takes over, and nobody notices: each test runs real ones.
 
+mod cookies;
 mod failures;
 mod program;
 mod resets;
@@ -396,6 +397,23 @@ async fn a_new_process_that_fails_leaves_the_old_one_serving() {
     drop(download);
     load.end().await;
     ended(old).await;
+    new.signal("TERM");
+    ended(new).await;
+}
+
+#[tokio::test]
+async fn what_is_in_maintenance_stays_so_when_a_process_takes_over() {
+    let service = Service::new().await;
+    let old = service.start().await;
+    let (status, told) = ask(service.admin, "POST /maintenance?state=on&retry_after=70").await;
+    assert_eq!((status, told.lines().next()), (200, Some("all answers 503, Retry-After: 70")));
+    let new = service.start().await;
+    ended(old).await;
+    let answer = service.h3().await.get("/bytes/1").await;
+    assert_eq!((answer.status.as_u16(), answer.field("retry-after")), (503, Some("70")));
+    assert_eq!(service.status().await["maintenance"][0]["retry_after"], 70);
+    assert_eq!(ask(service.admin, "POST /maintenance?state=off").await.0, 200);
+    assert_eq!(service.h3().await.get("/bytes/1").await.status, 200);
     new.signal("TERM");
     ended(new).await;
 }

@@ -129,7 +129,7 @@ fn documents_that_the_sources_name_exist() {
 }
 
 /// With a route, a server and a certificate, whose labels come with the configuration.
-fn scrape() -> String {
+pub(super) fn scrape() -> String {
     Metrics::example().registry().render()
 }
 
@@ -195,6 +195,7 @@ fn operating_lists_the_exit_codes() {
         Exit::Success,
         Exit::Status,
         Exit::Usage,
+        Exit::Input,
         Exit::Unavailable,
         Exit::Software,
         Exit::Output,
@@ -259,6 +260,74 @@ fn commands_in_the_documents_exist_with_their_options() {
         }
     }
     assert!(checked > 3, "commands were found");
+}
+
+/// Shells such as zsh take an address in brackets for a pattern, which matches no file.
+#[test]
+fn addresses_in_brackets_are_quoted_in_commands() {
+    let mut wrong = Vec::new();
+    for (name, text) in documents() {
+        let shell = |language: &str| ["sh", "bash", "console"].contains(&language);
+        let lines = blocks(&text).into_iter().filter(|(_, language, _)| shell(language));
+        let lines: Vec<String> =
+            lines.flat_map(|(.., block)| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        let spans =
+            prose_spans(&text).into_iter().filter(|span| span.starts_with("litequic ") || span.starts_with("curl "));
+        wrong.extend(lines.into_iter().chain(spans).filter(|line| pattern(line)).map(|line| format!("{name}: {line}")));
+    }
+    for command in ["run", "check", "demo", "ctl", "get", "probe"] {
+        // What is in a word with a quotation mark is quoted: apostrophes of the prose are in others.
+        let help = help(command);
+        let bare = help.split_whitespace().filter(|word| !word.contains(['\'', '"']) && pattern(word));
+        wrong.extend(bare.map(|word| format!("litequic {command} --help: {word}")));
+    }
+    assert!(wrong.is_empty(), "addresses that shells take for patterns:\n{}", wrong.join("\n"));
+    for (line, expected) in [
+        ("litequic run --listen [::]:8443", true),
+        ("curl https://[::1]:8443/ # [::]", true),
+        ("litequic run --listen '[::]:8443' \"[::1]:1\" \\[::]", false),
+        ("[ -f file ] && echo [a-z] # [::]", false),
+    ] {
+        assert_eq!(pattern(line), expected, "{line}");
+    }
+}
+
+/// Whether an IPv6 address in brackets stands outside quotes and comments in a line of a shell's.
+fn pattern(line: &str) -> bool {
+    let (mut quote, mut before) = (None, ' ');
+    let mut rest = line.char_indices();
+    while let Some((at, c)) = rest.next() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '\\') => _ = rest.next(),
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '#') if before.is_whitespace() => return false,
+            (None, '[') => {
+                let inside = line[at + 1..].split(']').next().unwrap();
+                if inside.parse::<std::net::Ipv6Addr>().is_ok() {
+                    return true;
+                }
+            }
+            (None, _) => {}
+        }
+        before = c;
+    }
+    false
+}
+
+/// The code spans of a document.
+fn prose_spans(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut spans = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            spans.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    spans
 }
 
 fn help(command: &str) -> String {
@@ -341,5 +410,77 @@ fn the_tree_in_the_architecture_is_the_tree() {
             || entries.iter().all(|entry| entry.ends_with("tests.rs") || entry.ends_with("tests"));
         assert!(of_tests || listed.contains(&name), "docs/architecture.md does not have {name}");
         left.extend(entries.into_iter().filter(|entry| entry.is_dir()));
+    }
+}
+
+/// The code spans of a document, without its fenced blocks.
+fn spans(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut spans = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            spans.extend(line.split('`').skip(1).step_by(2).map(ToOwned::to_owned));
+        }
+    }
+    spans
+}
+
+/// Every file of the sources below `folder`, by its path from the root.
+fn sources(folder: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![Path::new(ROOT).join(folder)];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned();
+            found.insert(name, fs::read_to_string(path).unwrap());
+        }
+    }
+    found
+}
+
+/// Whether `path` (`quic::io::receive`) leads from a module of src/ to a module or an item, if its first name is one of ours.
+fn leads_somewhere(sources: &BTreeMap<String, String>, path: &str) -> bool {
+    let names: Vec<&str> = path.split("::").collect();
+    let file = |names: &[&str]| {
+        let module = names.join("/");
+        sources.get(&format!("src/{module}.rs")).or_else(|| sources.get(&format!("src/{module}/mod.rs")))
+    };
+    let Some(depth) = (1..=names.len()).rev().find(|depth| file(&names[..*depth]).is_some()) else { return true };
+    let text = file(&names[..depth]).unwrap();
+    let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    names[depth..].iter().all(|name| words.contains(name))
+}
+
+#[test]
+fn files_and_modules_that_the_architecture_and_the_decisions_name_exist() {
+    let all: BTreeMap<String, String> =
+        ["src", "tests", "benches", "examples", "fuzz"].into_iter().flat_map(sources).collect();
+    let documents = documents().into_iter().filter(|(name, _)| {
+        name.starts_with("docs/adr/") || ["docs/architecture.md", "CONTRIBUTING.md"].contains(&name.as_str())
+    });
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':');
+    for (document, text) in documents {
+        for span in spans(&text) {
+            for word in span.split(|c: char| !is_name(c)) {
+                if word.ends_with(".rs") {
+                    // A folder that is not ours is another project's.
+                    let folder = word.split_once('/').map(|(folder, _)| folder);
+                    let is_ours = folder.is_none_or(|folder| {
+                        [folder.to_owned(), format!("src/{folder}")]
+                            .iter()
+                            .any(|path| Path::new(ROOT).join(path).is_dir())
+                    });
+                    let exists = all.keys().any(|path| path == word || path.ends_with(&format!("/{word}")));
+                    assert!(exists || !is_ours, "{document}: {word} does not exist");
+                } else if word.contains("::") {
+                    let path = word.strip_prefix("crate::").unwrap_or(word);
+                    assert!(leads_somewhere(&all, path), "{document}: {word} does not exist");
+                }
+            }
+        }
     }
 }

@@ -5,3 +5,4 @@
 mod charts;
 mod docs;
 mod layering;
+mod words;

@@ -1,9 +1,16 @@
 'use strict';
-// Asks /status every two seconds and shows it, with what two answers differ by. Puts texts alone into the page.
+// Asks /status every two seconds and shows it, with what two answers differ by. Puts texts and charts' paths alone into the page.
 const EVERY = 2000;
 const PATIENCE = 5000;
+// Seconds that charts show. What they show is kept here and nowhere else.
+const TREND = 120;
+// A chart's height, as its viewBox has it.
+const HEIGHT = 32;
+// Routes that are shown.
+const MOST_ROUTES = 100;
 const at = id => document.getElementById(id);
 let before = null;
+let trend = [];
 let token = '';
 
 function element(name, text, kind) {
@@ -19,12 +26,15 @@ function rows(id, all) {
   const text = JSON.stringify(all);
   if (body.dataset.shown === text) return;
   body.dataset.shown = text;
+  // Of its column: where a screen is narrow, cells stand below each other.
+  const labels = [...at(id).tHead.rows[0].cells].map(cell => cell.textContent);
   body.replaceChildren(...all.map(cells => {
     const row = document.createElement('tr');
     cells.forEach((cell, n) => {
       const [text, kind] = Array.isArray(cell) ? cell : [cell, ''];
       const made = element(n ? 'td' : 'th', text, kind);
-      if (!n) made.scope = 'row';
+      if (n) made.dataset.label = labels[n];
+      else made.scope = 'row';
       row.append(made);
     });
     return row;
@@ -52,12 +62,59 @@ function ratio(above, below, percent) {
   return percent ? digits(100 * above / below) + ' %' : digits(above / below);
 }
 
+// The two largest units.
+function duration(seconds) {
+  const [d, h, m, s] = [seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60].map(Math.floor);
+  return d ? d + ' d ' + h + ' h' : h ? h + ' h ' + m + ' min' : m ? m + ' min ' + s + ' s' : s + ' s';
+}
+
+const time = seconds => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
+
+// One chart, from 0 to the most: points are [seconds ago, value].
+function chart(id, points, write) {
+  const figure = at(id);
+  const most = Math.max(...points.map(point => point[1]));
+  const [last] = points.slice(-1);
+  figure.querySelector('output').textContent = last ? write(last[1]) + ', at most ' + write(most) : 'not known yet';
+  const place = ([ago, value]) => (TREND - ago).toFixed(2) + ' ' + (HEIGHT - (most > 0 ? value / most : 0) * (HEIGHT - 1)).toFixed(2);
+  const line = points.map(place).join('L');
+  figure.querySelector('.line').setAttribute('d', points.length > 1 ? 'M' + line : '');
+  const [first] = points;
+  figure.querySelector('.area').setAttribute('d', points.length > 1
+    ? 'M' + (TREND - first[0]).toFixed(2) + ' ' + HEIGHT + 'L' + line + 'L' + (TREND - last[0]).toFixed(2) + ' ' + HEIGHT + 'Z' : '');
+}
+
+function charts(now) {
+  trend = trend.filter(point => now - point.time <= TREND && point.time <= now);
+  const of = name => trend.filter(point => Number.isFinite(point[name])).map(point => [now - point.time, point[name]]);
+  chart('chart-requests', of('requests'), value => digits(value));
+  chart('chart-bytes', of('bytes'), bytes);
+  chart('chart-errors', of('errors'), value => digits(value));
+  chart('chart-cpu', of('cpu'), value => digits(value));
+}
+
+// By route: all responses, and those of a class.
+function byRoute(metrics) {
+  const routes = new Map();
+  for (const [key, count] of Object.entries(metrics)) {
+    const found = /^route_responses\{route="(.*)",protocol="[^"]*",class="([^"]*)"\}$/.exec(key);
+    if (!found) continue;
+    const [, route, kind] = found;
+    const counts = routes.get(route) || { all: 0 };
+    counts.all += count;
+    counts[kind] = (counts[kind] || 0) + count;
+    routes.set(route, counts);
+  }
+  return routes;
+}
+
 function show(now) {
   const metric = (status, name) => status.metrics[name] || 0;
   const total = name => metric(now, name);
   // Another process has begun anew.
-  const same = before && before.configuration.reloads <= now.configuration.reloads
+  const same = before && before.generation === now.generation && before.uptime <= now.uptime
     && metric(before, 'connections') <= total('connections');
+  if (!same) trend = [];
   const seconds = same ? now.time - before.time : 0;
   const change = name => same ? total(name) - metric(before, name) : 0;
   const rate = name => seconds > 0 ? change(name) / seconds : 0;
@@ -65,10 +122,23 @@ function show(now) {
     .map(key => [key.slice(key.indexOf('"') + 1, key.lastIndexOf('"')), key]);
 
   at('version').textContent = now.version;
+  const { cpu_seconds: cpu, resident_bytes: resident, open_files: files } = now.process || {};
+  at('uptime').textContent = [
+    'Up ' + duration(now.uptime || 0),
+    Number.isFinite(cpu) ? digits(cpu) + ' s of CPU time' : '',
+    Number.isFinite(resident) ? bytes(resident) + ' in RAM' : '',
+    Number.isFinite(files) ? whole(files) + ' open files' : '',
+  ].filter(Boolean).join(', ') + '.';
   const requests = labelled('requests');
   const failing = rate('responses{class="5xx"}');
+  const asked = requests.reduce((sum, [, key]) => sum + rate(key), 0);
+  if (seconds > 0) {
+    const spent = Number.isFinite(cpu) && before.process ? (cpu - before.process.cpu_seconds) / seconds * 100 : NaN;
+    trend.push({ time: now.time, requests: asked, bytes: rate('response_body_bytes'), errors: failing, cpu: spent });
+  }
+  charts(now.time);
   const tiles = [
-    ['Requests a second', digits(requests.reduce((sum, [, key]) => sum + rate(key), 0))],
+    ['Requests a second', digits(asked)],
     ['5xx a second', digits(failing), failing ? 'bad' : ''],
     ['Requests open', whole(total('requests_open'))],
     ['QUIC connections open', whole(total('connections_open'))],
@@ -86,6 +156,36 @@ function show(now) {
     tile.append(element('dt', name), element('dd', value, kind));
     return tile;
   }));
+
+  const [routes, routesBefore] = [byRoute(now.metrics), same ? byRoute(before.metrics) : new Map()];
+  const shown = [...routes].slice(0, MOST_ROUTES).map(([route, counts]) => {
+    const was = routesBefore.get(route);
+    const failed = counts['5xx'] || 0;
+    return [
+      route,
+      [whole(counts.all), 'n'],
+      [digits(was && seconds > 0 ? (counts.all - was.all) / seconds : 0), 'n'],
+      [whole(counts['4xx'] || 0), 'n'],
+      [whole(failed), was && failed > (was['5xx'] || 0) ? 'n bad' : 'n'],
+    ];
+  });
+  if (routes.size > MOST_ROUTES) shown.push(['and ' + (routes.size - MOST_ROUTES) + ' more: /metrics has all', '', '', '', '']);
+  rows('routes', shown);
+
+  const mechanisms = now.mechanisms || [];
+  rows('mechanisms', mechanisms.map(({ name, state, saved, count, cpu_seconds: estimate }) => {
+    const was = same ? (before.mechanisms || []).find(row => row.name === name) : null;
+    return [
+      name,
+      state,
+      [whole(count) + ' ' + saved, 'n'],
+      [digits(was && seconds > 0 ? (count - was.count) / seconds : 0), 'n'],
+      [digits(estimate, 3), 'n'],
+    ];
+  }));
+  const estimate = mechanisms.reduce((sum, row) => sum + row.cpu_seconds, 0);
+  at('estimate').textContent = 'Estimated in all: ' + digits(estimate) + ' s of CPU time'
+    + (Number.isFinite(cpu) ? '; the process has taken ' + digits(cpu) + ' s.' : '.');
 
   const savings = [
     ['Datagrams received in a batch', 'datagrams_received', 'receive_batches', false],
@@ -111,24 +211,29 @@ function show(now) {
   ]));
   rows('origins', (now.origins || []).map(server => {
     const { name, address, checked, problem, ejected_by: ejected } = server;
-    const state = problem || (ejected ? 'left out by ' + ejected + ' of ' + now.workers.length + ' workers'
-      : checked ? 'well by its checks' : 'takes connections');
+    const state = problem || (ejected ? 'ejected by ' + ejected + ' of ' + now.workers.length + ' workers'
+      : checked ? 'healthy' : 'accepts connections');
     const counted = [server.connections, server.requests, server.failures].map(count => [whole(count), 'n']);
     return [name, address, [state, problem || ejected ? 'bad' : 'good'], ...counted];
   }));
-  rows('certificates', (now.certificates || []).map(({ names, expires, warnings }) => {
+  rows('certificates', (now.certificates || []).map(({ names, expires, renew_by: due, warnings }) => {
     const days = Math.floor((expires - now.time) / 86400);
     const expiry = new Date(expires * 1000).toISOString().slice(0, 10);
-    const state = warnings.length ? [warnings.join('; '), 'bad'] : ['valid', 'good'];
-    return [names.join(', '), state, expiry, [whole(days), days < 14 ? 'n bad' : 'n']];
+    const overdue = now.time >= due;
+    const state = warnings.length ? [warnings.join('; '), 'bad'] : overdue ? ['renewal is overdue', 'bad'] : ['valid', 'good'];
+    return [names.join(', '), state, expiry, [whole(days), overdue ? 'n bad' : 'n']];
   }));
   const { version, read, reloads, reloaded_at, refused, refused_since: since, renewed_at: renewed } = now.configuration;
-  const time = seconds => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
   const last = (count, at) => count + (count ? ', the last ' + time(at) : '');
   at('read').textContent = 'Version ' + version + ', read ' + time(read) + '. Reloads: ' + last(reloads, reloaded_at) + '.';
   at('refused').textContent = (since ? 'The configuration file is refused since ' + time(since) + ': the log says why. ' : '')
     + 'Refused reloads: ' + whole(refused) + '. Certificates and error pages renewed: ' + (renewed ? time(renewed) : 'not yet') + '.';
   at('refused').className = since ? 'bad' : '';
+  const { result, lines, at: reloadedAt, by } = now.last_reload || {};
+  const told = result ? ['The last reload, ' + time(reloadedAt) + ' by ' + by + ', was ' + (result === 'ok' ? 'taken.' : 'refused.'), ...lines] : [];
+  at('reload').hidden = !told.length;
+  if (at('reload').textContent !== told.join('')) at('reload').replaceChildren(...told.map(line => element('li', line)));
+  at('answered').hidden = false;
   const hangs = now.workers.some(worker => worker.seconds_since_turn > 5);
   say(hangs ? 'A worker hangs.' : 'It is ' + now.phase + '.', hangs || now.phase !== 'ready' ? 'bad' : 'good');
   before = now;

@@ -9,6 +9,7 @@ use crate::{
     config::Config,
     lifecycle::{Lifecycle, Phase, panic_if_asked},
     net::Steering,
+    proxy::Maintenance,
     quic::{Generations, Layout, Secrets},
 };
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) older: Vec<Older>,
     /// Of `older`, from before the first packet.
     pub(in crate::app) others: Arc<Generations>,
+    /// What the operator has switched off there.
+    pub(in crate::app) maintenance: Maintenance,
 }
 
 impl Beginning {
@@ -39,9 +42,11 @@ impl Beginning {
         Ok(match found {
             None => {
                 let (secrets, others) = (Arc::new(own), Arc::default());
-                Self { inherited: passed, generation: 0, secrets, predecessor: None, older: Vec::new(), others }
+                let maintenance = Maintenance::default();
+                let (predecessor, older) = (None, Vec::new());
+                Self { inherited: passed, generation: 0, secrets, predecessor, older, others, maintenance }
             }
-            Some(Found { predecessor, inherited, generation, secret, older }) => {
+            Some(Found { predecessor, inherited, generation, secret, older, maintenance }) => {
                 let secrets = match secret {
                     // Not of a file: this process' would be another.
                     Some(secret) if config.listen.secret_file.is_none() => Secrets::handed_over(secret),
@@ -49,7 +54,7 @@ impl Beginning {
                 };
                 let predecessor = Some(predecessor);
                 let others = Arc::new(Generations::of(older.iter().map(Older::generation)));
-                Self { inherited, generation, secrets: Arc::new(secrets), predecessor, older, others }
+                Self { inherited, generation, secrets: Arc::new(secrets), predecessor, older, others, maintenance }
             }
         })
     }

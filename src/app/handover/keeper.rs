@@ -2,17 +2,19 @@
 //! older ones that drain.
 
 use super::{
-    ANSWER_DEADLINE, DONE, GO, Older, PREPARE_DEADLINE, PREPARED, READY, Reason, hear, is_trusted,
+    ANSWER_DEADLINE, DONE, GO, Older, READY, Reason, hear, is_trusted,
     offer::{Offer, OfferedGroup, OfferedListeners},
-    say,
+    prepared, say,
     successor::Successor,
 };
 use crate::{
     app::{Metrics, service},
     lifecycle::{Phase, Watch},
     net::{self, Group, Steering},
+    proxy::Routing,
     quic::{Generations, Secrets},
 };
+use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 use std::{
     fs,
@@ -52,6 +54,8 @@ pub(in crate::app) struct Keeper {
     /// Whoever takes over sees this process' end by it.
     pipe: (PipeReader, PipeWriter),
     socket: Option<Socket>,
+    /// What is in maintenance.
+    routing: Option<Arc<ArcSwap<Routing>>>,
 }
 
 /// What is seen of a [`Keeper`] at work. It ends when this is dropped.
@@ -107,7 +111,24 @@ impl Keeper {
         let pipe = io::pipe()?;
         metrics.control.generation.set(generation.into());
         let (older, others) = (Vec::new(), Arc::default());
-        Ok(Self { steering, generation, groups, listeners, secrets, metrics, older, others, pipe, socket: None })
+        Ok(Self {
+            steering,
+            generation,
+            groups,
+            listeners,
+            secrets,
+            metrics,
+            older,
+            others,
+            pipe,
+            socket: None,
+            routing: None,
+        })
+    }
+
+    /// Tells a process that takes over what is in maintenance by `routing`.
+    pub(in crate::app) fn telling(self, routing: Arc<ArcSwap<Routing>>) -> Self {
+        Self { routing: Some(routing), ..self }
     }
 
     /// Minds processes that drain, and says in `others` which still do.
@@ -259,14 +280,14 @@ impl Keeper {
         is_trusted(stream)?;
         tracing::info!(process, "a new process is about to take over");
         self.make_offer(stream).await?;
-        hear(stream, PREPARED, PREPARE_DEADLINE).await?;
+        let version_after = prepared(stream).await?;
         say(stream, GO).await?;
         hear(stream, READY, ANSWER_DEADLINE).await?;
         // The service manager can make nothing of one in another PID namespace.
         if let Some(process) = process {
             service::main_process(process).await;
         }
-        tracing::info!(process, "a new process has taken over");
+        tracing::info!(process, version = env!("CARGO_PKG_VERSION"), version_after, "a new process has taken over");
         Ok(())
     }
 
@@ -278,10 +299,12 @@ impl Keeper {
         let offer = Offer {
             generation: self.generation,
             version: Some(env!("CARGO_PKG_VERSION").into()),
+            hears_version: true,
             secret: self.secrets.to_hand_over().copied(),
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),
+            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance().words()).collect(),
         };
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptors());
         descriptors.extend(self.groups.iter().flat_map(Group::sockets).map(AsFd::as_fd));

@@ -6,7 +6,7 @@
 //! old                                       new
 //!   │ ◄──────────────── connects ─────────── │  its configuration and certificates are good
 //!   │ ──── offer: sockets, secret ─────────► │  joins the groups, starts its workers
-//!   │ ◄──────────────── PREPARED ─────────── │
+//!   │ ◄─────── VERSION, its own; PREPARED ── │
 //!   │ ──── GO ─────────────────────────────► │  steers what is new to itself, accepts connections
 //!   │ ◄──────────────── READY ────────────── │
 //!   │ ──── DONE ───────────────────────────► │  is found at admin.handover from now on
@@ -42,6 +42,8 @@ use tokio::{
     time::timeout,
 };
 
+/// "My version is", with its length and itself: to processes that ask for it.
+const VERSION: u8 = b'V';
 /// "My workers run; nothing comes to them yet."
 const PREPARED: u8 = b'P';
 /// "Take over."
@@ -115,8 +117,64 @@ async fn hear(stream: &mut UnixStream, word: u8, deadline: Duration) -> Result<(
     }
 }
 
+async fn say_version(stream: &mut UnixStream, version: &str) -> Result<(), Reason> {
+    let version = version.get(..usize::from(u8::MAX)).unwrap_or(version);
+    let Ok(length) = u8::try_from(version.len()) else { return Ok(()) };
+    let said = [&[VERSION, length], version.as_bytes()].concat();
+    Ok(timeout(ANSWER_DEADLINE, stream.write_all(&said)).await.map_err(|_| Reason::Late)??)
+}
+
+/// Waits for PREPARED. Returns the version that was said before it, if one was.
+async fn prepared(stream: &mut UnixStream) -> Result<Option<String>, Reason> {
+    let heard = async {
+        let mut version = None;
+        loop {
+            match stream.read_u8().await? {
+                PREPARED => return Ok(version),
+                VERSION if version.is_none() => {
+                    let mut text = vec![0; stream.read_u8().await?.into()];
+                    stream.read_exact(&mut text).await?;
+                    // What another process says goes into the log.
+                    text.retain(u8::is_ascii_graphic);
+                    version = Some(String::from_utf8_lossy(&text).into_owned());
+                }
+                _ => return Err(Reason::Word),
+            }
+        }
+    };
+    timeout(PREPARE_DEADLINE, heard).await.map_err(|_| Reason::Late)?
+}
+
 /// Whether the process at the other end may be told everything: it is of the same user, or root's.
 fn is_trusted(stream: &UnixStream) -> Result<(), Reason> {
     let other = stream.peer_cred()?.uid();
     if other == 0 || other == rustix::process::geteuid().as_raw() { Ok(()) } else { Err(Reason::Stranger(other)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_new_process_says_its_version_or_none_before_it_is_prepared() {
+        for (said, expected) in [
+            (&b"P"[..], Some(None)),
+            (b"V\x051.2.3P", Some(Some("1.2.3"))),
+            (b"V\x051\n\x1b.2P", Some(Some("1.2"))),
+            (b"V\x00P", Some(Some(""))),
+            (b"V\x011V\x012P", None),
+            (b"G", None),
+            (b"V\x051.2", None),
+        ] {
+            let (mut new, mut old) = UnixStream::pair().unwrap();
+            new.write_all(said).await.unwrap();
+            drop(new);
+            let heard = prepared(&mut old).await.ok();
+            assert_eq!(heard, expected.map(|version| version.map(str::to_owned)), "{said:?}");
+        }
+        let (mut new, mut old) = UnixStream::pair().unwrap();
+        say_version(&mut new, "10.20.30-rc.1").await.unwrap();
+        say(&mut new, PREPARED).await.unwrap();
+        assert_eq!(prepared(&mut old).await.unwrap().as_deref(), Some("10.20.30-rc.1"));
+    }
 }

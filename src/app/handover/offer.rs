@@ -17,12 +17,16 @@ pub(super) struct Offer {
     pub(super) generation: u8,
     /// Its litequic's. Older ones do not say it.
     pub(super) version: Option<String>,
+    /// Whether it wants to know the version of the one that takes over. Older ones take that for a wrong word.
+    pub(super) hears_version: bool,
     /// What its tokens are made with, unless that stands in a file.
     pub(super) secret: Option<[u8; SECRET_LEN]>,
     pub(super) groups: Vec<OfferedGroup>,
     pub(super) listeners: Vec<OfferedListeners>,
     /// Generations of processes that finish what they have begun.
     pub(super) older: Vec<u8>,
+    /// What is in maintenance: a route or a host, or all, and for how many seconds clients are sent away. Older ones do not say it.
+    pub(super) maintenance: Vec<(Option<String>, u32)>,
 }
 
 /// A UDP address.
@@ -69,10 +73,12 @@ impl Offer {
             "format": FORMAT,
             "generation": self.generation,
             "version": self.version,
+            "hears_version": self.hears_version,
             "secret": self.secret,
             "udp": self.groups.iter().map(group).collect::<Vec<_>>(),
             "tcp": self.listeners.iter().map(listeners).collect::<Vec<_>>(),
             "older": self.older,
+            "maintenance": self.maintenance,
         });
         offer.to_string().into_bytes()
     }
@@ -92,10 +98,15 @@ impl Offer {
         Ok(Self {
             generation: offer.get("generation").and_then(octet).ok_or_else(wrong("generation"))?,
             version: offer.get("version").and_then(Json::as_str).map(str::to_owned),
+            hears_version: offer.get("hears_version").and_then(Json::as_bool).unwrap_or(false),
             secret,
             groups: list(&offer, "udp", group).ok_or_else(wrong("udp"))?,
             listeners: list(&offer, "tcp", listeners).ok_or_else(wrong("tcp"))?,
             older: list(&offer, "older", octet).ok_or_else(wrong("older"))?,
+            maintenance: match offer.get("maintenance") {
+                None => Vec::new(),
+                Some(_) => list(&offer, "maintenance", maintenance).ok_or_else(wrong("maintenance"))?,
+            },
         })
     }
 }
@@ -130,6 +141,15 @@ fn group(value: &Json) -> Option<OfferedGroup> {
     (sockets > 0).then_some(OfferedGroup { sockets, generations })
 }
 
+fn maintenance(value: &Json) -> Option<(Option<String>, u32)> {
+    let [target, seconds] = value.as_array()?.as_slice() else { return None };
+    let target = match target {
+        Json::Null => None,
+        other => Some(other.as_str()?.to_owned()),
+    };
+    Some((target, u32::try_from(seconds.as_u64()?).ok()?))
+}
+
 fn listeners(value: &Json) -> Option<OfferedListeners> {
     let address = value.get("address")?.as_str()?.parse().ok()?;
     Some(OfferedListeners { address, count: count(value.get("listeners")?)? })
@@ -145,6 +165,7 @@ mod tests {
         Offer {
             generation: 255,
             version: Some("1.2.3".into()),
+            hears_version: true,
             secret: Some([7; SECRET_LEN]),
             groups: vec![
                 OfferedGroup { sockets: 6, generations: vec![generation(254, 0, 2), generation(255, 2, 4)] },
@@ -152,6 +173,7 @@ mod tests {
             ],
             listeners: vec![OfferedListeners { address: "[::]:8443".parse().unwrap(), count: 4 }],
             older: vec![254],
+            maintenance: vec![(None, 300), (Some("a.test".into()), 60)],
         }
     }
 
@@ -160,8 +182,14 @@ mod tests {
         let offer = offer();
         assert_eq!(Offer::decode(&offer.encode()).unwrap(), offer);
         assert_eq!(offer.descriptors(), 6 + 1 + 4 + 1 + 1);
-        let without = Offer { secret: None, groups: vec![], listeners: vec![], older: vec![], ..offer };
+        let older = String::from_utf8(offer.encode()).unwrap().replace("hears_version", "unheard_of");
+        assert_eq!(Offer::decode(older.as_bytes()).unwrap(), Offer { hears_version: false, ..self::offer() });
+        let without =
+            Offer { secret: None, groups: vec![], listeners: vec![], older: vec![], maintenance: vec![], ..offer };
         assert_eq!(Offer::decode(&without.encode()).unwrap(), without);
+        let older = String::from_utf8(without.encode()).unwrap().replace("\"maintenance\":[],", "");
+        assert!(!older.contains("maintenance"), "{older}");
+        assert_eq!(Offer::decode(older.as_bytes()).unwrap(), without);
     }
 
     #[test]
@@ -176,6 +204,8 @@ mod tests {
             (text.replace("\"sockets\":1", "\"sockets\":0"), OfferError::Wrong("udp")),
             (text.replace("[::]", "[::"), OfferError::Wrong("tcp")),
             (text.replace("7,7]", "7]"), OfferError::Wrong("secret")),
+            (text.replace("[null,300]", "[null,-1]"), OfferError::Wrong("maintenance")),
+            (text.replace("[null,300]", "[1,300]"), OfferError::Wrong("maintenance")),
             (text.replace("\"older\":[254]", "\"older\":254"), OfferError::Wrong("older")),
         ];
         for (text, expected) in table {

@@ -3,11 +3,12 @@
 use super::{
     ANSWER_DEADLINE, DONE, GO, HandoverError, Older, PREPARED, READY, Reason, hear, is_trusted,
     offer::{Offer, OfferError},
-    say,
+    say, say_version,
 };
 use crate::{
     app::sockets::Inherited,
     net::{self, Group},
+    proxy::Maintenance,
 };
 use std::{
     io::ErrorKind,
@@ -26,6 +27,8 @@ pub(in crate::app) struct Predecessor {
     process: Option<i32>,
     /// Its litequic's, if it says so.
     version: Option<String>,
+    /// Whether it wants to know this process' version.
+    hears_version: bool,
 }
 
 /// What it has offered.
@@ -38,6 +41,8 @@ pub(in crate::app) struct Found {
     pub(in crate::app) secret: Option<[u8; 32]>,
     /// The predecessor and those before it.
     pub(in crate::app) older: Vec<Older>,
+    /// What the operator has switched off there.
+    pub(in crate::app) maintenance: Maintenance,
 }
 
 impl Predecessor {
@@ -60,7 +65,7 @@ impl Predecessor {
             Err(error) => return Err(Reason::at(path)(error.into())),
         };
         let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0);
-        let predecessor = Self { path: path.to_owned(), stream, process, version: None };
+        let predecessor = Self { path: path.to_owned(), stream, process, version: None, hears_version: false };
         predecessor.offered().await.map(Some).map_err(Reason::at(path))
     }
 
@@ -72,6 +77,7 @@ impl Predecessor {
         };
         let offer = Offer::decode(&message)?;
         self.version.clone_from(&offer.version);
+        self.hears_version = offer.hears_version;
         tracing::info!(
             process = self.process,
             version = env!("CARGO_PKG_VERSION"),
@@ -105,6 +111,7 @@ impl Predecessor {
             generation,
             secret: offer.secret,
             older,
+            maintenance: offer.maintenance.into_iter().collect(),
         })
     }
 
@@ -115,6 +122,9 @@ impl Predecessor {
     /// [`HandoverError`]: the other process goes on.
     pub(in crate::app) async fn give_way(&mut self) -> Result<(), HandoverError> {
         let turn = async {
+            if self.hears_version {
+                say_version(&mut self.stream, env!("CARGO_PKG_VERSION")).await?;
+            }
             say(&mut self.stream, PREPARED).await?;
             hear(&mut self.stream, GO, ANSWER_DEADLINE).await?;
             // A process that was stopped in between may have been given up since.

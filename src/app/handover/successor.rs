@@ -60,7 +60,7 @@ impl Successor {
             match self.kill() {
                 Ok(()) => tracing::error!(process, "a new process hung, and was killed"),
                 Err(error) => {
-                    tracing::error!(process, %error, "a new process hangs: nobody can take over until it is ended");
+                    tracing::error!(process, %error, "a new process hangs and cannot be killed: no upgrade is possible until it ends");
                 }
             }
             lets_go(&mut self.stream).await;

@@ -54,7 +54,7 @@ pub(super) fn stopping() {
 /// Dropping the future leaves it unsaid or said.
 pub(super) async fn main_process(process: u32) {
     let said = async {
-        while tell(&[NotifyState::MainPid(process)], Duration::ZERO) == Told::Later {
+        while tell(&[NotifyState::MainPid(process)], Duration::ZERO) == Notified::Later {
             sleep(AGAIN).await;
         }
     };
@@ -90,21 +90,21 @@ fn turns(ages: impl IntoIterator<Item = Duration>) -> bool {
     ages.into_iter().all(|age| age < WORKER_DEADLINE)
 }
 
-/// What became of a message.
+/// What became of a notification of the service manager.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Notified {
     /// It was sent, or there is nobody to send it to.
-    Done,
+    Sent,
     /// The manager has too much to read already.
     Later,
 }
 
 /// Sends `states` to whoever `NOTIFY_SOCKET` names. What it has not taken within `patience` is lost.
-fn tell(states: &[NotifyState<'_>], patience: Duration) -> Told {
+fn tell(states: &[NotifyState<'_>], patience: Duration) -> Notified {
     /// That it takes nothing was said.
     static SAID: AtomicBool = AtomicBool::new(false);
 
-    let Some(to) = env::var_os("NOTIFY_SOCKET") else { return Told::Done };
+    let Some(to) = env::var_os("NOTIFY_SOCKET") else { return Notified::Sent };
     let message: String = states.iter().map(|state| format!("{state}\n")).collect();
     match notify::send(&to, message.as_bytes(), patience) {
         Ok(()) => SAID.store(false, Relaxed),
@@ -113,11 +113,11 @@ fn tell(states: &[NotifyState<'_>], patience: Duration) -> Told {
                 tracing::warn!(%error, lost = message.trim_end(), "the service manager cannot be told");
             }
             if error.kind() == io::ErrorKind::WouldBlock {
-                return Told::Later;
+                return Notified::Later;
             }
         }
     }
-    Told::Done
+    Notified::Sent
 }
 
 #[cfg(test)]

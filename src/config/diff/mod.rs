@@ -1,7 +1,7 @@
 //! What a reload changes: two configurations compared, key by key, and which of the keys a running litequic can follow.
 //! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
 
-use super::{Config, Network, keys::rules::show_pages, needs_restart, table::Table};
+use super::{Config, Network, changes::Changes, keys::rules::show_pages, needs_restart, table::Table};
 use aws_lc_rs::digest;
 use std::fmt;
 
@@ -74,7 +74,7 @@ impl Config {
         } = self;
         listen.compare(&next.listen, "listen", &mut changes);
         changes.value("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| list(all, Network::to_string));
-        changes.list("certificates", certificates, &next.certificates);
+        tables(&mut changes, "certificates", certificates, &next.certificates);
         client_certificates.compare(&next.client_certificates, "client_certificates", &mut changes);
         let names = origins.keys().chain(next.origins.keys().filter(|name| !origins.contains_key(*name)));
         for name in names {
@@ -86,7 +86,7 @@ impl Config {
                 (None, None) => {}
             }
         }
-        changes.list("routes", routes, &next.routes);
+        tables(&mut changes, "routes", routes, &next.routes);
         changes.value("error_pages", error_pages, &next.error_pages, show_pages);
         limits.compare(&next.limits, "limits", &mut changes);
         sources.compare(&next.sources, "limits", &mut changes);
@@ -95,7 +95,7 @@ impl Config {
         admin.compare(&next.admin, "admin", &mut changes);
         log.compare(&next.log, "log", &mut changes);
         access_log.compare(&next.access_log, "access_log", &mut changes);
-        changes.found
+        changes.found.into_iter().map(|(key, what)| Change { key, what }).collect()
     }
 
     /// `next` as far as it can be followed without a restart.
@@ -111,53 +111,19 @@ impl Config {
     }
 }
 
-/// What was found to have changed.
-#[derive(Default)]
-pub(super) struct Changes {
-    /// What is the same too, with its value.
-    all: bool,
-    found: Vec<Change>,
-}
-
-impl Changes {
-    fn push(&mut self, key: &str, what: String) {
-        self.found.push(Change { key: key.into(), what });
+/// Entries with a number: compared one by one unless some came or went.
+fn tables<T: Table>(changes: &mut Changes, key: &str, old: &[T], new: &[T]) {
+    if old.len() != new.len() {
+        changes.push(key, format!("{} → {}", old.len(), new.len()));
+        return;
     }
-
-    pub(super) fn value<T: PartialEq>(&mut self, key: &str, old: &T, new: &T, show: impl Fn(&T) -> String) {
-        if self.all {
-            self.push(key, show(new));
-        } else if old != new {
-            let (old, new) = (cut(&show(old)), cut(&show(new)));
-            // What is not shown, or was cut off.
-            self.push(key, if old == new { format!("{new}, with other values") } else { format!("{old} → {new}") });
-        }
-    }
-
-    /// Entries with a number: compared one by one unless some came or went.
-    fn list<T: Table>(&mut self, key: &str, old: &[T], new: &[T]) {
-        if old.len() != new.len() {
-            self.push(key, format!("{} → {}", old.len(), new.len()));
-            return;
-        }
-        for (n, (old, new)) in old.iter().zip(new).enumerate() {
-            old.compare(new, &format!("{key}[{n}]"), self);
-        }
+    for (n, (old, new)) in old.iter().zip(new).enumerate() {
+        old.compare(new, &format!("{key}[{n}]"), changes);
     }
 }
 
 fn list<T>(values: &[T], show: impl Fn(&T) -> String) -> String {
     if values.is_empty() { "none".into() } else { values.iter().map(show).collect::<Vec<_>>().join(", ") }
-}
-
-/// The beginning of a long list: a line of the log has an end.
-fn cut(shown: &str) -> String {
-    const SHOWN: usize = 4;
-    let values: Vec<&str> = shown.split(", ").collect();
-    match values.get(..SHOWN) {
-        Some(first) if values.len() > SHOWN => format!("{}, and {} more", first.join(", "), values.len() - SHOWN),
-        _ => shown.into(),
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 use super::*;
 use crate::config::{
     AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion, Errors,
-    Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, PathReading, RateLimit, RateLimitBy, Redirect, Route,
-    Share, Target, Template, Verify, Workers,
+    Health, Io, Level, Listen, LiteQuic, Log, LogFormat, Origin, OriginAddress, OriginServer, PathReading, RateLimit,
+    RateLimitBy, Redirect, Route, Share, Sticky, StickyBy, Target, Template, Verify, Workers, changes::cut,
 };
 use std::time::Duration;
 
@@ -21,6 +21,10 @@ fn said(old: &Config, new: &Config) -> Vec<String> {
     old.changes(new).iter().map(ToString::to_string).collect()
 }
 
+fn server(url: &str) -> OriginServer {
+    url.parse::<OriginAddress>().unwrap().into()
+}
+
 fn health() -> Health {
     Health { path: "/health".into(), ..Health::default() }
 }
@@ -33,6 +37,18 @@ fn of_checks_that_stay_their_keys_are_compared() {
         origin.health = Some(Health { interval, ..health() });
     }
     assert_eq!(said(&old, &new), ["origins.packager.health.interval: 5s → 1s"]);
+}
+
+#[test]
+fn of_sticky_sessions_that_stay_their_keys_are_compared() {
+    let (mut old, mut new) = (config(), config());
+    old.origins.get_mut("packager").unwrap().sticky = Some(Sticky::default());
+    let sticky = Sticky { by: StickyBy::Header, header: Some(http::header::AUTHORIZATION), ..Sticky::default() };
+    new.origins.get_mut("packager").unwrap().sticky = Some(sticky);
+    let expected =
+        ["origins.packager.sticky.by: cookie → header", "origins.packager.sticky.header: none → authorization"];
+    assert_eq!(said(&old, &new), expected);
+    assert_eq!(said(&new, &config()), ["origins.packager.sticky: header authorization → none"]);
 }
 
 #[test]
@@ -64,7 +80,7 @@ fn every_change_is_said_with_its_key() {
         (|config| config.certificates.push(config.certificates[0].clone()), &["certificates: 1 → 2"]),
         (
             |config| {
-                config.origins.get_mut("packager").unwrap().servers = vec!["http://b".parse().unwrap()];
+                config.origins.get_mut("packager").unwrap().servers = vec![server("http://b")];
                 config.origins.get_mut("origin").unwrap().max_age = None;
             },
             &["origin.max_age: 1h → none", "origins.packager.url: unix:/run/a.sock → http://b:80"],
@@ -79,14 +95,18 @@ fn every_change_is_said_with_its_key() {
         (
             |config| {
                 let origin = config.origins.get_mut("origin").unwrap();
-                origin.servers.push("http://b".parse().unwrap());
+                origin.servers.push(OriginServer { weight: 3, backup: true, ..server("http://b") });
+                origin.slow_start = Some(Duration::from_secs(30));
+                origin.sticky = Some(Sticky::default());
                 origin.eject_after = None;
                 origin.max_ejected = Share(250_000);
                 origin.health = Some(health());
                 origin.ambiguous_fields = AmbiguousFields::Reject;
             },
             &[
-                "origin.url: http://127.0.0.1:8080 → http://127.0.0.1:8080, http://b:80",
+                "origin.url: http://127.0.0.1:8080 → http://127.0.0.1:8080, http://b:80 weight=3 backup",
+                "origin.slow_start: none → 30s",
+                "origin.sticky: none → cookie origin_server",
                 "origin.eject_after: 5 → none",
                 "origin.max_ejected: 0.5 → 0.25",
                 "origin.health: none → /health",

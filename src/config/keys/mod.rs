@@ -6,10 +6,11 @@ mod patterns;
 pub(super) mod rules;
 
 use super::{
-    AccessLog, Admin, CertificateFiles, ClientCertificates, Config, Limits, Listen, LiteQuic, Log, Origin, Route,
-    Sources, Timeouts, access, admin, certificates, limits, listen,
+    AccessLog, Admin, CertificateFiles, ClientCertificates, Config, Limits, Listen, LiteQuic, Log, Origin,
+    OriginServer, Route, Sources, Timeouts, access, admin, certificates, limits, listen,
     names::{MAX_NETWORKS, network},
-    route::{self, Around},
+    origin,
+    route::{self, Around, Seen},
     section::Section,
     table::{Key, Table},
     transport,
@@ -22,6 +23,7 @@ const TABLES: &[(&str, &[Key])] = &[
     ("certificates[]", CertificateFiles::KEYS),
     ("client_certificates", ClientCertificates::KEYS),
     ("origin", Origin::KEYS),
+    ("origin.url[]", OriginServer::KEYS),
     ("routes[]", Route::KEYS),
     ("limits", Limits::KEYS),
     ("limits", Sources::KEYS),
@@ -69,12 +71,14 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
     let (client_certificates, has_ca) = root.table("client_certificates", about, certificates::read);
 
     let has_origin = root.has("origin");
-    let simple = root.table("origin", "The origin of every request that no route takes.", Origin::read);
+    let mut cookies = BTreeSet::new();
+    let about = "The origin of every request that no route takes.";
+    let simple = root.table("origin", about, |section| origin::read(section, &mut cookies));
     let mut origins = root.named_tables("origins", "Origins, for routes to name.", |name, section| {
         if has_origin && name == Config::ORIGIN {
             section.fault_here("is the name of [origin] already", "another name");
         }
-        Origin::read(section)
+        origin::read(section, &mut cookies)
     });
     if has_origin {
         origins.push((Config::ORIGIN.into(), simple));
@@ -85,12 +89,12 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         reload, 256 KiB at most; the end of its name says its `Content-Type`.";
     let error_pages = rules::error_pages(root, "error_pages", about);
     let names: BTreeSet<_> = origins.iter().map(|(name, _)| name.as_str()).collect();
-    let mut seen = BTreeSet::new();
+    let mut seen = Seen::default();
     let around = Around { origins: &names, has_ca, has_pages: root.has_entries("error_pages") };
-    let about = "Which origin serves which requests. The host decides first, an exact one before `*.`; then the \
-        longest prefix. The order in the file does not matter.";
+    let about = "Which origin serves which requests. The host decides first, an exact one before `*.`; then the path, an exact \
+        one before the longest prefix; then what `match` asks for. The order in the file decides between routes alike in all of that.";
     let mut routes = root.tables("routes", about, |section| route::read(section, &around, &mut seen));
-    if has_origin && !seen.contains(&(None, String::new())) {
+    if has_origin && !seen.has_catch_all() {
         routes.push(Route::catch_all(Config::ORIGIN));
     }
     if !has_origin && !root.has("routes") {

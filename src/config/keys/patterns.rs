@@ -4,8 +4,12 @@
 use super::rules::{field_value, location, page};
 use crate::config::{
     access::access_target,
-    names::{address, authority, host_pattern, network, origin_address, path_prefix, upgrade},
-    origin::{statuses, target},
+    matching::pattern,
+    names::{
+        address, authority, cookie_name, exact_path, field_name, host_pattern, method, network, path_prefix,
+        route_name, upgrade,
+    },
+    origin::{origin_address, statuses, target},
     values::{Given, Kind, duration, or_none, size},
 };
 use proptest::{
@@ -53,7 +57,13 @@ fn all() -> Vec<Texts> {
         texts("host", host_pattern(), &["not an IPv6 address", "the name longer than 253", "ends in a number"]),
         texts("authority", authority(), &["not an IPv6 address", "not a port", "the name longer than 253"]),
         texts("prefix", path_prefix(), &[]),
+        texts("path", exact_path(), &[]),
+        texts("route name", route_name(), &[]),
+        texts("method", method(), &["reaches no route"]),
+        texts("pattern", pattern(), &[]),
         texts("upgrade", upgrade(), &["changes what litequic itself speaks"]),
+        texts("cookie name", cookie_name(), &[]),
+        texts("field name", field_name(), &["is no field of every request"]),
         texts("target", target(), &["is no path of a URL"]),
         texts("statuses", statuses(), &["ends before it begins"]),
         texts("field value", field_value(), &["there is no {"]),
@@ -191,6 +201,14 @@ const WORDS: &[&str] = &[
     "/a/..b",
     "/..a/b",
     "/ü",
+    "GET",
+    "get",
+    "M-SEARCH",
+    "TRACE",
+    "shop",
+    "shop 1",
+    "v2*",
+    "*/*",
     "websocket",
     "WebSocket/1.0",
     "a/",

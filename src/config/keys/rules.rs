@@ -1,20 +1,23 @@
 //! The keys of what a route does beside choosing an origin.
 
 use crate::config::{
-    ErrorPages, Errors, HeaderRules, RateLimit, RateLimitBy, Redirect, Template, Variable,
+    ErrorPages, Errors, FixedBody, HeaderRules, RateLimit, RateLimitBy, Redirect, Respond, Template, Variable,
+    body_type,
     fault::nearest,
     media_type,
-    names::{TOKEN, authority, parse_host},
+    names::{TOKEN, authority, parse_host, path},
     request_field_fault, response_field_fault,
     section::Section,
     values::{COUNT, DAY, Given, Kind, Wrong, duration, number, one_of, text},
 };
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, StatusCode, header};
 use serde_json::json;
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 /// Below a millisecond a clock tells nothing; a day's share is a quota already.
 const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
+/// Interim ones are not whole answers (RFC 9110 §15.2).
+const FINAL: RangeInclusive<u64> = 200..=599;
 /// One for each status there is would be 200.
 const MAX_PAGES: usize = 64;
 /// In a field's value.
@@ -121,6 +124,60 @@ pub(in crate::config) fn redirect(section: &mut Section<'_>) -> Option<Redirect>
         to.map(|to| Redirect { to, status })
     });
     redirect.filter(|_| has)
+}
+
+/// `respond`, if it is there.
+pub(in crate::config) fn respond(section: &mut Section<'_>) -> Option<Respond> {
+    let has = section.has("respond");
+    let about = "A fixed answer, in place of an origin's: for `robots.txt`, health checks, maintenance.";
+    let respond = section.table("respond", about, fixed_answer);
+    has.then_some(respond)
+}
+
+fn fixed_answer(section: &mut Section<'_>) -> Respond {
+    let status = section.value("status", number::<u16>(FINAL), Respond::STATUS.as_u16(), "The answer's status.");
+    let status = StatusCode::from_u16(status).unwrap_or(Respond::STATUS);
+    let about = "The body, as plain text unless `headers` have another `content-type`.";
+    let text = section.optional("body", body_text(), about);
+    let about = "Instead of `body`, the file that is it. Read at the start and on a reload, 256 KiB at most; the end of its \
+        name says its `Content-Type`, unless `headers` do.";
+    let file = section.optional("body_file", body_file(), about).map(|file| section.directory().join(file));
+    let named = |name: &str| field_name(name, response_field_fault);
+    let about = "Fields of the answer's header. `{client}`, `{host}` and `{request_id}` are filled in.";
+    let headers = section.map("headers", TOKEN, named, field_value(), HeaderRules::MAX_FIELDS, about);
+
+    if section.has("body") {
+        section.fault("body_file", "is of no use beside body", None, None);
+    }
+    if !Respond::may_have_body(status) {
+        for key in ["body", "body_file"] {
+            section.fault(key, &format!("an answer with status {} has no body", status.as_u16()), None, None);
+        }
+    }
+    let has_type = headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
+    if file.as_deref().is_some_and(|file| body_type(file).is_none()) && !has_type {
+        let expected = Some("headers.content-type");
+        section.fault("body_file", "the end of its name is no type that is known", expected, None);
+    }
+    let body = match (text, file) {
+        (Some(text), _) => FixedBody::Text(text),
+        (None, Some(file)) => FixedBody::File(file),
+        (None, None) => FixedBody::None,
+    };
+    Respond { status, body, headers }
+}
+
+fn body_text() -> Kind<String> {
+    let parse = |text: String| {
+        let (length, most) = (text.len(), Respond::MAX_BODY);
+        if length > most { Err(format!("has {length} bytes, and {most} are the most").into()) } else { Ok(text) }
+    };
+    let expected = format!("a text of up to {} KiB", Respond::MAX_BODY / 1024);
+    text(&expected, parse, Clone::clone).of_length(0..=Respond::MAX_BODY)
+}
+
+fn body_file() -> Kind<PathBuf> {
+    path("the path of a file, such as \"robots.txt\"")
 }
 
 fn status() -> Kind<StatusCode> {

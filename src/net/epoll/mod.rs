@@ -5,13 +5,13 @@ mod receive;
 
 pub(super) use receive::Receiver;
 
-use super::{flush::Outcome, sys::SendBatch, transmit::Call};
+use super::{flush::SendResult, sys::SendBatch, transmit::Call};
 use crate::{datagram::Outgoing, net::Metrics};
 use std::net::UdpSocket;
 
 /// sendmmsg(2), which stops at the first message that fails.
 impl Call for SendBatch {
-    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &Metrics) {
+    fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>, metrics: &Metrics) {
         metrics.syscalls_sendmmsg.increment();
         match self.send(socket, outgoing.messages(), |message| outgoing.payload(message)) {
             Ok(sent) => outcomes.resize(sent.max(1), Ok(())),

@@ -8,13 +8,13 @@ pub(super) use receive::Receiver;
 
 pub(super) use check::check;
 
-use super::{flush::Outcome, sys::Ring, transmit::Call};
+use super::{flush::SendResult, sys::Ring, transmit::Call};
 use crate::{datagram::Outgoing, net::Metrics};
 use std::net::UdpSocket;
 
 /// io_uring_enter(2), which tries every message, whatever became of those before.
 impl Call for Ring {
-    fn send(&mut self, _: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<Outcome>, metrics: &Metrics) {
+    fn send(&mut self, _: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>, metrics: &Metrics) {
         let calls = Ring::send(self, outgoing.messages(), |message| outgoing.payload(message), outcomes);
         metrics.syscalls_io_uring_enter.add(calls);
     }

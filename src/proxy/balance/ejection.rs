@@ -76,6 +76,12 @@ impl Ejection {
         }
     }
 
+    /// How long it has been back; `None` for one that was never away, or is.
+    pub(in crate::proxy) fn back_for(&self, now: Instant) -> Option<Duration> {
+        let (since, _) = self.back.filter(|_| self.standing == Standing::Well)?;
+        Some(now.saturating_duration_since(since))
+    }
+
     /// It gets a request. Says whether that is the one by which it may come back.
     pub(in crate::proxy) fn chosen(&mut self, now: Instant) -> bool {
         let was_out = match self.standing {
@@ -180,6 +186,7 @@ mod tests {
         assert_eq!(fail(&mut ejection, 2, now), None);
         assert!(ejection.is_open(now) && !ejection.is_out(now));
         assert_eq!(fail(&mut ejection, 1, now), Some(10));
+        assert_eq!(ejection.back_for(now), None);
         assert!(ejection.is_out(now + 9 * SECOND) && !ejection.is_open(now + 9 * SECOND));
         assert!(!ejection.is_out(now + 10 * SECOND) && ejection.is_open(now + 10 * SECOND));
     }
@@ -220,6 +227,7 @@ mod tests {
         assert!(ejection.answered(later));
         assert!(ejection.is_open(later));
         assert!(!ejection.chosen(later) && !ejection.answered(later), "it is back");
+        assert_eq!(ejection.back_for(later + 5 * SECOND), Some(5 * SECOND));
     }
 
     #[test]

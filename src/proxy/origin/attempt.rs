@@ -16,7 +16,7 @@ use crate::{
     config::{Network, Timeouts},
     exchange::{Body, Record, Response, Tunnel, has_rarely_a_body},
     proxy::{
-        balance::Set,
+        balance::{Set, Wish},
         error::Error,
         response,
         retry::{self, Decision, Failure},
@@ -49,8 +49,8 @@ pub(super) struct Attempts<'a> {
     deadline: Option<Deadline>,
     rules: Option<&'a Arc<Rules>>,
     switch: Option<Switch>,
-    /// Which one of the origin's requests it is.
-    turn: usize,
+    /// The server on which its client is to stay.
+    wish: Wish,
     /// Servers that were tried,
     tried: Set,
     /// and whether the next one is sent over a new connection.
@@ -60,8 +60,20 @@ pub(super) struct Attempts<'a> {
 impl<'a> Attempts<'a> {
     /// None yet; and the request's head.
     pub(super) fn new(origin: &'a Rc<Origin>, sending: Sending<'a>) -> (Self, request::Parts) {
-        let Sending { head, framing, body, max_body_bytes, client, source, interim, record, timeouts, rules, switch } =
-            sending;
+        let Sending {
+            head,
+            framing,
+            body,
+            max_body_bytes,
+            client,
+            source,
+            interim,
+            record,
+            timeouts,
+            rules,
+            switch,
+            wish,
+        } = sending;
         let upload = Upload::new(body, framing, max_body_bytes, || TrailerRules {
             rules: rules.cloned(),
             ambiguous: origin.config.ambiguous_fields,
@@ -80,7 +92,7 @@ impl<'a> Attempts<'a> {
             deadline: timeouts.request.map(|limit| Deadline::new(Instant::now(), limit)),
             rules,
             switch,
-            turn: origin.turn.replace(origin.turn.get().wrapping_add(1)),
+            wish,
             tried: Set::default(),
             fresh: false,
         };
@@ -120,7 +132,7 @@ impl<'a> Attempts<'a> {
 
     /// A connection to a server for attempt `number`; `None` where there is none, and the next attempt may find another.
     pub(super) async fn connect(&mut self, number: u32) -> Result<Option<(Ticket, Lease)>, Outcome> {
-        let ticket = self.origin.choose(self.tried, self.turn).ok_or(Error::Connect)?;
+        let ticket = self.origin.choose(self.tried, self.wish).ok_or(Error::Connect)?;
         self.tried = self.tried.with(ticket.number);
         let server = ticket.server();
         self.record.note(|facts| facts.server = Some(Arc::clone(&server.name)));
@@ -210,8 +222,11 @@ impl<'a> Attempts<'a> {
             (Decision::Again { fresh }, Some(again)) if self.origin.may_retry() => {
                 tracing::debug!(error = %failed.error(), "sending a request again");
                 self.fresh = fresh;
-                if failure.is_stale() && !self.origin.has_well_other(self.tried) {
-                    // Its connection was to blame, and no other server is better.
+                if failure.is_stale() && number == 0 && self.wish.is_for(ticket.number) {
+                    // Its connection was to blame, and its client is to stay. A server that is gone refuses a new one.
+                    (self.tried, self.fresh) = (Set::default(), true);
+                } else if failure.is_stale() && !self.origin.has_well_other(self.tried) {
+                    // The same, and no other server is better.
                     self.tried = Set::default();
                 }
                 Ok(again)
@@ -252,6 +267,7 @@ impl<'a> Attempts<'a> {
         if let Err(error) = response::translate(&mut parts, &self.method, length) {
             return Err(self.bad(&ticket, error));
         }
+        origin.stick(self.wish, ticket.number, &mut parts.headers);
         let (upload, idle) = (self.upload.take(), self.timeouts.response_body);
         let body =
             ResponseBody::wrap(incoming, lease, ticket, upload, self.rules, idle, self.deadline, &origin.metrics);
@@ -284,8 +300,9 @@ impl<'a> Attempts<'a> {
         let (stream, ahead) = left.ok_or_else(|| self.bad(&ticket, Error::Terminated))?;
         ticket.answered();
         ticket.went_well();
-        let Switch { protocol, place, .. } = switch;
-        let end = tunnel::End::new(stream, ahead, place, &self.origin.metrics);
+        self.origin.stick(self.wish, ticket.number, &mut parts.headers);
+        let Switch { protocol, slot, .. } = switch;
+        let end = tunnel::End::new(stream, ahead, slot, &self.origin.metrics);
         Ok(Response::from_parts(parts, Body::tunnel(Tunnel::new(protocol, end, self.timeouts.tunnel))))
     }
 

@@ -7,10 +7,8 @@ use super::{
 };
 use crate::{
     config::{Health, OriginAddress},
-    proxy::{CheckMetrics, Checks, ServerName},
-    proxy::{Routing, balance::Streak},
+    proxy::{CheckMetrics, Checks, ServerName, balance::Streak},
 };
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, header};
 use http_body_util::Empty;
@@ -53,20 +51,20 @@ impl Checked {
     }
 }
 
-/// Checks every server that `routing` has checks for, as it stands now and after each of `reloads`.
+/// Checks every server of `wanted`, as it stands now and after each of `reloads`.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future ends all checks; servers stay as they were found.
 pub(in crate::proxy) async fn check_all(
-    routing: Arc<ArcSwap<Routing>>,
+    wanted: impl Fn() -> Vec<Checked>,
     reloads: Arc<Notify>,
     checks: Arc<Checks>,
 ) -> Infallible {
     let mut tasks = JoinSet::new();
     let mut running: Vec<(Checked, AbortHandle)> = Vec::new();
     loop {
-        let wanted = routing.load().checked();
+        let wanted = wanted();
         running.retain(|(checked, task)| {
             let stays = wanted.iter().any(|wanted| wanted.is_same(checked));
             if !stays {

@@ -19,7 +19,7 @@ pub(super) use check::{Checked, check_all};
 pub(super) use server::{Finding, Standing};
 
 use super::{
-    balance::{self, Budget, Set},
+    balance::{self, Budget, CookieKey, Cookies, Key, Rotation, Set, Shown, View, Wish},
     error::Error,
     request::Framing,
     retry,
@@ -27,18 +27,19 @@ use super::{
     upgrade::Switch,
 };
 use crate::{
-    config::{self, Network, OriginAddress, Share, Timeouts},
+    config::{self, Network, OriginAddress, OriginServer, Share, Sticky, StickyBy, Timeouts},
     exchange::{Abort, Body, BodyError, Client, Interim, Record, Response},
     proxy::Metrics,
 };
 use attempt::{Attempts, Sent};
-use http::request;
+use http::{HeaderMap, HeaderName, request};
 use server::{Server, Ticket};
 use std::{
     cell::{Cell, RefCell},
+    net::IpAddr,
     rc::Rc,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// One worker's way to one origin.
@@ -48,12 +49,36 @@ pub(super) struct Origin {
     config: config::Origin,
     /// In the order of the configuration.
     servers: Vec<Rc<Server>>,
-    /// Grows with each request.
-    turn: Cell<usize>,
+    rotation: RefCell<Rotation>,
+    stickiness: Stickiness,
     budget: RefCell<Budget>,
     /// A reload has put another one in its place: what its last requests find leaves no server out there.
     replaced: Cell<bool>,
     metrics: Arc<Metrics>,
+}
+
+/// What keeps a client on one server.
+#[derive(Debug)]
+enum Stickiness {
+    /// Nothing, or there is one server alone.
+    None,
+    Cookies(Cookies),
+    Address,
+    Header(HeaderName),
+}
+
+impl Stickiness {
+    fn new(name: &str, config: &config::Origin, key: &CookieKey) -> Self {
+        match config.sticky.as_ref().filter(|_| config.servers.len() > 1) {
+            Some(Sticky { by: StickyBy::Cookie, cookie, .. }) => {
+                let servers = config.servers.iter().map(|server| server.address.to_string());
+                Self::Cookies(Cookies::new(cookie, key, name, servers))
+            }
+            Some(Sticky { by: StickyBy::Address, .. }) => Self::Address,
+            Some(Sticky { by: StickyBy::Header, header: Some(header), .. }) => Self::Header(header.clone()),
+            _ => Self::None,
+        }
+    }
 }
 
 /// Everything that one request is sent by.
@@ -72,6 +97,8 @@ pub(super) struct Sending<'a> {
     pub(super) rules: Option<&'a Arc<Rules>>,
     /// What it is to switch to.
     pub(super) switch: Option<Switch>,
+    /// The server on which its client is to stay.
+    pub(super) wish: Wish,
 }
 
 /// Why there is no response from the origin.
@@ -90,16 +117,17 @@ impl From<Error> for Outcome {
 }
 
 impl Origin {
-    /// The way to the origin that is called `name`, whose servers' checks are told in `standings`. Servers that it shares
-    /// with the one `before` stay, with their connections and with what is known of them.
+    /// The way to the origin that is called `name`, whose servers' checks are told in `standings`, and whose cookies are made with
+    /// `key`. Servers that it shares with the one `before` stay, with their connections and with what is known of them.
     pub(super) fn new(
         name: &str,
         config: &config::Origin,
         standings: &[Arc<Standing>],
+        key: &CookieKey,
         before: Option<&Self>,
         metrics: &Arc<Metrics>,
     ) -> Self {
-        let server = |(address, standing): (&OriginAddress, &Arc<Standing>)| {
+        let server = |(OriginServer { address, .. }, standing): (&OriginServer, &Arc<Standing>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);
             let Some(kept) = kept.find(|server| server.pool.fits(config, address)) else {
                 return Rc::new(Server::new(name, config, address, standing, metrics));
@@ -111,12 +139,19 @@ impl Origin {
         if let [alone] = &*servers {
             alone.pardon();
         }
+        let mut rotation = Rotation::new(servers.len());
+        let weights: Vec<_> = config.servers.iter().map(|server| balance::weight(server.weight, None, None)).collect();
+        let all = (0..servers.len()).fold(Set::default(), Set::with);
+        // Not all workers begin with the same server.
+        for _ in 0..rand::random_range(0..servers.len().max(1)) {
+            rotation.next(all, &weights);
+        }
         Self {
             name: name.into(),
             config: config.clone(),
             servers,
-            // Not all workers begin with the same server.
-            turn: Cell::new(rand::random_range(0..config.servers.len().max(1))),
+            rotation: RefCell::new(rotation),
+            stickiness: Stickiness::new(name, config, key),
             budget: RefCell::new(Budget::new(config.retry_share, config.retry_minimum)),
             replaced: Cell::new(false),
             metrics: Arc::clone(metrics),
@@ -144,6 +179,42 @@ impl Origin {
         }
     }
 
+    /// On which server the client of a request with `fields` is to stay; `client` says where it is.
+    pub(super) fn wish(&self, fields: &HeaderMap, client: impl FnOnce() -> IpAddr) -> Wish {
+        match &self.stickiness {
+            Stickiness::None => Wish::Any,
+            Stickiness::Cookies(cookies) => match cookies.shown(fields) {
+                Shown::Nothing => Wish::Any,
+                Shown::Server(server) => Wish::Server(server),
+                Shown::Unknown => {
+                    self.metrics.sticky_cookies_refused.increment();
+                    Wish::Any
+                }
+            },
+            Stickiness::Address => Wish::Hash(match client() {
+                IpAddr::V4(address) => Key::of(&address.octets()),
+                // A client may have any address of its network, and others from day to day.
+                IpAddr::V6(address) => Key::of(address.octets().first_chunk::<8>().unwrap_or(&[0; 8])),
+            }),
+            Stickiness::Header(name) => {
+                fields.get(name).map_or(Wish::Any, |value| Wish::Hash(Key::of(value.as_bytes())))
+            }
+        }
+    }
+
+    /// Gives a client that came with `wish` the cookie of the `number`th server, which answered, unless it has that.
+    fn stick(&self, wish: Wish, number: usize, fields: &mut HeaderMap) {
+        if let Stickiness::Cookies(cookies) = &self.stickiness
+            && wish != Wish::Server(number)
+            && let Some(field) = cookies.field(number)
+        {
+            if wish != Wish::Any {
+                self.metrics.sticky_moves.increment();
+            }
+            fields.append(http::header::SET_COOKIE, field.clone());
+        }
+    }
+
     /// Sends a request and waits for its response's header.
     ///
     /// # Errors
@@ -166,15 +237,23 @@ impl Origin {
         Err(Error::Terminated.into())
     }
 
-    /// A server for a request that was tried at `tried`: another one, if there is one. `turn` is the request's.
-    fn choose(self: &Rc<Self>, tried: Set, turn: usize) -> Option<Ticket> {
+    /// How the servers stand.
+    fn views(&self, now: Instant) -> impl Iterator<Item = View> + Clone {
+        let servers = self.servers.iter().zip(&self.config.servers);
+        servers.map(move |(server, it)| server.view(now, it, self.config.slow_start))
+    }
+
+    /// A server for a request that was tried at `tried`, and that is to go where `wish` says: another one, if there is one.
+    fn choose(self: &Rc<Self>, tried: Set, wish: Wish) -> Option<Ticket> {
         // One alone gets everything, however it stands.
         if let [server] = &*self.servers {
             return Some(Ticket::only(self, server));
         }
         let now = server::now();
-        let views = self.servers.iter().map(|server| server.view(now));
-        let choose = |tried| balance::choose(self.config.balance, views.clone(), tried, turn);
+        let choose = |tried| {
+            let mut rotation = self.rotation.borrow_mut();
+            balance::choose(&mut rotation, self.config.balance, wish, self.views(now), tried)
+        };
         let choice = choose(tried).or_else(|| choose(Set::default()))?;
         if choice.panic {
             self.metrics.origin_panics.increment();
@@ -190,11 +269,7 @@ impl Origin {
 
     /// Whether one of those is well.
     fn has_well_other(&self, tried: Set) -> bool {
-        let now = server::now();
-        self.servers.iter().enumerate().any(|(number, server)| {
-            let view = (!tried.has(number)).then(|| server.view(now));
-            view.is_some_and(|view| view.up && view.kept)
-        })
+        self.views(server::now()).enumerate().any(|(number, view)| !tried.has(number) && view.up && view.kept)
     }
 
     /// Whether a request may be sent again; then it counts.
@@ -205,17 +280,19 @@ impl Origin {
         may
     }
 
-    /// Whether the `number`th server may be left out: another one that is well is left, and not too many are out.
-    fn may_eject(&self, number: usize, now: std::time::Instant) -> bool {
-        let others = self.servers.iter().enumerate().filter(|(other, _)| *other != number);
-        let (mut left, mut out) = (false, 0_u64);
-        for (_, server) in others {
-            let view = server.view(now);
-            left |= view.up && view.kept;
+    /// Whether the `number`th server may be left out: another one that is well is left, and not too many are out. For a backup
+    /// server all others may be: that is what it is there for.
+    fn may_eject(&self, number: usize, now: Instant) -> bool {
+        let is_backup = self.config.servers.get(number).is_some_and(|server| server.backup);
+        let (mut left, mut replaced, mut out) = (false, false, 0_u64);
+        for (_, view) in self.views(now).enumerate().filter(|(other, _)| *other != number) {
+            let is_well = view.up && view.kept;
+            left |= is_well;
+            replaced |= is_well && view.backup && !is_backup;
             out += u64::from(!view.kept);
         }
         let most = self.servers.len() as u64 * u64::from(self.config.max_ejected.0) / u64::from(Share::ALL.0);
-        left && out < most.max(1) && !self.replaced.get()
+        left && (replaced || out < most.max(1)) && !self.replaced.get()
     }
 
     /// The request's body failed before there was a response.

@@ -122,6 +122,8 @@ struct Connection {
     /// Whose it is, if its server was told.
     proxied: Option<Proxied>,
     born: Instant,
+    /// How many it was leased to.
+    requests: u64,
     /// Before the slot: the connection closes first, then the next one may open.
     driver: Rc<Driver>,
     _open: Counted<Metrics>,
@@ -162,8 +164,10 @@ impl Pool {
     /// Whether it is what one for `address` by the bounds of `origin` would be.
     pub(super) fn fits(&self, origin: &config::Origin, address: &OriginAddress) -> bool {
         let bounds = |origin: &config::Origin| {
-            let &config::Origin { max_connections, max_queue, idle_timeout, max_age, dns_interval, .. } = origin;
-            (max_connections, max_queue, idle_timeout, max_age, dns_interval, origin.proxy_protocol)
+            let &config::Origin {
+                max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, ..
+            } = origin;
+            (max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, origin.proxy_protocol)
         };
         self.address == *address && bounds(&self.origin) == bounds(origin)
     }
@@ -374,7 +378,8 @@ impl Pool {
         let (sender, driver) = Driver::of(connected).await?;
         self.metrics.origin_connections.increment();
         let open = Counted::new(&self.metrics, |metrics| &metrics.origin_connections_open);
-        let connection = Connection { sender, stream, proxied, born: Instant::now(), driver, _open: open, slot };
+        let born = Instant::now();
+        let connection = Connection { sender, stream, proxied, born, requests: 0, driver, _open: open, slot };
         Ok(Lease::new(connection, share, false))
     }
 
@@ -411,6 +416,10 @@ impl Pool {
     fn put(self: &Rc<Self>, mut connection: Connection) {
         let now = Instant::now();
         if !connection.is_usable(now) || self.state.borrow().closed {
+            return;
+        }
+        if self.origin.max_requests.is_some_and(|most| connection.requests >= most) {
+            self.metrics.limit_origin_requests.increment();
             return;
         }
         while let Some((waiting, share)) = self.next_waiting(1) {
@@ -559,7 +568,8 @@ impl Drop for Share {
 }
 
 impl Lease {
-    fn new(connection: Connection, share: Share, reused: bool) -> Self {
+    fn new(mut connection: Connection, share: Share, reused: bool) -> Self {
+        connection.requests = connection.requests.saturating_add(1);
         let received_before = connection.stream.received.get();
         connection.stream.room.set(FIRST_READ);
         Self { pump: None, share, connection, reused, received_before, reusable: Cell::new(true) }

@@ -28,7 +28,7 @@ pub(super) struct Resolver {
     /// The host is an address already.
     literal: bool,
     interval: Duration,
-    answer: RefCell<Answer>,
+    answer: RefCell<Resolution>,
     /// Where the next connection starts in the list.
     turn: Cell<usize>,
     /// One lookup at a time.
@@ -37,12 +37,12 @@ pub(super) struct Resolver {
 
 /// What the last lookups said. Pure.
 #[derive(Debug, Default)]
-struct Answer {
+struct Resolution {
     addresses: Vec<SocketAddr>,
     next_lookup: Option<Instant>,
 }
 
-impl Answer {
+impl Resolution {
     fn is_fresh(&self, now: Instant) -> bool {
         self.next_lookup.is_some_and(|next| now < next)
     }
@@ -62,7 +62,7 @@ impl Answer {
 impl Resolver {
     /// For `host`, a name or an IP address without brackets.
     pub(super) fn new(host: &str, port: u16, interval: Duration) -> Self {
-        let mut answer = Answer::default();
+        let mut answer = Resolution::default();
         let literal = host.parse::<IpAddr>().ok();
         answer.addresses.extend(literal.map(|address| SocketAddr::new(address, port)));
         Self {
@@ -165,7 +165,7 @@ mod tests {
     async fn a_failed_lookup_keeps_the_last_answer() {
         let interval = Duration::from_secs(30);
         let now = Instant::now();
-        let mut answer = Answer::default();
+        let mut answer = Resolution::default();
         assert!(!answer.is_fresh(now));
         answer.record(list(&["192.0.2.1:80"]), now, interval);
         assert!(answer.is_fresh(now + Duration::from_secs(29)));

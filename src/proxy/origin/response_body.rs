@@ -24,7 +24,7 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// What the reader of a body is told.
-type Next = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 /// A response's body. Its end gives the connection back; anything else closes it.
 pub(super) struct ResponseBody {
@@ -100,7 +100,7 @@ impl ResponseBody {
     }
 
     /// The origin has sent nothing more yet.
-    fn wait(&mut self, cx: &mut Context<'_>) -> Next {
+    fn wait(&mut self, cx: &mut Context<'_>) -> Polled {
         let waiting = *self.waiting.get_or_insert_with(Instant::now);
         // An origin that answered early may want the rest of the request before it goes on.
         let since = Upload::server_since(self.upload.as_deref(), waiting, Instant::now);
@@ -111,7 +111,7 @@ impl ResponseBody {
     }
 
     /// The connection ended before the response, or the origin broke a rule of HTTP.
-    fn broke_off(&mut self, error: &hyper::Error) -> Next {
+    fn broke_off(&mut self, error: &hyper::Error) -> Polled {
         // A request's body that fails takes the response down with it.
         if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
             return self.fail(cause);
@@ -123,7 +123,7 @@ impl ResponseBody {
     }
 
     /// A piece of the body, or its trailers.
-    fn came(&mut self, frame: Frame<Bytes>) -> Next {
+    fn came(&mut self, frame: Frame<Bytes>) -> Polled {
         self.waiting = None;
         if self.deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) {
             self.metrics.timeout_request.increment();

@@ -2,8 +2,8 @@
 
 use super::{Origin, pool::Pool};
 use crate::{
-    config::{self, OriginAddress},
-    proxy::balance::{Cause, Ejection, Rule, View},
+    config::{self, OriginAddress, OriginServer},
+    proxy::balance::{Cause, Ejection, Key, Rule, View, weight},
     proxy::{Metrics, ServerMetrics, ServerName},
     telemetry::Counted,
 };
@@ -14,7 +14,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// How a server stands by its checks. The control thread writes it; workers read it without a lock.
@@ -74,6 +74,8 @@ pub(super) struct Server {
     /// As the configuration has it.
     pub(super) name: Arc<str>,
     pub(super) pool: Rc<Pool>,
+    /// What consistent hashing knows it by.
+    key: Key,
     standing: RefCell<Arc<Standing>>,
     /// How often that had changed when it was last looked at.
     seen: Cell<u32>,
@@ -95,6 +97,7 @@ impl Server {
         let name = address.to_string();
         let counters = metrics.servers.of(&ServerName::new(origin_name, &name));
         Self {
+            key: Key::of(name.as_bytes()),
             name: name.into(),
             pool: Pool::new(origin, address, Arc::clone(metrics), Arc::clone(&counters)),
             standing: RefCell::new(Arc::clone(standing)),
@@ -113,8 +116,8 @@ impl Server {
         }
     }
 
-    /// How it stands.
-    pub(super) fn view(&self, now: Instant) -> View {
+    /// How it stands, as the configuration has `it`. `slow_start` is the origin's.
+    pub(super) fn view(&self, now: Instant, it: &OriginServer, slow_start: Option<Duration>) -> View {
         let changes = self.standing.borrow().changes();
         let up = Standing::is_up_after(changes);
         let mut ejection = self.ejection.borrow_mut();
@@ -123,7 +126,15 @@ impl Server {
         }
         let out = ejection.is_out(now);
         self.show(out);
-        View { up, kept: !out, open: ejection.is_open(now), requests: self.pool.requests() }
+        View {
+            up,
+            kept: !out,
+            open: ejection.is_open(now),
+            backup: it.backup,
+            requests: self.pool.requests(),
+            weight: weight(it.weight, slow_start, ejection.back_for(now)),
+            key: self.key,
+        }
     }
 
     fn show(&self, out: bool) {

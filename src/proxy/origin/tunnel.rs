@@ -1,7 +1,7 @@
 //! The origin's end of a tunnel: its connection, taken from hyper once the origin has switched protocols.
 
 use super::connect::Stream;
-use crate::{proxy::Metrics, proxy::upgrade::Place};
+use crate::{proxy::Metrics, proxy::upgrade::TunnelSlot};
 use bytes::{Buf, Bytes};
 use std::{
     io,
@@ -19,16 +19,16 @@ pub(super) struct End {
     read_ended: bool,
     write_ended: bool,
     metrics: Arc<Metrics>,
-    _place: Place,
+    _slot: TunnelSlot,
 }
 
 impl End {
-    pub(super) fn new(stream: Stream, ahead: Bytes, place: Place, metrics: &Arc<Metrics>) -> Self {
+    pub(super) fn new(stream: Stream, ahead: Bytes, slot: TunnelSlot, metrics: &Arc<Metrics>) -> Self {
         stream.fail_at_once();
         metrics.tunnels.increment();
         metrics.tunnels_open.increment();
         let metrics = Arc::clone(metrics);
-        Self { stream, ahead, read_ended: false, write_ended: false, metrics, _place: place }
+        Self { stream, ahead, read_ended: false, write_ended: false, metrics, _slot: slot }
     }
 }
 

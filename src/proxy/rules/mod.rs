@@ -5,12 +5,13 @@
 mod fields;
 mod limit;
 mod redirect;
+mod respond;
 mod rewrite;
 
 pub(super) use fields::Variables;
 pub(super) use limit::{Limiter, Taken};
 
-use super::error::Error;
+use super::{error::Error, pages::Page};
 use crate::{
     config::{self, Network, RateLimitBy, Target, Timeouts},
     exchange::Client,
@@ -18,6 +19,7 @@ use crate::{
 use fields::{Fields, Uses};
 use http::{HeaderValue, request, uri::PathAndQuery};
 use redirect::Redirect;
+use respond::Respond;
 use std::sync::Arc;
 
 /// One route's.
@@ -27,16 +29,30 @@ pub(super) struct Rules {
     pub(super) response: Fields,
     rewrite: Option<rewrite::Prefix>,
     pub(super) redirect: Option<Redirect>,
+    pub(super) respond: Option<Respond>,
+    /// The route is in maintenance: `Retry-After`, in seconds.
+    pub(super) maintenance: Option<u32>,
     /// All of them, where one differs from `[timeouts]`.
     pub(super) timeouts: Option<Timeouts>,
     pub(super) limiter: Option<Arc<Limiter>>,
     uses: Uses,
 }
 
+/// What rules need besides what their route says.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// Counts the route's requests.
+    pub(super) limiter: Option<Arc<Limiter>>,
+    /// What the file of its fixed answer holds.
+    pub(super) file: Option<Page>,
+    /// The operator has switched it to maintenance: `Retry-After`, in seconds.
+    pub(super) maintenance: Option<u32>,
+}
+
 impl Rules {
-    /// What `route` says; `None` if that is nothing. `timeouts` hold where it says nothing of theirs; `limiter` counts its
-    /// requests.
-    pub(super) fn new(route: &config::Route, timeouts: &Timeouts, limiter: Option<Arc<Limiter>>) -> Option<Self> {
+    /// What `route` says; `None` if that is nothing. `timeouts` hold where it says nothing of theirs.
+    pub(super) fn new(route: &config::Route, timeouts: &Timeouts, own: Own) -> Option<Self> {
+        let Own { limiter, file, maintenance } = own;
         let own = &route.timeouts;
         let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
             request: own.request.unwrap_or(timeouts.request),
@@ -45,17 +61,26 @@ impl Rules {
             ..*timeouts
         });
         let (request, response) = (Fields::new(&route.request_headers), Fields::new(&route.response_headers));
-        let redirect = match &route.target {
-            Target::Redirect(redirect) => Some(Redirect::new(redirect)),
-            Target::Origin(_) => None,
+        let (redirect, respond) = match &route.target {
+            Target::Origin(_) => (None, None),
+            Target::Redirect(redirect) => (Some(Redirect::new(redirect)), None),
+            Target::Respond(respond) => (None, Some(Respond::new(respond, file))),
         };
         let counted = route.rate_limit.is_some_and(|limit| limit.by == RateLimitBy::Address);
-        let uses = [request.uses(), response.uses(), redirect.as_ref().map(Redirect::uses).unwrap_or_default()];
+        let uses = [
+            request.uses(),
+            response.uses(),
+            redirect.as_ref().map(Redirect::uses).unwrap_or_default(),
+            respond.as_ref().map(Respond::uses).unwrap_or_default(),
+        ];
+        let prefix = route.path.as_deref().unwrap_or(&route.path_prefix);
         let rules = Self {
             request,
             response,
-            rewrite: route.rewrite_prefix.as_deref().map(|to| rewrite::Prefix::new(&route.path_prefix, to)),
+            rewrite: route.rewrite_prefix.as_deref().map(|to| rewrite::Prefix::new(prefix, to)),
             redirect,
+            respond,
+            maintenance,
             timeouts,
             limiter,
             uses: uses.into_iter().fold(Uses { client: counted, host: false }, Uses::and),
@@ -64,9 +89,9 @@ impl Rules {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { request, response, rewrite, redirect, timeouts, limiter, uses: _ } = self;
+        let Self { request, response, rewrite, redirect, respond, maintenance, timeouts, limiter, uses: _ } = self;
         let fields = request.is_empty() && response.is_empty();
-        let ways = rewrite.is_none() && redirect.is_none();
+        let ways = rewrite.is_none() && redirect.is_none() && respond.is_none() && maintenance.is_none();
         fields && ways && timeouts.is_none() && limiter.is_none()
     }
 

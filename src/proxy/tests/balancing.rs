@@ -7,7 +7,12 @@ use crate::{
     proxy::{Pages, Routing, ServerName},
 };
 use http::Method;
-use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -19,8 +24,9 @@ pub(super) const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 /// A server that answers by itself.
 pub(super) struct Answering {
     pub(super) address: OriginAddress,
-    port: u16,
+    pub(super) port: u16,
     listener: Option<JoinHandle<()>>,
+    connections: Rc<RefCell<Vec<JoinHandle<()>>>>,
     pub(super) requests: Rc<Cell<usize>>,
 }
 
@@ -30,7 +36,7 @@ impl Answering {
         Self::on(listener, answer)
     }
 
-    fn on(listener: TcpListener, answer: &'static str) -> Self {
+    pub(super) fn on(listener: TcpListener, answer: &'static str) -> Self {
         Self::with_two(listener, answer, answer)
     }
 
@@ -39,11 +45,13 @@ impl Answering {
         let port = listener.local_addr().unwrap().port();
         let requests = Rc::new(Cell::new(0));
         let counter = Rc::clone(&requests);
+        let connections = Rc::<RefCell<Vec<_>>>::default();
+        let accepted = Rc::clone(&connections);
         let accepting = async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let counter = Rc::clone(&counter);
-                spawn_local(async move {
+                let connection = spawn_local(async move {
                     let mut seen = Vec::new();
                     while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
                         if seen.ends_with(b"\r\n\r\n") {
@@ -58,9 +66,10 @@ impl Answering {
                         }
                     }
                 });
+                accepted.borrow_mut().push(connection);
             }
         };
-        Self { address: tcp(port), port, listener: Some(spawn_local(accepting)), requests }
+        Self { address: tcp(port), port, listener: Some(spawn_local(accepting)), connections, requests }
     }
 
     /// Takes no connection any more. Those that are there stay.
@@ -69,19 +78,29 @@ impl Answering {
         listener.abort();
         let _ = listener.await;
     }
+
+    /// The same, and closes those that are there.
+    pub(super) async fn cut(&mut self) {
+        self.close().await;
+        let connections = self.connections.take();
+        for connection in connections {
+            connection.abort();
+            let _ = connection.await;
+        }
+    }
 }
 
 fn tcp(port: u16) -> OriginAddress {
     OriginAddress::Tcp { host: "127.0.0.1".into(), port }
 }
 
-async fn nobody() -> OriginAddress {
+pub(super) async fn nobody() -> OriginAddress {
     tcp(TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port())
 }
 
 pub(super) fn setup(servers: &[&OriginAddress], change: impl FnOnce(&mut Origin)) -> Setup {
     setup_at(servers[0].clone(), |config| {
-        origin(config).servers = servers.iter().copied().cloned().collect();
+        origin(config).servers = servers.iter().copied().cloned().map(Into::into).collect();
         change(origin(config));
     })
 }
@@ -353,7 +372,7 @@ fn a_reload_keeps_connections_and_findings_of_servers_that_stay() {
             assert_eq!(got(sent).await.status(), 204);
         }
         let mut next = setup.config.clone();
-        origin(&mut next).servers = vec![stays.address()];
+        origin(&mut next).servers = vec![stays.address().into()];
         origin(&mut next).balance = Balance::LeastRequests;
         setup.shared.store(Arc::new(Routing::after(&next, Pages::default(), Some(&setup.shared.load()))));
         let sent = setup.get();

@@ -40,7 +40,7 @@ fn a_request_that_ends_before_a_dead_servers_own_clocks_counts_against_it() {
         for dead in [deaf.address(), silent.address()] {
             let setup = super::setup_at(dead.clone(), |config| {
                 config.timeouts.request = Some(SECOND);
-                origin(config).servers = vec![dead.clone(), well.address.clone()];
+                origin(config).servers = vec![dead.clone().into(), well.address.clone().into()];
                 origin(config).eject_after = Some(3);
             });
             let statuses = ask(&setup, 20).await;
@@ -181,7 +181,7 @@ fn a_server_that_a_reload_leaves_alone_is_left_out_no_more() {
             ask(&setup, 4).await;
             assert_eq!(counters.ejected.get(), 1);
             reload(&setup, |config| {
-                origin(config).servers = vec![bad.address.clone()];
+                origin(config).servers = vec![bad.address.clone().into()];
                 origin(config).max_connections = max_connections;
             });
             assert_eq!(ask(&setup, 2).await, [503; 2]);
@@ -199,7 +199,7 @@ fn a_request_of_before_a_reload_leaves_nobody_out_after_it() {
         let sent = [setup.get(), setup.get()];
         let (mut old, _gone) = (stays.accept().await, goes.accept().await);
         old.head().await;
-        reload(&setup, |config| origin(config).servers = vec![stays.address()]);
+        reload(&setup, |config| origin(config).servers = vec![stays.address().into()]);
         let (after, mut new) = stays.asked_by(&setup).await;
         new.say(DONE).await;
         assert_eq!(got(after).await.status(), 204);

@@ -5,6 +5,7 @@ mod balancing;
 mod clocks;
 mod failing;
 mod pooling;
+mod sticky;
 mod translation;
 mod uploads;
 

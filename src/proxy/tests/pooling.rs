@@ -96,6 +96,25 @@ fn a_connection_is_kept_only_when_nothing_is_left_on_it() {
 }
 
 #[test]
+fn a_connection_is_closed_behind_its_last_request() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|config| origin(config).max_requests = Some(3));
+        for connections in 1..=2 {
+            let mut peer = warm(&setup, &script).await;
+            for _ in 1..3 {
+                let sent = setup.get();
+                serve(&mut peer).await;
+                assert_eq!(status(sent).await, 204);
+            }
+            assert_eq!(peer.rest().await, "", "closed, and nothing sent on it");
+            assert_eq!(setup.metrics.origin_connections.get(), connections);
+            assert_eq!(setup.metrics.limit_origin_requests.get(), connections);
+        }
+    });
+}
+
+#[test]
 fn a_body_that_nobody_reads_on_closes_its_connection() {
     on_a_worker(async {
         let script = Script::new().await;

@@ -116,7 +116,7 @@ fn a_body_that_was_only_read_ahead_is_sent_to_another_server() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let nowhere = config::OriginAddress::Unix("/nonexistent/socket".into());
-        let setup = setup_at(nowhere, |config| origin(config).servers.push(script.address()));
+        let setup = setup_at(nowhere, |config| origin(config).servers.push(script.address().into()));
         for _ in 0..2 {
             let (feed, body) = fed_known(3);
             feed.send(data("abc")).unwrap();

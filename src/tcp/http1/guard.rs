@@ -35,9 +35,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Bytes that are read ahead of the answer to a request to switch protocols: so that the client's end is seen meanwhile.
 const AHEAD: usize = 16 * 1024;
 
-/// What the guard and whoever serves the requests tell each other.
+/// The state of a connection's pipelined requests (RFC 9112 §9.3.2), which the guard shares with what serves them.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Pipeline {
     /// What is answered to the request behind so many.
     refusal: Cell<Option<(u64, Refusal)>>,
     /// How many requests hyper has read.
@@ -54,7 +54,7 @@ pub struct Told {
     flooded: Cell<bool>,
 }
 
-impl Told {
+impl Pipeline {
     /// hyper has read one more request. What it is to be answered, if it stands in for one that was refused.
     pub(in crate::tcp) fn read(&self) -> Option<Refusal> {
         let before = self.read.replace(self.read.get().saturating_add(1));
@@ -113,7 +113,7 @@ pub struct Guard<S> {
     stand_in: Bytes,
     /// For the rest of a head, while no request before it is being served.
     patience: Patience,
-    told: Rc<Told>,
+    pipeline: Rc<Pipeline>,
     /// What is discarded of a request that is answered before it has ended.
     lingering: Option<Lingering>,
     /// Once our side is closed: how long the client may go on.
@@ -155,7 +155,7 @@ enum Closed {
 impl<S> Guard<S> {
     /// Reads requests with heads within `bounds`, each within `patience` of its first byte.
     /// More than `small` pieces a second with next to nothing in them are an error.
-    pub fn new(stream: S, bounds: Bounds, patience: Duration, small: u32, told: Rc<Told>) -> Self {
+    pub fn new(stream: S, bounds: Bounds, patience: Duration, small: u32, pipeline: Rc<Pipeline>) -> Self {
         Self {
             stream,
             requests: Requests::new(bounds),
@@ -163,7 +163,7 @@ impl<S> Guard<S> {
             passed: 0,
             stand_in: Bytes::new(),
             patience: Patience::new(Pace::any(patience)),
-            told,
+            pipeline,
             lingering: None,
             closed: None,
             released: false,
@@ -191,13 +191,13 @@ impl<S> Guard<S> {
         if self.pieces.admit(read, chunks) {
             return Ok(());
         }
-        self.told.flooded.set(true);
+        self.pipeline.flooded.set(true);
         Err(io::Error::other("too many pieces with next to nothing in them"))
     }
 
     fn refuse(&mut self, refusal: Refusal) {
         self.held.clear();
-        self.told.refusal.set(Some((self.requests.passed(), refusal)));
+        self.pipeline.refusal.set(Some((self.requests.passed(), refusal)));
         self.stand_in = Bytes::from_static(STAND_IN);
     }
 
@@ -213,7 +213,7 @@ impl<S> Guard<S> {
 }
 
 /// What hyper reads next.
-enum Next {
+enum NextRead {
     /// The stand-in of a request that was refused.
     StandIn,
     /// Bytes that were held and pass.
@@ -229,26 +229,26 @@ enum Next {
 }
 
 impl<S: AsyncRead + Unpin> Guard<S> {
-    fn next(&mut self) -> io::Result<Next> {
+    fn next(&mut self) -> io::Result<NextRead> {
         if self.stand_in.is_empty() && self.passed == 0 && !self.released {
             if let Some(number) = self.requests.waits_for() {
-                if self.told.answered.get() < number {
-                    return Ok(Next::Answer);
+                if self.pipeline.answered.get() < number {
+                    return Ok(NextRead::Answer);
                 }
                 self.requests.go_on();
             }
-            if self.told.refusal.get().is_some() {
-                return Ok(Next::Nothing);
+            if self.pipeline.refusal.get().is_some() {
+                return Ok(NextRead::Nothing);
             }
             if !self.held.is_empty() {
                 self.check()?;
             }
         }
         Ok(match () {
-            () if !self.stand_in.is_empty() => Next::StandIn,
-            () if self.passed > 0 => Next::Held,
-            () if self.released => Next::Anything,
-            () => Next::Stream,
+            () if !self.stand_in.is_empty() => NextRead::StandIn,
+            () if self.passed > 0 => NextRead::Held,
+            () if self.released => NextRead::Anything,
+            () => NextRead::Stream,
         })
     }
 
@@ -256,10 +256,10 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     fn poll_stream(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = out.filled().len();
         let pending = Pin::new(&mut self.stream).poll_read(cx, out)?.is_pending();
-        self.told.drained.set(pending);
+        self.pipeline.drained.set(pending);
         if pending {
             // A head that comes while a request before it is being served is not late: litequic could not begin with it.
-            if !self.requests.in_head() || self.told.is_serving() {
+            if !self.requests.in_head() || self.pipeline.is_serving() {
                 self.patience.rest(0);
                 return Poll::Pending;
             }
@@ -301,7 +301,7 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     /// Reads what comes behind a request to switch protocols and keeps it; ready at the client's end.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper takes it that who has nothing for it wakes it.
-        self.told.waiting.replace(Some(cx.waker().clone()));
+        self.pipeline.waiting.replace(Some(cx.waker().clone()));
         while self.held.len() < AHEAD {
             let mut buffer = [0; 1024];
             let mut came = ReadBuf::new(&mut buffer);
@@ -320,12 +320,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         let this = &mut *self;
         loop {
             match this.next()? {
-                Next::StandIn => {
+                NextRead::StandIn => {
                     let count = this.stand_in.len().min(out.remaining());
                     out.put_slice(&this.stand_in.split_to(count));
                     return Poll::Ready(Ok(()));
                 }
-                Next::Held => {
+                NextRead::Held => {
                     // What passes ends a head, if one was waited for; the next one has its own time.
                     this.patience.rest(0);
                     let count = this.passed.min(out.remaining());
@@ -334,14 +334,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                     this.passed = this.passed.saturating_sub(count);
                     return Poll::Ready(Ok(()));
                 }
-                Next::Anything => {
+                NextRead::Anything => {
                     let before = out.filled().len();
                     ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
                     return Poll::Ready(this.count(out.filled().len().saturating_sub(before)));
                 }
-                Next::Answer => return this.poll_ahead(cx),
-                Next::Nothing => return Poll::Pending,
-                Next::Stream => {
+                NextRead::Answer => return this.poll_ahead(cx),
+                NextRead::Nothing => return Poll::Pending,
+                NextRead::Stream => {
                     if ready!(this.poll_stream(cx, out))? {
                         return Poll::Ready(Ok(()));
                     }

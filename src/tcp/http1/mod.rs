@@ -5,7 +5,7 @@ mod guard;
 mod head;
 mod requests;
 
-pub use guard::{Guard, Told};
+pub use guard::{Guard, Pipeline};
 pub use head::Bounds;
 
 use super::connection::{Connection, Ending};
@@ -28,7 +28,7 @@ pub(super) async fn serve<H: Handler>(
 ) {
     let bounds = connection.bounds();
     let (patience, small) = (connection.timeouts.request_header, connection.limits.max_small_frames);
-    let guard = Guard::new(stream, bounds, patience, small, Rc::clone(&connection.told));
+    let guard = Guard::new(stream, bounds, patience, small, Rc::clone(&connection.pipeline));
     let guard = guard.lingering(connection.lingering());
     let joint = connection.next_joint();
     let service = hyper::service::service_fn(|request| connection.answer(request));

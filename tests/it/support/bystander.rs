@@ -92,7 +92,7 @@ pub(crate) async fn beside_a_bystander(
     let litequic = Litequic::start(origin, |config| {
         edit(config);
         let mut other = config.origins[Config::ORIGIN].clone();
-        other.servers = vec![tcp(demo)];
+        other.servers = vec![tcp(demo).into()];
         (other.max_connections, other.max_queue) = (10, 10);
         config.origins.insert("other".into(), other);
         let mut route: Route = config.routes[0].clone();

@@ -118,6 +118,8 @@ async fn a_successor_is_what_was_started_looked_up_anew() {
         let told = event(&log, "took over: the process before finishes what runs, and ends");
         assert_eq!((&told["version"], &told["version_before"]), (&version.into(), &version.into()), "{how}");
         assert_eq!(told["process"], process.id(), "{how}");
+        let gone = event(&log, "a new process has taken over");
+        assert_eq!((&gone["version"], &gone["version_after"]), (&version.into(), &version.into()), "{how}");
         let kill = format!("kill -TERM {successor}");
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
         ended(process).await;

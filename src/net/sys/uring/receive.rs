@@ -36,7 +36,7 @@ pub(in crate::net) struct MultishotReceive {
 
 /// What [`MultishotReceive::receive`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::net) struct Taken {
+pub(in crate::net) struct MultishotOutcome {
     /// Messages that it took.
     pub(in crate::net) messages: usize,
     /// System calls that it made.
@@ -80,7 +80,7 @@ impl MultishotReceive {
     /// # Errors
     ///
     /// Those of io_uring_enter(2). The batch is empty then.
-    pub(in crate::net) fn receive(&mut self) -> io::Result<Taken> {
+    pub(in crate::net) fn receive(&mut self) -> io::Result<MultishotOutcome> {
         for filled in self.batch.drain(..) {
             self.buffers.provide(filled.buffer);
         }
@@ -100,7 +100,7 @@ impl MultishotReceive {
         }
         let messages = inner.received.len().min(self.room);
         self.batch.extend(inner.received.drain(..messages));
-        Ok(Taken { messages, calls, ended: inner.ended.take().map(|result| result.min(0).saturating_neg()) })
+        Ok(MultishotOutcome { messages, calls, ended: inner.ended.take().map(|result| result.min(0).saturating_neg()) })
     }
 
     /// Has the kernel wake the runtime from now on when it has received something, and `waker` be woken when a send comes

@@ -1,0 +1,140 @@
+//! `POST /maintenance`: which routes the operator switches off, and on again. The request's query says it: `state=on` or
+//! `state=off`, `route` with a name or a host, `retry_after` in seconds. Pure.
+
+use std::{fmt, ops::RangeInclusive};
+
+/// What `POST /maintenance` asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MaintenanceOrder {
+    /// On; else off.
+    pub on: bool,
+    /// A route's name, or the host of several; without it all routes.
+    pub route: Option<String>,
+    /// What clients are told, in seconds.
+    pub retry_after: u32,
+}
+
+/// Does it: says what is so now, or why nothing has changed.
+pub type Maintain = Box<dyn Fn(&MaintenanceOrder) -> Result<String, String> + Send + Sync>;
+
+impl MaintenanceOrder {
+    /// Seconds, unless the operator says others: a short maintenance.
+    pub const RETRY_AFTER: u32 = 300;
+    /// Seconds: who is told to come back after a week does not come back.
+    pub const RETRY_AFTER_RANGE: RangeInclusive<u32> = 1..=604_800;
+    /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than any name.
+    const MAX_ROUTE: usize = 4096;
+
+    /// Reads a query.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(query: &str) -> Result<Self, String> {
+        let (mut on, mut route, mut retry_after) = (None, None, Self::RETRY_AFTER);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "state" => {
+                    on = Some(match value {
+                        "on" => true,
+                        "off" => false,
+                        _ => return Err("state is neither on nor off".into()),
+                    });
+                }
+                "route" => {
+                    let text = decoded(value).filter(|text| (1..=Self::MAX_ROUTE).contains(&text.len()));
+                    route = Some(text.ok_or("route is neither a name nor a host")?);
+                }
+                "retry_after" => {
+                    let seconds = value.parse().ok().filter(|seconds| Self::RETRY_AFTER_RANGE.contains(seconds));
+                    retry_after = seconds.ok_or_else(|| {
+                        let (least, most) = (Self::RETRY_AFTER_RANGE.start(), Self::RETRY_AFTER_RANGE.end());
+                        format!("retry_after is no number of seconds from {least} to {most}")
+                    })?;
+                }
+                _ => return Err("the query has state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
+            }
+        }
+        let on = on.ok_or("the query has neither state=on nor state=off")?;
+        Ok(Self { on, route, retry_after })
+    }
+}
+
+/// As a query.
+impl fmt::Display for MaintenanceOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "state={}&retry_after={}", if self.on { "on" } else { "off" }, self.retry_after)?;
+        let Some(route) = &self.route else { return Ok(()) };
+        f.write_str("&route=")?;
+        route.bytes().try_for_each(|byte| match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' => write!(f, "{}", char::from(byte)),
+            _ => write!(f, "%{byte:02X}"),
+        })
+    }
+}
+
+/// `text`, percent-decoded; `None` where that is no text.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        rest = tail;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, tail) = tail.split_first_chunk::<2>()?;
+        let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
+        bytes.push(u8::try_from(high? << 4 | low?).ok()?);
+        rest = tail;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_query_says_what_to_switch() {
+        let order = |on, route: Option<&str>, retry_after| {
+            Ok(MaintenanceOrder { on, route: route.map(str::to_owned), retry_after })
+        };
+        for (query, expected) in [
+            ("state=on", order(true, None, 300)),
+            ("state=off&route=a.test", order(false, Some("a.test"), 300)),
+            ("route=a.test%2Fb%5bGET%5D&retry_after=60&state=on", order(true, Some("a.test/b[GET]"), 60)),
+            ("", Err("the query has neither state=on nor state=off".into())),
+            ("state=maybe", Err("state is neither on nor off".into())),
+            ("state=on&route=", Err("route is neither a name nor a host".into())),
+            ("state=on&route=%", Err("route is neither a name nor a host".into())),
+            ("state=on&route=%ff", Err("route is neither a name nor a host".into())),
+            ("state=on&retry_after=0", Err("retry_after is no number of seconds from 1 to 604800".into())),
+            ("state=on&retry_after=-1", Err("retry_after is no number of seconds from 1 to 604800".into())),
+            (
+                "state=on&rout=a",
+                Err("the query has state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
+            ),
+        ] {
+            assert_eq!(MaintenanceOrder::parse(query), expected, "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_order_comes_back_as_it_was(on: bool, route in prop::option::of("\\PC{1,40}"), retry_after in 1..=604_800_u32) {
+            let order = MaintenanceOrder { on, route, retry_after };
+            let query = order.to_string();
+            let uri = http::Uri::try_from(format!("/maintenance?{query}"));
+            prop_assert!(uri.is_ok(), "{:?}", uri);
+            prop_assert_eq!(MaintenanceOrder::parse(&query), Ok(order));
+        }
+
+        #[test]
+        fn no_query_makes_it_panic(query in ".{0,60}") {
+            let _ = MaintenanceOrder::parse(&query);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The limits that hold, in one line of the log at the start: those of the configuration, and what the system makes of them.
+
+use crate::{
+    app::memory,
+    config::{Config, Limits},
+    memory::{Gauge, Reading, Step},
+};
+use rustix::process::{Resource, getrlimit};
+
+/// Logs them. Those of connections, handshakes and tunnels, and the buffers, are of each of so many `workers`.
+pub(super) fn log(config: &Config, workers: usize) {
+    let limits = &config.limits;
+    let memory = memory::allowed(limits.memory);
+    let [worker_send_buffer, worker_receive_buffer] = budgets(limits, memory, workers);
+    tracing::info!(
+        workers,
+        max_connections = limits.max_connections,
+        max_handshakes = limits.max_handshakes,
+        max_tunnels = limits.max_tunnels,
+        max_streams = limits.max_streams,
+        max_header_bytes = limits.max_header_bytes,
+        max_body_bytes = limits.max_body_bytes,
+        worker_send_buffer,
+        worker_receive_buffer,
+        memory,
+        open_files = getrlimit(Resource::Nofile).current,
+        "limits in force"
+    );
+}
+
+/// `worker_send_buffer` and `worker_receive_buffer` of each of so many `workers` that may use so many bytes of `memory`.
+fn budgets(limits: &Limits, memory: Option<u64>, workers: usize) -> [u64; 2] {
+    let gauge = Gauge::default();
+    gauge.set(Step::Normal, Reading { used: 0, limit: memory.unwrap_or(0) });
+    let pressure = gauge.pressure();
+    [limits.worker_send_buffer, limits.worker_receive_buffer].map(|configured| pressure.budget(configured, workers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_those_of_the_configuration_unless_memory_allows_less() {
+        const MIB: u64 = 1024 * 1024;
+        let limits = Limits { worker_send_buffer: 64 * MIB, worker_receive_buffer: 256 * MIB, ..Limits::default() };
+        for (memory, workers, expected) in [
+            (None, 2, [64, 256]),
+            (Some(4096 * MIB), 2, [64, 256]),
+            (Some(1024 * MIB), 2, [64, 128]),
+            (Some(128 * MIB), 2, [16, 16]),
+            (Some(128 * MIB), 1, [32, 32]),
+        ] {
+            assert_eq!(budgets(&limits, memory, workers), expected.map(|size| size * MIB), "{memory:?} {workers}");
+        }
+    }
+}

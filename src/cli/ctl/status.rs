@@ -1,0 +1,504 @@
+//! `/status` as a screen of text for people. Pure: from the JSON of two answers to lines. What is missing there, or of another kind
+//! than expected, as in an older or a younger litequic, shows as `-`.
+
+use serde_json::{Map, Value as Json};
+use std::{
+    fmt::Write as _,
+    time::{Duration, UNIX_EPOCH},
+};
+
+/// Columns of the screen.
+const WIDTH: usize = 80;
+/// Rows of a table; of what is left out the last row says how many there are.
+const MOST_ROWS: usize = 8;
+/// Seconds without a turn from which on a worker hangs, as `/healthz` has it.
+const HANGS: f64 = 5.0;
+/// What is not known.
+const UNKNOWN: &str = "-";
+/// The last second that RFC 3339 can write.
+const LAST_SECOND: f64 = 253_402_300_799.0;
+
+/// The screen for the answer `now`. Rates are told from the answer `before`, of the same process.
+pub(super) fn render(now: &Json, before: Option<&Json>, colour: bool) -> String {
+    let look = Look { now, before: before.filter(|before| is_same_process(before, now)) };
+    let mut screen = Screen { text: String::new(), colour };
+    look.head(&mut screen);
+    look.traffic(&mut screen);
+    look.origins(&mut screen);
+    look.certificates(&mut screen);
+    look.limits(&mut screen);
+    look.configuration(&mut screen);
+    screen.text
+}
+
+/// Whether counters go on from one answer to the other.
+fn is_same_process(before: &Json, now: &Json) -> bool {
+    let of = |status: &Json, key: &str| number(status.get(key));
+    of(before, "generation") == of(now, "generation")
+        && of(before, "uptime").zip(of(now, "uptime")).is_none_or(|(before, now)| before <= now)
+        && metric(before, "connections").zip(metric(now, "connections")).is_none_or(|(before, now)| before <= now)
+}
+
+/// Two answers.
+struct Look<'a> {
+    now: &'a Json,
+    before: Option<&'a Json>,
+}
+
+impl<'a> Look<'a> {
+    fn head(&self, screen: &mut Screen) {
+        let phase = text(self.now.get("phase"));
+        let tone = if phase == "ready" { Tone::Good } else { Tone::Bad };
+        let mut parts = vec![
+            Part::of("litequic ").toned(Tone::Strong),
+            Part::of(text(self.now.get("version"))).toned(Tone::Strong),
+            Part::of("  "),
+            Part::of(phase).toned(tone),
+            Part::of(format!("  up {}", number(self.now.get("uptime")).map_or(UNKNOWN.into(), duration))),
+        ];
+        if let Some(generation) = number(self.now.get("generation")).filter(|generation| *generation > 0.0) {
+            parts.push(Part::of(format!("  generation {generation}")));
+        }
+        if let Some(older) = number(self.now.get("older_processes")).filter(|older| *older > 0.0) {
+            parts.push(Part::of(format!("  older processes: {older}")).toned(Tone::Warning));
+        }
+        screen.line(parts);
+
+        let workers = list(self.now.get("workers"));
+        let mut parts = vec![Part::of(format!("workers {}  ", workers.len()))];
+        let hanging: Vec<String> = workers.iter().filter(|worker| hangs(worker)).map(hanging).collect();
+        parts.push(match (workers.is_empty(), hanging.as_slice()) {
+            (true, _) => Part::of(UNKNOWN),
+            (false, []) => Part::of("all turn").toned(Tone::Good),
+            (false, _) => Part::of(hanging.join(", ")).toned(Tone::Bad),
+        });
+        let process = self.now.get("process").unwrap_or(&Json::Null);
+        let cpu = self.rate_of(|status| number(status.get("process")?.get("cpu_seconds")));
+        let cpu = cpu.map_or(UNKNOWN.into(), |cores| format!("{:.0} % of a core", cores * 100.0));
+        parts.push(Part::of(format!("  CPU {cpu}")));
+        let resident = number(process.get("resident_bytes")).map_or(UNKNOWN.into(), bytes);
+        parts.push(Part::of(format!("  in RAM {resident}")));
+        parts.push(Part::of(format!("  open files {}", count(number(process.get("open_files"))))));
+        screen.line(parts);
+
+        let memory = self.now.get("memory").unwrap_or(&Json::Null);
+        let (used, limit) = (number(memory.get("used")), number(memory.get("limit")));
+        screen.line(match limit {
+            Some(limit) if limit > 0.0 => {
+                let step = text(memory.get("step"));
+                let tone = if step == "normal" { Tone::Good } else { Tone::Bad };
+                let used = used.map_or(UNKNOWN.into(), bytes);
+                vec![Part::of(format!("memory {used} of {}: ", bytes(limit))), Part::of(step).toned(tone)]
+            }
+            Some(_) => vec![Part::of("memory without a limit")],
+            None => vec![Part::of(format!("memory {UNKNOWN}"))],
+        });
+
+        let target = |one: &Json| match one.get("target") {
+            Some(Json::Null) => "all routes".to_owned(),
+            target => text(target).to_string(),
+        };
+        let maintenance: Vec<String> = list(self.now.get("maintenance")).iter().map(target).collect();
+        if !maintenance.is_empty() {
+            screen.line(vec![Part::of(format!("in maintenance: {}", maintenance.join(", "))).toned(Tone::Warning)]);
+        }
+    }
+
+    fn traffic(&self, screen: &mut Screen) {
+        screen.heading(&[("", -14), ("open", 10), ("connections", 15), ("requests", 15), ("a second", 12)]);
+        let open_over_tcp = || count(self.metric("tcp_connections_open"));
+        for (name, open, connections, protocol) in [
+            ("HTTP/3", count(self.metric("connections_open")), "connections".to_owned(), "h3"),
+            ("HTTP/2", String::new(), "tcp_connections{protocol=\"h2\"}".into(), "h2"),
+            ("HTTP/1.1", String::new(), "tcp_connections{protocol=\"h1\"}".into(), "h1"),
+        ] {
+            let requests = format!("requests{{protocol=\"{protocol}\"}}");
+            screen.line(vec![
+                Part::of(name).wide(-14),
+                Part::of(open).wide(10),
+                Part::of(count(self.metric(&connections))).wide(15),
+                Part::of(count(self.metric(&requests))).wide(15),
+                Part::of(rate(self.rate(&requests))).wide(12),
+            ]);
+        }
+        screen.line(vec![Part::of("both over TCP").wide(-14), Part::of(open_over_tcp()).wide(10)]);
+        let speed = |name: &str| self.rate(name).map_or(UNKNOWN.into(), |rate| format!("{}/s", bytes(rate)));
+        let failing = self.rate("responses{class=\"5xx\"}");
+        let tone = if failing.is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain };
+        screen.line(vec![
+            Part::of(format!("requests open {}", count(self.metric("requests_open")))),
+            Part::of(format!("  to clients {}", speed("response_body_bytes"))),
+            Part::of(format!("  from clients {}  ", speed("request_body_bytes"))),
+            Part::of(format!("5xx {}/s", rate(failing))).toned(tone),
+        ]);
+    }
+
+    fn origins(&self, screen: &mut Screen) {
+        screen.heading(&[("origin", -14), ("server", -30), ("state", -36)]);
+        let workers = list(self.now.get("workers")).len();
+        // What is wrong comes first, where not all are shown.
+        let mut servers: Vec<_> =
+            list(self.now.get("origins")).iter().map(|server| (server, state(server, workers))).collect();
+        if servers.len() > MOST_ROWS {
+            servers.sort_by_key(|(_, (_, tone))| *tone == Tone::Good);
+        }
+        screen.rows(&servers, |(server, (state, tone))| {
+            vec![
+                Part::of(text(server.get("name"))).wide(-14),
+                Part::of(text(server.get("address"))).wide(-30),
+                Part::of(state.clone()).wide(-36).toned(*tone),
+            ]
+        });
+    }
+
+    fn certificates(&self, screen: &mut Screen) {
+        screen.heading(&[("certificate", -44), ("days left", 10), ("", -2), ("state", -24)]);
+        let now = number(self.now.get("time"));
+        let mut all: Vec<_> = list(self.now.get("certificates")).iter().map(|one| (one, validity(one, now))).collect();
+        if all.len() > MOST_ROWS {
+            all.sort_by_key(|(_, (_, tone))| *tone == Tone::Good);
+        }
+        screen.rows(&all, |(certificate, (state, tone))| {
+            let names: Vec<String> = list(certificate.get("names")).iter().map(|name| text(Some(name))).collect();
+            let left = number(certificate.get("expires")).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
+            vec![
+                Part::of(if names.is_empty() { UNKNOWN.into() } else { names.join(", ") }).wide(-44),
+                Part::of(left.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor()))).wide(10).toned(*tone),
+                Part::of("  "),
+                Part::of(state.clone()).wide(-24).toned(*tone),
+            ]
+        });
+    }
+
+    /// Those that were reached.
+    fn limits(&self, screen: &mut Screen) {
+        let reached = |family: &str, name: &str| {
+            let prefix = format!("{family}{{");
+            let all = metrics(self.now).into_iter().flatten().filter(|(key, _)| key.starts_with(&prefix));
+            let reached = all.filter_map(|(key, value)| Some((key, number(Some(value)).filter(|count| *count > 0.0)?)));
+            reached.map(|(key, count)| (key.clone(), format!("{name} {}", label(key)), count)).collect::<Vec<_>>()
+        };
+        let mut all = reached("limit_reached", "limit");
+        all.extend(reached("timeouts", "timeout"));
+        if all.is_empty() {
+            let known = metrics(self.now).is_some();
+            screen.blank();
+            screen
+                .line(vec![Part::of(format!("limits and timeouts reached: {}", if known { "none" } else { UNKNOWN }))]);
+            return;
+        }
+        screen.heading(&[("limit or timeout", -44), ("reached", 15), ("a second", 12)]);
+        // The one that is reached most often now, then ever.
+        all.sort_by(|(one, _, once), (other, _, twice)| {
+            let rates = self.rate(other).unwrap_or(0.0).total_cmp(&self.rate(one).unwrap_or(0.0));
+            rates.then(twice.total_cmp(once))
+        });
+        screen.rows(&all, |(key, name, reached)| {
+            let now = self.rate(key);
+            let tone = if now.is_some_and(|rate| rate > 0.0) { Tone::Warning } else { Tone::Plain };
+            vec![
+                Part::of(name.clone()).wide(-44),
+                Part::of(count(Some(*reached))).wide(15),
+                Part::of(rate(now)).wide(12).toned(tone),
+            ]
+        });
+    }
+
+    fn configuration(&self, screen: &mut Screen) {
+        screen.blank();
+        let of = self.now.get("configuration").unwrap_or(&Json::Null);
+        let read = time(number(of.get("read")));
+        screen.line(vec![Part::of(format!("configuration {}, read {read}", text(of.get("version"))))]);
+        if let Some(since) = number(of.get("refused_since")).filter(|since| *since > 0.0) {
+            let refused = format!("the configuration file is refused since {}", time(Some(since)));
+            screen.line(vec![Part::of(refused).toned(Tone::Bad)]);
+        }
+        match self.now.get("last_reload") {
+            Some(Json::Null) => screen.line(vec![Part::of("last reload: none yet")]),
+            Some(last) => {
+                let result = text(last.get("result"));
+                let (at, by) = (time(number(last.get("at"))), text(last.get("by")));
+                let lines = list(last.get("lines"));
+                let (outcome, tone) = match (result.as_str(), lines) {
+                    ("ok", []) => ("taken, nothing has changed".to_owned(), Tone::Good),
+                    ("ok", _) => ("taken".into(), Tone::Good),
+                    _ => (result, Tone::Bad),
+                };
+                let head = Part::of(format!("last reload {at} by {by}: "));
+                screen.line(vec![head, Part::of(outcome).toned(tone)]);
+                let left_out = number(last.get("left_out")).unwrap_or(0.0);
+                let pieces: Vec<String> = lines.iter().flat_map(|line| pieces(&text(Some(line)))).collect();
+                for piece in pieces.iter().take(MOST_ROWS) {
+                    screen.line(vec![Part::of("  "), Part::of(piece.clone())]);
+                }
+                if left_out > 0.0 || pieces.len() > MOST_ROWS {
+                    screen.line(vec![Part::of("  and more: see the log").toned(Tone::Dim)]);
+                }
+            }
+            None => screen.line(vec![Part::of(format!("last reload: {UNKNOWN}"))]),
+        }
+    }
+
+    fn metric(&self, name: &str) -> Option<f64> {
+        metric(self.now, name)
+    }
+
+    fn rate(&self, name: &str) -> Option<f64> {
+        self.rate_of(|status| metric(status, name))
+    }
+
+    /// How much more `read` finds a second.
+    fn rate_of(&self, read: impl Fn(&'a Json) -> Option<f64>) -> Option<f64> {
+        let (now, before) = (self.now, self.before?);
+        let seconds = number(now.get("time"))? - number(before.get("time"))?;
+        let more = read(now)? - read(before)?;
+        (seconds > 0.0 && more >= 0.0).then(|| more / seconds)
+    }
+}
+
+/// How an origin's server is.
+fn state(server: &Json, workers: usize) -> (String, Tone) {
+    if let Some(Json::String(problem)) = server.get("problem") {
+        return (clean(problem), Tone::Bad);
+    }
+    match number(server.get("ejected_by")) {
+        Some(ejected) if ejected > 0.0 => (format!("ejected by {ejected} of {workers} workers"), Tone::Warning),
+        None if server.get("problem").is_none() => (UNKNOWN.into(), Tone::Plain),
+        _ => match server.get("checked").and_then(Json::as_bool) {
+            Some(true) => ("healthy".into(), Tone::Good),
+            _ => ("accepts connections".into(), Tone::Good),
+        },
+    }
+}
+
+/// What is to be known of a certificate at `now`: a warning only once its renewal is overdue.
+fn validity(certificate: &Json, now: Option<f64>) -> (String, Tone) {
+    if let [warning, ..] = list(certificate.get("warnings")) {
+        return (text(Some(warning)), Tone::Bad);
+    }
+    match (number(certificate.get("expires")), number(certificate.get("renew_by")), now) {
+        (Some(expires), _, Some(now)) if expires <= now => ("expired".into(), Tone::Bad),
+        (_, Some(renew_by), Some(now)) if renew_by <= now => ("renewal is overdue".into(), Tone::Warning),
+        (Some(_), _, Some(_)) => ("valid".into(), Tone::Good),
+        _ => (UNKNOWN.into(), Tone::Plain),
+    }
+}
+
+fn hangs(worker: &Json) -> bool {
+    number(worker.get("seconds_since_turn")).is_some_and(|seconds| seconds > HANGS)
+}
+
+fn hanging(worker: &Json) -> String {
+    let seconds = number(worker.get("seconds_since_turn")).unwrap_or(0.0);
+    format!("worker {} has not turned for {seconds:.1} s", count(number(worker.get("worker"))))
+}
+
+fn metrics(status: &Json) -> Option<&Map<String, Json>> {
+    status.get("metrics")?.as_object()
+}
+
+fn metric(status: &Json, name: &str) -> Option<f64> {
+    number(metrics(status)?.get(name))
+}
+
+/// The value of a metric's only label.
+fn label(key: &str) -> String {
+    let value = key.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')).map_or(key, |(value, _)| value);
+    clean(value)
+}
+
+fn number(value: Option<&Json>) -> Option<f64> {
+    value?.as_f64()
+}
+
+fn list(value: Option<&Json>) -> &[Json] {
+    value.and_then(Json::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn text(value: Option<&Json>) -> String {
+    match value {
+        Some(Json::String(text)) if !text.is_empty() => clean(text),
+        _ => UNKNOWN.into(),
+    }
+}
+
+/// Without what a terminal would obey.
+fn clean(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+/// A whole number, in groups of three digits.
+fn count(value: Option<f64>) -> String {
+    let Some(value) = value else { return UNKNOWN.into() };
+    let digits = format!("{value:.0}");
+    let mut grouped = String::with_capacity(digits.len() * 2);
+    for (place, digit) in digits.chars().enumerate() {
+        let left = digits.len() - place;
+        if place > 0 && left % 3 == 0 && grouped != "-" {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+fn rate(value: Option<f64>) -> String {
+    value.map_or(UNKNOWN.into(), |value| format!("{value:.1}"))
+}
+
+fn bytes(mut value: f64) -> String {
+    let mut units = ["B", "kB", "MB", "GB", "TB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    // What would be shown as 1000 is 1 of the next.
+    while value >= 999.5
+        && let Some(next) = units.next()
+    {
+        (value, unit) = (value / 1000.0, next);
+    }
+    if unit == "B" || value >= 99.95 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// Seconds, by the two largest units.
+fn duration(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
+    let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{whole} s"),
+        (0, 0, _) => format!("{minutes} min {} s", whole % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+/// Seconds since the Unix epoch.
+fn time(seconds: Option<f64>) -> String {
+    let seconds = seconds.filter(|seconds| (1.0..=LAST_SECOND).contains(seconds));
+    let time = seconds.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?));
+    time.map_or(UNKNOWN.into(), |time| {
+        let text = humantime::format_rfc3339_seconds(time).to_string();
+        text.replace('T', " ").replace('Z', " UTC")
+    })
+}
+
+/// How a part is shown in colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tone {
+    Plain,
+    Strong,
+    Dim,
+    Good,
+    Warning,
+    Bad,
+}
+
+impl Tone {
+    /// ECMA-48 §8.3.117 (SGR).
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Strong => "\x1b[1m",
+            Self::Dim => "\x1b[2m",
+            Self::Good => "\x1b[32m",
+            Self::Warning => "\x1b[33m",
+            Self::Bad => "\x1b[31m",
+        }
+    }
+}
+
+/// A piece of a line.
+struct Part {
+    text: String,
+    tone: Tone,
+}
+
+impl Part {
+    fn of(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone: Tone::Plain }
+    }
+
+    fn toned(self, tone: Tone) -> Self {
+        Self { tone, ..self }
+    }
+
+    /// In so many columns: at the right, or at the left where the number is negative. A left one has a blank behind it.
+    fn wide(self, columns: isize) -> Self {
+        let width = columns.unsigned_abs();
+        let text = match columns {
+            ..0 => format!("{:<width$} ", cut(&self.text, width.saturating_sub(1)), width = width.saturating_sub(1)),
+            0.. => format!("{:>width$}", self.text),
+        };
+        Self { text, ..self }
+    }
+}
+
+/// `text` in pieces that fit into a line with an indentation of two.
+fn pieces(text: &str) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    chars.chunks(WIDTH - 2).map(|piece| piece.iter().collect()).collect()
+}
+
+/// The first `width` characters; where there are more, `…` is the last.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+/// Lines of at most [`WIDTH`] columns.
+struct Screen {
+    text: String,
+    colour: bool,
+}
+
+impl Screen {
+    fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    fn line(&mut self, parts: Vec<Part>) {
+        let mut left = WIDTH;
+        let last = parts.len().saturating_sub(1);
+        for (place, Part { text, tone }) in parts.into_iter().enumerate() {
+            let text = if place == last { text.trim_end() } else { &text };
+            let shown = cut(text, left);
+            left -= shown.chars().count();
+            // Writing to a String cannot fail.
+            let _ = match tone.code() {
+                code if self.colour && !code.is_empty() && !shown.is_empty() => {
+                    write!(self.text, "{code}{shown}\x1b[0m")
+                }
+                _ => write!(self.text, "{shown}"),
+            };
+            if left == 0 {
+                break;
+            }
+        }
+        let end = self.text.trim_end_matches(' ').len();
+        self.text.truncate(end);
+        self.text.push('\n');
+    }
+
+    /// The head of a table: names, and columns as [`Part::wide`] takes them.
+    fn heading(&mut self, columns: &[(&str, isize)]) {
+        self.blank();
+        self.line(columns.iter().map(|(name, width)| Part::of(*name).wide(*width).toned(Tone::Dim)).collect());
+    }
+
+    /// A table's rows, as far as there is room.
+    fn rows<T>(&mut self, all: &[T], row: impl Fn(&T) -> Vec<Part>) {
+        if all.is_empty() {
+            self.line(vec![Part::of(UNKNOWN)]);
+        }
+        all.iter().take(MOST_ROWS).for_each(|one| self.line(row(one)));
+        if all.len() > MOST_ROWS {
+            let more = format!("and {} more: --json has all", all.len() - MOST_ROWS);
+            self.line(vec![Part::of(more).toned(Tone::Dim)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

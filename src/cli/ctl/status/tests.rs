@@ -1,0 +1,227 @@
+use super::*;
+use serde_json::json;
+use std::{env, fs};
+
+/// An answer of `/status`. `older` was recorded, of a litequic that told less. The others were made of it: `busy-before` and `busy` of
+/// one process, two seconds apart; `trouble` with a server that is down, a worker that hangs, a refused reload, limits that were reached and a
+/// certificate whose renewal is overdue.
+fn recorded(name: &str) -> Json {
+    serde_json::from_str(&fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
+}
+
+fn fixture(file: &str) -> String {
+    format!("{}/tests/fixtures/status/{file}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// `LITEQUIC_RENEW=1` writes the screens anew.
+#[test]
+fn recorded_answers_are_shown_as_recorded() {
+    let screens = [
+        ("busy", render(&recorded("busy"), Some(&recorded("busy-before")), false)),
+        ("trouble", render(&recorded("trouble"), None, false)),
+        ("older", render(&recorded("older"), None, false)),
+    ];
+    for (name, screen) in screens {
+        let file = fixture(&format!("{name}.txt"));
+        if env::var_os("LITEQUIC_RENEW").is_some() {
+            fs::write(&file, &screen).unwrap();
+        }
+        assert_eq!(screen, fs::read_to_string(&file).unwrap_or_default(), "{name}");
+        assert!(screen.lines().count() <= 40, "{name} is one screen");
+    }
+}
+
+#[test]
+fn what_is_missing_shows_as_a_dash() {
+    for nothing in [json!({}), json!(null), json!([]), json!("status")] {
+        let screen = render(&nothing, Some(&nothing), false);
+        for expected in [
+            "litequic -  -  up -\n",
+            "workers 0  -  CPU -  in RAM -  open files -\n",
+            "memory -\n",
+            "HTTP/3                 -              -              -           -\n",
+            "limits and timeouts reached: -\n",
+            "configuration -, read -\n",
+            "last reload: -\n",
+        ] {
+            assert!(screen.contains(expected), "{expected:?} in\n{screen}");
+        }
+    }
+}
+
+/// Every value of a document, replaced by what should not be there.
+fn replaced(document: &Json, odd: &Json) -> Vec<Json> {
+    fn pointers(value: &Json, at: &str, found: &mut Vec<String>) {
+        found.push(at.to_owned());
+        let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
+        match value {
+            // Of the counters a few stand for all.
+            Json::Object(members) => {
+                members
+                    .iter()
+                    .take(40)
+                    .for_each(|(key, value)| pointers(value, &format!("{at}/{}", escaped(key)), found));
+            }
+            Json::Array(items) => {
+                items.iter().enumerate().for_each(|(n, value)| pointers(value, &format!("{at}/{n}"), found));
+            }
+            _ => {}
+        }
+    }
+    let mut all = Vec::new();
+    pointers(document, "", &mut all);
+    let replace = |pointer: &String| {
+        let mut document = document.clone();
+        *document.pointer_mut(pointer).unwrap() = odd.clone();
+        document
+    };
+    all.iter().map(replace).collect()
+}
+
+#[test]
+fn no_answer_makes_it_panic_or_leave_its_columns() {
+    let (before, mut now) = (recorded("busy-before"), recorded("trouble"));
+    // Few counters, so that each is replaced.
+    let few = ["connections", "requests{protocol=\"h3\"}", "limit_reached{limit=\"max_headers\"}", "requests_open"];
+    now["metrics"].as_object_mut().unwrap().retain(|key, _| few.contains(&key.as_str()));
+    let odd = [
+        json!(null),
+        json!(true),
+        json!(-1),
+        json!(u64::MAX),
+        json!(1e300),
+        json!(-1e300),
+        json!("\u{1b}[2J\r\n\t\u{7f}\u{85}".repeat(50)),
+        json!("ß漢"),
+        json!([]),
+        json!([[], {}, null, 1, "x"]),
+        json!({ "names": 1 }),
+    ];
+    for odd in &odd {
+        for document in replaced(&now, odd) {
+            for (before, colour) in [(None, false), (Some(&before), false), (Some(&document), true)] {
+                let screen = render(&document, before, colour);
+                for line in plain(&screen).lines() {
+                    assert!(line.chars().count() <= WIDTH, "{line:?} of {odd}");
+                    assert!(!line.chars().any(char::is_control), "{line:?} of {odd}");
+                }
+            }
+        }
+    }
+}
+
+/// Without the colours.
+fn plain(screen: &str) -> String {
+    let mut plain = screen.to_owned();
+    for tone in [Tone::Strong, Tone::Dim, Tone::Good, Tone::Warning, Tone::Bad] {
+        plain = plain.replace(tone.code(), "");
+    }
+    plain.replace("\x1b[0m", "")
+}
+
+#[test]
+fn what_is_in_maintenance_is_shown() {
+    let status = json!({ "maintenance": [{ "target": null }, { "target": "shop", "routes": ["shop"] }] });
+    assert!(render(&status, None, false).contains("\nin maintenance: all routes, shop\n"));
+    assert!(!render(&json!({ "maintenance": [] }), None, false).contains("maintenance"));
+}
+
+#[test]
+fn colour_changes_no_text() {
+    let screens = [false, true].map(|colour| render(&recorded("trouble"), None, colour));
+    assert!(!screens[0].contains('\x1b'));
+    assert!(screens[1].contains("\x1b[31m") && screens[1].contains("\x1b[32m"));
+    let trimmed = |screen: String| screen.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    assert_eq!(trimmed(plain(&screens[1])), trimmed(screens[0].clone()));
+}
+
+#[test]
+fn rates_are_of_one_process() {
+    let of = |generation: u64, uptime: f64, time: f64, requests: u64| {
+        json!({
+            "generation": generation, "uptime": uptime, "time": time,
+            "metrics": { "requests{protocol=\"h3\"}": requests },
+        })
+    };
+    let shown = |before: &Json, now: &Json| {
+        let screen = render(now, Some(before), false);
+        screen.lines().find(|line| line.starts_with("HTTP/3")).unwrap().split_whitespace().last().unwrap().to_owned()
+    };
+    let now = of(1, 20.0, 1000.0, 50);
+    for (what, before, expected) in [
+        ("two seconds before", of(1, 18.0, 998.0, 30), "10.0"),
+        ("of the process before", of(0, 500.0, 998.0, 30), "-"),
+        ("of one that has started anew", of(1, 500.0, 998.0, 30), "-"),
+        ("at the same time", of(1, 20.0, 1000.0, 30), "-"),
+        ("of a clock that was set back", of(1, 18.0, 2000.0, 30), "-"),
+        ("that has counted more", of(1, 18.0, 998.0, 60), "-"),
+    ] {
+        assert_eq!(shown(&before, &now), expected, "{what}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_shown_where_not_all_is() {
+    let server = |n: usize, problem: Json| json!({ "name": "site", "address": format!("http://192.0.2.{n}"), "checked": true, "problem": problem });
+    let mut origins: Vec<Json> = (0..20).map(|n| server(n, Json::Null)).collect();
+    origins.push(server(99, json!("connection refused")));
+    let screen = render(&json!({ "origins": origins }), None, false);
+    assert!(screen.contains("http://192.0.2.99             connection refused\n"), "{screen}");
+    assert!(screen.contains("and 13 more: --json has all\n"), "{screen}");
+}
+
+#[test]
+fn a_certificate_is_no_warning_before_its_renewal_is_overdue() {
+    let day = 86_400.0;
+    // 13 days, from day 0 on; renewed when 30 % of them are left.
+    let certificate = json!({ "names": ["a.test"], "expires": 13.0 * day, "renew_by": 9.1 * day, "warnings": [] });
+    for (now, expected) in [
+        (0.0, ("valid", Tone::Good)),
+        (9.0, ("valid", Tone::Good)),
+        (9.2, ("renewal is overdue", Tone::Warning)),
+        (13.0, ("expired", Tone::Bad)),
+    ] {
+        let (state, tone) = validity(&certificate, Some(now * day));
+        assert_eq!((state.as_str(), tone), expected, "day {now}");
+    }
+    assert_eq!(validity(&certificate, None).0, "-");
+    assert_eq!(validity(&json!({ "warnings": ["is weak"], "expires": 1 }), Some(0.0)), ("is weak".into(), Tone::Bad));
+}
+
+#[test]
+fn numbers_are_written_for_people() {
+    for (value, expected) in [(0.0, "0"), (999.0, "999"), (1000.0, "1,000"), (-1000.0, "-1,000"), (1e7, "10,000,000")] {
+        assert_eq!(count(Some(value)), expected);
+    }
+    for (value, expected) in [
+        (0.0, "0 B"),
+        (999.0, "999 B"),
+        (999.7, "1.0 kB"),
+        (1234.0, "1.2 kB"),
+        (123_456.0, "123 kB"),
+        (5e9, "5.0 GB"),
+        (5e18, "5000000 TB"),
+    ] {
+        assert_eq!(bytes(value), expected);
+    }
+    for (value, expected) in [
+        (-1.0, "0 s"),
+        (59.9, "59 s"),
+        (61.0, "1 min 1 s"),
+        (3600.0, "1 h 0 min"),
+        (273_600.0, "3 d 4 h"),
+        (1e300, "0 s"),
+    ] {
+        assert_eq!(duration(value), expected);
+    }
+    for (value, expected) in [
+        (Some(0.0), "-"),
+        (Some(1_700_000_000.9), "2023-11-14 22:13:20 UTC"),
+        (Some(253_402_300_799.0), "9999-12-31 23:59:59 UTC"),
+        (Some(253_402_300_800.0), "-"),
+        (Some(-5.0), "-"),
+        (None, "-"),
+    ] {
+        assert_eq!(time(value), expected);
+    }
+}

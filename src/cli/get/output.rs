@@ -1,0 +1,139 @@
+//! Where a response goes. A thread writes it, so that a reader that pauses does not keep QUIC from answering the server, and
+//! each piece is written as soon as no further data has arrived.
+
+use super::GetError;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Response};
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::PathBuf,
+    thread::{self, JoinHandle},
+};
+use tokio::sync::mpsc;
+
+/// Bytes that are gathered before they are handed over.
+const GATHERED: usize = 64 * 1024;
+/// Pieces that wait for the thread: with them a reader that pauses holds the stream, and so the server, back.
+const PIECES: usize = 4;
+
+/// Header and body to standard output, or the body alone to a file.
+pub(super) struct Output {
+    pieces: Option<mpsc::Sender<Bytes>>,
+    writer: Option<JoinHandle<io::Result<()>>>,
+    gathered: BytesMut,
+    name: String,
+    headers: bool,
+    to_file: bool,
+}
+
+const STDOUT: &str = "standard output";
+
+impl Output {
+    /// To `file`, or to standard output. With `headers` they are written, too, as they are where no file was named.
+    pub(super) fn open(file: Option<&PathBuf>, headers: bool) -> Result<Self, GetError> {
+        let named = file.filter(|file| file.as_os_str() != "-");
+        let name = named.map_or_else(|| STDOUT.into(), |file| file.display().to_string());
+        let failed = |source| GetError::Output { to: name.clone(), source };
+        let to: Box<dyn Write + Send> = match named {
+            Some(file) => Box::new(File::create(file).map_err(failed)?),
+            None => Box::new(io::stdout()),
+        };
+        let (pieces, received) = mpsc::channel(PIECES);
+        let writer = thread::Builder::new().name("output".into()).spawn(move || write(to, received)).map_err(failed)?;
+        Ok(Self {
+            pieces: Some(pieces),
+            writer: Some(writer),
+            gathered: BytesMut::new(),
+            headers: headers || file.is_none(),
+            to_file: named.is_some(),
+            name,
+        })
+    }
+
+    /// True if it is not standard output.
+    pub(super) const fn is_file(&self) -> bool {
+        self.to_file
+    }
+
+    pub(super) async fn head(&mut self, response: &Response<()>) -> Result<(), GetError> {
+        if !self.headers {
+            return Ok(());
+        }
+        self.gathered.extend_from_slice(format!("HTTP/3 {}\n", response.status()).as_bytes());
+        self.fields(response.headers());
+        self.write(b"\n").await
+    }
+
+    pub(super) async fn trailers(&mut self, trailers: &HeaderMap) -> Result<(), GetError> {
+        if !self.headers {
+            return Ok(());
+        }
+        self.gathered.extend_from_slice(b"\n");
+        self.fields(trailers);
+        self.write(b"").await
+    }
+
+    fn fields(&mut self, fields: &HeaderMap) {
+        for (name, value) in fields {
+            self.gathered.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\n"].concat());
+        }
+    }
+
+    /// Waits while the reader is behind.
+    pub(super) async fn write(&mut self, data: &[u8]) -> Result<(), GetError> {
+        if self.gathered.is_empty() {
+            self.gathered.reserve(GATHERED);
+        }
+        self.gathered.extend_from_slice(data);
+        if self.gathered.len() >= GATHERED { self.flush().await } else { Ok(()) }
+    }
+
+    /// Has everything so far written.
+    pub(super) async fn flush(&mut self) -> Result<(), GetError> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let piece = self.gathered.split().freeze();
+        match &self.pieces {
+            Some(pieces) if pieces.send(piece).await.is_ok() => Ok(()),
+            // The thread has ended, and knows why.
+            _ => self.end(),
+        }
+    }
+
+    /// Waits until all that was flushed is written. To be called outside a runtime: it blocks as long as the reader pauses.
+    pub(super) fn finish(mut self) -> Result<(), GetError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), GetError> {
+        self.pieces = None;
+        let outcome = match self.writer.take().map(JoinHandle::join) {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(_)) => Err(io::Error::other("the thread that writes has ended")),
+            None => Ok(()),
+        };
+        outcome.map_err(|source| GetError::Output { to: self.name.clone(), source })
+    }
+}
+
+fn write(mut to: Box<dyn Write + Send>, mut pieces: mpsc::Receiver<Bytes>) -> io::Result<()> {
+    while let Some(piece) = pieces.blocking_recv() {
+        to.write_all(&piece)?;
+        to.flush()?;
+    }
+    Ok(())
+}
+
+/// Writes `text` to standard output, to which nothing else goes meanwhile.
+pub(super) fn print(text: &str) -> Result<(), GetError> {
+    let mut stdout = io::stdout();
+    let outcome = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    outcome.map_err(|source| GetError::Output { to: STDOUT.into(), source })
+}
+
+/// Whether the reader of standard output has gone, which is its right: `| head`.
+pub(super) fn reader_is_gone(error: &GetError) -> bool {
+    matches!(error, GetError::Output { to, source } if to == STDOUT && source.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,197 @@
+//! The request that the command line asks for. Pure.
+
+use super::{Arguments, GetError, upload::Source};
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header,
+    uri::{Authority, Parts},
+};
+use std::{net::IpAddr, path::PathBuf};
+
+/// The port of https (RFC 9110 §4.2.2).
+const HTTPS_PORT: u16 = 443;
+/// What curl's `--data` says of its body.
+const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
+
+/// An address that a name is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Resolve {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) address: IpAddr,
+}
+
+/// Reads `HOST:PORT:ADDRESS`.
+pub(super) fn resolve(text: &str) -> Result<Resolve, String> {
+    let wrong = || format!("{text:?} is not HOST:PORT:ADDRESS, such as example.com:443:127.0.0.1");
+    let (host, rest) = text.split_once(':').ok_or_else(wrong)?;
+    let (port, address) = rest.split_once(':').ok_or_else(wrong)?;
+    Ok(Resolve {
+        host: host.to_ascii_lowercase(),
+        port: port.parse().map_err(|_| wrong())?,
+        address: address.trim_matches(['[', ']']).parse().map_err(|_| wrong())?,
+    })
+}
+
+/// A field of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Field(HeaderName, HeaderValue);
+
+/// Reads `NAME: VALUE`; `NAME;` has no value, as curl has it.
+pub(super) fn field(text: &str) -> Result<Field, String> {
+    let wrong = || format!("{text:?} is not NAME: VALUE");
+    let (name, value) = text.split_once(':').or_else(|| Some((text.strip_suffix(';')?, ""))).ok_or_else(wrong)?;
+    let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
+    let connection_specific = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+    if connection_specific.contains(&name.as_str()) {
+        return Err(format!("HTTP/3 has no field {name} (RFC 9114 §4.2)"));
+    }
+    if name == header::TE && !value.trim().eq_ignore_ascii_case("trailers") {
+        return Err("TE may say nothing but trailers in HTTP/3 (RFC 9114 §4.2)".into());
+    }
+    Ok(Field(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?))
+}
+
+/// A method that a client can send alone.
+pub(super) fn method(text: &str) -> Result<Method, String> {
+    match Method::try_from(text) {
+        Ok(Method::CONNECT) => Err("CONNECT opens a tunnel, which this client does not speak through".into()),
+        Ok(method) => Ok(method),
+        Err(_) => Err(format!("{text:?} is not a method")),
+    }
+}
+
+/// A duration, of which 0 is no limit.
+pub(super) fn duration(text: &str) -> Result<std::time::Duration, String> {
+    if text == "0" { Ok(std::time::Duration::ZERO) } else { humantime::parse_duration(text).map_err(|e| e.to_string()) }
+}
+
+/// What `--data` is given: text, or a file behind an `@`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Data {
+    Text(Bytes),
+    File(PathBuf),
+}
+
+/// Reads `TEXT` or `@FILE`.
+pub(super) fn data(text: &str) -> Result<Data, std::convert::Infallible> {
+    Ok(match text.strip_prefix('@') {
+        Some(file) => Data::File(file.into()),
+        None => Data::Text(Bytes::copy_from_slice(text.as_bytes())),
+    })
+}
+
+/// The server that the URL names: the host without brackets, and the port.
+pub(super) fn server(url: &Uri) -> Result<(&str, u16), GetError> {
+    let wrong = || GetError::Url(url.to_string());
+    if url.scheme_str() != Some("https") {
+        return Err(wrong());
+    }
+    let host = url.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?.trim_matches(['[', ']']);
+    Ok((host, url.port_u16().unwrap_or(HTTPS_PORT)))
+}
+
+/// Where the body comes from.
+pub(super) fn source(arguments: &Arguments) -> Source {
+    match (&arguments.data, &arguments.upload_file) {
+        (Some(Data::Text(text)), _) => Source::Text(text.clone()),
+        (Some(Data::File(file)), _) | (None, Some(file)) => Source::file(file),
+        (None, None) => Source::Nothing,
+    }
+}
+
+/// The request, but for the length of its body. `Host` becomes `:authority`.
+pub(super) fn request(arguments: &Arguments) -> Result<Request<()>, GetError> {
+    let mut headers = HeaderMap::new();
+    let mut url = arguments.url.clone();
+    for Field(name, value) in &arguments.header {
+        if name == header::HOST {
+            url = at(&url, value).ok_or_else(|| GetError::Host(String::from_utf8_lossy(value.as_bytes()).into()))?;
+        } else {
+            headers.append(name, value.clone());
+        }
+    }
+    let default = match (arguments.head, &arguments.data, &arguments.upload_file) {
+        (true, ..) => Method::HEAD,
+        (false, Some(_), _) => Method::POST,
+        (false, None, Some(_)) => Method::PUT,
+        (false, None, None) => Method::GET,
+    };
+    if arguments.data.is_some() && !headers.contains_key(header::CONTENT_TYPE) {
+        headers.insert(header::CONTENT_TYPE, FORM);
+    }
+    let mut request = Request::new(());
+    *request.method_mut() = arguments.request.clone().unwrap_or(default);
+    *request.uri_mut() = url;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+/// `url` with another authority.
+fn at(url: &Uri, host: &HeaderValue) -> Option<Uri> {
+    let authority = Authority::try_from(host.as_bytes()).ok()?;
+    let mut parts: Parts = url.clone().into_parts();
+    parts.authority = Some(authority);
+    Uri::from_parts(parts).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_given_as_curl_takes_it() {
+        let given =
+            |host: &str, address: &str| Resolve { host: host.into(), port: 443, address: address.parse().unwrap() };
+        assert_eq!(resolve("Example.com:443:127.0.0.1"), Ok(given("example.com", "127.0.0.1")));
+        assert_eq!(resolve("example.com:443:[::1]"), Ok(given("example.com", "::1")));
+        for wrong in ["example.com", "example.com:443", "example.com:https:127.0.0.1", "example.com:443:localhost"] {
+            assert!(resolve(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn fields_are_given_as_curl_takes_them() {
+        let made = |name: &'static str, value: &'static str| {
+            Ok(Field(HeaderName::from_static(name), HeaderValue::from_static(value)))
+        };
+        assert_eq!(field("X-A: b: c "), made("x-a", "b: c"));
+        assert_eq!(field("x-a:b"), made("x-a", "b"));
+        assert_eq!(field("X-Empty;"), made("x-empty", ""));
+        assert_eq!(field("TE: Trailers"), made("te", "Trailers"));
+        for wrong in ["X-A", "", ": b", "a b: c", "x-a: a\nb", "Connection: close", "Upgrade: websocket", "TE: gzip"] {
+            assert!(field(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn whom_a_url_names_is_a_host_and_a_port() {
+        for (url, expected) in [
+            ("https://example.com/", Some(("example.com", 443))),
+            ("https://example.com:8443", Some(("example.com", 8443))),
+            ("https://[::1]:1/a", Some(("::1", 1))),
+            ("http://example.com/", None),
+            ("/a", None),
+            ("example.com", None),
+        ] {
+            assert_eq!(server(&url.parse().unwrap()).ok(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_given_replaces_the_urls() {
+        let url = Uri::from_static("https://127.0.0.1:8443/a?b");
+        let host = |value: &'static str| at(&url, &HeaderValue::from_static(value)).map(|uri| uri.to_string());
+        assert_eq!(host("example.com").as_deref(), Some("https://example.com/a?b"));
+        assert_eq!(host("a b"), None);
+    }
+
+    #[test]
+    fn durations_and_methods_are_checked() {
+        assert_eq!(duration("0"), Ok(std::time::Duration::ZERO));
+        assert_eq!(duration("2s"), Ok(std::time::Duration::from_secs(2)));
+        assert!(duration("soon").is_err());
+        assert_eq!(method("PURGE").unwrap().as_str(), "PURGE");
+        assert!(method("CONNECT").is_err() && method("A B").is_err() && method("").is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! A request's body: given on the command line, or read from a file or standard input as it is sent, by a thread, so that a
+//! writer that pauses does not keep QUIC from answering the server.
+
+use super::GetError;
+use crate::http3::client::RequestBody;
+use bytes::{Bytes, BytesMut};
+use std::{
+    cell::Cell,
+    fs::File,
+    io::{self, ErrorKind, Read},
+    path::{Path, PathBuf},
+    thread,
+};
+use tokio::sync::mpsc;
+
+/// Bytes that are read at once.
+const PIECE: usize = 64 * 1024;
+/// Pieces that wait to be sent. What QUIC has in flight is bounded by s2n-quic.
+const PIECES: usize = 2;
+
+/// Where a body comes from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    Nothing,
+    Text(Bytes),
+    File(PathBuf),
+    StandardInput,
+}
+
+/// A body that is ready to be sent.
+pub(super) struct Body {
+    /// Its length, where it is known.
+    pub(super) length: Option<u64>,
+    pieces: Pieces,
+    name: String,
+}
+
+enum Pieces {
+    Here(Bytes),
+    Read(mpsc::Receiver<io::Result<Bytes>>),
+}
+
+impl Source {
+    /// A file, or standard input for `-`.
+    pub(super) fn file(path: &Path) -> Self {
+        if path.as_os_str() == "-" { Self::StandardInput } else { Self::File(path.into()) }
+    }
+
+    /// Begins to read.
+    pub(super) fn open(&self) -> Result<Body, GetError> {
+        let name = match self {
+            Self::File(path) => path.display().to_string(),
+            Self::StandardInput | Self::Nothing | Self::Text(_) => "standard input".into(),
+        };
+        let opened = match self {
+            Self::Nothing => Ok((None, Pieces::Here(Bytes::new()))),
+            Self::Text(text) => Ok((Some(text.len() as u64), Pieces::Here(text.clone()))),
+            Self::StandardInput => read(io::stdin(), None).map(|pieces| (None, Pieces::Read(pieces))),
+            Self::File(path) => file(path),
+        };
+        match opened {
+            Ok((length, pieces)) => Ok(Body { length, pieces, name }),
+            Err(source) => Err(GetError::Input { from: name, source }),
+        }
+    }
+}
+
+fn file(path: &Path) -> io::Result<(Option<u64>, Pieces)> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    // A pipe or a device has no length.
+    let length = metadata.is_file().then_some(metadata.len());
+    Ok((length, Pieces::Read(read(file, length)?)))
+}
+
+/// Reads `from` to its end, or `length` bytes of it, of which none may be missing.
+fn read(from: impl Read + Send + 'static, length: Option<u64>) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
+    let (pieces, received) = mpsc::channel(PIECES);
+    thread::Builder::new().name("input".into()).spawn(move || {
+        let mut from = from.take(length.unwrap_or(u64::MAX));
+        loop {
+            let mut piece = BytesMut::zeroed(PIECE);
+            let piece = match from.read(&mut piece) {
+                Ok(0) if length.is_some() && from.limit() > 0 => Err(io::Error::other("it became shorter meanwhile")),
+                Ok(0) => return,
+                Ok(read) => {
+                    piece.truncate(read);
+                    Ok(piece.freeze())
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+            let last = piece.is_err();
+            // A closed channel: the request has ended.
+            if pieces.blocking_send(piece).is_err() || last {
+                return;
+            }
+        }
+    })?;
+    Ok(received)
+}
+
+impl Body {
+    /// Sends it whole, unless the server wants no more. `sent` counts its bytes.
+    pub(super) async fn send(self, mut out: RequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
+        let mut pieces = self.pieces;
+        loop {
+            let piece = match &mut pieces {
+                Pieces::Here(piece) => std::mem::take(piece),
+                Pieces::Read(pieces) => match pieces.recv().await {
+                    Some(Ok(piece)) => piece,
+                    Some(Err(source)) => return Err(GetError::Input { from: self.name, source }),
+                    None => Bytes::new(),
+                },
+            };
+            let length = piece.len() as u64;
+            if length == 0 {
+                out.finish();
+                return Ok(());
+            }
+            if !out.send(piece).await? {
+                return Ok(());
+            }
+            sent.set(sent.get() + length);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(mut pieces: mpsc::Receiver<io::Result<Bytes>>) -> (usize, Option<String>) {
+        let mut bytes = 0;
+        while let Some(piece) = pieces.blocking_recv() {
+            match piece {
+                Ok(piece) => bytes += piece.len(),
+                Err(error) => return (bytes, Some(error.to_string())),
+            }
+        }
+        (bytes, None)
+    }
+
+    #[test]
+    fn as_much_is_read_as_was_announced_and_less_is_an_error() {
+        let bytes = vec![7; 3 * PIECE + 1];
+        for (length, expected) in [(None, 3 * PIECE + 1), (Some(100), 100), (Some(3 * PIECE as u64 + 1), 3 * PIECE + 1)]
+        {
+            assert_eq!(received(read(io::Cursor::new(bytes.clone()), length).unwrap()), (expected, None), "{length:?}");
+        }
+        let (sent, error) = received(read(io::Cursor::new(bytes), Some(10 * PIECE as u64)).unwrap());
+        assert_eq!((sent, error.as_deref()), (3 * PIECE + 1, Some("it became shorter meanwhile")));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        for path in ["/nonexistent/body", "/"] {
+            let error = Source::file(Path::new(path)).open().err().unwrap().to_string();
+            assert!(error.starts_with(&format!("cannot read {path}: ")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! `--verbose`: what happens, on standard error, as curl prints it: `*` before what is said of the connection, `>` before what
+//! is sent, `<` before what is received.
+
+use crate::{
+    http3::settings::Settings,
+    quic::{Direction, Observed, TransportParameters},
+    tls::{self, Presented},
+};
+use http::{HeaderMap, Request, Response, header};
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+    time::Duration,
+};
+
+/// Says things, if it was asked to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Verbose(pub(super) bool);
+
+impl Verbose {
+    pub(super) fn say(self, text: impl FnOnce() -> String) {
+        self.print('*', || vec![text()]);
+    }
+
+    pub(super) fn all(self, texts: impl FnOnce() -> Vec<String>) {
+        self.print('*', texts);
+    }
+
+    pub(super) fn request(self, request: &Request<()>) {
+        self.print('>', || request_lines(request));
+    }
+
+    pub(super) fn response(self, response: &Response<()>) {
+        self.print('<', || response_lines(response));
+    }
+
+    pub(super) fn trailers(self, trailers: &HeaderMap) {
+        self.print('<', || fields(trailers).collect());
+    }
+
+    fn print(self, mark: char, texts: impl FnOnce() -> Vec<String>) {
+        if self.0 {
+            let lines: String =
+                texts().iter().map(|text| format!("{mark} {text}").trim_end().to_owned() + "\n").collect();
+            // Standard error may be closed; the exit code still tells.
+            let _ = io::stderr().write_all(lines.as_bytes());
+        }
+    }
+}
+
+fn request_lines(request: &Request<()>) -> Vec<String> {
+    let uri = request.uri();
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let begin = [format!("{} {path} HTTP/3", request.method()), format!("{}: {authority}", header::HOST)];
+    begin.into_iter().chain(fields(request.headers())).chain([String::new()]).collect()
+}
+
+fn response_lines(response: &Response<()>) -> Vec<String> {
+    let begin = format!("HTTP/3 {}", response.status());
+    [begin].into_iter().chain(fields(response.headers())).chain([String::new()]).collect()
+}
+
+/// A value may hold what a terminal would obey: it is escaped.
+fn fields(fields: &HeaderMap) -> impl Iterator<Item = String> {
+    fields.iter().map(|(name, value)| format!("{name}: {}", shown(&String::from_utf8_lossy(value.as_bytes()))))
+}
+
+/// What others have said, without control characters.
+fn shown(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| c.escape_debug().filter(move |_| c.is_control()).chain((!c.is_control()).then_some(c)))
+        .collect()
+}
+
+/// What the handshake came to.
+pub(super) fn connected(
+    seen: &Observed,
+    addresses: (Option<SocketAddr>, Option<SocketAddr>),
+    took: Duration,
+    certificate: Vec<String>,
+) -> Vec<String> {
+    let address = |address: Option<SocketAddr>| address.map_or_else(|| "?".into(), |address| address.to_string());
+    let (local, remote) = addresses;
+    let mut lines = vec![
+        format!("Connected to {} from {} in {:.1} ms", address(remote), address(local), took.as_secs_f64() * 1000.0),
+        format!(
+            "TLS 1.3, {}, {}, ALPN {}",
+            seen.cipher_suite.unwrap_or("?"),
+            shown(seen.group.as_deref().unwrap_or("?")),
+            shown(seen.protocol.as_deref().unwrap_or("?"))
+        ),
+    ];
+    lines.extend(certificate);
+    lines.push("Transport parameters (client, server):".into());
+    let server = seen.server_parameters.unwrap_or_default();
+    lines.extend(parameters(&seen.own_parameters, &server));
+    lines.extend(packets(seen));
+    lines
+}
+
+/// The server's certificate, and whether it was verified.
+pub(super) fn certificate(presented: &Presented, insecure: bool) -> Vec<String> {
+    let Some(certificate) = presented.certificate() else { return Vec::new() };
+    let verdict = match (presented.distrust(), insecure) {
+        (Some(distrust), _) => format!("NOT trusted: {}", shown(&distrust.to_string())),
+        (None, true) => "not verified: --insecure".into(),
+        (None, false) => "trusted".into(),
+    };
+    vec![
+        format!("Server certificate ({verdict}):"),
+        format!("  subject: {}", shown(&certificate.subject)),
+        format!("  names: {}", shown(&certificate.names.join(", "))),
+        format!("  issuer: {}", shown(&certificate.issuer)),
+        format!("  valid from: {}", tls::date(certificate.not_before)),
+        format!("  valid until: {}", tls::date(certificate.not_after)),
+        format!("  certificates sent besides: {}", certificate.intermediates),
+    ]
+}
+
+fn parameters(client: &TransportParameters, server: &TransportParameters) -> Vec<String> {
+    client.beside(server).map(|(name, client, server)| format!("  {name}: {client}, {server}")).collect()
+}
+
+/// The packets of the handshake with their frames, in the order in which they were sent and received.
+pub(super) fn packets(seen: &Observed) -> Vec<String> {
+    let title = if seen.packets.is_empty() { "Packets of the handshake: none" } else { "Packets of the handshake:" };
+    let packets = seen.packets.iter().map(|packet| {
+        let mark = match packet.direction {
+            Direction::Sent => "sent",
+            Direction::Received => "received",
+        };
+        format!("  {mark} {}: {}", packet.name, packet.frames.join(", "))
+    });
+    [title.to_owned()].into_iter().chain(packets).collect()
+}
+
+/// What the server supports of HTTP/3.
+pub(super) fn settings(settings: &Settings) -> String {
+    let size = settings.max_field_section_size.map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes"));
+    format!(
+        "SETTINGS of the server: max_field_section_size {size}, qpack_max_table_capacity {}, qpack_blocked_streams {}, \
+         enable_connect_protocol {}, h3_datagram {}",
+        settings.qpack_max_table_capacity,
+        settings.qpack_blocked_streams,
+        u8::from(settings.enable_connect_protocol),
+        u8::from(settings.h3_datagram)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::Packet;
+    use http::{HeaderValue, Uri};
+
+    #[test]
+    fn requests_and_responses_are_printed_as_curl_does() {
+        let mut request = Request::new(());
+        *request.uri_mut() = Uri::from_static("https://example.com:8443/a?b");
+        request.headers_mut().insert("x-a", HeaderValue::from_bytes(b"b\tc\xff").unwrap());
+        let expected = ["GET /a?b HTTP/3", "host: example.com:8443", "x-a: b\\tc\u{fffd}", ""];
+        assert_eq!(request_lines(&request), expected);
+        let response = Response::builder().status(404).header("server", "x").body(()).unwrap();
+        assert_eq!(response_lines(&response), ["HTTP/3 404 Not Found", "server: x", ""]);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        assert_eq!(shown("a\u{1b}[31mä\"\\"), "a\\u{1b}[31mä\"\\");
+    }
+
+    #[test]
+    fn a_handshake_is_told_even_when_nothing_is_known_of_it() {
+        let mut seen = Observed::default();
+        let lines = connected(&seen, (None, None), Duration::from_micros(1500), Vec::new());
+        assert_eq!(&lines[..2], ["Connected to ? from ? in 1.5 ms", "TLS 1.3, ?, ?, ALPN ?"]);
+        assert_eq!(lines.last().unwrap(), "Packets of the handshake: none");
+        let frames = vec!["CRYPTO 0+300".to_owned(), "PADDING 880".into()];
+        seen.packets.push(Packet { direction: Direction::Sent, name: "Initial 0".into(), frames });
+        let expected = ["Packets of the handshake:", "  sent Initial 0: CRYPTO 0+300, PADDING 880"];
+        assert_eq!(packets(&seen), expected);
+    }
+}

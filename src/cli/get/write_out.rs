@@ -1,0 +1,386 @@
+//! `--write-out`: what is known of a request once it has ended, by curl's names where curl has one. Pure but for a template's
+//! file.
+
+use super::GetError;
+use crate::{
+    cli::exit::Exit,
+    quic::{Counts, Observer, RoundTrip},
+};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, header};
+use serde_json::{Map, Value as Json, json};
+use std::{
+    fmt, fs,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+/// What is known of one request.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    pub(super) url: Uri,
+    pub(super) method: Method,
+    /// When it began: the first with the lookup of the name.
+    pub(super) began: Instant,
+    pub(super) looked_up: Option<Instant>,
+    pub(super) first_packet: Option<Instant>,
+    pub(super) connected: Option<Instant>,
+    pub(super) sending: Option<Instant>,
+    pub(super) first_byte: Option<Instant>,
+    pub(super) ended: Option<Instant>,
+    pub(super) status: Option<StatusCode>,
+    pub(super) headers: HeaderMap,
+    pub(super) size_upload: u64,
+    pub(super) size_download: u64,
+    pub(super) connections: u64,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) remote: Option<SocketAddr>,
+    pub(super) counts: Counts,
+    pub(super) round_trip: Option<RoundTrip>,
+    pub(super) congestion_window: u32,
+    pub(super) exit: u8,
+    pub(super) error: String,
+}
+
+impl Facts {
+    pub(super) fn new(url: &Uri, method: &Method) -> Self {
+        Self {
+            url: url.clone(),
+            method: method.clone(),
+            began: Instant::now(),
+            looked_up: None,
+            first_packet: None,
+            connected: None,
+            sending: None,
+            first_byte: None,
+            ended: None,
+            status: None,
+            headers: HeaderMap::new(),
+            size_upload: 0,
+            size_download: 0,
+            connections: 0,
+            local: None,
+            remote: None,
+            counts: Counts::default(),
+            round_trip: None,
+            congestion_window: 0,
+            exit: 0,
+            error: String::new(),
+        }
+    }
+
+    /// Those of the next request on the same connection, which begins now.
+    pub(super) fn next(&self) -> Self {
+        let (local, remote) = (self.local, self.remote);
+        Self { local, remote, ..Self::new(&self.url, &self.method) }
+    }
+
+    /// The response's header, interim or final, has come.
+    pub(super) fn responded(&mut self, head: &Response<()>) {
+        self.first_byte.get_or_insert_with(Instant::now);
+        if !head.status().is_informational() {
+            self.status = Some(head.status());
+            self.headers = head.headers().clone();
+        }
+    }
+
+    /// The request has ended with `outcome`.
+    pub(super) fn end(&mut self, outcome: &Result<Exit, &GetError>, observer: &Observer) {
+        let seen = observer.now();
+        (self.round_trip, self.congestion_window) = (seen.round_trip, seen.congestion_window);
+        self.ended = Some(Instant::now());
+        let exit = outcome.unwrap_or_else(|error| error.into());
+        (self.exit, self.error) = (exit as u8, outcome.err().map(ToString::to_string).unwrap_or_default());
+    }
+
+    fn after(&self, event: Option<Instant>) -> Value {
+        Value::Seconds(event.map_or(Duration::ZERO, |event| event.saturating_duration_since(self.began)))
+    }
+
+    fn total(&self) -> Duration {
+        self.ended.map_or(Duration::ZERO, |ended| ended.saturating_duration_since(self.began))
+    }
+
+    /// Bytes a second of the whole time, as curl has it.
+    fn speed(&self, bytes: u64) -> Value {
+        let microseconds = self.total().as_micros().max(1);
+        Value::Number(u64::try_from(u128::from(bytes) * 1_000_000 / microseconds).unwrap_or(u64::MAX))
+    }
+
+    fn field(&self, name: &HeaderName) -> String {
+        let value = self.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        value.unwrap_or_default()
+    }
+}
+
+/// A variable's value.
+#[derive(Debug)]
+enum Value {
+    Number(u64),
+    /// With three digits, 000 for none, as curl has it.
+    Status(u16),
+    /// With six decimals.
+    Seconds(Duration),
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Status(status) => write!(f, "{status:03}"),
+            Self::Seconds(time) => write!(f, "{:.6}", time.as_secs_f64()),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<Value> for Json {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Number(number) => json!(number),
+            Value::Status(status) => json!(status),
+            Value::Seconds(time) => json!(time.as_secs_f64()),
+            Value::Text(text) => json!(text),
+        }
+    }
+}
+
+fn address(address: Option<SocketAddr>) -> Value {
+    Value::Text(address.map(|address| address.ip().to_string()).unwrap_or_default())
+}
+
+fn port(address: Option<SocketAddr>) -> Value {
+    Value::Number(address.map_or(0, |address| address.port().into()))
+}
+
+fn round_trip(facts: &Facts, read: fn(&RoundTrip) -> Duration) -> Value {
+    Value::Seconds(facts.round_trip.as_ref().map(read).unwrap_or_default())
+}
+
+fn status(facts: &Facts) -> Value {
+    Value::Status(facts.status.map_or(0, |status| status.as_u16()))
+}
+
+fn url(facts: &Facts) -> Value {
+    Value::Text(facts.url.to_string())
+}
+
+type Read = fn(&Facts) -> Value;
+
+/// Every variable: its name, what it is, how it is read.
+const VARIABLES: [(&str, &str, Read); 38] = [
+    ("acks_received", "ACK frames that the server sent", |facts| Value::Number(facts.counts.acks_received)),
+    ("acks_sent", "ACK frames that this client sent", |facts| Value::Number(facts.counts.acks_sent)),
+    ("bytes_received", "bytes of QUIC packets received", |facts| Value::Number(facts.counts.bytes_received)),
+    ("bytes_sent", "bytes of QUIC packets sent", |facts| Value::Number(facts.counts.bytes_sent)),
+    ("content_type", "the response's Content-Type", |facts| Value::Text(facts.field(&header::CONTENT_TYPE))),
+    ("cwnd", "the client's congestion window, in bytes", |facts| Value::Number(facts.congestion_window.into())),
+    ("errormsg", "why the request failed; empty if it did not", |facts| Value::Text(facts.error.clone())),
+    ("exitcode", "the exit code, as far as this request decides it", |facts| Value::Number(facts.exit.into())),
+    ("http_code", "the response's status; 000 without one", status),
+    ("http_version", "3", |_| Value::Text("3".into())),
+    ("local_ip", "the client's address", |facts| address(facts.local)),
+    ("local_port", "the client's UDP port", |facts| port(facts.local)),
+    ("method", "the request's method", |facts| Value::Text(facts.method.to_string())),
+    ("num_connects", "connections made for this request: 1, or 0 of a repeated one", |facts| {
+        Value::Number(facts.connections)
+    }),
+    ("num_headers", "fields of the response's header", |facts| Value::Number(facts.headers.len() as u64)),
+    ("packets_lost", "packets declared lost", |facts| Value::Number(facts.counts.packets_lost)),
+    ("packets_received", "QUIC packets received", |facts| Value::Number(facts.counts.packets_received)),
+    ("packets_sent", "QUIC packets sent", |facts| Value::Number(facts.counts.packets_sent)),
+    ("protocol", "h3", |_| Value::Text("h3".into())),
+    ("remote_ip", "the server's address", |facts| address(facts.remote)),
+    ("remote_port", "the server's UDP port", |facts| port(facts.remote)),
+    ("response_code", "as http_code", status),
+    ("rtt", "the smoothed round-trip time at the end", |facts| round_trip(facts, |times| times.smoothed)),
+    ("rtt_min", "the smallest round-trip time", |facts| round_trip(facts, |times| times.min)),
+    ("rtt_var", "how much round-trip times vary", |facts| round_trip(facts, |times| times.variance)),
+    ("scheme", "https", |facts| Value::Text(facts.url.scheme_str().unwrap_or_default().to_owned())),
+    ("size_download", "bytes of the response's body", |facts| Value::Number(facts.size_download)),
+    ("size_upload", "bytes of the request's body", |facts| Value::Number(facts.size_upload)),
+    ("speed_download", "size_download a second", |facts| facts.speed(facts.size_download)),
+    ("speed_upload", "size_upload a second", |facts| facts.speed(facts.size_upload)),
+    ("time_appconnect", "until the handshake was complete", |facts| facts.after(facts.connected)),
+    ("time_connect", "until the server's first packet", |facts| facts.after(facts.first_packet)),
+    ("time_namelookup", "until the name was looked up", |facts| facts.after(facts.looked_up)),
+    ("time_pretransfer", "until the request was sent", |facts| facts.after(facts.sending)),
+    ("time_starttransfer", "until the response began", |facts| facts.after(facts.first_byte)),
+    ("time_total", "until the request ended", |facts| Value::Seconds(facts.total())),
+    ("url", "the URL", url),
+    ("url_effective", "as url", url),
+];
+
+/// What `--help` says of variables.
+pub(super) fn help() -> String {
+    let mut text = String::from("Variables of --write-out, as %{NAME}; times are seconds since the request began:\n");
+    for (name, what, _) in VARIABLES {
+        text += &format!("  {name:<18}  {what}\n");
+    }
+    text += "  json                all of them as a JSON object\n\n\
+             %header{NAME} is a field of the response's header; \\n, \\r, \\t and %% are what they are in curl.";
+    text
+}
+
+/// What `--write-out` is to print.
+#[derive(Debug, Clone)]
+pub(super) struct Template(Vec<Part>);
+
+#[derive(Debug, Clone)]
+enum Part {
+    Text(String),
+    Variable(Read),
+    Field(HeaderName),
+    Json,
+}
+
+impl Template {
+    /// The template `text`, or the one in the file behind an `@`.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('@') {
+            Some(file) => {
+                Self::parse(&fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?)
+            }
+            None => Self::parse(text),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let (mut parts, mut literal) = (Vec::new(), String::new());
+        let mut rest = text;
+        while let Some(at) = rest.find(['%', '\\']) {
+            let (before, special) = rest.split_at(at);
+            literal += before;
+            let (part, after) = if let Some((name, after)) = braced(special, "%{") {
+                (Some(variable(name)?), after)
+            } else if let Some((name, after)) = braced(special, "%header{") {
+                let name = HeaderName::try_from(name).map_err(|_| format!("{name:?} is not a field's name"))?;
+                (Some(Part::Field(name)), after)
+            } else {
+                let (character, used) = escaped(special);
+                literal.push(character);
+                (None, special.get(used..).unwrap_or_default())
+            };
+            if let Some(part) = part {
+                parts.push(Part::Text(std::mem::take(&mut literal)));
+                parts.push(part);
+            }
+            rest = after;
+        }
+        literal += rest;
+        parts.push(Part::Text(literal));
+        Ok(Self(parts))
+    }
+
+    pub(super) fn render(&self, facts: &Facts) -> String {
+        let text = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Variable(read) => read(facts).to_string(),
+            Part::Field(name) => facts.field(name),
+            Part::Json => object(facts).to_string(),
+        };
+        self.0.iter().map(text).collect()
+    }
+}
+
+/// What stands between `open`, with which `text` begins, and the next `}`; and what follows.
+fn braced<'a>(text: &'a str, open: &str) -> Option<(&'a str, &'a str)> {
+    text.strip_prefix(open)?.split_once('}')
+}
+
+/// The character that `text`, which begins with `%` or `\`, stands for, and its length in bytes.
+fn escaped(text: &str) -> (char, usize) {
+    match text.as_bytes() {
+        [b'\\', b'n', ..] => ('\n', 2),
+        [b'\\', b'r', ..] => ('\r', 2),
+        [b'\\', b't', ..] => ('\t', 2),
+        [b'\\', b'\\', ..] => ('\\', 2),
+        [b'%', b'%', ..] => ('%', 2),
+        [b'%', ..] => ('%', 1),
+        _ => ('\\', 1),
+    }
+}
+
+fn variable(name: &str) -> Result<Part, String> {
+    if name == "json" {
+        return Ok(Part::Json);
+    }
+    let known = VARIABLES.iter().find(|(known, ..)| *known == name);
+    known.map(|(_, _, read)| Part::Variable(*read)).ok_or_else(|| {
+        let near = VARIABLES.iter().map(|(known, ..)| (strsim::damerau_levenshtein(known, name), *known)).min();
+        let near = near.filter(|(distance, _)| *distance <= 3).map(|(_, near)| format!("; did you mean {near:?}?"));
+        format!("there is no variable {name:?}{}", near.unwrap_or_default())
+    })
+}
+
+fn object(facts: &Facts) -> Json {
+    let all = VARIABLES.iter().map(|(name, _, read)| ((*name).to_owned(), read(facts).into()));
+    Json::Object(all.collect::<Map<String, Json>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        let mut facts = Facts::new(&Uri::from_static("https://example.com/a?b"), &Method::GET);
+        facts.connected = Some(facts.began + Duration::from_millis(12));
+        facts.ended = Some(facts.began + Duration::from_millis(2500));
+        facts.size_download = 5000;
+        facts.counts.acks_sent = 3;
+        let response = Response::builder().status(404).header("content-type", "text/plain").header("x-a", "b");
+        facts.responded(&response.body(()).unwrap());
+        facts.first_byte = Some(facts.began + Duration::from_secs(1));
+        facts
+    }
+
+    #[test]
+    fn templates_are_read_as_curl_reads_them() {
+        for (template, expected) in [
+            ("", ""),
+            ("plain", "plain"),
+            ("%{http_code}\\n", "404\n"),
+            ("%{http_version} %{protocol} %{method} %{scheme}", "3 h3 GET https"),
+            ("%{time_appconnect}/%{time_total}/%{time_starttransfer}", "0.012000/2.500000/1.000000"),
+            ("%{size_download} at %{speed_download}", "5000 at 2000"),
+            ("acks=%{acks_sent}\\t%{acks_received}", "acks=3\t0"),
+            ("%{content_type}|%header{X-A}|%header{absent}|", "text/plain|b||"),
+            ("%{url}%{url_effective}", "https://example.com/a?bhttps://example.com/a?b"),
+            ("100%% \\\\ \\x %x {}", "100% \\ \\x %x {}"),
+            ("%{http_code", "%{http_code"),
+            ("%", "%"),
+            ("\\", "\\"),
+            ("ä%{exitcode}ö", "ä0ö"),
+        ] {
+            let rendered = Template::parse(template).unwrap().render(&facts());
+            assert_eq!(rendered, expected, "{template:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_does_not_exist_is_named_with_the_nearest() {
+        let error = Template::parse("%{htp_code}").unwrap_err();
+        assert_eq!(error, "there is no variable \"htp_code\"; did you mean \"http_code\"?");
+        assert_eq!(Template::parse("%{nonsense_at_all}").unwrap_err(), "there is no variable \"nonsense_at_all\"");
+        assert!(Template::parse("%header{a b}").is_err());
+        assert!(Template::read("@/nonexistent/template").unwrap_err().contains("/nonexistent/template"));
+    }
+
+    #[test]
+    fn every_variable_stands_in_the_object_and_in_the_help() {
+        let object: Json = serde_json::from_str(&Template::parse("%{json}").unwrap().render(&facts())).unwrap();
+        let help = help();
+        for (name, ..) in VARIABLES {
+            assert!(!object[name].is_null() && help.contains(&format!("  {name} ")), "{name}");
+        }
+        assert_eq!((&object["time_total"], &object["http_code"]), (&json!(2.5), &json!(404)));
+        assert!(VARIABLES.is_sorted_by_key(|(name, ..)| *name));
+    }
+
+    #[test]
+    fn a_request_without_a_response_has_the_status_000() {
+        let facts = Facts::new(&Uri::from_static("https://example.com/"), &Method::GET);
+        let rendered = Template::parse("%{http_code} %{time_total} %{rtt}").unwrap().render(&facts);
+        assert_eq!(rendered, "000 0.000000 0.000000");
+    }
+}

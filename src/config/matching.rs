@@ -1,0 +1,361 @@
+//! What a route asks of a request besides host and path (`[routes.match]`), and which of two routes comes first. Pure.
+//!
+//! The order of routes is that of the Kubernetes Gateway API (HTTPRouteRule): host, exact path, longest prefix, methods, number
+//! of header fields, number of query parameters. What is left alike goes by the length of the patterns, then by the file.
+
+use super::{
+    Route,
+    names::{TOKEN, method},
+    section::Section,
+    table::{by, keys, list},
+    values::{Kind, Wrong, text},
+};
+use http::{HeaderName, Method};
+use std::{collections::BTreeMap, fmt};
+
+keys! {
+    /// `match`: conditions that a request has to meet, all of them.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Match {
+        /// The request's method is one of these. `GET` does not include `HEAD`. A WebSocket is a `GET`, also over HTTP/2 and HTTP/3.
+        /// Without it, every method.
+        methods: Vec<Method> = Vec::new(), list(method(), 0..=Self::MAX_METHODS);
+
+        /// The request has each of these fields: with that value, with a value that begins so (`"text*"`), or with any (`"*"`). Of a
+        /// field with several lines one has to fit. Case counts in values and not in names.
+        headers: Vec<(HeaderName, Pattern)> = Vec::new(), by(headers, show_headers);
+
+        /// The request's query has each of these parameters, by the same patterns. Names and values are compared as they are
+        /// written, percent-encoding and case included.
+        query: Vec<(String, Pattern)> = Vec::new(), by(query, show_query);
+    }
+}
+
+impl Match {
+    /// RFC 9110 §9.3 has eight.
+    pub const MAX_METHODS: usize = 16;
+    /// Each is looked up in every request that host and path lead to the route.
+    pub const MAX_CONDITIONS: usize = 16;
+    /// Bytes of a pattern: twice a long token.
+    pub const MAX_PATTERN: usize = 1024;
+
+    /// Whether every request meets it.
+    pub fn is_empty(&self) -> bool {
+        self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty()
+    }
+
+    /// How much it asks for: of two routes with the same host and path the one with more comes first.
+    pub fn weight(&self) -> Weight {
+        let patterns = self.headers.iter().map(|(_, pattern)| pattern);
+        let patterns = patterns.chain(self.query.iter().map(|(_, pattern)| pattern));
+        Weight {
+            methods: !self.methods.is_empty(),
+            headers: self.headers.len(),
+            query: self.query.len(),
+            length: patterns.map(Pattern::length).sum(),
+        }
+    }
+
+    /// Whether no request meets both, but for one with several lines of a field, or one parameter twice.
+    fn excludes(&self, other: &Self) -> bool {
+        let methods = !self.methods.is_empty()
+            && !other.methods.is_empty()
+            && !self.methods.iter().any(|method| other.methods.contains(method));
+        methods || clash(&self.headers, &other.headers) || clash(&self.query, &other.query)
+    }
+
+    /// The same for all that ask for the same.
+    pub(super) fn canonical(&self) -> String {
+        let mut methods: Vec<&str> = self.methods.iter().map(Method::as_str).collect();
+        methods.sort_unstable();
+        methods.dedup();
+        let mut headers: Vec<_> = self.headers.iter().map(|(name, pattern)| (name.as_str(), pattern)).collect();
+        headers.sort_unstable();
+        let mut query: Vec<_> = self.query.iter().map(|(name, pattern)| (name.as_str(), pattern)).collect();
+        query.sort_unstable();
+        if self.is_empty() { String::new() } else { format!("{methods:?}{headers:?}{query:?}") }
+    }
+}
+
+/// What is asked for, in words that fit a name: values are left out, as they may be secrets.
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let methods = self.methods.iter().map(ToString::to_string);
+        let headers = self.headers.iter().map(|(name, _)| name.to_string());
+        let query = self.query.iter().map(|(name, _)| format!("?{name}"));
+        let all: Vec<_> = methods.chain(headers).chain(query).collect();
+        if all.is_empty() { Ok(()) } else { write!(f, "[{}]", all.join(",")) }
+    }
+}
+
+/// Whether both name something of which no value fits both.
+fn clash<N: PartialEq>(one: &[(N, Pattern)], other: &[(N, Pattern)]) -> bool {
+    let clashes =
+        |name: &N, pattern: &Pattern| other.iter().any(|(other, against)| other == name && pattern.excludes(against));
+    one.iter().any(|(name, pattern)| clashes(name, pattern))
+}
+
+/// How much a [`Match`] asks for: compared from its first field on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight {
+    /// There are methods.
+    pub methods: bool,
+    /// Header fields.
+    pub headers: usize,
+    /// Query parameters.
+    pub query: usize,
+    /// Bytes of patterns; a whole value has one more.
+    pub length: usize,
+}
+
+/// What a value has to be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pattern {
+    /// Anything.
+    Present,
+    /// Something that begins so.
+    Prefix(String),
+    /// This.
+    Equal(String),
+}
+
+impl Pattern {
+    /// Reads `"*"`, `"text*"` or `"text"`.
+    pub fn parse(text: &str) -> Self {
+        match text.strip_suffix('*') {
+            Some("") => Self::Present,
+            Some(prefix) => Self::Prefix(prefix.into()),
+            None => Self::Equal(text.into()),
+        }
+    }
+
+    /// Whether `value` fits.
+    pub fn fits(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Present => true,
+            Self::Prefix(prefix) => value.starts_with(prefix.as_bytes()),
+            Self::Equal(text) => value == text.as_bytes(),
+        }
+    }
+
+    const fn length(&self) -> usize {
+        match self {
+            Self::Present => 0,
+            Self::Prefix(prefix) => prefix.len(),
+            Self::Equal(text) => text.len() + 1,
+        }
+    }
+
+    /// Whether no value fits both.
+    fn excludes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Present, _) | (_, Self::Present) => false,
+            (Self::Equal(one), Self::Equal(other)) => one != other,
+            (Self::Prefix(prefix), Self::Equal(text)) | (Self::Equal(text), Self::Prefix(prefix)) => {
+                !text.starts_with(prefix.as_str())
+            }
+            (Self::Prefix(one), Self::Prefix(other)) => {
+                !one.starts_with(other.as_str()) && !other.starts_with(one.as_str())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present => f.write_str("*"),
+            Self::Prefix(prefix) => write!(f, "{prefix}*"),
+            Self::Equal(text) => f.write_str(text),
+        }
+    }
+}
+
+/// The routes that a request can meet as well as one before them in `routes`, and nothing but their order in the file
+/// decides: pairs of places, the one that comes first, and the other.
+pub fn ambiguities(routes: &[Route]) -> Vec<(usize, usize)> {
+    let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (number, route) in routes.iter().enumerate().filter(|(_, route)| !route.conditions.is_empty()) {
+        let place = (route.host.as_deref(), route.path.as_deref(), route.prefix());
+        alike.entry((place, route.conditions.weight())).or_default().push(number);
+    }
+    let excludes = |one: &usize, other: &usize| match (routes.get(*one), routes.get(*other)) {
+        (Some(one), Some(other)) => one.conditions.excludes(&other.conditions),
+        _ => true,
+    };
+    // One that comes first is enough for a message.
+    let first = |numbers: &[usize], n: usize| {
+        let (before, rest) = numbers.split_at_checked(n)?;
+        let other = rest.first()?;
+        before.iter().find(|number| !excludes(number, other)).map(|number| (*number, *other))
+    };
+    let found = alike.values().flat_map(|numbers| (1..numbers.len()).filter_map(move |n| first(numbers, n)));
+    let mut found: Vec<_> = found.collect();
+    found.sort_unstable_by_key(|(_, other)| *other);
+    found
+}
+
+type Headers = Vec<(HeaderName, Pattern)>;
+type Query = Vec<(String, Pattern)>;
+
+fn headers(section: &mut Section<'_>, key: &str, about: &str) -> Headers {
+    section.map(key, TOKEN, field_name, pattern(), Match::MAX_CONDITIONS, about)
+}
+
+fn field_name(text: &str) -> Result<HeaderName, Wrong> {
+    let name = HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains('"'));
+    let name = name.ok_or("not a field's name")?;
+    let problem = match name.as_str() {
+        "host" => "is what host matches",
+        // HTTP/2 and HTTP/3 do not have them, or know the length otherwise.
+        "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "content-length"
+        | "transfer-encoding" => "belongs to the connection, or says where the message ends",
+        _ => return Ok(name),
+    };
+    Err(problem.into())
+}
+
+/// Names alone: a value may be a secret.
+fn show_headers(headers: &Headers) -> String {
+    names(headers.iter().map(|(name, _)| name.as_str()))
+}
+
+fn query(section: &mut Section<'_>, key: &str, about: &str) -> Query {
+    let parameter = |text: &str| {
+        let fits = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#'));
+        let fits = fits && (1..=Match::MAX_PATTERN).contains(&text.len());
+        if fits { Ok(text.to_owned()) } else { Err("not a parameter's name as a URL has it".into()) }
+    };
+    section.map(key, "[!-\"$%'-<>-~]+", parameter, pattern(), Match::MAX_CONDITIONS, about)
+}
+
+fn show_query(query: &Query) -> String {
+    names(query.iter().map(|(name, _)| name.as_str()))
+}
+
+fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<_> = all.collect();
+    if all.is_empty() { "any".into() } else { all.join(", ") }
+}
+
+pub(super) fn pattern() -> Kind<Pattern> {
+    let parse = |text: String| {
+        if text.len() > Match::MAX_PATTERN {
+            return Err(format!("has {} bytes, and {} are the most", text.len(), Match::MAX_PATTERN).into());
+        }
+        if text.trim() != text {
+            return Err("begins or ends with a blank".into());
+        }
+        if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
+            return Err("has other characters than printable ASCII".into());
+        }
+        Ok(Pattern::parse(&text))
+    };
+    let kind =
+        text("a value such as \"yes\", its beginning such as \"v2*\", or \"*\" for any", parse, ToString::to_string);
+    kind.matching("([!-~]([\t -~]*[!-~])?)?").of_length(0..=Match::MAX_PATTERN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_a_value_its_beginning_or_anything() {
+        for (text, value, fits) in [
+            ("*", "", true),
+            ("*", "a", true),
+            ("a*", "a", true),
+            ("a*", "ab", true),
+            ("a*", "", false),
+            ("a*", "A", false),
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("", "", true),
+            ("", "a", false),
+            ("a*b", "a*b", true),
+            ("a*b", "axb", false),
+            ("**", "*/*", true),
+        ] {
+            let pattern = Pattern::parse(text);
+            assert_eq!(pattern.fits(value.as_bytes()), fits, "{text} {value}");
+            assert_eq!(pattern.to_string(), text);
+        }
+    }
+
+    fn conditions(methods: &[&str], headers: &[(&'static str, &str)], query: &[(&str, &str)]) -> Match {
+        Match {
+            methods: methods.iter().map(|method| Method::from_bytes(method.as_bytes()).unwrap()).collect(),
+            headers: headers
+                .iter()
+                .map(|(name, pattern)| (HeaderName::from_static(name), Pattern::parse(pattern)))
+                .collect(),
+            query: query.iter().map(|(name, pattern)| ((*name).to_owned(), Pattern::parse(pattern))).collect(),
+        }
+    }
+
+    #[test]
+    fn methods_weigh_more_than_fields_and_fields_more_than_parameters() {
+        // From the first to the last.
+        let order = [
+            conditions(&["GET"], &[("a", "1"), ("b", "*")], &[]),
+            conditions(&["GET"], &[("a", "1")], &[("a", "1"), ("b", "1")]),
+            conditions(&["GET", "HEAD"], &[], &[]),
+            conditions(&[], &[("a", "*"), ("b", "*")], &[]),
+            conditions(&[], &[("a", "*")], &[("a", "*")]),
+            conditions(&[], &[("a", "abc")], &[]),
+            conditions(&[], &[("a", "abc*")], &[]),
+            conditions(&[], &[("a", "ab*")], &[]),
+            conditions(&[], &[("a", "*")], &[]),
+            conditions(&[], &[], &[("a", "1")]),
+            conditions(&[], &[], &[("a", "*")]),
+            Match::default(),
+        ];
+        for pair in order.windows(2) {
+            assert!(pair[0].weight() > pair[1].weight(), "{} {}", pair[0], pair[1]);
+        }
+    }
+
+    #[test]
+    fn only_routes_that_one_request_can_meet_alike_are_ambiguous() {
+        let get = || conditions(&["GET"], &[], &[]);
+        let field = |name, pattern| conditions(&[], &[(name, pattern)], &[]);
+        for (one, other, expected) in [
+            (get(), conditions(&["POST"], &[], &[]), false),
+            (get(), conditions(&["GET", "HEAD"], &[], &[]), true),
+            (get(), Match::default(), false),
+            (field("a", "1"), field("a", "2"), false),
+            (field("a", "1"), field("b", "1"), true),
+            // One of them weighs more.
+            (field("a", "1"), field("a", "*"), false),
+            (field("a", "1*"), field("b", "1"), false),
+            (field("a", "x*"), field("a", "y*"), false),
+            (conditions(&[], &[], &[("a", "1")]), conditions(&[], &[], &[("b", "2")]), true),
+            (conditions(&[], &[("a", "1")], &[("v", "1")]), conditions(&[], &[("b", "1")], &[("v", "2")]), false),
+        ] {
+            let (text, against) = (one.to_string(), other.to_string());
+            let mut routes = [Route::catch_all("o"), Route::catch_all("o")];
+            (routes[0].conditions, routes[1].conditions) = (one, other);
+            let found = ambiguities(&routes);
+            assert_eq!(found, if expected { vec![(0, 1)] } else { Vec::new() }, "{text} {against}");
+            // Another path, another host.
+            routes[1].path_prefix = "/a".into();
+            assert_eq!(ambiguities(&routes), []);
+            (routes[1].path_prefix, routes[1].path) = ("/".into(), Some("/".into()));
+            assert_eq!(ambiguities(&routes), []);
+            (routes[1].path, routes[1].host) = (None, Some("a.test".into()));
+            assert_eq!(ambiguities(&routes), []);
+        }
+    }
+
+    #[test]
+    fn what_asks_for_the_same_is_the_same_in_whatever_order() {
+        let one = conditions(&["GET", "HEAD"], &[("a", "1"), ("b", "*")], &[]);
+        let other = conditions(&["HEAD", "GET", "GET"], &[("b", "*"), ("a", "1")], &[]);
+        assert_eq!(one.canonical(), other.canonical());
+        assert_ne!(one.canonical(), conditions(&["GET"], &[("a", "1"), ("b", "*")], &[]).canonical());
+        assert_eq!(Match::default().canonical(), "");
+        assert_eq!(other.to_string(), "[HEAD,GET,GET,b,a]");
+        assert_eq!(conditions(&[], &[], &[("v", "secret")]).to_string(), "[?v]");
+    }
+}

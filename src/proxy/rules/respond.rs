@@ -1,0 +1,100 @@
+//! Routes whose answer is fixed.
+
+use super::fields::{Fields, Uses, Variables};
+use crate::{
+    config::{self, FixedBody, HeaderRules},
+    exchange::{Response, field::REQUEST_ID},
+    proxy::pages::Page,
+};
+use http::{HeaderValue, StatusCode, header};
+
+/// A fixed answer.
+#[derive(Debug)]
+pub(in crate::proxy) struct Respond {
+    status: StatusCode,
+    page: Option<Page>,
+    fields: Fields,
+}
+
+impl Respond {
+    /// What `respond` says; `file` is what its file holds.
+    pub(super) fn new(respond: &config::Respond, file: Option<Page>) -> Self {
+        let page = match &respond.body {
+            FixedBody::None => None,
+            FixedBody::Text(text) => Some(Page::text(text)),
+            FixedBody::File(_) => file,
+        };
+        let set = respond.headers.clone();
+        Self { status: respond.status, page, fields: Fields::new(&HeaderRules { set, ..HeaderRules::default() }) }
+    }
+
+    /// What its fields ask for.
+    pub(super) fn uses(&self) -> Uses {
+        self.fields.uses()
+    }
+
+    /// Whether a client that asked to switch protocols by extended CONNECT would take it for a yes (RFC 9220 §3).
+    pub(in crate::proxy) fn is_success(&self) -> bool {
+        self.status.is_success()
+    }
+
+    /// The answer. Its length is that of the whole body, also where the front door leaves that out, as with HEAD
+    /// (RFC 9110 §8.6).
+    pub(in crate::proxy) fn response(&self, id: &HeaderValue, variables: &Variables<'_>) -> Response {
+        let mut response = Response::default();
+        *response.status_mut() = self.status;
+        match &self.page {
+            Some(page) => page.put(&mut response),
+            None if config::Respond::may_have_body(self.status) => {
+                response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(0));
+            }
+            None => {}
+        }
+        response.headers_mut().insert(REQUEST_ID, id.clone());
+        self.fields.apply(response.headers_mut(), variables);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fields::tests::variables, *};
+    use crate::config::{Template, Variable};
+    use http::HeaderName;
+    use http_body::Body as _;
+
+    fn response(status: u16, body: FixedBody, headers: &[(&'static str, &str)]) -> Response {
+        let template = |text: &str| Template::parse(text, &[Variable::Host]).unwrap();
+        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), template(value))).collect();
+        let respond = config::Respond { status: StatusCode::from_u16(status).unwrap(), body, headers };
+        let id = HeaderValue::from_static("7f3a");
+        Respond::new(&respond, Some(Page::text("a file"))).response(&id, &variables("a.test", &id))
+    }
+
+    #[test]
+    fn the_length_is_the_bodys_and_the_fields_are_the_operators() {
+        for (status, body, length, kind) in [
+            (200, FixedBody::Text("ok\n".into()), Some("3"), Some("text/plain; charset=utf-8")),
+            (503, FixedBody::File("x.txt".into()), Some("6"), Some("text/plain; charset=utf-8")),
+            (200, FixedBody::Text(String::new()), Some("0"), Some("text/plain; charset=utf-8")),
+            (404, FixedBody::None, Some("0"), None),
+            (204, FixedBody::None, None, None),
+            (304, FixedBody::None, None, None),
+        ] {
+            let response = response(status, body, &[("x-host", "{host}")]);
+            let field = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap());
+            assert_eq!((response.status().as_u16(), field("content-length")), (status, length), "{status}");
+            assert_eq!((field("content-type"), field("x-host")), (kind, Some("a.test")), "{status}");
+            assert_eq!(field("x-request-id"), Some("7f3a"));
+            let size = response.body().size_hint().exact().unwrap();
+            assert_eq!(size.to_string(), length.unwrap_or("0"), "{status}");
+        }
+    }
+
+    #[test]
+    fn the_operators_type_comes_before_that_of_the_body() {
+        let response = response(200, FixedBody::Text("{}".into()), &[("content-type", "application/json")]);
+        let types: Vec<_> = response.headers().get_all(header::CONTENT_TYPE).iter().collect();
+        assert_eq!(types, ["application/json"]);
+    }
+}

@@ -1,0 +1,288 @@
+//! The certificate that a server has shown to `litequic get`, and why it is not trusted, if it is not: s2n-quic tells no more
+//! of that than `invalid certificate`.
+
+use super::{certificate::Names, warning::system_time};
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+
+/// Keeps the certificate of the last handshake. Clones keep the same.
+#[derive(Debug, Clone, Default)]
+pub struct Presented(Arc<Mutex<Option<Shown>>>);
+
+#[derive(Debug)]
+struct Shown {
+    leaf: CertificateDer<'static>,
+    /// Certificates after the leaf.
+    intermediates: usize,
+    verified: Result<(), Error>,
+}
+
+/// What a server's certificate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCertificate {
+    /// For whom it was issued.
+    pub subject: String,
+    /// Who issued it.
+    pub issuer: String,
+    /// The names that it is for.
+    pub names: Vec<String>,
+    /// From when on it is valid.
+    pub not_before: SystemTime,
+    /// Until when it is valid.
+    pub not_after: SystemTime,
+    /// How many certificates the server sent besides.
+    pub intermediates: usize,
+}
+
+/// Why a server's certificate is not trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// No trusted certificate has signed it, or its chain is not whole.
+    #[error("unknown issuer: {issuer:?} is not among the trusted certificates{}", alone(*.self_signed))]
+    UnknownIssuer {
+        /// Who issued it.
+        issuer: String,
+        /// It was issued by itself.
+        self_signed: bool,
+    },
+    /// A trusted certificate has its issuer's name and another key: an authority that was made anew, for example.
+    #[error("unknown issuer: {issuer:?} is trusted with another key than the one that signed it")]
+    OtherKey {
+        /// Who issued it.
+        issuer: String,
+    },
+    /// It is for others.
+    #[error("other name: it is for {}", listed(.names))]
+    OtherName {
+        /// Those it is for.
+        names: Vec<String>,
+    },
+    /// Its time is over.
+    #[error("expired: it was valid until {}", date(*.not_after))]
+    Expired {
+        /// Until when it was valid.
+        not_after: SystemTime,
+    },
+    /// Its time has not come, or the clock of this machine is wrong.
+    #[error("not yet valid: it is valid from {} on; is this machine's clock right?", date(*.not_before))]
+    NotYetValid {
+        /// From when on it is.
+        not_before: SystemTime,
+    },
+    /// Anything else that rustls has against it.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// As HTTP writes it. A certificate may say 1950, which HTTP cannot.
+pub fn date(time: SystemTime) -> String {
+    let (first, last) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH.checked_add(LAST));
+    httpdate::fmt_http_date(time.clamp(first, last.unwrap_or(first)))
+}
+
+/// The last second of the year 9999.
+const LAST: Duration = Duration::from_secs(253_402_300_799);
+
+fn alone(self_signed: bool) -> &'static str {
+    if self_signed { " (the certificate is self-signed)" } else { "" }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "no name".into() } else { names.join(", ") }
+}
+
+impl Presented {
+    /// `verifier`, whose certificates and verdicts are kept here.
+    pub(super) fn noting(&self, verifier: Arc<dyn ServerCertVerifier>) -> Arc<dyn ServerCertVerifier> {
+        Arc::new(Noting { verifier, presented: self.clone() })
+    }
+
+    /// Forgets it: another handshake begins.
+    pub fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The server's certificate; `None` if none has come, or it cannot be parsed.
+    pub fn certificate(&self) -> Option<ServerCertificate> {
+        self.with(|shown| ServerCertificate::read(&shown.leaf, shown.intermediates)).flatten()
+    }
+
+    /// Why the server's certificate is not trusted; `None` if none has come, or it is.
+    pub fn distrust(&self) -> Option<Distrust> {
+        let error = self.with(|shown| shown.verified.clone().err()).flatten()?;
+        Some(Distrust::of(&error, self.certificate()))
+    }
+
+    fn with<T>(&self, read: impl FnOnce(&Shown) -> T) -> Option<T> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(read)
+    }
+}
+
+impl ServerCertificate {
+    fn read(leaf: &CertificateDer<'_>, intermediates: usize) -> Option<Self> {
+        let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
+        let names = Names::of(&parsed);
+        Some(Self {
+            subject: parsed.subject().to_string(),
+            issuer: parsed.issuer().to_string(),
+            names: names.dns.into_iter().chain(names.ip.iter().map(ToString::to_string)).collect(),
+            not_before: system_time(parsed.validity().not_before),
+            not_after: system_time(parsed.validity().not_after),
+            intermediates,
+        })
+    }
+}
+
+impl Distrust {
+    /// What rustls' `error` says of `certificate`. Another of the chain may be expired, which the error then tells.
+    fn of(error: &Error, certificate: Option<ServerCertificate>) -> Self {
+        let time = |time: UnixTime| {
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs())).unwrap_or(SystemTime::UNIX_EPOCH)
+        };
+        let Error::InvalidCertificate(reason) = error else { return Self::Other(error.to_string()) };
+        match (reason, certificate) {
+            (CertificateError::UnknownIssuer, Some(ServerCertificate { issuer, subject, .. })) => {
+                Self::UnknownIssuer { self_signed: issuer == subject, issuer }
+            }
+            // Of a trusted authority with the issuer's name; its key may be of another kind.
+            (
+                CertificateError::BadSignature
+                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+                Some(ServerCertificate { issuer, .. }),
+            ) => Self::OtherKey { issuer },
+            (
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                Some(ServerCertificate { names, .. }),
+            ) => Self::OtherName { names },
+            (CertificateError::ExpiredContext { not_after, .. }, _) => Self::Expired { not_after: time(*not_after) },
+            (CertificateError::Expired, Some(ServerCertificate { not_after, .. })) => Self::Expired { not_after },
+            (CertificateError::NotValidYetContext { not_before, .. }, _) => {
+                Self::NotYetValid { not_before: time(*not_before) }
+            }
+            (CertificateError::NotValidYet, Some(ServerCertificate { not_before, .. })) => {
+                Self::NotYetValid { not_before }
+            }
+            (reason, _) => Self::Other(reason.to_string()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Noting {
+    verifier: Arc<dyn ServerCertVerifier>,
+    presented: Presented,
+}
+
+impl ServerCertVerifier for Noting {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let outcome = self.verifier.verify_server_cert(leaf, intermediates, name, ocsp, now);
+        let verified = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
+        let shown = Shown { leaf: leaf.clone().into_owned(), intermediates: intermediates.len(), verified };
+        *self.presented.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+        outcome
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::self_signed;
+    use rustls::pki_types::pem::PemObject;
+
+    fn certificate() -> ServerCertificate {
+        let made = self_signed(["localhost", "127.0.0.1"]).unwrap();
+        let leaf = CertificateDer::from_pem_slice(made.cert_pem.as_bytes()).unwrap();
+        ServerCertificate::read(&leaf, 2).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_read_as_people_want_it() {
+        let certificate = certificate();
+        assert_eq!(certificate.names, ["localhost", "127.0.0.1"]);
+        assert_eq!((&certificate.subject, certificate.intermediates), (&certificate.issuer, 2));
+        assert!(certificate.not_before < certificate.not_after);
+        assert_eq!(ServerCertificate::read(&CertificateDer::from(vec![0x30, 0x01]), 0), None);
+    }
+
+    #[test]
+    fn a_date_that_http_cannot_say_is_the_nearest_that_it_can() {
+        let century = Duration::from_secs(100 * 365 * 24 * 3600);
+        assert_eq!(date(SystemTime::UNIX_EPOCH - century), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(date(SystemTime::UNIX_EPOCH + 100 * century), "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    #[test]
+    fn each_reason_is_told_by_itself() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(784_111_777));
+        let name = ServerName::try_from("other.test").unwrap();
+        let table = [
+            (CertificateError::UnknownIssuer, "unknown issuer: ", "self-signed"),
+            (CertificateError::NotValidForName, "other name: it is for ", "localhost, 127.0.0.1"),
+            (
+                CertificateError::NotValidForNameContext { expected: name, presented: Vec::new() },
+                "other name: it is for ",
+                "localhost, 127.0.0.1",
+            ),
+            (CertificateError::ExpiredContext { time, not_after: time }, "expired: it was valid until ", date),
+            (CertificateError::Expired, "expired: it was valid until ", "GMT"),
+            (CertificateError::NotValidYetContext { time, not_before: time }, "not yet valid: ", date),
+            (CertificateError::NotValidYet, "not yet valid: ", "clock"),
+            (CertificateError::BadSignature, "unknown issuer: ", "another key"),
+            (
+                CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+                    signature_algorithm_id: vec![6, 1, 1],
+                    public_key_algorithm_id: vec![6, 1, 2],
+                },
+                "unknown issuer: ",
+                "another key",
+            ),
+            (CertificateError::BadEncoding, "", "BadEncoding"),
+        ];
+        for (reason, begins, holds) in table {
+            let error = Error::InvalidCertificate(reason);
+            let text = Distrust::of(&error, Some(certificate())).to_string();
+            assert!(text.starts_with(begins) && text.contains(holds), "{error:?}: {text}");
+        }
+        let alert = Error::General("no".into());
+        assert_eq!(Distrust::of(&alert, None), Distrust::Other(alert.to_string()));
+    }
+}

@@ -1,0 +1,416 @@
+//! `litequic get` before a real litequic with a real origin: what each option does, how bodies stream both ways, and what
+//! it says when something is wrong.
+
+use crate::support::{
+    origin::{self, Script},
+    ports::free_udp_port,
+    process::{Ended, Process, command, litequic},
+    proxy::Litequic,
+};
+use serde_json::Value as Json;
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, UdpSocket},
+    path::Path,
+    process::Stdio,
+    time::{Duration, SystemTime},
+};
+use tokio::task::spawn_blocking;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The arguments of `litequic get` that ask `litequic` for `path`.
+fn arguments(litequic: &Litequic, path: &str, more: &[&str]) -> Vec<String> {
+    let url = format!("https://127.0.0.1:{}{path}", litequic.address.port());
+    ["get", "--insecure", &url].into_iter().chain(more.iter().copied()).map(Into::into).collect()
+}
+
+/// Runs `litequic get` to its end, beside what the test plays.
+async fn get(litequic: &Litequic, path: &str, more: &[&str]) -> Ended {
+    let arguments = arguments(litequic, path, more);
+    spawn_blocking(move || self::litequic(arguments)).await.unwrap()
+}
+
+async fn ended(process: Process) -> Ended {
+    spawn_blocking(|| process.end()).await.unwrap()
+}
+
+/// Waits until `process` has written `text` to standard output.
+async fn await_stdout(process: Process, text: &'static str) -> Process {
+    let wait = move || {
+        process.await_stdout(text);
+        process
+    };
+    spawn_blocking(wait).await.unwrap()
+}
+
+fn path(directory: &tempfile::TempDir, name: &str) -> String {
+    directory.path().join(name).display().to_string()
+}
+
+#[tokio::test]
+async fn each_option_shapes_the_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = path(&directory, "body");
+    let json = "{\"from\": \"a file\"}\n";
+    fs::write(&file, json).unwrap();
+    let at_file = format!("@{file}");
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    type Row<'a> = (&'a [&'a str], &'a str, &'a [(&'a str, &'a str)], &'a str);
+    let table: [Row<'_>; 9] = [
+        (&[], "GET", &[], ""),
+        (&["-X", "DELETE"], "DELETE", &[], ""),
+        (&["-I"], "HEAD", &[], ""),
+        (
+            &["-H", "X-One: 1", "--header", "X-One: 2", "-H", "X-Empty;"],
+            "GET",
+            &[("x-one", "1"), ("x-one", "2"), ("x-empty", "")],
+            "",
+        ),
+        (&["-H", "Host: a.test"], "GET", &[("host", "a.test")], ""),
+        (&["-d", "a=b&c"], "POST", &[form, ("content-length", "5")], "a=b&c"),
+        (
+            &["--data", &at_file, "-H", "Content-Type: application/json"],
+            "POST",
+            &[("content-type", "application/json"), ("content-length", "19")],
+            json,
+        ),
+        (&["-T", &file], "PUT", &[("content-length", "19")], json),
+        (&["-X", "PATCH", "-d", ""], "PATCH", &[("content-length", "0")], ""),
+    ];
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    for (options, method, fields, body) in table {
+        let client = Process::start(arguments(&litequic, "/a?b", options));
+        let mut peer = origin.accept().await;
+        let head = peer.head().await;
+        assert_eq!(head.line(), format!("{method} /a?b HTTP/1.1"), "{options:?}");
+        for (name, value) in fields {
+            assert!(head.all(name).contains(value), "{options:?}: {name}: {head:?}");
+        }
+        assert_eq!(peer.exactly(body.len()).await, body.as_bytes(), "{options:?}");
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+        assert!(ended(client).await.success().starts_with("HTTP/3 200 OK\n"), "{options:?}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn uploads_of_one_byte_and_of_a_hundred_megabytes_arrive_whole_and_are_not_held() {
+    const LARGE: u64 = 100_000_000;
+    /// Of the process with all its libraries; the file is several times larger.
+    const MEMORY_KIB: u64 = 60_000;
+    let directory = tempfile::tempdir().unwrap();
+    let file = path(&directory, "body");
+    for size in [1, LARGE] {
+        fs::File::create(&file).unwrap().set_len(size).unwrap();
+        let origin = Script::new().await;
+        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let client = Process::start(arguments(
+            &litequic,
+            "/",
+            &["-T", &file, "-o", "-", "-w", "%{size_upload}", "--timeout", "0"],
+        ));
+        let mut peer = origin.accept().await;
+        let head = peer.head().await;
+        assert_eq!((head.line(), head.field("content-length")), ("PUT / HTTP/1.1", Some(&*size.to_string())));
+        let body = peer.exactly(usize::try_from(size).unwrap()).await;
+        assert!(body.iter().all(|byte| *byte == 0));
+        let status = fs::read_to_string(format!("/proc/{}/status", client.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(peak < MEMORY_KIB, "{peak} KiB");
+        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ntaken").await;
+        assert_eq!(ended(client).await.success(), format!("taken{size}"));
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn standard_input_is_sent_as_it_comes() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, crate::support::proxy::unbuffered).await;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let client = Process::spawn_with(command(arguments(&litequic, "/", &["-T", "-", "-X", "POST"])), reader);
+    writer.write_all(b"first").unwrap();
+    let mut peer = origin.accept().await;
+    let head = peer.head().await;
+    assert_eq!((head.line(), head.field("content-length")), ("POST / HTTP/1.1", None));
+    peer.until("first\r\n").await;
+    writer.write_all(b"second").unwrap();
+    peer.until("second\r\n").await;
+    drop(writer);
+    peer.until("0\r\n\r\n").await;
+    peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
+    assert!(ended(client).await.success().starts_with("HTTP/3 204"));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_is_seen_before_its_response_has_ended() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    for options in [&["-i"][..], &["-o", "-"]] {
+        let client = Process::start(arguments(&litequic, "/events", options));
+        let mut peer = origin.accept().await;
+        peer.head().await;
+        peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: one\n\n").await;
+        let client = await_stdout(client, "data: one\n\n").await;
+        peer.say("data: two\n\n").await;
+        let client = await_stdout(client, "data: two\n\n").await;
+        drop(peer);
+        let ended = ended(client).await;
+        assert_eq!(ended.stdout.starts_with("HTTP/3 200 OK\n"), options == ["-i"], "{ended:?}");
+        assert!(ended.success().ends_with("data: one\n\ndata: two\n\n"));
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_closes_the_pipe_ends_it_without_a_word() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let mut command = command(arguments(&litequic, "/bytes/1G", &["-o", "-", "--timeout", "0"]));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = spawn_blocking(move || {
+        let mut begin = [0; 1000];
+        child.stdout.take().unwrap().read_exact(&mut begin).unwrap();
+        child.wait_with_output().unwrap()
+    });
+    let output = output.await.unwrap();
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(74), ""));
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_resets_the_stream_is_quoted_and_what_came_is_written() {
+    let origin = Script::new().await;
+    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let client =
+        Process::start(arguments(&litequic, "/", &["-o", "-", "-w", "|%{http_code} %{exitcode} %{size_download}"]));
+    let mut peer = origin.accept().await;
+    peer.head().await;
+    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome bytes").await;
+    let client = await_stdout(client, "some bytes").await;
+    drop(peer);
+    let ended = ended(client).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(76), "some bytes|200 76 10"), "{ended:?}");
+    assert_eq!(ended.stderr, "litequic: the server reset the stream with H3_INTERNAL_ERROR (0x102)\n");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn an_upload_that_the_server_refuses_ends_with_its_response() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = path(&directory, "body");
+    fs::File::create(&file).unwrap().set_len(50_000_000).unwrap();
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.limits.max_body_bytes = Some(1000);
+    })
+    .await;
+    let ended = get(&litequic, "/sink", &["-T", &file]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stdout.starts_with("HTTP/3 413"), "{ended:?}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn what_write_out_prints_is_true() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let template =
+        "%{http_code} %{http_version} %{protocol} %{method} %{size_download} %{remote_port} %header{content-length}\n";
+    let ended = get(&litequic, "/bytes/3000", &["-o", "/dev/null", "-w", template]).await;
+    let port = litequic.address.port();
+    assert_eq!((ended.code, ended.stdout), (Some(0), format!("200 3 h3 GET 3000 {port} 3000\n")));
+
+    let ended = get(&litequic, "/bytes/300k", &["-o", "/dev/null", "-w", "%{json}"]).await;
+    let all: Json = serde_json::from_str(&ended.success()).unwrap();
+    let times = ["namelookup", "connect", "appconnect", "pretransfer", "starttransfer", "total"];
+    let times = times.map(|name| all[format!("time_{name}")].as_f64().unwrap());
+    assert!(times[0] > 0.0 && times.is_sorted(), "{all}");
+    let number = |name: &str| all[name].as_u64().unwrap();
+    assert!(number("acks_sent") > 1 && number("acks_received") > 0, "{all}");
+    assert!(number("packets_received") > 10 && number("bytes_received") > 300_000, "{all}");
+    assert!(all["rtt"].as_f64().unwrap() > 0.0 && all["rtt_min"].as_f64() <= all["rtt"].as_f64(), "{all}");
+    assert!(number("speed_download") > 0 && number("cwnd") > 0, "{all}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn repeated_requests_share_a_connection_and_are_told_apart() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let template = "%{num_connects} %{http_code} %{time_appconnect} %{packets_lost}\n";
+    let ended = get(&litequic, "/bytes/10", &["--repeat", "3", "-o", "/dev/null", "-w", template]).await;
+    let lines: Vec<Vec<&str>> = ended.stdout.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!((ended.code, lines.len()), (Some(0), 3), "{ended:?}");
+    assert_eq!((lines[0][0], lines[1][..3].join(" ").as_str()), ("1", "0 200 0.000000"), "{ended:?}");
+    let sum = |read: fn(&litequic::app::WorkerMetrics) -> u64| litequic.sum(read);
+    assert_eq!(sum(|worker| worker.http3.connections.get()), 1);
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = path(&directory, "body");
+    fs::write(&file, "abc").unwrap();
+    let ended = get(&litequic, "/echo", &["--repeat", "2", "-T", &file, "-o", "-"]).await;
+    assert_eq!(ended.success(), "abcabc");
+    let ended = get(&litequic, "/status/404", &["--repeat", "2", "-o", "/dev/null"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn verbose_tells_handshake_packets_and_both_headers() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let ended = get(&litequic, "/trailers", &["-v", "-H", "X-Asked: yes", "-o", "/dev/null"]).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
+    let port = litequic.address.port();
+    for line in [
+        &*format!("* Trying 127.0.0.1:{port}"),
+        &format!("* Connected to 127.0.0.1:{port} from 127.0.0.1:"),
+        "* TLS 1.3, TLS_AES_128_GCM_SHA256, ",
+        ", ALPN h3",
+        "* Server certificate (not verified: --insecure):",
+        "*   names: localhost, a.test, b.test, *.wild.test, 127.0.0.1, ::1",
+        "*   valid until: ",
+        "* Transport parameters (client, server):",
+        "*   max_idle_timeout: 30000 ms, ",
+        "*   max_ack_delay: 1 ms, 2 ms",
+        "*   initial_max_data: ",
+        "* Packets of the handshake:",
+        "*   sent Initial 0: CRYPTO 0+",
+        "*   received Initial 0: ",
+        "*   received Handshake 0: CRYPTO 0+",
+        "> GET /trailers HTTP/3\n",
+        &format!("> host: 127.0.0.1:{port}\n"),
+        "> x-asked: yes\n>\n",
+        "< HTTP/3 200 OK\n",
+        "< content-type: ",
+    ] {
+        assert!(ended.stderr.contains(line), "no {line:?} in {}", ended.stderr);
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn include_writes_the_header_into_the_file() {
+    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = path(&directory, "response");
+    assert_eq!(get(&litequic, "/bytes/3", &["-i", "-o", &file]).await.success(), "");
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(written.starts_with("HTTP/3 200 OK\n") && written.ends_with("\n\n\0\u{1}\u{2}"), "{written:?}");
+    let head = get(&litequic, "/bytes/3", &["-I"]).await.success();
+    assert!(head.starts_with("HTTP/3 200 OK\n") && head.contains("\ncontent-length: 3\n"), "{head}");
+    litequic.stop().await;
+}
+
+/// Writes `NAME.crt` and `NAME.key` for localhost, valid from `from` to `until`.
+fn certificate(directory: &Path, name: &str, from: SystemTime, until: SystemTime) {
+    let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+    (parameters.not_before, parameters.not_after) = (from.into(), until.into());
+    let key = rcgen::KeyPair::generate().unwrap();
+    fs::write(directory.join(format!("{name}.crt")), parameters.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(directory.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+}
+
+/// litequic with the certificate `name`, before nothing.
+fn serve(directory: &tempfile::TempDir, name: &str) -> (Process, SocketAddr) {
+    let (cert, key) = (path(directory, &format!("{name}.crt")), path(directory, &format!("{name}.key")));
+    let process =
+        Process::start(["run", "--listen", "127.0.0.1:0", "--origin", "127.0.0.1:9", "--cert", &cert, "--key", &key]);
+    let address = process.address();
+    (process, address)
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_is_said_to_be_so_with_the_reason_and_the_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let now = SystemTime::now();
+    for (name, from, until) in [
+        ("good", now - DAY, now + DAY),
+        ("other", now - DAY, now + DAY),
+        ("expired", now - 10 * DAY, now - DAY),
+        ("early", now + DAY, now + 10 * DAY),
+    ] {
+        certificate(directory.path(), name, from, until);
+    }
+    let table = [
+        ("good", "other", "localhost", "unknown issuer: "),
+        ("good", "good", "other.test", "other name: it is for localhost"),
+        ("expired", "expired", "localhost", "expired: it was valid until "),
+        ("early", "early", "localhost", "not yet valid: it is valid from "),
+    ];
+    for (served, trusted, host, reason) in table {
+        let (_process, address) = serve(&directory, served);
+        let port = address.port();
+        let (ca, url) = (path(&directory, &format!("{trusted}.crt")), format!("https://{host}:{port}/"));
+        let resolve = format!("{host}:{port}:127.0.0.1");
+        let ended = litequic(["get", "-v", "--ca", &ca, "--resolve", &resolve, &url]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{reason}: {ended:?}");
+        let said = format!("litequic: the certificate of {host} at {address} is not trusted: {reason}");
+        assert!(ended.stderr.contains(&said), "{said}: {}", ended.stderr);
+        for text in ["--ca FILE ", "--insecure ", "* Server certificate (NOT trusted: ", "*   names: localhost\n"] {
+            assert!(ended.stderr.contains(text), "{reason}: no {text:?} in {}", ended.stderr);
+        }
+        // Nothing answers behind it: a 502.
+        let ended = litequic(["get", "--insecure", "--resolve", &resolve, &url]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_port_at_which_nothing_listens_is_told_without_any_timeout() {
+    let port = free_udp_port();
+    let url = format!("https://127.0.0.1:{port}/");
+    let ended =
+        litequic(["get", "--timeout", "0", "--connect-timeout", "0", "-w", "%{http_code} %{exitcode}\n", &url, "-k"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), "000 69\n"), "{ended:?}");
+    let said = format!("litequic: cannot reach 127.0.0.1:{port}: ");
+    assert!(ended.stderr.starts_with(&said) && ended.stderr.contains(": nothing listens there for UDP\n"), "{ended:?}");
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_told_within_the_connect_timeout() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let url = format!("https://{address}/");
+    for options in [["--connect-timeout", "300ms", "--timeout", "0"], ["--connect-timeout", "1h", "--timeout", "300ms"]]
+    {
+        let ended = litequic([&["get", "-v", "-k", &url], &options[..]].concat());
+        assert_eq!(ended.code, Some(69), "{ended:?}");
+        let said =
+            format!("litequic: no answer from {address} within 300ms: nothing listens there, or UDP is blocked\n");
+        assert!(ended.stderr.ends_with(&said) && ended.stderr.contains("* Packets of the handshake:"), "{ended:?}");
+    }
+}
+
+#[test]
+fn options_that_make_no_sense_exit_with_64_and_a_file_that_is_not_there_with_66() {
+    let url = "https://127.0.0.1:9/";
+    let table: [(&[&str], i32, &str); 11] = [
+        (&["-d", "a", "-T", "b"], 64, "--upload-file"),
+        (&["-I", "-d", "a"], 64, "--head"),
+        (&["-X", "CONNECT"], 64, "CONNECT"),
+        (&["-X", "A B"], 64, "A B"),
+        (&["-H", "Connection: close"], 64, "RFC 9114"),
+        (&["-H", "no colon"], 64, "NAME: VALUE"),
+        (&["-H", "Host: a b"], 64, "a b"),
+        (&["-w", "%{http_cod}"], 64, "did you mean \"http_code\"?"),
+        (&["--repeat", "0"], 64, "--repeat"),
+        (&["--repeat", "2", "-T", "-"], 64, "--repeat needs a file"),
+        (&["-T", "/nonexistent/body"], 66, "cannot read /nonexistent/body: "),
+    ];
+    for (options, code, said) in table {
+        let ended = litequic([&["get", url], options].concat());
+        assert_eq!(ended.code, Some(code), "{options:?}: {ended:?}");
+        assert!(ended.stderr.contains(said), "{options:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn help_lists_variables_and_exit_codes() {
+    let help = litequic(["get", "--help"]).success();
+    for text in ["time_starttransfer", "acks_sent", "rtt_min", "Exit codes:", "\n  76  "] {
+        assert!(help.contains(text), "{text}: {help}");
+    }
+}

@@ -1,0 +1,351 @@
+//! Clients that stay on one server, weights and backup servers, over HTTP/1.1, HTTP/2 and HTTP/3: several real origins, of which
+//! one is lost and comes back.
+
+use crate::{
+    origins::{before, origin, tcp, until},
+    support::{
+        client::Client,
+        proxy::Litequic,
+        tls::{self, Tls},
+        tunnel::{self, Door},
+        within,
+    },
+};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use litequic::config::{Config, Network, OriginServer, Sticky, StickyBy, Workers};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::{JoinHandle, JoinSet},
+};
+
+/// An origin that answers each request with its name, and ends as a process does, with every connection.
+#[derive(Debug)]
+struct Named {
+    name: char,
+    address: SocketAddr,
+    running: Option<JoinHandle<()>>,
+}
+
+impl Named {
+    async fn start(name: char) -> Self {
+        let mut this = Self { name, address: (Ipv4Addr::LOCALHOST, 0).into(), running: None };
+        this.revive().await;
+        this
+    }
+
+    /// So many, called `a`, `b` and so on.
+    async fn several<const N: usize>() -> [Self; N] {
+        let mut all = Vec::new();
+        for name in ('a'..).take(N) {
+            all.push(Self::start(name).await);
+        }
+        all.try_into().unwrap()
+    }
+
+    async fn revive(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        let name = self.name;
+        self.running = Some(tokio::spawn(async move {
+            // Those that are left end with this task.
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(say(stream, name));
+            }
+        }));
+    }
+
+    async fn kill(&mut self) {
+        let running = self.running.take().unwrap();
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
+    }
+}
+
+async fn say(mut stream: TcpStream, name: char) {
+    let mut seen = Vec::new();
+    while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
+        if seen.ends_with(b"\r\n\r\n") {
+            seen.clear();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+}
+
+/// litequic before `servers`, with two workers and cookies, unless `edit` says otherwise.
+async fn sticky(servers: &[Named], edit: impl FnOnce(&mut Config)) -> Litequic {
+    let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
+    before(&addresses, |config| {
+        config.listen.workers = Workers::Count(2.try_into().unwrap());
+        origin(config).sticky = Some(Sticky::default());
+        origin(config).eject_after = Some(1);
+        origin(config).eject_time = Duration::from_millis(100);
+        edit(config);
+    })
+    .await
+}
+
+/// The server that answered, and the cookie that it set, as a client sends it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Got {
+    server: char,
+    cookie: Option<String>,
+}
+
+/// Asks once with `fields`, on a connection of its own, by `door`.
+async fn ask(litequic: &Litequic, door: Door, fields: &[(&str, &str)]) -> Got {
+    let (status, header, body) = within("an answer", async {
+        match door {
+            Door::Http3 => {
+                let client = Client::to(litequic).await;
+                let request = fields
+                    .iter()
+                    .fold(client.request(Method::GET, "/"), |request, (name, value)| request.header(*name, *value));
+                let answer = client.fetch(request, Bytes::new()).await;
+                (answer.status, answer.fields, answer.body)
+            }
+            Door::Http1 | Door::Http2 => by_tcp(litequic, door, fields).await,
+        }
+    })
+    .await;
+    assert_eq!(status, 200, "{header:?}");
+    let mut set = header.get_all("set-cookie").iter().map(|field| field.to_str().unwrap());
+    let cookie = set.next().map(|field| {
+        let (pair, attributes) = field.split_once("; ").unwrap();
+        assert_eq!(attributes, "Path=/; Secure; HttpOnly; SameSite=Lax");
+        pair.to_owned()
+    });
+    assert_eq!(set.next(), None);
+    Got { server: char::from(body[0]), cookie }
+}
+
+async fn by_tcp(litequic: &Litequic, door: Door, fields: &[(&str, &str)]) -> (http::StatusCode, HeaderMap, Vec<u8>) {
+    let host = format!("localhost:{}", litequic.tcp[0].port());
+    let protocol = if door == Door::Http1 { "http/1.1" } else { "h2" };
+    let tls = Tls::connect(litequic.tcp[0], "localhost", tls::config(&litequic.cert_pem, &[protocol])).await.unwrap();
+    let stream = TokioIo::new(tls.stream);
+    let mut tasks = JoinSet::new();
+    // How the connection ends is the request's to tell.
+    let response = if door == Door::Http1 {
+        let request = Request::get("/").header("host", host);
+        let (mut requests, connection) = http1::handshake(stream).await.unwrap();
+        tasks.spawn(async move { drop(connection.await) });
+        requests.send_request(filled(request, fields)).await.unwrap()
+    } else {
+        let request = Request::get(format!("https://{host}/"));
+        let (mut requests, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        tasks.spawn(async move { drop(connection.await) });
+        requests.send_request(filled(request, fields)).await.unwrap()
+    };
+    let (head, body) = response.into_parts();
+    (head.status, head.headers, body.collect().await.unwrap().to_bytes().to_vec())
+}
+
+fn filled(request: http::request::Builder, fields: &[(&str, &str)]) -> Request<Empty<Bytes>> {
+    let request = fields.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    request.body(Empty::new()).unwrap()
+}
+
+async fn ask_with(litequic: &Litequic, door: Door, cookie: &str) -> Got {
+    ask(litequic, door, &[("cookie", cookie)]).await
+}
+
+/// Asks without a cookie until `server` answers, and returns its cookie.
+async fn cookie_of(litequic: &Litequic, door: Door, server: char) -> String {
+    within("that server", async {
+        loop {
+            let got = ask(litequic, door, &[]).await;
+            let cookie = got.cookie.expect("a cookie for a client without one");
+            if got.server == server {
+                break cookie;
+            }
+        }
+    })
+    .await
+}
+
+fn refused(litequic: &Litequic) -> u64 {
+    litequic.sum(|worker| worker.proxy.sticky_cookies_refused.get())
+}
+
+#[tokio::test]
+async fn a_cookie_that_one_protocol_and_worker_gave_keeps_a_client_on_its_server_by_every_other() {
+    let servers: [Named; 3] = Named::several().await;
+    let litequic = sticky(&servers, |_| {}).await;
+    for door in Door::ALL {
+        for server in ['a', 'b', 'c'] {
+            let cookie = cookie_of(&litequic, door, server).await;
+            assert!(!servers.iter().any(|server| cookie.contains(&server.address.port().to_string())), "{cookie}");
+            for other in Door::ALL.into_iter().cycle().take(6) {
+                let got = ask_with(&litequic, other, &format!("theme=dark; {cookie}; lang=en")).await;
+                assert_eq!(got, Got { server, cookie: None }, "{door:?}, {other:?}");
+            }
+        }
+    }
+    assert_eq!(refused(&litequic), 0);
+    for (refusals, door) in Door::ALL.into_iter().enumerate() {
+        let forged = format!("origin_server={}", "0".repeat(32));
+        let got = ask_with(&litequic, door, &forged).await;
+        let given = got.cookie.expect("a cookie in its place");
+        assert_eq!(ask_with(&litequic, door, &given).await, Got { server: got.server, cookie: None });
+        assert_eq!(refused(&litequic), refusals as u64 + 1);
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn the_clients_of_a_lost_server_move_once_and_nobody_elses_do() {
+    for door in Door::ALL {
+        let mut servers: [Named; 3] = Named::several().await;
+        let litequic = sticky(&servers, |_| {}).await;
+        let mut cookies = Vec::new();
+        for server in ['a', 'b', 'c'] {
+            cookies.push(cookie_of(&litequic, door, server).await);
+        }
+        servers[0].kill().await;
+        let moved = ask_with(&litequic, door, &cookies[0]).await;
+        let given = moved.cookie.expect("the cookie of the server that answered");
+        assert_ne!(moved.server, 'a');
+        for _ in 0..5 {
+            assert_eq!(ask_with(&litequic, door, &given).await, Got { server: moved.server, cookie: None });
+            assert_eq!(ask_with(&litequic, door, &cookies[1]).await, Got { server: 'b', cookie: None });
+            assert_eq!(ask_with(&litequic, door, &cookies[2]).await, Got { server: 'c', cookie: None });
+        }
+        servers[0].revive().await;
+        let again = cookie_of(&litequic, door, 'a').await;
+        assert_eq!(again, cookies[0], "the same, although the server was away");
+        assert_eq!(ask_with(&litequic, door, &given).await, Got { server: moved.server, cookie: None }, "{door:?}");
+        litequic.stop().await;
+    }
+}
+
+/// The server of each of so many users.
+async fn homes(litequic: &Litequic, door: Door, field: &str, users: &[String]) -> Vec<char> {
+    let mut homes = Vec::new();
+    for user in users {
+        let got = ask(litequic, door, &[(field, user)]).await;
+        assert_eq!(got.cookie, None);
+        homes.push(got.server);
+    }
+    homes
+}
+
+/// By a hash: `field` has one of `users`, who are spread over all servers.
+async fn a_hash_keeps_clients(field: &str, users: &[String], edit: impl FnOnce(&mut Config)) {
+    let mut servers: [Named; 3] = Named::several().await;
+    let litequic = sticky(&servers, edit).await;
+    let before = homes(&litequic, Door::Http3, field, users).await;
+    assert!(['a', 'b', 'c'].iter().all(|server| before.contains(server)), "{before:?}");
+    for door in [Door::Http1, Door::Http2] {
+        assert_eq!(homes(&litequic, door, field, users).await, before, "{door:?}");
+    }
+    servers[0].kill().await;
+    for door in Door::ALL {
+        for (home, now) in before.iter().zip(homes(&litequic, door, field, users).await) {
+            assert!(if *home == 'a' { now != 'a' } else { now == *home }, "{door:?}: {home} {now}");
+        }
+    }
+    servers[0].revive().await;
+    // Each worker finds out for itself.
+    until("everybody at home", async || homes(&litequic, Door::Http3, field, users).await == before).await;
+    for door in [Door::Http1, Door::Http2] {
+        until("everybody at home", async || homes(&litequic, door, field, users).await == before).await;
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_header_field_keeps_clients_on_a_server_and_has_those_of_a_lost_one_back() {
+    let users: Vec<_> = (0..40).map(|user| format!("user-{user}")).collect();
+    a_hash_keeps_clients("x-user", &users, |config| {
+        let header = Some("x-user".parse().unwrap());
+        origin(config).sticky = Some(Sticky { by: StickyBy::Header, header, ..Sticky::default() });
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_address_behind_a_trusted_proxy_keeps_clients_on_a_server_and_has_those_of_a_lost_one_back() {
+    let users: Vec<_> = (0..40).map(|user| format!("192.0.2.{user}")).collect();
+    a_hash_keeps_clients("x-forwarded-for", &users, |config| {
+        config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];
+        origin(config).sticky = Some(Sticky { by: StickyBy::Address, ..Sticky::default() });
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_of_three_times_the_weight_gets_three_times_the_requests() {
+    let servers: [Named; 2] = Named::several().await;
+    let addresses = servers.each_ref().map(|server| server.address);
+    let litequic = before(&addresses, |config| {
+        config.listen.workers = Workers::Count(1.try_into().unwrap());
+        origin(config).servers[0].weight = 3;
+    })
+    .await;
+    for door in Door::ALL {
+        let mut counts = [0; 2];
+        for _ in 0..20 {
+            counts[usize::from(ask(&litequic, door, &[]).await.server == 'b')] += 1;
+        }
+        assert_eq!(counts, [15, 5], "{door:?}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn a_backup_server_serves_while_all_others_are_lost() {
+    for door in Door::ALL {
+        let mut servers: [Named; 3] = Named::several().await;
+        let addresses = servers.each_ref().map(|server| server.address);
+        let litequic = before(&addresses, |config| {
+            config.listen.workers = Workers::Count(1.try_into().unwrap());
+            let backup = OriginServer { backup: true, ..tcp(addresses[2]).into() };
+            origin(config).servers[2] = backup;
+            origin(config).eject_after = Some(1);
+            origin(config).eject_time = Duration::from_millis(100);
+        })
+        .await;
+        for _ in 0..6 {
+            assert_ne!(ask(&litequic, door, &[]).await.server, 'c');
+        }
+        servers[0].kill().await;
+        for _ in 0..6 {
+            assert_eq!(ask(&litequic, door, &[]).await.server, 'b');
+        }
+        servers[1].kill().await;
+        for _ in 0..6 {
+            assert_eq!(ask(&litequic, door, &[]).await.server, 'c', "{door:?}");
+        }
+        servers[0].revive().await;
+        until("the first one", async || ask(&litequic, door, &[]).await.server == 'a').await;
+        for _ in 0..6 {
+            assert_eq!(ask(&litequic, door, &[]).await.server, 'a', "{door:?}");
+        }
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_gets_the_cookie_of_its_server() {
+    let servers = [tunnel::echo().await, tunnel::echo().await];
+    let litequic = before(&servers, |config| origin(config).sticky = Some(Sticky::default())).await;
+    for door in Door::ALL {
+        let version = [("sec-websocket-version", "13")];
+        let more: &[(&str, &str)] = if door == Door::Http1 { &[] } else { &version };
+        let switched = tunnel::switch(&litequic, door, "/", "websocket", more).await;
+        assert_eq!(switched.status, door.yes());
+        assert!(switched.head.contains("origin_server="), "{door:?}: {}", switched.head);
+    }
+    litequic.stop().await;
+}

@@ -241,6 +241,23 @@ mod tests {
         telemetry::Registry,
     };
 
+    /// Of a litequic that nothing is known of, and that nothing can be asked of.
+    fn state() -> State {
+        State {
+            registry: Registry::default(),
+            control: Arc::default(),
+            metrics: Arc::default(),
+            scrape: Scrape::default(),
+            lifecycle: Lifecycle::default(),
+            heartbeats: Vec::new(),
+            readiness: Readiness::new(None),
+            reload: None,
+            token: None,
+            names: Vec::new(),
+            inside: None,
+        }
+    }
+
     #[test]
     fn a_worker_is_hung_once_past_the_deadline() {
         assert_eq!(hung(0, WORKER_DEADLINE), None);
@@ -251,19 +268,7 @@ mod tests {
     #[tokio::test]
     async fn a_reload_is_answered_with_what_changed_or_every_fault() {
         let (reload, mut requests) = tokio::sync::mpsc::channel::<crate::admin::ReloadRequest>(1);
-        let state = State {
-            registry: Registry::default(),
-            control: Arc::default(),
-            metrics: Arc::default(),
-            scrape: Scrape::default(),
-            lifecycle: Lifecycle::default(),
-            heartbeats: Vec::new(),
-            readiness: Readiness::new(None),
-            reload: Some(reload),
-            token: None,
-            names: Vec::new(),
-            inside: None,
-        };
+        let state = State { reload: Some(reload), ..state() };
         let ask = async |method, origin, surface| {
             let mut request = http::Request::builder().method(method).uri("/reload");
             if origin {
@@ -302,19 +307,7 @@ mod tests {
                 if order.on { Ok("now\n".into()) } else { Err("no such route\n".into()) }
             }),
         };
-        let state = State {
-            registry: Registry::default(),
-            control: Arc::default(),
-            metrics: Arc::default(),
-            scrape: Scrape::default(),
-            lifecycle: Lifecycle::default(),
-            heartbeats: Vec::new(),
-            readiness: Readiness::new(None),
-            reload: None,
-            token: None,
-            names: Vec::new(),
-            inside: Some(inside),
-        };
+        let state = State { inside: Some(inside), ..state() };
         for (method, query, origin, surface, expected) in [
             (Method::GET, "?state=on", false, Surface::Operator, 405),
             (Method::POST, "?state=on", true, Surface::Operator, 403),
@@ -336,19 +329,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_that_hangs_fails_liveness_until_it_ticks() {
-        let state = State {
-            registry: Registry::default(),
-            control: Arc::default(),
-            metrics: Arc::default(),
-            scrape: Scrape::default(),
-            lifecycle: Lifecycle::default(),
-            heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))],
-            readiness: Readiness::new(None),
-            reload: None,
-            token: None,
-            names: Vec::new(),
-            inside: None,
-        };
+        let state =
+            State { heartbeats: vec![Arc::default(), Arc::new(Heartbeat::aged(WORKER_DEADLINE * 2))], ..state() };
         let (request, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
         assert_eq!(answer(&state, Surface::Probes, &request).await.status(), 503);
         state.heartbeats[1].tick();
@@ -398,19 +380,8 @@ mod tests {
         ] {
             let lifecycle = Lifecycle::default();
             lifecycle.advance(Phase::Ready);
-            let state = State {
-                registry: Registry::default(),
-                control: Arc::default(),
-                metrics: Arc::default(),
-                scrape: Scrape::default(),
-                lifecycle,
-                heartbeats: Vec::new(),
-                readiness: Readiness::new(None),
-                reload: None,
-                token: has_token.then(|| token.clone()),
-                names: vec!["litequic".into()],
-                inside: None,
-            };
+            let state =
+                State { lifecycle, token: has_token.then(|| token.clone()), names: vec!["litequic".into()], ..state() };
             let mut request = http::Request::get(path).header(HOST, host);
             if shown {
                 request = request.header(http::header::AUTHORIZATION, token.authorization());

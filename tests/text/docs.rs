@@ -271,8 +271,7 @@ fn addresses_in_brackets_are_quoted_in_commands() {
         let lines = blocks(&text).into_iter().filter(|(_, language, _)| shell(language));
         let lines: Vec<String> =
             lines.flat_map(|(.., block)| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
-        let spans =
-            prose_spans(&text).into_iter().filter(|span| span.starts_with("litequic ") || span.starts_with("curl "));
+        let spans = spans(&text).into_iter().filter(|span| span.starts_with("litequic ") || span.starts_with("curl "));
         wrong.extend(lines.into_iter().chain(spans).filter(|line| pattern(line)).map(|line| format!("{name}: {line}")));
     }
     for command in ["run", "check", "demo", "ctl", "get", "probe"] {
@@ -314,20 +313,6 @@ fn pattern(line: &str) -> bool {
         before = c;
     }
     false
-}
-
-/// The code spans of a document.
-fn prose_spans(text: &str) -> Vec<String> {
-    let mut fenced = false;
-    let mut spans = Vec::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        } else if !fenced {
-            spans.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
-        }
-    }
-    spans
 }
 
 fn help(command: &str) -> String {

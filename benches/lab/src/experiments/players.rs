@@ -23,29 +23,28 @@ const DASH_JS: &str = "dash-js";
 const LADDER: [u32; 7] = [100, 500, 1_000, 2_000, 3_000, 4_000, 5_000];
 /// Of a segment.
 const SEGMENT: u32 = 2; // seconds
-/// Name and path.
-const PATHS: [(&str, &str); 3] = [
-    ("steady", "rate=4M,rtt=40ms,buffer=1bdp"),
-    ("12 to 2 and back", "rate=12M:20s+2M:20s+12M,rtt=40ms,buffer=60kB,up.rate=12M"),
-    ("0.5 % loss", "rate=12M,rtt=20ms,buffer=1bdp,loss=0.5%"),
+/// Name, path, and how long it is watched, seconds.
+const PATHS: [(&str, &str, f64); 3] = [
+    ("steady", "rate=4M,rtt=40ms,buffer=1bdp", 40.0),
+    ("12 to 2 and back", "rate=12M:20s+2M:20s+12M,rtt=40ms,buffer=60kB,up.rate=12M", 60.0),
+    ("0.5 % loss", "rate=12M,rtt=20ms,buffer=1bdp,loss=0.5%", 40.0),
 ];
 /// The same of three at once.
-const SHARED: (&str, &str) = ("three at once", "rate=12M,rtt=40ms,buffer=1bdp");
+const SHARED: (&str, &str, f64) = ("three at once", "rate=12M,rtt=40ms,buffer=1bdp", 40.0);
 
 fn variants() -> Result<Vec<Variant>> {
     Ok(vec![Variant { name: DASH_JS.to_owned(), is_watched_by_dash_js: true, ..Variant::default() }])
 }
 
 fn tasks(options: &Options) -> Vec<Task> {
-    let seconds = if options.quick { 4.0 } else { 60.0 };
-    let cell = |count: u32, (name, path): &(&str, &str), player: Player, rule: String, names: &[&str]| {
+    let cell = |count: u32, (name, path, seconds): &(&str, &str, f64), player: Player, rule: String, names: &[&str]| {
         let viewers = Viewers { player, ladder: LADDER.to_vec(), segment: SEGMENT, spread: 0, video: true };
         let load = Load {
             kind: load::Kind::Download,
             body: 0,
             connections: count,
             streams: 1,
-            amount: Amount::Seconds(seconds),
+            amount: Amount::Seconds(if options.quick { 4.0 } else { *seconds }),
             generator: Generator::Viewers(viewers),
             resume: false,
         };
@@ -60,8 +59,10 @@ fn tasks(options: &Options) -> Vec<Task> {
         for rule in [Rule::Throughput, Rule::Bola, Rule::Dynamic] {
             tasks.push(cell(1, path, Player::Emulated(rule), rule.argument(), &["litequic", DASH_JS]));
         }
+        // Compared with nothing.
         for rule in [RealRule::L2a, RealRule::LolPlus] {
-            tasks.push(cell(1, path, Player::DashJs(rule), rule.argument(), &[DASH_JS]));
+            let cell = cell(1, path, Player::DashJs(rule), rule.argument(), &[DASH_JS]);
+            tasks.push(Task { rounds: 1, ..cell });
         }
     }
     if options.quick {

@@ -35,12 +35,12 @@ const SECONDS: f64 = 24.0;
 const ALL: [&str; 7] = ["h1-cubic", "nginx", "haproxy", "all-off", "gso", "merge", "litequic"];
 /// How many there are, for whom that is a question: the others were found to carry so many with ease, or not by far.
 const COUNTS: [(u32, &[&str]); 6] = [
-    (20, &["nginx", "haproxy", "all-off"]),
+    (20, &["nginx"]),
     (40, &["nginx", "haproxy", "all-off"]),
     (80, &["nginx", "haproxy", "all-off", "gso", "litequic"]),
     (100, &["nginx", "haproxy", "all-off", "gso", "merge", "litequic"]),
     (120, &ALL),
-    (160, &["h1-cubic", "nginx", "haproxy", "gso", "merge", "litequic"]),
+    (160, &["gso", "merge", "litequic"]),
 ];
 /// Where rules and networks are compared: with some of those who take part,
 const MANY: u32 = 120;

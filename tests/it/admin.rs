@@ -134,7 +134,10 @@ async fn ctl_shows_the_status_to_people() {
     let screen = setup.ctl("status", &[]).success();
     assert!(screen.starts_with(&format!("litequic {}  ready  up ", env!("CARGO_PKG_VERSION"))), "{screen}");
     let server = format!("origin        http://{:<23}accepts connections\n", origin.address);
-    for expected in ["workers 2  all turn", "limits and timeouts reached: none\n", "last reload: none yet\n", &server] {
+    let route = "*/                                           0       0.0         0 B       0 B/s\n";
+    for expected in
+        ["workers 2  all turn", route, &server, "limits and timeouts reached: none\n", "last reload: none yet\n"]
+    {
         assert!(screen.contains(expected), "{expected:?} in\n{screen}");
     }
     let rates = screen.lines().find(|line| line.starts_with("HTTP/3")).unwrap();

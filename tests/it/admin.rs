@@ -298,6 +298,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         "<figcaption>Requests a second: <output>0",
         "<path class=\"line\" vector-effect=\"non-scaling-stroke\" d=\"M",
         "<th scope=\"row\">*/</th><td class=\"n\" data-label=\"Responses\">3</td>",
+        "<td class=\"n\" data-label=\"To clients\">6 MB</td>",
         "<th scope=\"row\">receive moderation</th><td data-label=\"State\">",
         "<p id=\"estimate\">Estimated in all: ",
         "<th scope=\"row\">h3</th><td class=\"n\" data-label=\"Connections\">3</td>",

@@ -93,14 +93,15 @@ function charts(now) {
   chart('chart-cpu', of('cpu'), value => digits(value));
 }
 
-// By route: all responses, and those of a class.
+// By route: all responses, those of a class, and bytes to and from clients.
 function byRoute(metrics) {
   const routes = new Map();
   for (const [key, count] of Object.entries(metrics)) {
     const found = /^route_responses\{route="(.*)",protocol="[^"]*",class="([^"]*)"\}$/.exec(key);
     if (!found) continue;
     const [, route, kind] = found;
-    const counts = routes.get(route) || { all: 0 };
+    const bodies = of => metrics['route_' + of + '_body_bytes{route="' + route + '"}'] || 0;
+    const counts = routes.get(route) || { all: 0, sent: bodies('response'), received: bodies('request') };
     counts.all += count;
     counts[kind] = (counts[kind] || 0) + count;
     routes.set(route, counts);
@@ -161,15 +162,19 @@ function show(now) {
   const shown = [...routes].slice(0, MOST_ROUTES).map(([route, counts]) => {
     const was = routesBefore.get(route);
     const failed = counts['5xx'] || 0;
+    const each = name => was && seconds > 0 ? (counts[name] - was[name]) / seconds : 0;
     return [
       route,
       [whole(counts.all), 'n'],
-      [digits(was && seconds > 0 ? (counts.all - was.all) / seconds : 0), 'n'],
+      [digits(each('all')), 'n'],
       [whole(counts['4xx'] || 0), 'n'],
       [whole(failed), was && failed > (was['5xx'] || 0) ? 'n bad' : 'n'],
+      [bytes(counts.sent), 'n'],
+      [bytes(each('sent')), 'n'],
+      [bytes(counts.received), 'n'],
     ];
   });
-  if (routes.size > MOST_ROUTES) shown.push(['and ' + (routes.size - MOST_ROUTES) + ' more: /metrics has all', '', '', '', '']);
+  if (routes.size > MOST_ROUTES) shown.push(['and ' + (routes.size - MOST_ROUTES) + ' more: /metrics has all', '', '', '', '', '', '', '']);
   rows('routes', shown);
 
   const mechanisms = now.mechanisms || [];

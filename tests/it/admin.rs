@@ -276,7 +276,9 @@ fn chromium(program: &Path, profile: &Path) -> Command {
 #[tokio::test]
 async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     let Some(program) = needs::program("chromium") else { return };
-    let setup = Setup::new(origin::demo().await, "");
+    let shop = "routes = [{ name = \"shop\", path_prefix = \"/shop\", origin = \"origin\" }]";
+    let setup = Setup::new(origin::demo().await, shop);
+    setup.ctl("maintenance", &["on", "--route", "shop", "--retry-after", "600"]).success();
     let url = format!("https://{}/bytes/2M", setup.process.address());
     // The origin needs this thread.
     let load =
@@ -293,12 +295,14 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     let shown = ended.success();
     for expected in [
         "It is ready.",
+        " role=\"status\">In maintenance, answered 503: shop (Retry-After 600 s).</p>",
         "<main id=\"answered\">",
         "<p id=\"uptime\">Up ",
         "<figcaption>Requests a second: <output>0",
         "<path class=\"line\" vector-effect=\"non-scaling-stroke\" d=\"M",
         "<th scope=\"row\">*/</th><td class=\"n\" data-label=\"Responses\">3</td>",
         "<td class=\"n\" data-label=\"To clients\">6 MB</td>",
+        "<th scope=\"row\">shop <span class=\"badge\">in maintenance</span></th>",
         "<th scope=\"row\">receive moderation</th><td data-label=\"State\">",
         "<p id=\"estimate\">Estimated in all: ",
         "<th scope=\"row\">h3</th><td class=\"n\" data-label=\"Connections\">3</td>",

@@ -8,6 +8,8 @@ const TREND = 120;
 const HEIGHT = 32;
 // Routes that are shown.
 const MOST_ROUTES = 100;
+// Routes and hosts in maintenance that are named above all else.
+const MOST_NAMED = 8;
 const at = id => document.getElementById(id);
 let before = null;
 let trend = [];
@@ -20,7 +22,8 @@ function element(name, text, kind) {
   return made;
 }
 
-// A row's cells: a text, or [text, class]. The first names the row. What did not change is left, for whoever is reading it.
+// A row's cells: a text, [text, class], or [text, class, badge]. The first names the row. What did not change is left, for
+// whoever is reading it.
 function rows(id, all) {
   const body = at(id).tBodies[0];
   const text = JSON.stringify(all);
@@ -31,8 +34,9 @@ function rows(id, all) {
   body.replaceChildren(...all.map(cells => {
     const row = document.createElement('tr');
     cells.forEach((cell, n) => {
-      const [text, kind] = Array.isArray(cell) ? cell : [cell, ''];
+      const [text, kind, badge] = Array.isArray(cell) ? cell : [cell, ''];
       const made = element(n ? 'td' : 'th', text, kind);
+      if (badge) made.append(' ', element('span', badge, 'badge'));
       if (n) made.dataset.label = labels[n];
       else made.scope = 'row';
       row.append(made);
@@ -109,6 +113,17 @@ function byRoute(metrics) {
   return routes;
 }
 
+// What the operator has switched to maintenance: in words, and the routes, as metrics name them.
+function maintenance(switched) {
+  const named = switched.slice(0, MOST_NAMED).map(({ target, retry_after: after, routes }) =>
+    (target === null ? 'all routes' : target) + ' (Retry-After ' + whole(after) + ' s' + (routes.length ? '' : '; no such route now') + ')');
+  if (switched.length > MOST_NAMED) named.push('and ' + (switched.length - MOST_NAMED) + ' more');
+  return {
+    told: named.length ? 'In maintenance, answered 503: ' + named.join(', ') + '.' : '',
+    routes: new Set(switched.flatMap(one => one.routes).map(name => name.replace(/["\\]/g, '_'))),
+  };
+}
+
 function show(now) {
   const metric = (status, name) => status.metrics[name] || 0;
   const total = name => metric(now, name);
@@ -158,13 +173,17 @@ function show(now) {
     return tile;
   }));
 
+  const { told: closed, routes: inMaintenance } = maintenance(now.maintenance || []);
+  if (at('maintenance').textContent !== closed) at('maintenance').textContent = closed;
+  at('maintenance').hidden = !closed;
+
   const [routes, routesBefore] = [byRoute(now.metrics), same ? byRoute(before.metrics) : new Map()];
   const shown = [...routes].slice(0, MOST_ROUTES).map(([route, counts]) => {
     const was = routesBefore.get(route);
     const failed = counts['5xx'] || 0;
     const each = name => was && seconds > 0 ? (counts[name] - was[name]) / seconds : 0;
     return [
-      route,
+      inMaintenance.has(route) ? [route, '', 'in maintenance'] : route,
       [whole(counts.all), 'n'],
       [digits(each('all')), 'n'],
       [whole(counts['4xx'] || 0), 'n'],

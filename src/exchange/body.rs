@@ -1,6 +1,6 @@
 //! A message body that streams: nothing, a few bytes in memory, or frames from somewhere.
 
-use super::Tunnel;
+use super::{ByteCounter, Tunnel};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
@@ -15,7 +15,11 @@ use std::{
 ///
 /// Its [`SizeHint`] is exact where the length is known before the body (a `Content-Length`, or no body at all).
 #[derive(Default)]
-pub struct Body(Kind);
+pub struct Body {
+    kind: Kind,
+    /// Counts its bytes as they are taken.
+    counter: Option<ByteCounter>,
+}
 
 #[derive(Default)]
 enum Kind {
@@ -56,29 +60,42 @@ pub enum BodyError {
 impl Body {
     /// No body.
     pub const fn empty() -> Self {
-        Self(Kind::Empty)
+        Self::of(Kind::Empty)
     }
 
     /// A body that streams from `source`.
     pub fn stream(source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
-        Self(Kind::Stream { source: Box::pin(source), room: None })
+        Self::of(Kind::Stream { source: Box::pin(source), room: None })
     }
 
     /// The same, whose pieces heed `room`.
     pub fn stream_within(room: Room, source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
-        Self(Kind::Stream { source: Box::pin(source), room: Some(room) })
+        Self::of(Kind::Stream { source: Box::pin(source), room: Some(room) })
+    }
+
+    const fn of(kind: Kind) -> Self {
+        Self { kind, counter: None }
+    }
+
+    /// The same, whose bytes are counted in `counter` as they are taken. A tunnel counts by itself ([`Tunnel::counted`]).
+    #[must_use]
+    pub fn counted(mut self, counter: &ByteCounter) -> Self {
+        if !self.is_empty() {
+            self.counter = Some(counter.clone());
+        }
+        self
     }
 
     /// The next pieces are to have at most `bytes`. That binds what is still to be read from an origin, not what is in memory.
     pub fn allow(&self, bytes: u64) {
-        if let Kind::Stream { room: Some(room), .. } = &self.0 {
+        if let Kind::Stream { room: Some(room), .. } = &self.kind {
             room.set(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
     }
 
     /// What follows a 101: no body, but bytes both ways. Read as a body it is empty.
     pub fn tunnel(tunnel: Tunnel) -> Self {
-        Self(Kind::Tunnel(Box::new(tunnel)))
+        Self::of(Kind::Tunnel(Box::new(tunnel)))
     }
 
     /// The tunnel that it is, or the body that it is.
@@ -87,21 +104,21 @@ impl Body {
     ///
     /// It is none.
     pub fn into_tunnel(self) -> Result<Tunnel, Self> {
-        match self.0 {
+        match self.kind {
             Kind::Tunnel(tunnel) => Ok(*tunnel),
-            other => Err(Self(other)),
+            kind => Err(Self { kind, counter: self.counter }),
         }
     }
 
     /// True for a body that was made empty; a stream is never, even one that ends at once.
     pub const fn is_empty(&self) -> bool {
-        matches!(self.0, Kind::Empty)
+        matches!(self.kind, Kind::Empty)
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
+        Self::of(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
     }
 }
 
@@ -122,19 +139,25 @@ impl HttpBody for Body {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &mut self.0 {
+        let next = match &mut self.kind {
             Kind::Empty | Kind::Tunnel(_) => Poll::Ready(None),
             Kind::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
-                self.0 = Kind::Empty;
+                self.kind = Kind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             Kind::Stream { source, .. } => source.as_mut().poll_frame(cx),
+        };
+        if let (Some(counter), Poll::Ready(Some(Ok(frame)))) = (&self.counter, &next)
+            && let Some(data) = frame.data_ref()
+        {
+            counter.add(data.len());
         }
+        next
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Empty | Kind::Tunnel(_) => true,
             Kind::Full(_) => false,
             Kind::Stream { source, .. } => source.is_end_stream(),
@@ -142,7 +165,7 @@ impl HttpBody for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             Kind::Empty | Kind::Tunnel(_) => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Stream { source, .. } => source.size_hint(),
@@ -152,7 +175,7 @@ impl HttpBody for Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.kind {
             Kind::Empty => f.write_str("Body::Empty"),
             Kind::Full(bytes) => write!(f, "Body::Full({} bytes)", bytes.len()),
             Kind::Tunnel(_) => f.write_str("Body::Tunnel"),

@@ -3,6 +3,7 @@
 
 mod authority;
 mod body;
+mod counter;
 mod date;
 pub mod field;
 mod identity;
@@ -18,6 +19,7 @@ mod tunnel;
 
 pub use authority::authority;
 pub use body::{Body, BodyError, Room};
+pub use counter::ByteCounter;
 pub use date::date;
 pub use identity::{Certificate, CertificateRequest, Identity};
 pub use idle::IdleTimer;

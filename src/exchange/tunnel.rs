@@ -3,6 +3,7 @@
 //! A front door that is asked for one says so by an [`Upgrade`] among the request's extensions, and keeps the client's
 //! bytes. The handler that brings it about answers 101 with a body that is a [`Tunnel`]; the door joins both.
 
+use super::ByteCounter;
 use http::HeaderValue;
 use std::{
     cell::Cell,
@@ -32,6 +33,10 @@ pub struct Tunnel {
     protocol: HeaderValue,
     end: Pin<Box<dyn Duplex>>,
     quiet: Rc<Quiet>,
+    /// Counts what the client sends.
+    received: Option<ByteCounter>,
+    /// Counts what is sent to the client.
+    sent: Option<ByteCounter>,
 }
 
 /// What a [`Tunnel`] is made of.
@@ -50,7 +55,13 @@ impl Tunnel {
     /// To `end`, which speaks `protocol`; to be ended when nothing has moved for `patience`.
     pub fn new(protocol: HeaderValue, end: impl Duplex + 'static, patience: Duration) -> Self {
         let quiet = Rc::new(Quiet { patience, last: Cell::new(Instant::now()) });
-        Self { protocol, end: Box::pin(end), quiet }
+        Self { protocol, end: Box::pin(end), quiet, received: None, sent: None }
+    }
+
+    /// The same, which counts what its client sends in `received`, and what goes to the client in `sent`.
+    #[must_use]
+    pub fn counted(self, received: &ByteCounter, sent: &ByteCounter) -> Self {
+        Self { received: Some(received.clone()), sent: Some(sent.clone()), ..self }
     }
 
     /// What goes through it.
@@ -63,9 +74,12 @@ impl Tunnel {
         Rc::clone(&self.quiet)
     }
 
-    fn moved(&self, bytes: usize) {
+    fn moved(&self, bytes: usize, counter: Option<&ByteCounter>) {
         if bytes > 0 {
             self.quiet.last.set(Instant::now());
+        }
+        if let Some(counter) = counter {
+            counter.add(bytes);
         }
     }
 }
@@ -87,7 +101,7 @@ impl AsyncRead for Tunnel {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         ready!(self.end.as_mut().poll_read(cx, out))?;
-        self.moved(out.filled().len().saturating_sub(before));
+        self.moved(out.filled().len().saturating_sub(before), self.sent.as_ref());
         Poll::Ready(Ok(()))
     }
 }
@@ -95,7 +109,7 @@ impl AsyncRead for Tunnel {
 impl AsyncWrite for Tunnel {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(self.end.as_mut().poll_write(cx, bytes))?;
-        self.moved(written);
+        self.moved(written, self.received.as_ref());
         Poll::Ready(Ok(written))
     }
 

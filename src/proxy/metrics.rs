@@ -1,10 +1,10 @@
 //! What a worker counts of requests on their way to an origin.
 
 use crate::{
-    exchange::Protocol,
+    exchange::{Body, ByteCounter, Protocol, Response},
     telemetry::{
-        Counter, Family, Gauge, Group, Histogram, Key, LIMIT_REACHED, Labels, Measure, Sample, TIMEOUTS, Table, Wake,
-        metrics, plain,
+        Counter, Family, Gauge, Group, Histogram, Key, LIMIT_REACHED, Labels, Measure, Sample, TIMEOUTS, Table, Value,
+        Wake, metrics, plain,
     },
 };
 use http::StatusCode;
@@ -117,7 +117,7 @@ metrics! {
         + with {
             /// Origins' servers.
             pub servers: Table<ServerName, ServerMetrics>,
-            /// Responses by route.
+            /// Responses and bytes by route.
             pub routes: Table<RouteName, RouteMetrics>,
         }
         + beside {
@@ -220,17 +220,29 @@ const ROUTE_RESPONSES: Family = Family {
     name: "route_responses",
     help: "Responses by route, status class and protocol, litequic's own among them; tunnels as 2xx.",
 };
+const ROUTE_REQUEST_BYTES: Family = Family {
+    name: "route_request_body_bytes",
+    help: "Bytes of request bodies, and of tunnels, received from clients, by route.",
+};
+const ROUTE_RESPONSE_BYTES: Family = Family {
+    name: "route_response_body_bytes",
+    help: "Bytes of response bodies, and of tunnels, sent to clients, by route.",
+};
 const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit refused." };
 /// Status classes, as the label says them.
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 /// What clients speak, in the order of the counters.
 const PROTOCOLS: [&str; 3] = ["h3", "h2", "h1"];
 
-/// One route's responses on one worker, which alone counts here.
+/// One route's responses and bytes on one worker, which alone counts here.
 #[derive(Debug, Default)]
 pub struct RouteMetrics {
     /// By protocol and class.
     responses: [[Counter; CLASSES.len()]; PROTOCOLS.len()],
+    /// Bytes from clients.
+    received: ByteCounter,
+    /// Bytes to clients.
+    sent: ByteCounter,
     /// Requests that its `rate_limit` refused.
     pub limited: Counter,
 }
@@ -250,6 +262,19 @@ impl RouteMetrics {
             counter.increment();
         }
     }
+
+    /// `body` of a request, whose bytes are counted as they are read.
+    pub fn count_request(&self, body: Body) -> Body {
+        body.counted(&self.received)
+    }
+
+    /// `response`, whose bytes are counted as they are sent; those of a tunnel both ways.
+    pub fn count_response(&self, response: Response) -> Response {
+        response.map(|body| match body.into_tunnel() {
+            Ok(tunnel) => Body::tunnel(tunnel.counted(&self.received, &self.sent)),
+            Err(body) => body.counted(&self.sent),
+        })
+    }
 }
 
 impl Group for RouteMetrics {
@@ -260,6 +285,9 @@ impl Group for RouteMetrics {
                 see(Sample { family: ROUTE_RESPONSES, labels, note: "", value: counter.value() });
             }
         }
+        for (family, bytes) in [(ROUTE_REQUEST_BYTES, &self.received), (ROUTE_RESPONSE_BYTES, &self.sent)] {
+            see(Sample { family, labels: Vec::new(), note: "", value: Value::Counter(bytes.get()) });
+        }
         see(Sample { family: ROUTE_LIMITED, labels: Vec::new(), note: "", value: self.limited.value() });
     }
 }
@@ -267,7 +295,17 @@ impl Group for RouteMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Value;
+    use http_body_util::BodyExt;
+
+    fn counted(route: &RouteMetrics) -> Vec<(String, Value)> {
+        let mut counted = Vec::new();
+        route.visit(&mut |sample| {
+            if !matches!(sample.value, Value::Counter(0)) {
+                counted.push((sample.name(""), sample.value));
+            }
+        });
+        counted
+    }
 
     #[test]
     fn a_routes_responses_are_counted_by_protocol_and_class() {
@@ -281,15 +319,22 @@ mod tests {
         ] {
             route.count(protocol, StatusCode::from_u16(status).unwrap());
         }
-        let mut counted = Vec::new();
-        route.visit(&mut |sample| {
-            if !matches!(sample.value, Value::Counter(0)) {
-                counted.push((sample.name(""), sample.value));
-            }
-        });
         let of = |protocol: &str, class: &str, count| {
             (format!("route_responses{{protocol=\"{protocol}\",class=\"{class}\"}}"), Value::Counter(count))
         };
-        assert_eq!(counted, [of("h3", "2xx", 2), of("h2", "5xx", 2), of("h1", "2xx", 1)]);
+        assert_eq!(counted(&route), [of("h3", "2xx", 2), of("h2", "5xx", 2), of("h1", "2xx", 1)]);
+    }
+
+    #[tokio::test]
+    async fn a_routes_bytes_are_counted_once_they_pass() {
+        let route = RouteMetrics::default();
+        let request = route.count_request("12345".into());
+        let response = route.count_response(Response::new("123".into()));
+        assert!(counted(&route).is_empty());
+        for body in [request, response.into_body()] {
+            body.collect().await.unwrap();
+        }
+        let of = |name: &str, bytes| (name.to_owned(), Value::Counter(bytes));
+        assert_eq!(counted(&route), [of("route_request_body_bytes", 5), of("route_response_body_bytes", 3)]);
     }
 }

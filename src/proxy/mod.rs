@@ -323,11 +323,10 @@ impl Handler for Proxy {
         let (head, body) = request.into_parts();
         let chosen = local.routing.route(&head);
         let route = chosen.ok().flatten();
-        let count = |response: Response| {
-            if let Some(counters) = route.and_then(|route| local.routes.get(route.number)) {
-                counters.count(client.protocol, response.status());
-            }
-            response
+        let counters = route.and_then(|route| local.routes.get(route.number));
+        let body = match counters {
+            Some(counters) => counters.count_request(body),
+            None => body,
         };
         let rules = route.and_then(|route| route.rules.as_deref());
         let variables = rules.map(|rules| rules.variables(&head, &client, &local.routing.trusted, &id));
@@ -374,7 +373,13 @@ impl Handler for Proxy {
         if let Some((rules, variables)) = ruled {
             rules.response.apply(response.headers_mut(), variables);
         }
-        Ok(count(response))
+        Ok(match counters {
+            Some(counters) => {
+                counters.count(client.protocol, response.status());
+                counters.count_response(response)
+            }
+            None => response,
+        })
     }
 }
 

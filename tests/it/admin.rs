@@ -1,6 +1,7 @@
 //! The operator's side: the status page in a real browser, `litequic ctl`, the token, what is told and to whom.
 
 use crate::support::{
+    chromium::Browser,
     client::Client,
     io_key, needs,
     origin::{self, Always},
@@ -17,7 +18,7 @@ use serde_json::Value as Json;
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc,
@@ -28,7 +29,6 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    time::sleep,
 };
 
 const TOKEN: &str = "correct-horse-battery-staple";
@@ -134,7 +134,10 @@ async fn ctl_shows_the_status_to_people() {
     let screen = setup.ctl("status", &[]).success();
     assert!(screen.starts_with(&format!("litequic {}  ready  up ", env!("CARGO_PKG_VERSION"))), "{screen}");
     let server = format!("origin        http://{:<23}accepts connections\n", origin.address);
-    for expected in ["workers 2  all turn", "limits and timeouts reached: none\n", "last reload: none yet\n", &server] {
+    let route = "*/                                           0       0.0         0 B       0 B/s\n";
+    for expected in
+        ["workers 2  all turn", route, &server, "limits and timeouts reached: none\n", "last reload: none yet\n"]
+    {
         assert!(screen.contains(expected), "{expected:?} in\n{screen}");
     }
     let rates = screen.lines().find(|line| line.starts_with("HTTP/3")).unwrap();
@@ -269,11 +272,13 @@ fn chromium(program: &Path, profile: &Path) -> Command {
     chromium
 }
 
-/// With `LITEQUIC_SCREENSHOTS=FOLDER` in the environment it is taken in both colour schemes as well.
+/// With `LITEQUIC_SCREENSHOTS=FOLDER` in the environment pictures are taken as well.
 #[tokio::test]
 async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     let Some(program) = needs::program("chromium") else { return };
-    let setup = Setup::new(origin::demo().await, "");
+    let shop = "routes = [{ name = \"shop\", path_prefix = \"/shop\", origin = \"origin\" }]";
+    let setup = Setup::new(origin::demo().await, shop);
+    setup.ctl("maintenance", &["on", "--route", "shop", "--retry-after", "600"]).success();
     let url = format!("https://{}/bytes/2M", setup.process.address());
     // The origin needs this thread.
     let load =
@@ -290,11 +295,14 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     let shown = ended.success();
     for expected in [
         "It is ready.",
+        " role=\"status\">In maintenance, answered 503: shop (Retry-After 600 s).</p>",
         "<main id=\"answered\">",
         "<p id=\"uptime\">Up ",
         "<figcaption>Requests a second: <output>0",
         "<path class=\"line\" vector-effect=\"non-scaling-stroke\" d=\"M",
         "<th scope=\"row\">*/</th><td class=\"n\" data-label=\"Responses\">3</td>",
+        "<td class=\"n\" data-label=\"To clients\">6 MB</td>",
+        "<th scope=\"row\">shop <span class=\"badge\">in maintenance</span></th>",
         "<th scope=\"row\">receive moderation</th><td data-label=\"State\">",
         "<p id=\"estimate\">Estimated in all: ",
         "<th scope=\"row\">h3</th><td class=\"n\" data-label=\"Connections\">3</td>",
@@ -311,7 +319,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         assert!(shown.contains(expected), "{expected}\n{shown}");
     }
     if let Some(folder) = std::env::var_os("LITEQUIC_SCREENSHOTS") {
-        take_pictures(&program, Path::new(&folder)).await;
+        take_pictures(folder.into()).await;
     }
 }
 
@@ -383,14 +391,16 @@ async fn the_status_page_fits_a_telephone() {
     assert!(shown.contains("It is 320 wide of 320."), "{shown}");
 }
 
-/// The page in both colour schemes, and on a telephone, while clients of every protocol ask two origins, a server of which is down.
-async fn take_pictures(program: &Path, folder: &Path) {
+/// The page in both colour schemes and on a telephone, while clients of every protocol ask two origins, a server of which is down,
+/// and a route is in maintenance.
+async fn take_pictures(folder: PathBuf) {
     let (site, media, down) = (origin::demo().await, origin::demo().await, origin::nobody());
-    let media = format!(
-        "routes = [{{ path_prefix = \"/bytes/\", origin = \"media\" }}]\n\
+    let more = format!(
+        "routes = [{{ path_prefix = \"/bytes/\", origin = \"media\" }},\n\
+         {{ name = \"shop\", path_prefix = \"/shop\", origin = \"origin\" }}]\n\
          origins.media = {{ url = [\"http://{media}\", \"http://{down}\"], health = {{ path = \"/status/204\" }} }}"
     );
-    let setup = Setup::new(site, &media);
+    let setup = Setup::new(site, &more);
     let mut parameters =
         CertificateParams::new(["localhost", "example.com", "*.example.com"].map(String::from)).unwrap();
     parameters.not_after = (SystemTime::now() + Duration::from_secs(89 * 24 * 3600)).into();
@@ -398,6 +408,7 @@ async fn take_pictures(program: &Path, folder: &Path) {
     fs::write(setup.path("tls.crt"), parameters.self_signed(&key).unwrap().pem()).unwrap();
     fs::write(setup.path("tls.key"), key.serialize_pem()).unwrap();
     setup.ctl("reload", &[]).success();
+    setup.ctl("maintenance", &["on", "--route", "shop", "--retry-after", "600"]).success();
 
     let own = format!("{} get --insecure --output /dev/null", litequic_program().display());
     let curl = "curl -sk --output /dev/null";
@@ -422,55 +433,30 @@ async fn take_pictures(program: &Path, folder: &Path) {
             }
         })
     });
-    let slow = slowly(setup.admin).await;
-    // Chromium's words for prefers-color-scheme.
-    for (name, scheme) in [("light", 1), ("dark", 0)] {
-        let profile = tempfile::tempdir().unwrap();
-        let file = folder.join(format!("status-{name}.png"));
-        let mut shot = chromium(program, profile.path());
-        shot.arg(format!("--blink-settings=preferredColorScheme={scheme}")).args([
-            "--window-size=1200,2300",
-            &format!("--screenshot={}", file.display()),
-            &format!("http://{slow}/"),
-        ]);
-        tokio::task::spawn_blocking(move || Process::spawn(shot).end_within(BROWSER)).await.unwrap().success();
-        assert!(file.exists(), "{}", file.display());
-    }
-    let frame = framed(slow, narrow(320)).await;
-    let profile = tempfile::tempdir().unwrap();
-    let file = folder.join("status-phone.png");
-    let mut shot = chromium(program, profile.path());
-    let (picture, url) = (format!("--screenshot={}", file.display()), format!("http://{frame}/"));
-    shot.args(["--window-size=500,900", &picture, &url]);
-    tokio::task::spawn_blocking(move || Process::spawn(shot).end_within(BROWSER)).await.unwrap().success();
-    assert!(file.exists(), "{}", file.display());
+    let page = format!("http://{}/", setup.admin);
+    let pictures = tokio::task::spawn_blocking(move || pictures(&page, &folder)).await;
     done.store(true, Relaxed);
     tokio::task::spawn_blocking(|| loads.into_iter().for_each(|load| load.join().unwrap())).await.unwrap();
+    pictures.unwrap();
 }
 
-/// Leads to `admin`, with two seconds before each question: a browser's timers that run ahead stand still while an answer is
-/// waited for, so that between two of them as much happens as between two of an operator's.
-async fn slowly(admin: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (mut browser, _) = listener.accept().await.unwrap();
-            tokio::spawn(async move {
-                let mut admin = TcpStream::connect(admin).await.unwrap();
-                let ((mut questions, mut page), (mut answers, mut asked)) = (browser.split(), admin.split());
-                let ask = async {
-                    let mut question = [0; 4096];
-                    while let Ok(length @ 1..) = questions.read(&mut question).await {
-                        sleep(Duration::from_secs(2)).await;
-                        asked.write_all(&question[..length]).await.unwrap();
-                    }
-                };
-                tokio::join!(ask, tokio::io::copy(&mut answers, &mut page))
-            });
-        }
-    });
-    address
+/// By DevTools, in real time: Chromium's `--screenshot` wants a page that has nothing more to ask.
+fn pictures(page: &str, folder: &Path) {
+    /// Answers that charts are made of, two seconds apart.
+    const ANSWERS: u32 = 12;
+    const DESK: u64 = 1200;
+    const TELEPHONE: (u64, u64) = (390, 844);
+    let Some(mut browser) = Browser::start(&[]) else { return };
+    browser.open(page);
+    browser.wait_for(&format!("trend.length >= {ANSWERS}"));
+    for scheme in ["light", "dark"] {
+        browser.look((DESK, 800), scheme);
+        let height = browser.evaluate("document.documentElement.scrollHeight").as_u64().unwrap();
+        browser.look((DESK, height), scheme);
+        browser.picture(&folder.join(format!("status-{scheme}.png")));
+    }
+    browser.look(TELEPHONE, "light");
+    browser.picture(&folder.join("status-phone.png"));
 }
 
 #[tokio::test]

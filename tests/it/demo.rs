@@ -6,9 +6,8 @@ use crate::support::{
     needs,
     process::{Process, free_tcp_port, free_udp_port, litequic_program},
 };
-use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::json;
-use std::{collections::BTreeSet, env, fs, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeSet, env, path::Path, process::Command, time::Duration};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/run.sh");
 /// Making the video and fetching dash.js, on a machine that does much else.
@@ -175,17 +174,12 @@ fn every_control_has_a_name(browser: &mut Browser) {
 /// With `LITEQUIC_SCREENSHOTS=FOLDER` in the environment.
 fn picture(browser: &mut Browser) {
     let Some(folder) = env::var_os("LITEQUIC_SCREENSHOTS") else { return };
-    let size = json!({ "width": 1200, "height": 1160, "deviceScaleFactor": 1, "mobile": false });
-    browser.call("Emulation.setDeviceMetricsOverride", &size);
-    let light = json!({ "features": [{ "name": "prefers-color-scheme", "value": "light" }] });
-    browser.call("Emulation.setEmulatedMedia", &light);
+    browser.look((1200, 1160), "light");
     // The best quality on screen again, and its rates in the table.
     browser.evaluate("at('quality').value = 'auto', at('quality').dispatchEvent(new Event('change'))");
     browser.wait_for("at('rendition').textContent === '1280 × 720' && !video.paused");
     browser.evaluate("document.activeElement.blur(), scrollTo(0, 0)");
-    let picture = browser.call("Page.captureScreenshot", &json!({ "format": "png" }));
-    let picture = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
-    fs::write(Path::new(&folder).join("demo.png"), picture).unwrap();
+    browser.picture(&Path::new(&folder).join("demo.png"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::Method;
 use litequic::{
     app::{Metrics, WorkerMetrics},
+    config::{Config, Route},
     telemetry::Counter,
 };
 use std::{process::Command, sync::Arc, time::Duration};
@@ -192,6 +193,57 @@ async fn responses_are_counted_by_route_protocol_and_class_and_bodies_by_size() 
     assert_eq!(size("response", "sum"), metrics.sum(|worker| worker.shared.response_body_bytes.get()) as f64);
     assert_eq!(size("request", "bucket{le=\"4096.0\"}"), 1.0);
     assert_eq!(size("request", "bucket{le=\"16384.0\"}"), 2.0);
+}
+
+/// A client of each protocol uploads to one route, which echoes, and downloads from another.
+#[tokio::test]
+async fn bytes_are_counted_by_route_alike_over_every_protocol() {
+    let litequic = Litequic::start(origin::demo().await, |config| {
+        config.routes.insert(0, Route { path_prefix: "/echo".into(), ..Route::catch_all(Config::ORIGIN) });
+    })
+    .await;
+    let counted = || {
+        [("request", "*/echo"), ("response", "*/echo"), ("request", "*/"), ("response", "*/")].map(|(body, route)| {
+            scraped(&litequic.metrics, &format!("litequic_route_{body}_body_bytes_total{{route=\"{route}\"}}"))
+        })
+    };
+    let upload = "x".repeat(5000);
+    assert_eq!(counted(), [0.0; 4]);
+
+    let client = Client::to(&litequic).await;
+    assert_eq!(client.post("/echo", upload.clone().into_bytes()).await.body.len(), 5000);
+    assert_eq!(client.get("/bytes/100").await.body.len(), 100);
+    assert_eq!(counted(), [5000.0, 5000.0, 0.0, 100.0], "HTTP/3");
+
+    let mut http2 = Http2::connect(&litequic, &[]).await;
+    let header = |method, path| {
+        http2::fields(&[(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)])
+    };
+    http2.say(http2::HEADERS, http2::END_HEADERS, 1, &header("POST", "/echo")).await;
+    http2.say(http2::DATA, http2::END_STREAM, 1, upload.as_bytes()).await;
+    http2.say(http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, 3, &header("GET", "/bytes/100")).await;
+    let mut ended = 0;
+    while ended < 2 {
+        let frame = http2.find(&[http2::HEADERS, http2::DATA]).await.expect("both responses end");
+        ended += u32::from(frame.flags & http2::END_STREAM != 0);
+    }
+    assert_eq!(counted(), [10_000.0, 10_000.0, 0.0, 200.0], "HTTP/2");
+
+    for request in [
+        format!("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\nConnection: close\r\n\r\n{upload}"),
+        "GET /bytes/100 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".into(),
+    ] {
+        let mut http1 = Tls::http1(&litequic).await;
+        http1.say(request).await;
+        assert!(http1.rest().await.0.starts_with("HTTP/1.1 200 "));
+    }
+    assert_eq!(counted(), [15_000.0, 15_000.0, 0.0, 300.0], "HTTP/1.1");
+
+    // The routes' bytes are all there are.
+    let received = litequic.sum(|worker| worker.shared.request_body_bytes.get());
+    let sent = litequic.sum(|worker| worker.shared.response_body_bytes.get());
+    assert_eq!((received, sent), (15_000, 15_300));
+    litequic.stop().await;
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ const TREND = 120;
 const HEIGHT = 32;
 // Routes that are shown.
 const MOST_ROUTES = 100;
+// Routes and hosts in maintenance that are named above all else.
+const MOST_NAMED = 8;
 const at = id => document.getElementById(id);
 let before = null;
 let trend = [];
@@ -20,7 +22,8 @@ function element(name, text, kind) {
   return made;
 }
 
-// A row's cells: a text, or [text, class]. The first names the row. What did not change is left, for whoever is reading it.
+// A row's cells: a text, [text, class], or [text, class, badge]. The first names the row. What did not change is left, for
+// whoever is reading it.
 function rows(id, all) {
   const body = at(id).tBodies[0];
   const text = JSON.stringify(all);
@@ -31,8 +34,9 @@ function rows(id, all) {
   body.replaceChildren(...all.map(cells => {
     const row = document.createElement('tr');
     cells.forEach((cell, n) => {
-      const [text, kind] = Array.isArray(cell) ? cell : [cell, ''];
+      const [text, kind, badge] = Array.isArray(cell) ? cell : [cell, ''];
       const made = element(n ? 'td' : 'th', text, kind);
+      if (badge) made.append(' ', element('span', badge, 'badge'));
       if (n) made.dataset.label = labels[n];
       else made.scope = 'row';
       row.append(made);
@@ -93,19 +97,31 @@ function charts(now) {
   chart('chart-cpu', of('cpu'), value => digits(value));
 }
 
-// By route: all responses, and those of a class.
+// By route: all responses, those of a class, and bytes to and from clients.
 function byRoute(metrics) {
   const routes = new Map();
   for (const [key, count] of Object.entries(metrics)) {
     const found = /^route_responses\{route="(.*)",protocol="[^"]*",class="([^"]*)"\}$/.exec(key);
     if (!found) continue;
     const [, route, kind] = found;
-    const counts = routes.get(route) || { all: 0 };
+    const bodies = of => metrics['route_' + of + '_body_bytes{route="' + route + '"}'] || 0;
+    const counts = routes.get(route) || { all: 0, sent: bodies('response'), received: bodies('request') };
     counts.all += count;
     counts[kind] = (counts[kind] || 0) + count;
     routes.set(route, counts);
   }
   return routes;
+}
+
+// What the operator has switched to maintenance: in words, and the routes, as metrics name them.
+function maintenance(switched) {
+  const named = switched.slice(0, MOST_NAMED).map(({ target, retry_after: after, routes }) =>
+    (target === null ? 'all routes' : target) + ' (Retry-After ' + whole(after) + ' s' + (routes.length ? '' : '; no such route now') + ')');
+  if (switched.length > MOST_NAMED) named.push('and ' + (switched.length - MOST_NAMED) + ' more');
+  return {
+    told: named.length ? 'In maintenance, answered 503: ' + named.join(', ') + '.' : '',
+    routes: new Set(switched.flatMap(one => one.routes).map(name => name.replace(/["\\]/g, '_'))),
+  };
 }
 
 function show(now) {
@@ -157,19 +173,27 @@ function show(now) {
     return tile;
   }));
 
+  const { told: closed, routes: inMaintenance } = maintenance(now.maintenance || []);
+  if (at('maintenance').textContent !== closed) at('maintenance').textContent = closed;
+  at('maintenance').hidden = !closed;
+
   const [routes, routesBefore] = [byRoute(now.metrics), same ? byRoute(before.metrics) : new Map()];
   const shown = [...routes].slice(0, MOST_ROUTES).map(([route, counts]) => {
     const was = routesBefore.get(route);
     const failed = counts['5xx'] || 0;
+    const each = name => was && seconds > 0 ? (counts[name] - was[name]) / seconds : 0;
     return [
-      route,
+      inMaintenance.has(route) ? [route, '', 'in maintenance'] : route,
       [whole(counts.all), 'n'],
-      [digits(was && seconds > 0 ? (counts.all - was.all) / seconds : 0), 'n'],
+      [digits(each('all')), 'n'],
       [whole(counts['4xx'] || 0), 'n'],
       [whole(failed), was && failed > (was['5xx'] || 0) ? 'n bad' : 'n'],
+      [bytes(counts.sent), 'n'],
+      [bytes(each('sent')), 'n'],
+      [bytes(counts.received), 'n'],
     ];
   });
-  if (routes.size > MOST_ROUTES) shown.push(['and ' + (routes.size - MOST_ROUTES) + ' more: /metrics has all', '', '', '', '']);
+  if (routes.size > MOST_ROUTES) shown.push(['and ' + (routes.size - MOST_ROUTES) + ' more: /metrics has all', '', '', '', '', '', '', '']);
   rows('routes', shown);
 
   const mechanisms = now.mechanisms || [];

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value as Json};
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     time::{Duration, UNIX_EPOCH},
 };
@@ -24,6 +25,7 @@ pub(super) fn render(now: &Json, before: Option<&Json>, colour: bool) -> String 
     let mut screen = Screen { text: String::new(), colour };
     look.head(&mut screen);
     look.traffic(&mut screen);
+    look.routes(&mut screen);
     look.origins(&mut screen);
     look.certificates(&mut screen);
     look.limits(&mut screen);
@@ -131,6 +133,40 @@ impl<'a> Look<'a> {
             Part::of(format!("  from clients {}  ", speed("request_body_bytes"))),
             Part::of(format!("5xx {}/s", rate(failing))).toned(tone),
         ]);
+    }
+
+    fn routes(&self, screen: &mut Screen) {
+        screen.heading(&[("route", -34), ("responses", 12), ("a second", 10), ("to clients", 12), ("a second", 12)]);
+        let in_maintenance: BTreeSet<String> = list(self.now.get("maintenance"))
+            .iter()
+            .flat_map(|one| list(one.get("routes")))
+            // As metrics name it.
+            .filter_map(|name| Some(name.as_str()?.replace(['"', '\\'], "_")))
+            .collect();
+        let responses_before = self.before.map(responses_by_route).unwrap_or_default();
+        let row = |(name, responses): (&'a str, f64)| {
+            let sent = format!("route_response_body_bytes{{route=\"{name}\"}}");
+            let before = responses_before.get(name);
+            Route {
+                name,
+                is_in_maintenance: in_maintenance.contains(name),
+                responses,
+                responses_a_second: before.and_then(|before| self.a_second(responses, *before)),
+                sent: self.metric(&sent),
+                sent_a_second: self.rate(&sent),
+            }
+        };
+        let mut routes: Vec<Route<'_>> = responses_by_route(self.now).into_iter().map(row).collect();
+        if routes.len() > MOST_ROWS {
+            // Those in maintenance, then those with the most bytes now, then ever.
+            routes.sort_by(|one, other| {
+                let now = |route: &Route<'_>| route.sent_a_second.unwrap_or(0.0);
+                let ever = |route: &Route<'_>| route.sent.unwrap_or(0.0);
+                let first = other.is_in_maintenance.cmp(&one.is_in_maintenance);
+                first.then(now(other).total_cmp(&now(one))).then(ever(other).total_cmp(&ever(one)))
+            });
+        }
+        screen.rows(&routes, Route::parts);
     }
 
     fn origins(&self, screen: &mut Screen) {
@@ -249,11 +285,60 @@ impl<'a> Look<'a> {
 
     /// How much more `read` finds a second.
     fn rate_of(&self, read: impl Fn(&'a Json) -> Option<f64>) -> Option<f64> {
-        let (now, before) = (self.now, self.before?);
-        let seconds = number(now.get("time"))? - number(before.get("time"))?;
-        let more = read(now)? - read(before)?;
+        self.a_second(read(self.now)?, read(self.before?)?)
+    }
+
+    /// How much more a second `now` is than what was `before`.
+    fn a_second(&self, now: f64, before: f64) -> Option<f64> {
+        let seconds = number(self.now.get("time"))? - number(self.before?.get("time"))?;
+        let more = now - before;
         (seconds > 0.0 && more >= 0.0).then(|| more / seconds)
     }
+}
+
+/// A row of the routes' table.
+struct Route<'a> {
+    name: &'a str,
+    is_in_maintenance: bool,
+    responses: f64,
+    responses_a_second: Option<f64>,
+    /// Bytes.
+    sent: Option<f64>,
+    sent_a_second: Option<f64>,
+}
+
+impl Route<'_> {
+    fn parts(&self) -> Vec<Part> {
+        const NAME: usize = 33;
+        const MARK: &str = " (maintenance)";
+        let name = clean(self.name);
+        let (name, tone) = match self.is_in_maintenance {
+            true => (cut(&name, NAME - MARK.len()) + MARK, Tone::Warning),
+            false => (name, Tone::Plain),
+        };
+        let speed = self.sent_a_second.map_or(UNKNOWN.into(), |sent| format!("{}/s", bytes(sent)));
+        vec![
+            Part::of(name).wide(-34).toned(tone),
+            Part::of(count(Some(self.responses))).wide(12),
+            Part::of(rate(self.responses_a_second)).wide(10),
+            Part::of(self.sent.map_or(UNKNOWN.into(), bytes)).wide(12),
+            Part::of(speed).wide(12),
+        ]
+    }
+}
+
+/// Responses of each route, over all protocols and classes.
+fn responses_by_route(status: &Json) -> BTreeMap<&str, f64> {
+    let mut routes = BTreeMap::new();
+    for (key, value) in metrics(status).into_iter().flatten() {
+        let labels = key.strip_prefix("route_responses{route=\"");
+        if let Some((name, _)) = labels.and_then(|labels| labels.rsplit_once("\",protocol=\""))
+            && let Some(responses) = number(Some(value))
+        {
+            *routes.entry(name).or_insert(0.0) += responses;
+        }
+    }
+    routes
 }
 
 /// How an origin's server is.

@@ -2,9 +2,12 @@
 //! virtual time does not show. Closed with the test.
 
 use super::needs;
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value as Json, json};
 use std::{
+    fs,
     io::{BufRead, BufReader, Write},
+    path::Path,
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -102,6 +105,20 @@ impl Browser {
             }
             self.call("Input.dispatchKeyEvent", &event);
         }
+    }
+
+    /// Has the page seen in a window of `width` and `height`, by someone who prefers `scheme`: `light` or `dark`.
+    pub(crate) fn look(&mut self, (width, height): (u64, u64), scheme: &str) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", &size);
+        let scheme = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.call("Emulation.setEmulatedMedia", &scheme);
+    }
+
+    /// Writes what is seen of the page to `file`, as PNG.
+    pub(crate) fn picture(&mut self, file: &Path) {
+        let picture = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
+        fs::write(file, BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()).unwrap();
     }
 
     /// A command's result.

@@ -13,12 +13,29 @@ use crate::support::{
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 use tokio_tungstenite::tungstenite::Message;
+
+#[tokio::test]
+async fn the_bytes_of_a_tunnel_count_for_its_route_both_ways() {
+    let origin = Script::new().await;
+    let litequic = other(origin.address, |_| {}).await;
+    for (n, door) in (1_u64..).zip(Door::ALL) {
+        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        stream.write_all(b"question").await.unwrap();
+        assert_eq!(peer.exactly(8).await, b"question");
+        peer.say("yes").await;
+        within("an answer", stream.read_exact(&mut [0; 3])).await.unwrap();
+        let samples: HashMap<String, u64> = litequic.metrics.registry().samples().into_iter().collect();
+        let of = |body: &str| samples[&format!("route_{body}_body_bytes{{route=\"*/\"}}")];
+        assert_eq!((of("request"), of("response")), (8 * n, 3 * n), "{door:?}");
+    }
+    litequic.stop().await;
+}
 
 #[tokio::test]
 async fn a_websocket_echoes_what_is_said_by_each_protocol() {

@@ -3,8 +3,8 @@ use serde_json::json;
 use std::{env, fs};
 
 /// An answer of `/status`. `older` was recorded, of a litequic that told less. The others were made of it: `busy-before` and `busy` of
-/// one process, two seconds apart; `trouble` with a server that is down, a worker that hangs, a refused reload, limits that were reached and a
-/// certificate whose renewal is overdue.
+/// one process, two seconds apart; `trouble` with a server that is down, a route in maintenance, a worker that hangs, a refused reload, limits
+/// that were reached and a certificate whose renewal is overdue.
 fn recorded(name: &str) -> Json {
     serde_json::from_str(&fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
 }
@@ -82,7 +82,14 @@ fn replaced(document: &Json, odd: &Json) -> Vec<Json> {
 fn no_answer_makes_it_panic_or_leave_its_columns() {
     let (before, mut now) = (recorded("busy-before"), recorded("trouble"));
     // Few counters, so that each is replaced.
-    let few = ["connections", "requests{protocol=\"h3\"}", "limit_reached{limit=\"max_headers\"}", "requests_open"];
+    let few = [
+        "connections",
+        "requests{protocol=\"h3\"}",
+        "limit_reached{limit=\"max_headers\"}",
+        "requests_open",
+        "route_responses{route=\"*/media\",protocol=\"h2\",class=\"4xx\"}",
+        "route_response_body_bytes{route=\"*/media\"}",
+    ];
     now["metrics"].as_object_mut().unwrap().retain(|key, _| few.contains(&key.as_str()));
     let odd = [
         json!(null),
@@ -124,6 +131,45 @@ fn what_is_in_maintenance_is_shown() {
     let status = json!({ "maintenance": [{ "target": null }, { "target": "shop", "routes": ["shop"] }] });
     assert!(render(&status, None, false).contains("\nin maintenance: all routes, shop\n"));
     assert!(!render(&json!({ "maintenance": [] }), None, false).contains("maintenance"));
+}
+
+#[test]
+fn routes_are_shown_with_their_responses_and_bytes_over_all_protocols() {
+    let of = |time: f64, routes: &[(&str, u64, u64)]| {
+        let mut metrics = serde_json::Map::new();
+        for (route, responses, bytes) in routes {
+            for (protocol, class) in [("h1", "2xx"), ("h3", "5xx")] {
+                let key = format!("route_responses{{route=\"{route}\",protocol=\"{protocol}\",class=\"{class}\"}}");
+                metrics.insert(key, (*responses).into());
+            }
+            metrics.insert(format!("route_response_body_bytes{{route=\"{route}\"}}"), (*bytes).into());
+        }
+        json!({ "time": time, "maintenance": [{ "target": null, "routes": ["a \"shop\""] }], "metrics": metrics })
+    };
+    let before = of(1000.0, &[("*/", 10, 2_000_000)]);
+    let now = of(1002.0, &[("*/", 30, 6_000_000), ("a _shop_", 1, 500)]);
+    let screen = render(&now, Some(&before), false);
+    for expected in [
+        "*/                                          60      20.0      6.0 MB    2.0 MB/s\n",
+        "a _shop_ (maintenance)                       2         -       500 B           -\n",
+    ] {
+        assert!(screen.contains(expected), "{expected:?} in\n{screen}");
+    }
+}
+
+#[test]
+fn of_many_routes_those_are_shown_that_are_in_maintenance_or_have_the_most_traffic() {
+    let mut metrics = serde_json::Map::new();
+    for n in 0..20 {
+        metrics.insert(format!("route_responses{{route=\"r{n:02}\",protocol=\"h3\",class=\"2xx\"}}"), 1.into());
+        metrics.insert(format!("route_response_body_bytes{{route=\"r{n:02}\"}}"), (n * 1000).into());
+    }
+    let status = json!({ "maintenance": [{ "target": "r03", "routes": ["r03"] }], "metrics": metrics });
+    let screen = render(&status, None, false);
+    let shown: Vec<&str> =
+        screen.lines().filter(|line| line.starts_with('r')).filter_map(|line| line.get(..3)).collect();
+    assert_eq!(shown, ["req", "rou", "r03", "r19", "r18", "r17", "r16", "r15", "r14", "r13"]);
+    assert!(screen.contains("and 12 more: --json has all\n"), "{screen}");
 }
 
 #[test]

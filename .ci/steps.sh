@@ -168,3 +168,31 @@ has_io_uring() {
         return 1
     }
 }
+
+# serves PROGRAM: whether it serves a download over UDP and over TCP, and ends in good order.
+serves() {
+    local litequic=$1 log=$WORK/demo.log port="" demo
+    : >"$log" # The demo may come to open it after it is read.
+    "$litequic" demo --listen 127.0.0.1:0 >>"$log" 2>&1 &
+    demo=$!
+    # shellcheck disable=SC2064 # this process, whatever the variable says later
+    trap "kill -KILL $demo 2>/dev/null || true" EXIT
+    for _ in {1..100}; do
+        port=$(sed -n 's|^litequic serves .* at https://127\.0\.0\.1:\([0-9]*\)/.*|\1|p' "$log")
+        [[ -z $port ]] || break
+        sleep 0.1
+    done
+    [[ -n $port ]] || {
+        cat "$log"
+        return 1
+    }
+    "$litequic" get --insecure --output "$WORK/download" "https://127.0.0.1:$port/bytes/10M"
+    [[ $(stat -c %s "$WORK/download") == 10000000 ]]
+    curl --noproxy '*' --silent --show-error --insecure --output "$WORK/download" "https://127.0.0.1:$port/bytes/10M"
+    [[ $(stat -c %s "$WORK/download") == 10000000 ]]
+    kill -TERM "$demo"
+    wait "$demo"
+    trap - EXIT
+    rm "$WORK/download"
+    echo "10 MB downloaded over UDP and over TCP; drained"
+}

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Makes target/dist/CHART-VERSION.tgz of both charts, with their SHA-256: what `helm push` and `helm install` take. The same
-# charts make the same files, to the byte.
+# Makes target/dist/CHART-VERSION.tgz of both charts: what `helm push` and `helm install` take. The same charts make the same files,
+# to the byte.
 # usage: packaging/charts.sh [URL], that of the repository, where the version's tag is: Chart.yaml then has it as home and
 # sources, and links out of a chart lead there. Without one there is none of these, and such links are plain text.
 set -eu
 url=${1:-}
 url=${url%/}
 cd "$(dirname "$0")/.."
-: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
+. packaging/reproducible.sh
 
 mkdir -p target/dist
 work=$(mktemp -d)
@@ -30,8 +30,6 @@ for chart in litequic litequic-sidecar; do
     # Whatever the umask: all may read.
     chmod -R u=rwX,go=rX "$work/$chart"
     package=$chart-$version.tgz
-    tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --format=gnu \
-        --directory "$work" "$chart" | gzip --no-name --best >"target/dist/$package"
-    (cd target/dist && sha256sum "$package" >"$package.sha256")
+    pack "$work" "$chart" >"target/dist/$package"
     echo "target/dist/$package"
 done

@@ -9,6 +9,7 @@
 # add llvm-tools), and curl and python3 for the loads.
 set -eu
 cd "$(dirname "$0")/.."
+. packaging/reproducible.sh
 
 profile=packaging/litequic.profdata
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -20,7 +21,7 @@ export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 
 # --target: build scripts and macros are left alone.
 build() {
-    RUSTFLAGS=$2 cargo build --release --locked --package litequic --bin litequic --target "$host" --target-dir "$work/$1"
+    RUSTFLAGS="$rust_paths $2" CFLAGS="$c_paths" cargo build --release --locked --package litequic --bin litequic --target "$host" --target-dir "$work/$1"
 }
 
 if [ "${1-}" = --train ]; then

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Fails unless the tag is that of the version in Cargo.toml and in the charts, and CHANGELOG.md has a section of it, which it
 # prints: the notes of the release.
-# usage: packaging/tag.sh vVERSION
+# usage: packaging/tag.sh vVERSION [SECTION]; SECTION of CHANGELOG.md instead of [VERSION], such as Unreleased
 set -eu
 cd "$(dirname "$0")/.."
-tag=${1:?usage: packaging/tag.sh vVERSION}
-version=${tag#v}
+. packaging/reproducible.sh
+tag=${1:?usage: packaging/tag.sh vVERSION [SECTION]}
+section=${2:-${tag#v}}
 
 # is WHAT VERSION
 is() {
@@ -14,14 +15,14 @@ is() {
         exit 1
     fi
 }
-is Cargo.toml "$(sed -n '/^\[package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)"
+is Cargo.toml "$(version_of_sources)"
 for chart in litequic litequic-sidecar; do
     is "helm/$chart/Chart.yaml" "$(sed -n 's/^version: //p' "helm/$chart/Chart.yaml")"
     is "helm/$chart/Chart.yaml (appVersion)" "$(sed -n 's/^appVersion: "\(.*\)"$/\1/p' "helm/$chart/Chart.yaml")"
 done
-notes=$(awk -v heading="## [$version]" 'index($0, "## [") == 1 { on = index($0, heading) == 1; next } on' CHANGELOG.md)
+notes=$(awk -v heading="## [$section]" 'index($0, "## [") == 1 { on = index($0, heading) == 1; next } on' CHANGELOG.md)
 if [ -z "$notes" ]; then
-    echo "CHANGELOG.md has no section [$version]: its changes are still in [Unreleased]" >&2
+    echo "CHANGELOG.md has no section [$section]: its changes are still in [Unreleased]" >&2
     exit 1
 fi
 printf '%s\n' "$notes"

@@ -1,46 +1,25 @@
 #!/bin/sh
-# Makes target/dist/litequic-VERSION-TARGET.tar.gz and its SHA-256: the program, manual pages, completions, example
-# configurations, documentation, systemd units, the licence. The same program makes the same file, to the byte.
-# usage: packaging/tarball.sh [PROGRAM]; without it packaging/pgo.sh builds one with a profile
+# Makes target/dist/litequic-VERSION-TARGET.tar.gz, with the layout of /usr/local (tree.sh). The same program makes the same file,
+# to the byte.
+# usage: packaging/tarball.sh [PROGRAM [TARGET [SPEAKER]]]
+# PROGRAM is one for TARGET, a name of rustc's; without it packaging/pgo.sh builds one with a profile, for this machine. SPEAKER
+# is a litequic that runs here, for manual and completions, where PROGRAM does not.
 set -eu
 program=${1:+$(realpath "$1")}
+speaker=${3:+$(realpath "$3")}
 cd "$(dirname "$0")/.."
+. packaging/reproducible.sh
 if [ -z "$program" ]; then
-    packaging/pgo.sh
-    program=target/release/litequic-pgo
+    program=$(packaging/pgo.sh)
 fi
+target=${2:-$(rustc -vV | sed -n 's/^host: //p')}
+: "${speaker:=$program}"
 
-version=$("$program" --version | cut -d ' ' -f 2)
-target=$(rustc -vV | sed -n 's/^host: //p')
+version=$("$speaker" --version | cut -d ' ' -f 2)
 name=litequic-$version-$target
-# Of what is packed, not of today.
-: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
-
 mkdir -p target/dist
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-top=$work/$name
-mkdir -p "$top/bin" "$top/share/man" "$top/share/doc/litequic/examples" "$top/share/bash-completion/completions" \
-    "$top/share/zsh/site-functions" "$top/share/fish/vendor_completions.d"
-
-# Names of functions stay, for a panic's backtrace; what a debugger wants goes.
-objcopy --strip-debug "$program" "$top/bin/litequic"
-"$program" manual --out "$top/share/man/man1"
-"$program" completions bash >"$top/share/bash-completion/completions/litequic"
-"$program" completions zsh >"$top/share/zsh/site-functions/_litequic"
-"$program" completions fish >"$top/share/fish/vendor_completions.d/litequic.fish"
-cp config/*.toml "$top/share/doc/litequic/examples/"
-# What README.md leads to, but for what one has to build from the sources.
-cp -R LICENSE README.md CHANGELOG.md SECURITY.md docs "$top/share/doc/litequic/"
-for unit in packaging/systemd/*; do
-    [ -f "$unit" ] || continue
-    install -D -m 644 -t "$top/lib/systemd/system" "$unit"
-    sed -i 's|/usr/bin/litequic|/usr/local/bin/litequic|' "$top/lib/systemd/system/${unit##*/}"
-done
-# Whatever the umask: all may read, programs run.
-chmod -R u=rwX,go=rX "$top"
-
-tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --format=gnu \
-    --directory "$work" "$name" | gzip --no-name --best >"target/dist/$name.tar.gz"
-(cd target/dist && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
+packaging/tree.sh "$program" "$target" "$speaker" "$work/$name" /usr/local
+pack "$work" "$name" >"target/dist/$name.tar.gz"
 echo "target/dist/$name.tar.gz"

@@ -2,6 +2,9 @@
 # What the scripts beside it share: checks that are counted, and a folder that vanishes.
 set -euo pipefail
 
+# An nginx that runs without root.
+readonly origin_image=${ORIGIN_IMAGE:-nginxinc/nginx-unprivileged:1.28}
+
 passed=0
 failed=0
 work=$(mktemp -d)
@@ -77,6 +80,42 @@ server {
     location = /slow { alias /srv/blob; limit_rate 100k; }
 }
 CONF
+}
+
+# The same in a cluster, of the config map `origin`: a Deployment and a Service.
+origin_manifest() {
+    cat <<YAML
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: origin}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: origin}}
+  template:
+    metadata: {labels: {app: origin}}
+    spec:
+      automountServiceAccountToken: false
+      securityContext: {runAsNonRoot: true, runAsUser: 101, seccompProfile: {type: RuntimeDefault}}
+      containers:
+        - name: nginx
+          image: $origin_image
+          securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+          volumeMounts:
+            - {name: tmp, mountPath: /tmp}
+            - {name: origin, mountPath: /etc/nginx/conf.d}
+            - {name: origin, mountPath: /srv}
+      volumes:
+        - {name: tmp, emptyDir: {}}
+        - {name: origin, configMap: {name: origin}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: origin}
+spec:
+  selector: {app: origin}
+  ports: [{name: http, port: 8080}]
+YAML
 }
 
 finish() {

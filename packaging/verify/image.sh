@@ -6,7 +6,6 @@ cd "$(dirname "$0")"
 . ./checks.sh
 
 image=${1:-litequic}
-origin_image=${ORIGIN_IMAGE:-nginxinc/nginx-unprivileged:1.28}
 net=litequic-verify-$$
 end() {
     docker rm -f "$net-origin" "$net-proxy" "$net-ring" "$net-client" >/dev/null 2>&1 || true
@@ -38,6 +37,8 @@ check "says what it is" says '^litequic Apache-2.0$' \
     inspect '{{index .Config.Labels "org.opencontainers.image.title"}} {{index .Config.Labels "org.opencontainers.image.licenses"}}'
 check "says where its source is, and its revision" says '^[^ ]+ [^ ]+$' \
     inspect '{{index .Config.Labels "org.opencontainers.image.source"}} {{index .Config.Labels "org.opencontainers.image.revision"}}'
+small() { (($(inspect '{{.Size}}') < 40000000)); }
+check "is smaller than 40 MB" small
 check "exposes UDP and TCP" says '8443/tcp.*8443/udp' inspect '{{.Config.ExposedPorts}}'
 check "has no shell" not docker run --rm --entrypoint /bin/sh "$image" -c true
 check "says what the kernel has" says '^litequic would use: epoll' docker run --rm "${hardened[@]}" "$image" probe

@@ -11,7 +11,6 @@ cd "$(dirname "$0")/../.."
 . packaging/verify/checks.sh
 
 image=${1:-litequic:0.1.0}
-origin_image=${ORIGIN_IMAGE:-nginxinc/nginx-unprivileged:1.28}
 litequic=${LITEQUIC:-target/release/litequic}
 namespaces=(litequic-verify litequic-verify-node)
 ns=${namespaces[0]}
@@ -46,40 +45,8 @@ page() { k create configmap pages --from-literal=502.txt="$1" --dry-run=client -
 page "the first page"
 helm dependency update helm/examples/application >/dev/null
 
-# An origin without litequic: the example's nginx.
-cat >"$work/origin.yaml" <<YAML
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: origin}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: origin}}
-  template:
-    metadata: {labels: {app: origin}}
-    spec:
-      automountServiceAccountToken: false
-      securityContext: {runAsNonRoot: true, runAsUser: 101, seccompProfile: {type: RuntimeDefault}}
-      containers:
-        - name: nginx
-          image: $origin_image
-          securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
-          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
-          volumeMounts:
-            - {name: tmp, mountPath: /tmp}
-            - {name: origin, mountPath: /etc/nginx/conf.d}
-            - {name: origin, mountPath: /srv}
-      volumes:
-        - {name: tmp, emptyDir: {}}
-        - {name: origin, configMap: {name: origin}}
----
-apiVersion: v1
-kind: Service
-metadata: {name: origin}
-spec:
-  selector: {app: origin}
-  ports: [{name: http, port: 8080}]
-YAML
-k apply -f "$work/origin.yaml" >/dev/null
+# An origin without litequic.
+origin_manifest | k apply -f - >/dev/null
 k rollout status deployment/origin --timeout=120s >/dev/null
 
 # get HOST PORT PATH CA [OPTION...]: over HTTP/3, from here to a NodePort.

@@ -5,4 +5,5 @@
 mod charts;
 mod docs;
 mod layering;
+mod packaging;
 mod words;

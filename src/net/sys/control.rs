@@ -57,7 +57,7 @@ impl Said {
             // Each value is read only if cmsg_len says that all of it is there, unaligned, as cmsg(3) asks for.
             unsafe {
                 let data = libc::CMSG_DATA(next);
-                let len = message.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let len = octets(message.cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize);
                 match (message.cmsg_level, message.cmsg_type) {
                     (libc::IPPROTO_IP, libc::IP_TOS) if len >= 1 => said.ecn = data.read() & ECN_MASK,
                     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
@@ -94,7 +94,7 @@ impl Said {
         // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
         let mut header: msghdr = unsafe { zeroed() };
         header.msg_control = control.as_ptr().cast_mut().cast();
-        header.msg_controllen = control.len();
+        header.msg_controllen = length(control.len());
         // SAFETY: cmsg(3): as many octets can be read there, are borrowed for the call, and are aligned.
         unsafe { Self::read(&header) }
     }
@@ -130,7 +130,7 @@ impl Said {
             writer.push(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
         }
         if writer.used > 0 {
-            header.msg_controllen = writer.used;
+            header.msg_controllen = length(writer.used);
             header.msg_control = ptr::from_mut(control).cast::<c_void>();
         }
     }
@@ -144,6 +144,17 @@ impl Said {
 unsafe fn value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
     // SAFETY: cmsg(3): the value may stand unaligned; the caller vouches for the length.
     (len >= size_of::<T>()).then(|| unsafe { data.cast::<T>().read_unaligned() })
+}
+
+/// `octets` as msghdr and cmsghdr have them: usize in the kernel and in glibc, socklen_t, with padding behind it, in POSIX and
+/// in musl. What a [`Control`] holds fits into both; of more, nothing would be read or sent.
+pub(super) fn length<T: TryFrom<usize> + Default>(octets: usize) -> T {
+    T::try_from(octets).unwrap_or_default()
+}
+
+/// A length of a msghdr or cmsghdr in octets.
+fn octets<T: TryInto<usize>>(length: T) -> usize {
+    length.try_into().unwrap_or(0)
 }
 
 struct Writer<'a> {
@@ -160,7 +171,11 @@ impl Writer<'_> {
             (libc::CMSG_LEN(size_of::<T>() as u32) as usize, libc::CMSG_SPACE(size_of::<T>() as u32) as usize)
         };
         let Some(room) = self.control.0.get_mut(self.used..self.used + space) else { return };
-        let header = cmsghdr { cmsg_len: len, cmsg_level: level, cmsg_type: kind };
+        // SAFETY: cmsg(3): a cmsghdr is integers, for which zero is a value. The kernel reads musl's padding with cmsg_len.
+        let mut header: cmsghdr = unsafe { zeroed() };
+        header.cmsg_len = length(len);
+        header.cmsg_level = level;
+        header.cmsg_type = kind;
         // SAFETY: cmsg(3): a header, then, CMSG_LEN(0) behind it, the value; `room` holds CMSG_SPACE of it. Both writes
         // are unaligned ones, though `used` is a sum of CMSG_SPACEs and so aligned.
         unsafe {
@@ -181,7 +196,7 @@ mod tests {
         let mut control = Control::EMPTY;
         said.write(is_v4, &mut header, &mut control);
         // SAFETY: sendmsg(2): `write` has set both fields to a part of `control`.
-        (unsafe { Said::read(&header) }, header.msg_controllen)
+        (unsafe { Said::read(&header) }, octets(header.msg_controllen))
     }
 
     #[test]
@@ -219,7 +234,7 @@ mod tests {
         // SAFETY: sendmsg(2): as above.
         let mut header: msghdr = unsafe { zeroed() };
         header.msg_control = ptr::from_mut(&mut control).cast();
-        header.msg_controllen = used;
+        header.msg_controllen = length(used);
         // SAFETY: sendmsg(2): both fields are those of `control`.
         let said = unsafe { Said::read(&header) };
         assert_eq!(said, Said { ecn: 2, local: None, segment: None });

@@ -2,9 +2,11 @@
 
 use super::{
     address::{NAME_LEN, Name},
-    control::{CONTROL_LEN, Control, Said},
+    control::{CONTROL_LEN, Control, Said, length},
 };
 use crate::datagram::{MAX_MESSAGE, Message};
+#[cfg(not(target_env = "musl"))]
+use libc::sendmmsg;
 use libc::{c_uint, iovec, mmsghdr, msghdr};
 use s2n_quic_core::path::Handle as _;
 use std::{
@@ -117,7 +119,7 @@ impl ReceiveBatch {
             header.msg_hdr.msg_iov = iovecs.address(n);
             header.msg_hdr.msg_iovlen = 1;
             header.msg_hdr.msg_control = controls.address(n).cast();
-            header.msg_hdr.msg_controllen = CONTROL_LEN;
+            header.msg_hdr.msg_controllen = length(CONTROL_LEN);
             header
         };
         let headers = Fixed::new((0..messages).map(header).collect());
@@ -139,7 +141,7 @@ impl ReceiveBatch {
         // The kernel has written lengths over the sizes of what it used.
         for header in self.headers.get_mut(0..self.filled).unwrap_or_default() {
             header.msg_hdr.msg_namelen = NAME_LEN;
-            header.msg_hdr.msg_controllen = CONTROL_LEN;
+            header.msg_hdr.msg_controllen = length(CONTROL_LEN);
         }
         self.filled = 0;
         let room = c_uint::try_from(self.room()).unwrap_or(c_uint::MAX);
@@ -150,7 +152,7 @@ impl ReceiveBatch {
                 socket.as_fd().as_raw_fd(),
                 self.headers.address(0),
                 room,
-                libc::MSG_DONTWAIT,
+                libc::MSG_DONTWAIT as _, // unsigned in musl
                 ptr::null_mut(),
             )
         };
@@ -231,7 +233,7 @@ impl SendBatch {
         // SAFETY: sendmmsg(2): `headers` has `count` entries. Their names, buffers and control buffers are alive until
         // the call returns: in this struct, or borrowed for 'a. The kernel reads the buffers and writes msg_len alone.
         let sent =
-            unsafe { libc::sendmmsg(socket.as_fd().as_raw_fd(), self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+            unsafe { sendmmsg(socket.as_fd().as_raw_fd(), self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
@@ -277,10 +279,27 @@ impl SendBatch {
     /// Makes the headers from the `first` on such that the kernel sends nothing for them, and reads none of the payloads.
     pub(super) fn defuse(&mut self, first: usize) {
         for header in self.headers.iter_mut().skip(first) {
-            // sendmsg(2): EMSGSIZE beyond UIO_MAXIOV.
-            header.msg_hdr.msg_iovlen = usize::MAX;
+            // sendmsg(2): EMSGSIZE beyond UIO_MAXIOV, which is 1024.
+            header.msg_hdr.msg_iovlen = 1 << 16;
         }
     }
+}
+
+/// sendmmsg(2). musl's function of that name calls sendmsg(2) for each message, since it cannot know that a header's padding,
+/// which the kernel reads with the length before it, is zero. Here it is.
+///
+/// # Safety
+///
+/// As that of the system call.
+#[cfg(target_env = "musl")]
+unsafe fn sendmmsg(
+    socket: std::os::fd::RawFd,
+    headers: *mut mmsghdr,
+    count: c_uint,
+    flags: libc::c_int,
+) -> libc::c_long {
+    // SAFETY: sendmmsg(2): the caller vouches for the headers; musl's have the kernel's layout.
+    unsafe { libc::syscall(libc::SYS_sendmmsg, socket, headers, count, flags) }
 }
 
 fn is_v4(message: &Message) -> bool {

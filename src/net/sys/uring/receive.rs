@@ -3,7 +3,7 @@
 use super::{
     super::{
         address::Name,
-        control::{CONTROL_ALIGN, CONTROL_LEN, Said},
+        control::{CONTROL_ALIGN, CONTROL_LEN, Said, length},
         mmsg::Arrived,
     },
     Filled, Refusal, Ring,
@@ -172,6 +172,6 @@ pub(super) fn header() -> msghdr {
     // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
     let mut header: msghdr = unsafe { zeroed() };
     header.msg_namelen = NAME as libc::socklen_t;
-    header.msg_controllen = CONTROL_LEN;
+    header.msg_controllen = length(CONTROL_LEN);
     header
 }

@@ -1,0 +1,28 @@
+# shellcheck shell=sh
+# What makes the same bytes of the same sources: the time, the paths in programs, order and owners in archives. Sourced in the
+# root of the repository.
+
+# Of what is packed, not of today.
+: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
+export SOURCE_DATE_EPOCH
+
+# Source files have their paths in messages of panics, and in assertions of C code.
+_cargo=${CARGO_HOME:-$HOME/.cargo}
+rust_paths="--remap-path-prefix=$PWD=/litequic --remap-path-prefix=$_cargo=/cargo"
+c_paths="-ffile-prefix-map=$PWD=/litequic -ffile-prefix-map=$_cargo=/cargo"
+export rust_paths c_paths
+
+# The program's version, as Cargo.toml has it.
+version_of_sources() {
+    sed -n '/^\[package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml
+}
+
+# pack PARENT NAME: the folder PARENT/NAME as a tar.gz, to standard output.
+pack() {
+    tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --format=gnu \
+        --directory "$1" "$2" | gzip --no-name --best
+}
+
+# What tools.sh installs.
+PATH=$PWD/target/tools/bin:$PWD/target/tools/venv/bin:$PATH
+export PATH

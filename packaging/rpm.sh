@@ -1,0 +1,28 @@
+#!/bin/sh
+# Makes target/dist/litequic-VERSION-1.ARCHITECTURE.rpm. What is in it is said in Cargo.toml, [package.metadata.generate-rpm], what
+# happens when it is installed and removed in packaging/rpm. The same program makes the same file, to the byte.
+# usage: packaging/rpm.sh PROGRAM TARGET [SPEAKER], as tarball.sh; needs cargo-generate-rpm (packaging/tools.sh)
+set -eu
+program=$(realpath "$1") target=$2 speaker=$(realpath "${3:-$1}")
+cd "$(dirname "$0")/.."
+. packaging/reproducible.sh
+
+stage=target/stage
+rm -rf "$stage"
+mkdir -p "$stage/rpm" "$stage/out" target/dist
+packaging/tree.sh "$program" "$target" "$speaker" "$stage/root/usr" /usr
+install -D -m 644 packaging/etc/litequic.toml "$stage/root/etc/litequic/litequic.toml"
+install -D -m 644 packaging/rpm/sysusers.conf "$stage/root/usr/lib/sysusers.d/litequic.conf"
+share=$stage/root/usr/share
+gzip --no-name --best "$share"/man/man1/*
+mkdir -p "$share/licenses/litequic"
+cp "$share/doc/litequic/LICENSE" "$share/licenses/litequic/"
+for script in post preun postun; do
+    sed -e '/^#FUNCTIONS#$/{' -e 'r packaging/maintainer.sh' -e 'd' -e '}' "packaging/rpm/$script" >"$stage/rpm/$script"
+done
+
+# What it requires is said, too: what it links to could be asked on the target alone.
+cargo generate-rpm --arch "${target%%-*}" --auto-req disabled --output "$stage/out"
+file=$(basename "$stage"/out/*.rpm)
+mv "$stage/out/$file" target/dist/
+echo "target/dist/$file"

@@ -1,0 +1,43 @@
+//! What the packaging scripts say twice, or share with the program, as text. What they make is tested by `packaging/verify`.
+
+use litequic::config;
+use std::{fs, path::Path};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
+}
+
+#[test]
+fn the_packages_configuration_names_what_their_scripts_and_the_unit_make() {
+    let file = "packaging/etc/litequic.toml";
+    let config = config::parse(&read(file), Path::new(file), |_| None).unwrap_or_else(|faults| panic!("{faults}"));
+    let scripts = read("packaging/maintainer.sh");
+    for path in [&config.certificates[0].cert, &config.certificates[0].key] {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(scripts.contains(&format!("/etc/litequic/{name} ")), "{name}");
+    }
+    assert_eq!(config.admin.handover.as_deref(), Some(Path::new("/run/litequic/handover.sock")));
+    assert!(read("packaging/systemd/litequic.service").contains("\nRuntimeDirectory=litequic\n"));
+}
+
+#[test]
+fn the_packages_require_the_glibc_that_the_program_is_held_to() {
+    let script = read("packaging/program.sh");
+    let glibc = script.lines().find_map(|line| line.strip_prefix("readonly GLIBC=")).unwrap();
+    let manifest = read("Cargo.toml");
+    for requirement in [format!("libc6 (>= {glibc})"), format!("libc.so.6(GLIBC_{glibc})(64bit)")] {
+        assert!(manifest.contains(&requirement), "{requirement}");
+    }
+}
+
+#[test]
+fn the_image_and_a_release_have_their_bill_of_materials_from_one_version_of_its_tool() {
+    let of = |file: &str, key: &str| {
+        let text = read(file);
+        let value = text.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::to_owned);
+        value.unwrap().split(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(of("Dockerfile", "ARG CARGO_CYCLONEDX="), of("packaging/tools.sh", "CARGO_CYCLONEDX="));
+}

@@ -5,6 +5,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly HELM=v3.22.0
 readonly ACTIONLINT=v1.7.12
+readonly VALE=v3.21.0
+readonly MDBOOK=0.5.2
 readonly WORK=target/ci
 readonly VENV=$WORK/venv
 
@@ -132,6 +134,35 @@ workflows() {
     fi
     actionlint
     zizmor --offline --no-progress .github
+}
+
+# Style of the documents: words, fillers, exclamation marks, sentences that do not end (.vale.ini). What others measured, what is
+# history and what is generated is exempt, as in tests/text/words.rs.
+prose() {
+    local vale=$WORK/tools/bin/vale
+    if [[ -z $(go env GOTOOLCHAIN 2>/dev/null) ]]; then
+        echo "SKIPPED: needs go 1.21 to build vale; the documents' style is not checked"
+        return
+    fi
+    # It does not say its own version when it is built like this.
+    if ! go version -m "$vale" 2>/dev/null | grep -q "mod.*/vale/.*$VALE"; then
+        GOBIN="$PWD/$WORK/tools/bin" go install -ldflags "-s -w" "github.com/errata-ai/vale/v3/cmd/vale@$VALE"
+    fi
+    find . \( -name target -o -name '.?*' -o -path ./docs/results -o -path ./docs/reference \
+        -o -path ./helm/litequic -o -path ./helm/litequic-sidecar \) -prune -o \
+        -name '*.md' ! -path ./CHANGELOG.md -print0 |
+        xargs -0 "$vale" --config=.vale.ini --minAlertLevel=error --output=line
+    echo "no errors"
+}
+
+# The documents as a site: mdBook makes it of docs/, and every link and anchor in it leads somewhere.
+site() {
+    if [[ $(mdbook --version 2>/dev/null) != "mdbook v$MDBOOK" ]]; then
+        # --debug: half the time to build.
+        cargo install --quiet --debug --locked --root "$WORK/tools" --version "$MDBOOK" \
+            --no-default-features --features search mdbook
+    fi
+    packaging/site.sh
 }
 
 # cargo-nextest over the binaries that `built` listed: no build, so no wait for one that another lane does. Its report goes

@@ -7,7 +7,7 @@ metrics! {
     /// On one worker.
     pub struct Metrics {
         Counter("access_log_lines", "Lines of the access log by what became of them.") {
-            queued [result: "queued"] "Lines of the [access log](../operating.md#the-access-log) on their way to it.",
+            queued [result: "queued"] "Lines of the [access log](../operating.md#access-log) on their way to it.",
             dropped [result: "dropped"] "Lines that were dropped because the queue was full: the disk, or the reader, is too slow.",
         }
     }

@@ -59,8 +59,8 @@ metrics! {
         }
         Counter("io_degraded", "Sockets that do without a feature that was asked for.") {
             io_degraded_gso_missing [feature: "gso", reason: "missing"]
-                "Sockets without GSO, because the kernel does not have it. See [What the kernel \
-                    has](../operating.md#what-the-kernel-has).",
+                "Sockets without GSO, because the kernel does not have it. See \
+                    [Kernel features](../operating.md#kernel-features-gso-gro-ecn).",
             io_degraded_gso_eio [feature: "gso", reason: "EIO"]
                 "Sockets on which it was switched off, because a device cannot compute checksums. Nothing was lost.",
             io_degraded_gso_einval [feature: "gso", reason: "EINVAL"],

@@ -15,7 +15,7 @@ metrics! {
     #[repr(align(128))]
     pub struct Metrics {
         Counter("ambiguous_paths", "Requests answered 400 because their path could be read as another route's.") {
-            ambiguous_paths "See [Which origin](../proxying.md#which-origin).",
+            ambiguous_paths "See [Routing](../proxying.md#routing).",
         }
         Counter("maintenance_responses", "Requests answered 503 because their route is in maintenance.") {
             maintenance_responses "See [maintenance](../operating.md#maintenance).",
@@ -79,13 +79,13 @@ metrics! {
             "Requests that could have been sent again, had the budget of retries not been spent."
         ) {
             origin_retries_refused
-                "See [Sent again](../proxying.md#sent-again): servers fail more than a few requests.",
+                "See [Retries](../proxying.md#retries): servers fail more than a few requests.",
         }
         Counter(
             "origin_panic_requests",
             "Requests sent although no server of their origin was well, each try of them."
         ) {
-            origin_panics "See [Several servers](../proxying.md#several-servers).",
+            origin_panics "See [Load balancing](../proxying.md#load-balancing).",
         }
         Counter(
             "sticky_cookies_refused",

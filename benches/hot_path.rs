@@ -24,7 +24,7 @@ use std::{hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 /// The defaults of `limits.max_header_bytes` and `limits.max_headers`.
 const LIMITS: FieldLimits = FieldLimits { bytes: 32 * 1024, fields: 100 };
-/// Octets in a datagram of QUIC's smallest path: what an upload comes in.
+/// Bytes in a datagram of QUIC's smallest path: what an upload comes in.
 const DATAGRAM: usize = 1200;
 
 /// What a browser sends with a request for an image.

@@ -47,7 +47,7 @@ keys! {
 impl Admin {
     /// Each is compared with what a request asks for.
     pub const MAX_NAMES: usize = 16;
-    /// Octets of [`Admin::handover`]: a sockaddr_un holds 107 (unix(7)), of which the socket's first name, with the
+    /// Bytes of [`Admin::handover`]: a sockaddr_un holds 107 (unix(7)), of which the socket's first name, with the
     /// process' number, takes eleven more.
     pub const MAX_HANDOVER_LEN: usize = 96;
 }

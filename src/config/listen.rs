@@ -40,10 +40,10 @@ keys! {
         /// down to at least 1.
         workers: Workers = Workers::Auto, workers(Self::MAX_WORKERS), restart;
 
-        /// A file of 32 to 4096 random octets (`openssl rand -hex 32`), from which the keys of Retry and reset tokens and of the cookies
-        /// of `origin.sticky` follow, octet for octet. Clients of a process that crashed learn so from the next one with the same file,
+        /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens and of the cookies
+        /// of `origin.sticky` follow, byte for byte. Clients of a process that crashed learn so from the next one with the same file,
         /// and Retry tokens and cookies stay good. Without it the keys are random and die with the process.
-        secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random octets")), restart;
+        secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random bytes")), restart;
 
         /// `litequic.congestion` of some addresses of `listen.udp`.
         congestion: Vec<(SocketAddr, Congestion)> = Vec::new(), by(congestion, |all| show_congestion(all));
@@ -55,7 +55,7 @@ impl Listen {
     pub const UDP: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
     /// Each address is a socket a worker.
     pub const MAX_ADDRESSES: usize = 16;
-    /// What fits into the octet of a connection ID that names the worker.
+    /// What fits into the byte of a connection ID that names the worker.
     pub const MAX_WORKERS: u16 = 256;
 
     /// All of HTTP at one address, by as many workers as there are cores.

@@ -16,7 +16,7 @@ use std::{
 /// Segments of a message at most: what every kernel with UDP_SEGMENT takes (UDP_MAX_SEGMENTS in linux/udp.h; some take
 /// more).
 pub const MAX_SEGMENTS: usize = 64;
-/// Octets of a message at most: an IPv4 packet less its header and UDP's. IPv6 would take 20 more.
+/// Bytes of a message at most: an IPv4 packet less its header and UDP's. IPv6 would take 20 more.
 pub const MAX_MESSAGE: usize = 65_507;
 
 /// A received datagram's path and ECN codepoint.

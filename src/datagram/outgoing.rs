@@ -5,24 +5,24 @@ use super::{MAX_MESSAGE, MAX_SEGMENTS};
 use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
 use std::ops::Range;
 
-/// Octets that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
+/// Bytes that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
 /// cache: four cost more, and one made two calls of many small batches.
 const BUFFER: usize = 2 * MAX_MESSAGE;
 /// Messages that gather before they are sent: small answers to many connections.
 const MAX_MESSAGES: usize = 64;
 
-/// One message to one path: `count` datagrams of `segment` octets, the last of which may be shorter.
+/// One message to one path: `count` datagrams of `segment` bytes, the last of which may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Message {
     /// From where to where.
     pub path: Tuple,
     /// The ECN codepoint of each datagram.
     pub ecn: Ecn,
-    /// Octets of a datagram.
+    /// Bytes of a datagram.
     pub segment: usize,
     /// Datagrams.
     pub count: usize,
-    /// Octets in all.
+    /// Bytes in all.
     pub len: usize,
     start: usize,
 }
@@ -69,7 +69,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// For datagrams of at most `max_datagram` octets.
+    /// For datagrams of at most `max_datagram` bytes.
     pub fn new(max_datagram: usize) -> Self {
         Self {
             buffer: vec![0; BUFFER].into_boxed_slice(),
@@ -91,7 +91,7 @@ impl Outgoing {
         &self.messages
     }
 
-    /// The octets of one of [`Outgoing::messages`].
+    /// The bytes of one of [`Outgoing::messages`].
     pub fn payload(&self, message: &Message) -> &[u8] {
         self.buffer.get(message.range()).unwrap_or_default()
     }

@@ -173,7 +173,7 @@ mod tests {
         refuse: Option<fn(&Message) -> Option<i32>>,
         /// Whether it goes on after a message that it refuses, as io_uring does and sendmmsg(2) does not.
         goes_on: bool,
-        /// The datagrams that it took, in order, by their first octet; and those of each call's messages.
+        /// The datagrams that it took, in order, by their first byte; and those of each call's messages.
         taken: Vec<u8>,
         counts: Vec<usize>,
         events: Vec<Event>,
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Messages of so many datagrams each of `size` octets, one to each port from 1 on; datagrams are numbered.
+    /// Messages of so many datagrams each of `size` bytes, one to each port from 1 on; datagrams are numbered.
     fn messages(size: usize, counts: &[usize]) -> Outgoing {
         let mut outgoing = Outgoing::new(1472);
         let mut number = 0;

@@ -21,7 +21,7 @@ use std::{
 
 /// How long a datagram may take over loopback.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Octets of a probe's datagrams.
+/// Bytes of a probe's datagrams.
 const SEGMENT: usize = 1200;
 /// Datagrams of a probe's message.
 const SEGMENTS: usize = 3;
@@ -117,7 +117,7 @@ pub fn probe() -> Vec<Finding> {
 }
 
 fn buffer(got: usize, wanted: usize, key: &str) -> Result<String, String> {
-    let kib = |octets| octets / 1024;
+    let kib = |bytes| bytes / 1024;
     if got < wanted {
         return Err(format!("{} KiB of {}: raise {key}, or bursts are lost", kib(got), kib(wanted)));
     }
@@ -190,7 +190,7 @@ impl Loopback {
         .into_iter()
     }
 
-    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until so many octets have.
+    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until so many bytes have.
     fn exchange(&self, count: usize, message_len: usize) -> io::Result<Vec<Arrived>> {
         let mut outgoing = Outgoing::new(SEGMENT);
         for n in 0..count {
@@ -200,13 +200,13 @@ impl Loopback {
         let mut sends = SendBatch::new(self.sender.local_addr()?);
         sends.send(&self.sender, outgoing.messages(), |message| outgoing.payload(message))?;
         let mut batch = ReceiveBatch::new(count, message_len);
-        let (mut all, mut octets) = (Vec::new(), 0);
-        while octets < count * SEGMENT {
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        while bytes < count * SEGMENT {
             // Waits, as the batch does not.
             self.receiver.peek(&mut [0])?;
             let received = batch.receive(&self.receiver)?;
             let arrived: Vec<Arrived> = (0..received).filter_map(|index| batch.arrived(index)).collect();
-            octets += arrived.iter().map(|arrived| arrived.len).sum::<usize>();
+            bytes += arrived.iter().map(|arrived| arrived.len).sum::<usize>();
             all.extend(arrived);
         }
         Ok(all)

@@ -11,10 +11,10 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// Octets of received datagrams that the kernel keeps for a worker: 2 Gbit/s for 8 ms, in which the worker does
+/// Bytes of received datagrams that the kernel keeps for a worker: 2 Gbit/s for 8 ms, in which the worker does
 /// something else. The kernel counts its own overhead too, about as much again.
 pub(super) const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
-/// Octets of datagrams on their way out: a few GSO trains of a fast connection.
+/// Bytes of datagrams on their way out: a few GSO trains of a fast connection.
 pub(super) const SEND_BUFFER: usize = 2 * 1024 * 1024;
 
 /// Why a listen address cannot be had. The operator's to mend.
@@ -177,7 +177,7 @@ impl Group {
 pub(super) fn try_steering(address: SocketAddr) -> io::Result<()> {
     let socket = open(address)?;
     socket.set_reuse_port(true)?;
-    let steering = Steering { id_len: 16, first_octet: 0, generation_offset: 1, worker_offset: 2 };
+    let steering = Steering { id_len: 16, first_byte: 0, generation_offset: 1, worker_offset: 2 };
     let generation = Generation { number: 0, first: 0, workers: 1 };
     sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))
 }
@@ -246,7 +246,7 @@ fn size_buffers(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for the buffers; returns the octets that the kernel gave to receive and to send.
+/// Asks for the buffers; returns the bytes that the kernel gave to receive and to send.
 pub(super) fn buffers(socket: &Socket) -> io::Result<(usize, usize)> {
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
@@ -263,7 +263,7 @@ mod tests {
     };
 
     const WORKERS: u8 = 4;
-    const STEERING: Steering = Steering { id_len: 16, first_octet: 0xef, generation_offset: 1, worker_offset: 2 };
+    const STEERING: Steering = Steering { id_len: 16, first_byte: 0xef, generation_offset: 1, worker_offset: 2 };
     const GENERATION: u8 = 7;
 
     fn bind(address: &str) -> Group {
@@ -297,9 +297,9 @@ mod tests {
         [&[0x40, 0xef, generation, worker, tag], &[0; 20][..]].concat()
     }
 
-    /// With `tag` as the octets by which it is spread.
-    fn long(first_octet: u8, generation: u8, worker: u8, tag: u8) -> Vec<u8> {
-        [&[0xc0, 0, 0, 0, 1, 16, first_octet, generation, worker, 0, 0, 0, 0, tag], &[0; 20][..]].concat()
+    /// With `tag` as the bytes by which it is spread.
+    fn long(first_byte: u8, generation: u8, worker: u8, tag: u8) -> Vec<u8> {
+        [&[0xc0, 0, 0, 0, 1, 16, first_byte, generation, worker, 0, 0, 0, 0, tag], &[0; 20][..]].concat()
     }
 
     /// From several ports, so that a hash would give itself away.

@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// `count` datagrams of `len` octets, numbered, as few messages as they fit into.
+    /// `count` datagrams of `len` bytes, numbered, as few messages as they fit into.
     fn send(&mut self, remote: SocketAddr, count: u8, len: usize) {
         let path = self.path_to(remote);
         let mut outgoing = Outgoing::new(1472);
@@ -84,7 +84,7 @@ impl Socket {
         assert!(outgoing.is_empty());
     }
 
-    /// The datagrams of the next batch: sender, codepoint, length, first octet.
+    /// The datagrams of the next batch: sender, codepoint, length, first byte.
     async fn batch(&mut self) -> Vec<(SocketAddr, Ecn, usize, u8)> {
         let receiver = &mut self.open.receiver;
         let count = timeout(PATIENCE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();

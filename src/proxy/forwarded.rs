@@ -150,13 +150,13 @@ fn write_address(text: &mut String, address: IpAddr) {
         let _ = write!(text, "{address}");
         return;
     };
-    for (place, octet) in address.octets().into_iter().enumerate() {
+    for (place, byte) in address.octets().into_iter().enumerate() {
         if place > 0 {
             text.push('.');
         }
         for (unit, above) in [(100, 100), (10, 10), (1, 0)] {
-            if octet >= above {
-                text.push(char::from(b'0' + octet / unit % 10));
+            if byte >= above {
+                text.push(char::from(b'0' + byte / unit % 10));
             }
         }
     }
@@ -348,8 +348,8 @@ mod tests {
 
     #[test]
     fn an_address_is_written_as_the_standard_library_writes_it() {
-        let octets = (0..=255).map(|octet| [octet, 255 - octet, octet / 2, octet / 20]);
-        let v4 = octets.map(IpAddr::from);
+        let bytes = (0..=255).map(|byte| [byte, 255 - byte, byte / 2, byte / 20]);
+        let v4 = bytes.map(IpAddr::from);
         for address in v4.chain(["::1", "2001:db8::ff00:42:8329"].map(|text| text.parse().unwrap())) {
             let mut text = String::new();
             write_address(&mut text, address);

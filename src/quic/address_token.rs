@@ -103,7 +103,7 @@ impl TokenFormat for Format {
 /// What a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Client {
-    /// IPv4 as 4 octets, IPv6 as 16, the port behind either.
+    /// IPv4 as 4 bytes, IPv6 as 16, the port behind either.
     address: Vec<u8>,
     connection_id: Vec<u8>,
 }

@@ -1,12 +1,12 @@
 //! What a client whose address is not proved can make litequic send (RFC 9000 §8.1), where s2n-quic is generous.
 //!
 //! s2n-quic lets every datagram that names a connection, whatever is in it, buy three times its size, and sends a whole
-//! datagram while anything at all is left of that. A few octets sent to the ID that a client chose for its first Initial,
+//! datagram while anything at all is left of that. A few bytes sent to the ID that a client chose for its first Initial,
 //! which is all that somebody with a forged address knows, so buy 1200. Nobody honest sends them: until a client has
-//! heard from litequic all of its datagrams are 1200 octets or more (§14.1), and thereafter they go to IDs that litequic
+//! heard from litequic all of its datagrams are 1200 bytes or more (§14.1), and thereafter they go to IDs that litequic
 //! has issued.
 //!
-//! That leaves s2n-quic's rounding: a datagram of 1201 octets buys four of 1200.
+//! That leaves s2n-quic's rounding: a datagram of 1201 bytes buys four of 1200.
 
 use super::connection_id::Format;
 use s2n_quic_core::{
@@ -20,9 +20,9 @@ use std::sync::{
 
 /// RFC 9000 §14.1: a smaller datagram with an Initial is discarded.
 const MIN_INITIAL_DATAGRAM: usize = 1200;
-/// RFC 9000 §17.2: the header's form, in the first octet.
+/// RFC 9000 §17.2: the header's form, in the first byte.
 const LONG_HEADER: u8 = 0x80;
-/// The first octet and the version stand before the length of the destination connection ID.
+/// The first byte and the version stand before the length of the destination connection ID.
 const ID_LEN_AT: usize = 5;
 
 /// Discards datagrams that no honest client sends.

@@ -27,7 +27,7 @@ use std::{
 
 /// As often as an Initial packet is sent again before a round-trip time is known (RFC 9000 §8.2.1, RFC 9002 §6.2.2).
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Octets that a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
+/// Bytes that a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
 const DATA: usize = 8;
 
 /// One endpoint's.
@@ -154,7 +154,7 @@ impl Challenge {
     }
 }
 
-/// The type of a PATH_CHALLENGE, an integer of one octet.
+/// The type of a PATH_CHALLENGE, an integer of one byte.
 const KIND: u8 = {
     assert!(kind::PATH_CHALLENGE < 0x40);
     let [.., byte] = kind::PATH_CHALLENGE.to_be_bytes();

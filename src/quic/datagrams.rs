@@ -12,7 +12,7 @@ use s2n_quic::provider::datagram::{
 use s2n_quic_core::connection::Error;
 use std::{sync::Arc, time::Instant};
 
-/// Octets that stay free behind a placeholder: without them its last DATAGRAM frame might be the packet's last, which
+/// Bytes that stay free behind a placeholder: without them its last DATAGRAM frame might be the packet's last, which
 /// s2n-quic writes without a length.
 const ROOM: usize = 8;
 

@@ -46,7 +46,7 @@ use std::{
 /// Streams that a client may open one way: control, QPACK encoder and decoder (RFC 9114 §6.2), and a few of unknown
 /// types, which clients send to keep servers honest (§9).
 const MAX_UNI_STREAMS: u64 = 16;
-/// Octets a one-way stream: SETTINGS and PRIORITY_UPDATE are small.
+/// Bytes a one-way stream: SETTINGS and PRIORITY_UPDATE are small.
 const UNI_STREAM_WINDOW: u64 = 64 * 1024;
 /// How long an acknowledgement is delayed at most; clients learn it by the transport parameter `max_ack_delay`, and probe for
 /// lost packets that much later (RFC 9002 §6.2.1).
@@ -59,10 +59,10 @@ const UNI_STREAM_WINDOW: u64 = 64 * 1024;
 /// of datagrams was received whole, and such a batch holds ten packets. A request whose response takes longer than this
 /// is acknowledged by a packet of its own.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(2);
-/// Octets that received datagrams wait in with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
+/// Bytes that received datagrams wait in with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
 /// s2n-quic's default of 8 MiB is a small container's memory once there are several workers.
 const RECEIVE_QUEUE: usize = 32 * 65_535;
-/// Octets that datagrams to send wait in with it: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
+/// Bytes that datagrams to send wait in with it: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
 const SEND_QUEUE: usize = 16 * 10 * MAX_MTU as usize;
 
 /// What an endpoint is made of, beside its socket. Cheap to clone: one for each endpoint of a worker.
@@ -466,7 +466,7 @@ mod tests {
     /// As between two litequic, of which each takes the other's resets for packets of a connection that is gone.
     #[tokio::test]
     async fn resets_that_are_answered_with_resets_come_to_an_end() {
-        /// Octets of the smallest reset, and so of the largest packet that gets none.
+        /// Bytes of the smallest reset, and so of the largest packet that gets none.
         const SMALLEST: usize = 42;
         let parts = parts(Limits::default());
         let address = echo(&parts, 0);
@@ -475,7 +475,7 @@ mod tests {
         let mut answers = 0;
         let mut next = true;
         while next {
-            // Every reset is random octets: so that each counts, all begin as if this worker had issued their ID.
+            // Every reset is random bytes: so that each counts, all begin as if this worker had issued their ID.
             packet[..4].copy_from_slice(&[0x41, 0xef, parts.generation, 0]);
             client.send_to(&packet, address).await.unwrap();
             let marker = [&[0x41, 0xef, parts.generation, 0][..], &[9; 60]].concat();

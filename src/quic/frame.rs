@@ -60,9 +60,9 @@ pub mod kind {
     pub const MTU_PROBING_COMPLETE: u64 = 0xdc_0002;
 }
 
-/// Octets of a stateless reset token (RFC 9000 §19.15).
+/// Bytes of a stateless reset token (RFC 9000 §19.15).
 const RESET_TOKEN_LEN: usize = 16;
-/// Octets of a STREAM frame below which it costs more than it brings: such a frame takes some ten by itself.
+/// Bytes of a STREAM frame below which it costs more than it brings: such a frame takes some ten by itself.
 const SMALL_STREAM: usize = 16;
 /// STREAM's flags (RFC 9000 §19.8).
 const STREAM_OFFSET: u64 = 0x04;
@@ -127,7 +127,7 @@ impl Frame<'_> {
         )
     }
 
-    /// Octets of data in a STREAM frame.
+    /// Bytes of data in a STREAM frame.
     fn stream_len(&self) -> Option<usize> {
         let mut body = Reader { bytes: self.body, at: 0 };
         body.varints(if self.kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// Packets declared lost are remembered until a number so much larger is acknowledged: a gigabit's in 300 ms.
 const REMEMBERED: u64 = 1 << 15;
-/// Ranges of lost packets remembered a connection, 16 octets each; beyond it the oldest is forgotten.
+/// Ranges of lost packets remembered a connection, 16 bytes each; beyond it the oldest is forgotten.
 const MAX_RANGES: usize = 256;
 
 /// Numbers that were left out, remembered a connection: s2n-quic leaves out one in half to two and a half windows.

@@ -7,12 +7,12 @@ use std::ops::{Range, RangeInclusive};
 
 /// DATAGRAM, the second with a length (RFC 9221 §4).
 const DATAGRAM: RangeInclusive<u64> = 0x30..=0x31;
-/// Octets of an empty DATAGRAM frame: `31 00`.
+/// Bytes of an empty DATAGRAM frame: `31 00`.
 const DATAGRAM_LEN: usize = 2;
 
 /// Empty DATAGRAM frames that stand for a frame.
 pub(super) const DATAGRAMS: usize = 8;
-/// Octets of a placeholder.
+/// Bytes of a placeholder.
 pub(super) const LEN: usize = DATAGRAMS * DATAGRAM_LEN;
 
 /// A placeholder as s2n-quic writes it.

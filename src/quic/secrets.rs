@@ -14,9 +14,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Octets of the secret that everything is derived from, at least: HMAC-SHA256's own strength (RFC 2104 §3).
+/// Bytes of the secret that everything is derived from, at least: HMAC-SHA256's own strength (RFC 2104 §3).
 const LEN: usize = 32;
-/// Octets of a secret's file, at most: what is larger is another file, or never ends.
+/// Bytes of a secret's file, at most: what is larger is another file, or never ends.
 const MAX_LEN: usize = 4096;
 /// Bits of a file's mode that let others than its owner and group at it.
 const OTHERS: u32 = 0o007;
@@ -32,7 +32,7 @@ pub enum SecretError {
         /// The system's reason.
         source: io::Error,
     },
-    /// It has too few octets, or too many.
+    /// It has too few bytes, or too many.
     #[error(
         "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` writes",
         path.display(),
@@ -41,7 +41,7 @@ pub enum SecretError {
     Length {
         /// Which.
         path: PathBuf,
-        /// Octets that it has, as far as was read.
+        /// Bytes that it has, as far as was read.
         len: usize,
     },
 }
@@ -110,8 +110,8 @@ impl Secrets {
         let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, tag(purpose).as_ref());
         let (retry, reset) = (key("litequic retry"), key("litequic stateless reset"));
         let mut cookies = [0; LEN];
-        // A tag has as many octets.
-        cookies.iter_mut().zip(tag("litequic sticky cookies").as_ref()).for_each(|(octet, tag)| *octet = *tag);
+        // A tag has as many bytes.
+        cookies.iter_mut().zip(tag("litequic sticky cookies").as_ref()).for_each(|(byte, tag)| *byte = *tag);
         Self { retry, reset, cookies, random: None, exposed: false }
     }
 
@@ -144,7 +144,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_secret_is_32_to_4096_octets_of_a_file() {
+    fn a_secret_is_32_to_4096_bytes_of_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
         assert!(matches!(Secrets::load(&path), Err(SecretError::Read { .. })));

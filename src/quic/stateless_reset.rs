@@ -2,7 +2,7 @@
 //!
 //! Enabled. A packet reaches the worker that its connection ID names; one that this worker does not know belongs to a
 //! connection that is gone. [`Format`](super::connection_id::Format) drops packets of other workers before they get
-//! here, and those of other processes that run. s2n-quic answers only packets with a short header, with fewer octets than it got, so that two endpoints
+//! here, and those of other processes that run. s2n-quic answers only packets with a short header, with fewer bytes than it got, so that two endpoints
 //! cannot keep each other busy (§10.3.3), and never fewer than 42: a packet too small for that is dropped.
 //!
 //! The key is one endpoint's: another listen address has another one. With one key for all, a packet sent to the wrong
@@ -45,7 +45,7 @@ impl TokenGenerator for Generator {
     fn generate(&mut self, local_connection_id: &[u8]) -> Token {
         let tag = hmac::sign(&self.0, local_connection_id);
         let mut token = [0; LEN];
-        token.iter_mut().zip(tag.as_ref()).for_each(|(octet, tag)| *octet = *tag);
+        token.iter_mut().zip(tag.as_ref()).for_each(|(byte, tag)| *byte = *tag);
         token.into()
     }
 }

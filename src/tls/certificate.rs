@@ -321,7 +321,7 @@ pub(super) fn normalize(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
-/// RFC 5280 §4.2.1.6: four octets or sixteen.
+/// RFC 5280 §4.2.1.6: four bytes or sixteen.
 fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }

@@ -3,13 +3,13 @@
 
 use rustls::server::Acceptor;
 
-/// Octets of a handshake message's header (RFC 8446 §4): its type and its length.
+/// Bytes of a handshake message's header (RFC 8446 §4): its type and its length.
 const HEADER: usize = 4;
 /// The type of a ClientHello.
 const CLIENT_HELLO: u8 = 1;
-/// Octets of a ClientHello that rustls takes. Longer ones are its to refuse.
+/// Bytes of a ClientHello that rustls takes. Longer ones are its to refuse.
 const MAX_HELLO: usize = 0xffff;
-/// Octets of a record at most (RFC 8446 §5.1).
+/// Bytes of a record at most (RFC 8446 §5.1).
 const MAX_RECORD: usize = 1 << 14;
 
 /// What stands at the beginning of a handshake.
@@ -71,7 +71,7 @@ mod tests {
     use rustls::quic::{ClientConnection, Version};
     use std::sync::Arc;
 
-    /// With transport parameters of that many octets.
+    /// With transport parameters of that many bytes.
     fn hello(name: &str, parameters: usize) -> Vec<u8> {
         let config = Arc::new(client_config(&Trust::Insecure, false).unwrap());
         let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
@@ -110,7 +110,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_octets_make_it_panic(data in prop::collection::vec(any::<u8>(), 0..300), length in any::<u8>()) {
+        fn no_bytes_make_it_panic(data in prop::collection::vec(any::<u8>(), 0..300), length in any::<u8>()) {
             let _ = peek(&data);
             let _ = peek(&[&[1, 0, 0, length], &data[..]].concat());
         }

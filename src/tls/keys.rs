@@ -20,7 +20,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Octets of SHA-384's output, and so of the secrets of the cipher suite that has it; the others have SHA-256.
+/// Bytes of SHA-384's output, and so of the secrets of the cipher suite that has it; the others have SHA-256.
 const SHA384_LEN: usize = 48;
 
 /// One connection's secrets between rustls, which makes them, and the keys made from them.

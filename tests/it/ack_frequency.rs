@@ -20,7 +20,7 @@ use litequic::{
 use quinn::ConnectionStats;
 use std::{process::Command, time::Duration};
 
-/// Octets a second: slow enough that a client sees one packet after the other, 1.5 ms apart, and acknowledges as it
+/// Bytes a second: slow enough that a client sees one packet after the other, 1.5 ms apart, and acknowledges as it
 /// means to rather than as it gets round to.
 const SLOW: u32 = 1_000_000;
 const DOWNLOAD: usize = 400_000;
@@ -297,8 +297,8 @@ fn clients_offer_by_two_drafts_or_not_at_all() {
     for (client, expected) in table {
         let digits = std::fs::read_to_string(format!("{FOLDER}/{client}.hex")).unwrap();
         let digits = digits.trim().as_bytes();
-        let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-        let parameters: Vec<u8> = digits.chunks(2).map(octet).collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let parameters: Vec<u8> = digits.chunks(2).map(byte).collect();
         assert_eq!(Offer::read(&parameters), expected, "{client}");
     }
 }

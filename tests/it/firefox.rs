@@ -25,10 +25,10 @@ use tokio::time::{sleep, timeout};
 const DEADLINE: Duration = Duration::from_secs(90);
 /// Between two looks at a counter.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Octets of the page.
+/// Bytes of the page.
 const PAGE: usize = 6_000_000;
 const PACKET: usize = 1452;
-/// Octets a second: so slow that Firefox acknowledges as it means to rather than as it gets round to.
+/// Bytes a second: so slow that Firefox acknowledges as it means to rather than as it gets round to.
 const RATE: u32 = 2_000_000;
 
 /// An authority, and what it says of localhost.

@@ -217,7 +217,7 @@ async fn small_datagrams_to_the_id_that_a_client_chose_buy_nothing() {
 async fn an_initial_to_an_id_like_litequic_s_own_is_not_answered() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;
-    // First octet, generation, worker; chosen so, small datagrams would pass for those of a client that was answered.
+    // First byte, generation, worker; chosen so, small datagrams would pass for those of a client that was answered.
     let own = [&[0xef, 0, 0][..], &[7; 13]].concat();
     stranger.send(&stranger.packet(&Initial::to(&own))).await;
     assert_eq!(stranger.settled().await, Vec::<Vec<u8>>::new());
@@ -342,7 +342,7 @@ fn junk(stranger: &Stranger) -> Vec<Vec<u8>> {
     let noise = |length: usize| (0..length).map(|_| rand::random()).collect::<Vec<u8>>();
     let whole = stranger.packet(&Initial::to(&fresh_id()));
     let mut all = vec![Vec::new()];
-    // Every first octet, short and long.
+    // Every first byte, short and long.
     for first in 0..=255 {
         for length in [0, 5, 40, 1300] {
             all.push([vec![first], noise(length)].concat());

@@ -24,7 +24,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Octets of a transfer: a few thousand datagrams.
+/// Bytes of a transfer: a few thousand datagrams.
 const SIZE: usize = 2_000_000;
 /// For a transfer over a bad link, in a debug build beside others.
 const PATIENCE: Duration = Duration::from_secs(45);

@@ -45,13 +45,13 @@ struct Hello {
     extensions: Vec<(u16, Vec<u8>)>,
 }
 
-fn number(octets: &[u8]) -> usize {
-    octets.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet))
+fn number(bytes: &[u8]) -> usize {
+    bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
 }
 
-/// `data` behind its length in `octets` octets.
-fn sized(octets: usize, data: &[u8]) -> Vec<u8> {
-    [&data.len().to_be_bytes()[size_of::<usize>() - octets..], data].concat()
+/// `data` behind its length in `bytes` bytes.
+fn sized(bytes: usize, data: &[u8]) -> Vec<u8> {
+    [&data.len().to_be_bytes()[size_of::<usize>() - bytes..], data].concat()
 }
 
 impl Hello {

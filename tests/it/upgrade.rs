@@ -160,16 +160,16 @@ impl Download {
         Self { _client: client, stream, read: 0 }
     }
 
-    /// Reads on up to the octet `end`, checks each, and returns false at the body's end.
+    /// Reads on up to the byte `end`, checks each, and returns false at the body's end.
     async fn read_to(&mut self, end: usize) -> bool {
         while self.read < end {
             let chunk = timeout(PATIENCE, self.stream.recv_data()).await.expect("more of the body");
             let Some(mut chunk) = chunk.unwrap() else { return false };
-            let octets = chunk.copy_to_bytes(chunk.remaining());
-            for (at, octet) in (self.read..).zip(&octets) {
-                assert_eq!(usize::from(*octet), at % 251, "at {at}");
+            let bytes = chunk.copy_to_bytes(chunk.remaining());
+            for (at, byte) in (self.read..).zip(&bytes) {
+                assert_eq!(usize::from(*byte), at % 251, "at {at}");
             }
-            self.read += octets.len();
+            self.read += bytes.len();
         }
         true
     }
@@ -225,18 +225,18 @@ impl Load {
     }
 }
 
-/// A request over TCP for so many octets.
+/// A request over TCP for so many bytes.
 fn bytes(service: &Service, len: usize) -> Request<Empty<Bytes>> {
     let host = format!("localhost:{}", service.address.port());
     let request = Request::get(format!("https://{host}/bytes/{len}")).header("host", host);
     request.body(Empty::new()).unwrap()
 }
 
-/// Reads `body` to its end, and checks each of its `len` octets.
+/// Reads `body` to its end, and checks each of its `len` bytes.
 async fn check(body: Incoming, len: usize) {
     let body = timeout(PATIENCE, body.collect()).await.expect("a body").unwrap().to_bytes();
     assert_eq!(body.len(), len);
-    assert!(body.iter().enumerate().all(|(at, octet)| usize::from(*octet) == at % 251));
+    assert!(body.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 251));
 }
 
 async fn one_by_h1(service: &Service) -> u64 {

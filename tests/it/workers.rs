@@ -159,12 +159,12 @@ async fn clients_that_must_prove_their_address_get_in_on_every_worker() {
     litequic.stop().await;
 }
 
-/// What looks like a packet of QUIC, and is none: every kind of first octet, any worker's connection ID.
+/// What looks like a packet of QUIC, and is none: every kind of first byte, any worker's connection ID.
 fn forged() -> Vec<u8> {
     let mut datagram: Vec<u8> = (0..rand::random_range(1..1400)).map(|_| rand::random()).collect();
     match rand::random_range(0..3) {
         0 => {}
-        // A short header with an ID as litequic's are: first octet, generation, worker.
+        // A short header with an ID as litequic's are: first byte, generation, worker.
         1 => datagram.splice(..datagram.len().min(4), [0x41, 0xef, 0, rand::random_range(0..5)]).for_each(drop),
         // A long header of version 1.
         _ => {

@@ -71,13 +71,13 @@ pub(in crate::app) fn keeper(
     secrets: Arc<Secrets>,
     metrics: &Arc<Metrics>,
 ) -> Result<Keeper, StartError> {
-    // At most 20 octets.
-    let octet = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
+    // At most 20 bytes.
+    let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
     let steering = Steering {
-        id_len: octet(layout.id_len()),
-        first_octet: layout.first_octet(),
-        generation_offset: octet(layout.generation_offset()),
-        worker_offset: octet(layout.worker_offset()),
+        id_len: byte(layout.id_len()),
+        first_byte: layout.first_byte(),
+        generation_offset: byte(layout.generation_offset()),
+        worker_offset: byte(layout.worker_offset()),
     };
     let Sockets { groups, tcp, redirects, admin, probes, .. } = sockets;
     let operator = [admin, probes].into_iter().flatten();

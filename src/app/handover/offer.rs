@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 /// Changes when an older litequic would misunderstand.
 const FORMAT: u64 = 1;
-/// Octets of a secret.
+/// Bytes of a secret.
 const SECRET_LEN: usize = 32;
 
 /// Everything, in the order of the descriptors: each group's sockets, each address' listeners, the pipe of the process
@@ -96,13 +96,13 @@ impl Offer {
             Some(secret) => Some(secret_of(secret).ok_or_else(wrong("secret"))?),
         };
         Ok(Self {
-            generation: offer.get("generation").and_then(octet).ok_or_else(wrong("generation"))?,
+            generation: offer.get("generation").and_then(byte).ok_or_else(wrong("generation"))?,
             version: offer.get("version").and_then(Json::as_str).map(str::to_owned),
             hears_version: offer.get("hears_version").and_then(Json::as_bool).unwrap_or(false),
             secret,
             groups: list(&offer, "udp", group).ok_or_else(wrong("udp"))?,
             listeners: list(&offer, "tcp", listeners).ok_or_else(wrong("tcp"))?,
-            older: list(&offer, "older", octet).ok_or_else(wrong("older"))?,
+            older: list(&offer, "older", byte).ok_or_else(wrong("older"))?,
             maintenance: match offer.get("maintenance") {
                 None => Vec::new(),
                 Some(_) => list(&offer, "maintenance", maintenance).ok_or_else(wrong("maintenance"))?,
@@ -115,7 +115,7 @@ fn list<T>(object: &Json, key: &str, one: impl Fn(&Json) -> Option<T>) -> Option
     object.get(key)?.as_array()?.iter().map(one).collect()
 }
 
-fn octet(value: &Json) -> Option<u8> {
+fn byte(value: &Json) -> Option<u8> {
     u8::try_from(value.as_u64()?).ok()
 }
 
@@ -125,15 +125,15 @@ fn count(value: &Json) -> Option<usize> {
 }
 
 fn secret_of(value: &Json) -> Option<[u8; SECRET_LEN]> {
-    let octets: Vec<u8> = value.as_array()?.iter().map(octet).collect::<Option<_>>()?;
-    octets.try_into().ok()
+    let bytes: Vec<u8> = value.as_array()?.iter().map(byte).collect::<Option<_>>()?;
+    bytes.try_into().ok()
 }
 
 fn group(value: &Json) -> Option<OfferedGroup> {
     let sockets = count(value.get("sockets")?)?;
     let generations = list(value, "generations", |one| match one.as_array()?.as_slice() {
         [number, first, workers] => {
-            let (number, first, workers) = (octet(number)?, count(first)?, count(workers)?);
+            let (number, first, workers) = (byte(number)?, count(first)?, count(workers)?);
             (first + workers <= sockets).then_some(Generation { number, first, workers })
         }
         _ => None,
@@ -215,11 +215,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_octets_make_it_panic(text in any::<Vec<u8>>(), at in 0_usize..200, octet in any::<u8>()) {
+        fn no_bytes_make_it_panic(text in any::<Vec<u8>>(), at in 0_usize..200, byte in any::<u8>()) {
             let _ = Offer::decode(&text);
             let mut nearly = offer().encode();
             let len = nearly.len();
-            nearly[at % len] = octet;
+            nearly[at % len] = byte;
             if let Ok(offer) = Offer::decode(&nearly) {
                 prop_assert!(offer.groups.iter().all(|group| group.sockets > 0));
             }

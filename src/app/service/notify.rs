@@ -52,9 +52,9 @@ mod tests {
         ];
         for (socket, to) in table {
             send(&to, b"READY=1\n", Duration::from_secs(1)).unwrap();
-            let mut octets = [0; 64];
-            let len = socket.recv(&mut octets).unwrap();
-            assert_eq!(&octets[..len], b"READY=1\n");
+            let mut bytes = [0; 64];
+            let len = socket.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..len], b"READY=1\n");
         }
     }
 

@@ -116,7 +116,7 @@ fn field(name: &HeaderName, value: &HeaderValue, out: &mut BytesMut) {
 fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
     let begin = out.len();
     out.reserve(USUAL_SECTION);
-    // The type, and room for a length of two octets: any that is not larger may be written so (RFC 9000 §16), and hardly
+    // The type, and room for a length of two bytes: any that is not larger may be written so (RFC 9000 §16), and hardly
     // a section is.
     out.extend_from_slice(&[0x01, 0, 0]);
     qpack::encode_prefix(out);
@@ -134,7 +134,7 @@ fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
     }
 }
 
-/// Octets of a HEADERS frame's type and of a length in two octets.
+/// Bytes of a HEADERS frame's type and of a length in two bytes.
 const SHORT_HEADER: usize = 3;
 /// Bytes that most HEADERS frames do not exceed.
 const USUAL_SECTION: usize = 512;

@@ -15,7 +15,7 @@ pub(super) union Name {
 }
 
 /// What the kernel is told the room is.
-#[expect(clippy::cast_possible_truncation, reason = "28 octets")]
+#[expect(clippy::cast_possible_truncation, reason = "28 bytes")]
 pub(super) const NAME_LEN: socklen_t = size_of::<Name>() as socklen_t;
 
 impl Name {
@@ -56,9 +56,9 @@ impl Name {
         }
     }
 
-    /// An address as the kernel has written it among other octets.
+    /// An address as the kernel has written it among other bytes.
     pub(super) fn from_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
-        // SAFETY: ip(7), ipv6(7): every field is an integer, for which any octets are a value. Unaligned.
+        // SAFETY: ip(7), ipv6(7): every field is an integer, for which any bytes are a value. Unaligned.
         unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() }
     }
 

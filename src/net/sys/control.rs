@@ -8,11 +8,11 @@ use std::{
     ptr,
 };
 
-/// Of a TOS or traffic class octet: the ECN field (RFC 3168 §5).
+/// Of a TOS or traffic class byte: the ECN field (RFC 3168 §5).
 const ECN_MASK: u8 = 0b11;
 
 /// Room for control messages, aligned as their headers must be. A dual-stack socket may say all of local address (twice),
-/// ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 octets.
+/// ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control([u8; 192]);
@@ -34,7 +34,7 @@ pub(super) struct Said {
     pub(super) ecn: u8,
     /// To which of our addresses a datagram came, or from which one it is to leave. IPv4 is plain.
     pub(super) local: Option<IpAddr>,
-    /// Octets of each datagram of a message but the last, if there are several.
+    /// Bytes of each datagram of a message but the last, if there are several.
     pub(super) segment: Option<u16>,
 }
 
@@ -44,7 +44,7 @@ impl Said {
     /// # Safety
     ///
     /// `header`'s `msg_control` and `msg_controllen` must be those of a [`Control`], or of memory as aligned, or null and
-    /// 0: its first `msg_controllen` octets are read.
+    /// 0: its first `msg_controllen` bytes are read.
     pub(super) unsafe fn read(header: &msghdr) -> Self {
         let mut said = Self::default();
         // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR return only headers that lie within msg_controllen, which the
@@ -85,7 +85,7 @@ impl Said {
         said
     }
 
-    /// What stands in `control`, the kernel's control messages among other octets. Nothing if it begins at no multiple of
+    /// What stands in `control`, the kernel's control messages among other bytes. Nothing if it begins at no multiple of
     /// [`CONTROL_ALIGN`].
     pub(super) fn read_slice(control: &[u8]) -> Self {
         if !control.as_ptr().cast::<cmsghdr>().is_aligned() {
@@ -95,7 +95,7 @@ impl Said {
         let mut header: msghdr = unsafe { zeroed() };
         header.msg_control = control.as_ptr().cast_mut().cast();
         header.msg_controllen = control.len();
-        // SAFETY: cmsg(3): as many octets can be read there, are borrowed for the call, and are aligned.
+        // SAFETY: cmsg(3): as many bytes can be read there, are borrowed for the call, and are aligned.
         unsafe { Self::read(&header) }
     }
 
@@ -136,11 +136,11 @@ impl Said {
     }
 }
 
-/// A value of `len` octets at `data`, if it is a whole `T`.
+/// A value of `len` bytes at `data`, if it is a whole `T`.
 ///
 /// # Safety
 ///
-/// `len` octets can be read at `data`, and any octets are a `T`.
+/// `len` bytes can be read at `data`, and any bytes are a `T`.
 unsafe fn value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
     // SAFETY: cmsg(3): the value may stand unaligned; the caller vouches for the length.
     (len >= size_of::<T>()).then(|| unsafe { data.cast::<T>().read_unaligned() })
@@ -153,7 +153,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Appends a control message; one that has no room is left out, which the sizes above rule out.
-    #[expect(clippy::cast_possible_truncation, reason = "values of 20 octets at most")]
+    #[expect(clippy::cast_possible_truncation, reason = "values of 20 bytes at most")]
     fn push<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
         // SAFETY: cmsg(3): CMSG_LEN and CMSG_SPACE only calculate.
         let (len, space) = unsafe {

@@ -17,12 +17,12 @@ use std::{
     slice,
 };
 
-/// Octets between one message's buffer and the next beyond what a message takes. Buffers a power of two apart begin in the
+/// Bytes between one message's buffer and the next beyond what a message takes. Buffers a power of two apart begin in the
 /// same few sets of a core's caches: 128 small datagrams would drive each other out.
 pub(super) const COLOUR: usize = 256;
-/// Octets of the largest message with UDP_GRO.
+/// Bytes of the largest message with UDP_GRO.
 pub(in crate::net) const GRO_MESSAGE: usize = 65_535;
-/// Octets of the largest message without: what an Ethernet carries, and more.
+/// Bytes of the largest message without: what an Ethernet carries, and more.
 pub(in crate::net) const PLAIN_MESSAGE: usize = 2048;
 /// Messages handed to the kernel at once, at most.
 pub(super) const SEND_AT_ONCE: usize = 64;
@@ -36,9 +36,9 @@ pub(in crate::net) struct Arrived {
     pub(in crate::net) local: Option<IpAddr>,
     /// The ECN field.
     pub(in crate::net) ecn: u8,
-    /// Octets.
+    /// Bytes.
     pub(in crate::net) len: usize,
-    /// Octets of each datagram but the last; `len` if there is one.
+    /// Bytes of each datagram but the last; `len` if there is one.
     pub(in crate::net) segment: usize,
     /// A part of the message, or of what belongs to it, had no room.
     pub(in crate::net) truncated: bool,
@@ -101,7 +101,7 @@ pub(in crate::net) struct ReceiveBatch {
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
-    /// Room for `messages` messages of `message_len` octets each.
+    /// Room for `messages` messages of `message_len` bytes each.
     pub(in crate::net) fn new(messages: usize, message_len: usize) -> Self {
         let stride = message_len.next_multiple_of(64) + COLOUR;
         let bytes = Fixed::new(vec![0; messages * stride]);
@@ -174,7 +174,7 @@ impl ReceiveBatch {
         })
     }
 
-    /// The octets `range` of message `index`.
+    /// The bytes `range` of message `index`.
     pub(in crate::net) fn bytes_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
         if index >= self.filled || range.end > self.stride - COLOUR {
             return None;
@@ -214,7 +214,7 @@ impl SendBatch {
         }
     }
 
-    /// Sends the first of `messages`, whose octets `payload` finds, without waiting. Returns how many were taken, at
+    /// Sends the first of `messages`, whose bytes `payload` finds, without waiting. Returns how many were taken, at
     /// least one.
     ///
     /// # Errors
@@ -355,7 +355,7 @@ mod tests {
         }
     }
 
-    /// Messages of `count` datagrams of `segment` octets, the last of them `last`.
+    /// Messages of `count` datagrams of `segment` bytes, the last of them `last`.
     fn outgoing(path: Tuple, ecn: Ecn, segment: usize, count: usize, last: usize) -> Outgoing {
         let mut outgoing = Outgoing::new(MAX_MESSAGE);
         for n in 0..count {
@@ -441,7 +441,7 @@ mod tests {
         let (sender, receiver) = (receiver("127.0.0.1:0", true), receiver("127.0.0.1:0", true));
         let mut outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 10, 64, 10);
         let mut message = outgoing.messages()[0];
-        // 640 octets in segments of 2: 320 of them, where kernels take 64 or 128.
+        // 640 bytes in segments of 2: 320 of them, where kernels take 64 or 128.
         message.segment = 2;
         message.count = 320;
         let mut batch = SendBatch::new(sender.local_addr().unwrap());

@@ -22,7 +22,7 @@ impl Number {
     pub(in crate::net) const UDP_SEGMENT: Self = Self { level: libc::SOL_UDP, name: libc::UDP_SEGMENT };
     /// Whether the kernel says to which address a datagram came (ip(7)).
     pub(in crate::net) const IP_PKTINFO: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_PKTINFO };
-    /// Whether it says the TOS octet (ip(7)).
+    /// Whether it says the TOS byte (ip(7)).
     pub(in crate::net) const IP_RECVTOS: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_RECVTOS };
     /// Whether packets may be fragmented, and who minds the path's MTU (ip(7)).
     pub(in crate::net) const IP_MTU_DISCOVER: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_MTU_DISCOVER };

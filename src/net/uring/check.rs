@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Octets of the datagrams.
+/// Bytes of the datagrams.
 const SEGMENT: usize = 600;
 /// How many there are: more than there are buffers, so that they run out.
 const DATAGRAMS: usize = 5;
@@ -59,7 +59,7 @@ pub(in crate::net) fn check() -> Result<(), Refusal> {
             let whole = receive.arrived(index).is_some_and(|message| {
                 (message.len, message.remote, message.truncated) == (SEGMENT, Some(local), false)
             });
-            let payload = receive.bytes_mut(index, 0..SEGMENT).is_some_and(|octets| octets.iter().all(|&o| o == 7));
+            let payload = receive.bytes_mut(index, 0..SEGMENT).is_some_and(|bytes| bytes.iter().all(|&o| o == 7));
             if !whole || !payload {
                 return Err(Refusal::Loopback("does not arrive as it was sent"));
             }

@@ -11,7 +11,7 @@ use aws_lc_rs::{
 use http::{HeaderMap, HeaderValue, header};
 use std::fmt;
 
-/// Octets of the MAC: half of HMAC-SHA256's, which RFC 2104 §5 has as the least.
+/// Bytes of the MAC: half of HMAC-SHA256's, which RFC 2104 §5 has as the least.
 const TAG: usize = 16;
 /// In hexadecimal digits.
 const VALUE: usize = 2 * TAG;

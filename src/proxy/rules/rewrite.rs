@@ -82,7 +82,7 @@ mod tests {
     }
 
     proptest! {
-        /// What follows the prefix is the client's octets, and what comes out is a path that the front door would take.
+        /// What follows the prefix is the client's bytes, and what comes out is a path that the front door would take.
         #[test]
         fn every_path_that_passes_still_passes(
             from in "(/[a-z]{0,2}){0,2}",

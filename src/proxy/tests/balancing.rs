@@ -399,7 +399,7 @@ fn with_the_proxy_protocol_a_connection_begins_with_its_client_and_serves_no_oth
             spawn_local(async move { crate::exchange::Handler::handle(&*proxy, exchange).await })
         };
         let mut peers = Vec::new();
-        for (client, octets, fresh) in [
+        for (client, bytes, fresh) in [
             ("192.0.2.7:4711", [192, 0, 2, 7], true),
             ("192.0.2.7:4711", [192, 0, 2, 7], false),
             ("192.0.2.8:4711", [192, 0, 2, 8], true),
@@ -410,7 +410,7 @@ fn with_the_proxy_protocol_a_connection_begins_with_its_client_and_serves_no_oth
                 let mut header = [0; 28];
                 peer.stream.read_exact(&mut header).await.unwrap();
                 assert_eq!(header[..12], *b"\r\n\r\n\0\r\nQUIT\n");
-                assert_eq!((header[12], header[13], &header[16..20]), (0x21, 0x11, &octets[..]), "{client}");
+                assert_eq!((header[12], header[13], &header[16..20]), (0x21, 0x11, &bytes[..]), "{client}");
                 peers.push(peer);
             }
             let peer = peers.last_mut().unwrap();

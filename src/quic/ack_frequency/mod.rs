@@ -131,7 +131,7 @@ mod tests {
     use s2n_quic_core::frame::Datagram;
     use std::{task::Waker, time::Duration};
 
-    /// A packet as s2n-quic builds it, with room for so many octets.
+    /// A packet as s2n-quic builds it, with room for so many bytes.
     struct Built {
         payload: Vec<u8>,
         capacity: usize,

@@ -32,7 +32,7 @@ use std::{
 /// most clients. No less, because what a busy worker wants is few acknowledgements, however slowly its packets come;
 /// that a full window is acknowledged in time is the threshold's business.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
-/// Octets of a full packet, to tell how many a window holds.
+/// Bytes of a full packet, to tell how many a window holds.
 const FULL_PACKET: u32 = 1452;
 
 /// Atomics and a lock, because s2n-quic wants its providers `Send`; one thread alone uses them.

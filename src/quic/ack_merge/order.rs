@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// number is 129 below the largest that it has seen: with 64, half of the client's packets may be lost on the way, and none
 /// is refused.
 pub const MAX_AHEAD: usize = 64;
-/// Octets of a datagram that may go ahead: an ACK frame of 64 ranges, with header and tag. A larger one carries an upload,
+/// Bytes of a datagram that may go ahead: an ACK frame of 64 ranges, with header and tag. A larger one carries an upload,
 /// which must keep its order; nothing goes before it.
 pub const SMALL: usize = 256;
 /// Connections looked at in a batch; datagrams of further ones keep their place.
@@ -22,11 +22,11 @@ pub struct Arrival<P> {
     pub connection: u64,
     /// The addresses. A datagram does not go before one of another path: s2n-quic sends to where the last one came from.
     pub path: P,
-    /// Octets.
+    /// Bytes.
     pub len: usize,
 }
 
-/// Orders batch after batch. Holds 32 octets for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
+/// Orders batch after batch. Holds 32 bytes for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
 /// connections.
 #[derive(Debug)]
 pub struct Order<P> {

@@ -26,9 +26,9 @@ use std::{
 use timer::Clock;
 use transmit::Outlet;
 
-/// Octets of an IP packet: Ethernet's. Loopback's 65,536 would make measurements lie.
+/// Bytes of an IP packet: Ethernet's. Loopback's 65,536 would make measurements lie.
 pub(super) const MAX_MTU: u16 = 1500;
-/// Octets of an IPv4 header without options and of UDP's.
+/// Bytes of an IPv4 header without options and of UDP's.
 const HEADERS: u16 = 20 + 8;
 
 /// What an endpoint can be started on: [`SocketIo`], or s2n-quic's own I/O.
@@ -71,7 +71,7 @@ pub struct SocketIo<R, T> {
     pub transmit: T,
     /// The address that it is bound to.
     pub local: SocketAddr,
-    /// Whether packets larger than 1228 octets may be tried: nobody on their way cuts them up.
+    /// Whether packets larger than 1228 bytes may be tried: nobody on their way cuts them up.
     pub may_probe_mtu: bool,
 }
 

@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Octets that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
+/// Bytes that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
 /// each.
 const TURN: usize = 4 * 63 * 1024;
 
@@ -42,8 +42,8 @@ pub(super) struct Gathering<T> {
     outgoing: Outgoing,
     /// The socket did not take everything.
     blocked: bool,
-    /// Octets of this turn.
-    octets: usize,
+    /// Bytes of this turn.
+    bytes: usize,
     max_datagram: usize,
     joins: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct Gathering<T> {
 impl<T: Transmit> Outlet<T> {
     pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
         let outgoing = Outgoing::new(max_datagram);
-        let queue = Gathering { transmit, outgoing, blocked: false, octets: 0, max_datagram, joins: true };
+        let queue = Gathering { transmit, outgoing, blocked: false, bytes: 0, max_datagram, joins: true };
         Self { queue, state: State::Open }
     }
 }
@@ -91,7 +91,7 @@ impl<T: Transmit> Tx for Outlet<T> {
         self.queue.begin_turn();
         f(&mut self.queue);
         self.queue.send();
-        self.state = match (self.queue.blocked, self.queue.octets >= TURN) {
+        self.state = match (self.queue.blocked, self.queue.bytes >= TURN) {
             (true, _) => State::Blocked,
             (false, true) => State::OwesTurn,
             (false, false) => State::Open,
@@ -105,7 +105,7 @@ impl<T: Transmit> Tx for Outlet<T> {
 
 impl<T: Transmit> Gathering<T> {
     fn begin_turn(&mut self) {
-        self.octets = 0;
+        self.bytes = 0;
         self.learn_gso();
     }
 
@@ -126,14 +126,14 @@ impl<T: Transmit> Gathering<T> {
 
     /// Room for a datagram that begins a message, made by sending what is there.
     fn make_room(&mut self) -> Result<(), Error> {
-        if !self.blocked && self.octets < TURN && self.outgoing.is_full() {
+        if !self.blocked && self.bytes < TURN && self.outgoing.is_full() {
             self.send();
         }
         if self.has_capacity() { Ok(()) } else { Err(Error::AtCapacity) }
     }
 
     fn written(&mut self, len: usize) -> Result<Outcome, Error> {
-        self.octets += len;
+        self.bytes += len;
         if len == 0 { Err(Error::EmptyPayload) } else { Ok(Outcome { len, index: 0 }) }
     }
 }
@@ -168,6 +168,6 @@ impl<T: Transmit> Queue for Gathering<T> {
     }
 
     fn capacity(&self) -> usize {
-        if self.blocked || self.octets >= TURN { 0 } else { usize::MAX }
+        if self.blocked || self.bytes >= TURN { 0 } else { usize::MAX }
     }
 }

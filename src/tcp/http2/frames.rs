@@ -4,13 +4,13 @@
 use crate::rate::Bucket;
 use std::time::Instant;
 
-/// Octets of the client's connection preface (§3.4), which is no frame.
+/// Bytes of the client's connection preface (§3.4), which is no frame.
 const PREFACE: usize = 24;
-/// Octets of a frame's header.
+/// Bytes of a frame's header.
 const HEADER: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
-/// A DATA frame of fewer octets moves next to nothing.
+/// A DATA frame of fewer bytes moves next to nothing.
 const SMALL: u32 = 64;
 
 /// More frames of a kind than are allowed.
@@ -25,7 +25,7 @@ pub enum Flood {
 /// Counts the frames of one connection.
 #[derive(Debug)]
 pub struct Frames {
-    /// Octets to skip: the preface, then payloads.
+    /// Bytes to skip: the preface, then payloads.
     skip: u64,
     /// The header that is not whole yet.
     header: [u8; HEADER],
@@ -108,7 +108,7 @@ mod tests {
         [&[a, b, c, kind, 0, 0, 0, 0, 1][..], &vec![6; length as usize]].concat()
     }
 
-    /// A connection of those frames, shown in pieces of `step` octets.
+    /// A connection of those frames, shown in pieces of `step` bytes.
     fn read(frames: &[(u8, u32)], step: usize) -> Result<(), Flood> {
         let mut all = vec![b'P'; PREFACE];
         all.extend(frames.iter().flat_map(|(kind, length)| frame(*kind, *length)));
@@ -134,7 +134,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_octets_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
             let mut counted = Frames::new(1, 1);
             for piece in bytes.chunks(step) {
                 let _ = counted.read(piece, Instant::now());

@@ -90,7 +90,7 @@ struct Shaken {
     outcome: Result<(), transport::Error>,
 }
 
-/// A handshake, and the tickets that follow it; the server gets what the client sends in pieces of `piece` octets.
+/// A handshake, and the tickets that follow it; the server gets what the client sends in pieces of `piece` bytes.
 fn shake(session: &mut Session, mut client: ClientConnection, piece: usize) -> Shaken {
     let mut spaces = Spaces::default();
     let mut level = Level::Initial;
@@ -337,10 +337,10 @@ fn hostile_hello() -> impl Strategy<Value = Vec<u8>> {
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8);
     (noise, changes, any::<bool>()).prop_map(|(noise, changes, sound)| {
         let mut bytes = if sound { hello() } else { Vec::new() };
-        for (at, octet) in changes {
+        for (at, byte) in changes {
             if !bytes.is_empty() {
                 let at = at.index(bytes.len());
-                bytes[at] = octet;
+                bytes[at] = byte;
             }
         }
         bytes.extend(noise);

@@ -23,9 +23,9 @@ use tokio::{
 
 /// Datagrams that wait in one direction of one client's way, unless it says otherwise; a real router's queue is as short.
 const QUEUE: usize = 1024;
-/// Octets of a short header up to the end of litequic's connection IDs.
+/// Bytes of a short header up to the end of litequic's connection IDs.
 const HEADER: usize = 17;
-/// Octets of the sockets' buffers, so that the kernel loses nothing that nobody counts.
+/// Bytes of the sockets' buffers, so that the kernel loses nothing that nobody counts.
 const SOCKET_BUFFER: usize = 2 * 1024 * 1024;
 /// A datagram that is held back goes at the latest after this, whether or not others have passed it.
 const HOLD_AT_MOST: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ pub(crate) struct Way {
     pub(crate) hold: Which,
     pub(crate) hold_for: u64,
     pub(crate) delay: Duration,
-    /// Octets a second.
+    /// Bytes a second.
     pub(crate) rate: Option<u32>,
     /// Nothing goes but at multiples of this time, and then all that waits: as over a radio link.
     pub(crate) bunch: Option<Duration>,
@@ -341,8 +341,8 @@ impl Lane {
         if lost {
             Counts::add(&counts.lost);
         } else {
-            if let (true, Some(octet)) = (corrupt, datagram.get_mut(bit / 8)) {
-                *octet ^= 1 << (bit % 8);
+            if let (true, Some(byte)) = (corrupt, datagram.get_mut(bit / 8)) {
+                *byte ^= 1 << (bit % 8);
                 Counts::add(&counts.corrupted);
             }
             if double {
@@ -351,7 +351,7 @@ impl Lane {
             }
             let forged = forge.then(|| {
                 let mut forged = datagram.clone();
-                forged.iter_mut().skip(HEADER).for_each(|octet| *octet ^= 0xff);
+                forged.iter_mut().skip(HEADER).for_each(|byte| *byte ^= 0xff);
                 forged
             });
             if hold {
@@ -418,11 +418,11 @@ impl Lane {
 mod tests {
     use super::*;
 
-    /// What comes out of a lane into which datagrams of one octet, 0, 1, 2 and so on, go at once; and at the end of time.
+    /// What comes out of a lane into which datagrams of one byte, 0, 1, 2 and so on, go at once; and at the end of time.
     fn pass(way: Way, count: u8) -> (Vec<Vec<u8>>, Counts) {
         let (mut lane, counts) = (Lane::new(way, 7), Counts::default());
         let now = Instant::now();
-        (0..count).for_each(|octet| lane.take(now, vec![octet], &counts));
+        (0..count).for_each(|byte| lane.take(now, vec![byte], &counts));
         let mut out: Vec<Vec<u8>> = std::iter::from_fn(|| lane.due(now)).collect();
         out.extend(std::iter::from_fn(|| lane.due(now + Duration::from_secs(60))));
         (out, counts)

@@ -7,7 +7,7 @@ use quinn::udp::{Transmit, UdpSocketState};
 use std::net::SocketAddr;
 use tokio::{io::Interest, net::UdpSocket};
 
-/// Octets of a stateless reset token.
+/// Bytes of a stateless reset token.
 const TOKEN: usize = 16;
 const LEN: usize = 2_000_000;
 

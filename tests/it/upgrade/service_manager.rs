@@ -39,9 +39,9 @@ impl Notices {
     fn wait_after(&self, line: &str) -> (String, Vec<String>) {
         let mut seen = Vec::new();
         loop {
-            let mut octets = [0; 4096];
-            let len = self.0.recv(&mut octets).unwrap_or_else(|error| panic!("no {line} after {seen:?}: {error}"));
-            let text = String::from_utf8(octets[..len].to_vec()).unwrap();
+            let mut bytes = [0; 4096];
+            let len = self.0.recv(&mut bytes).unwrap_or_else(|error| panic!("no {line} after {seen:?}: {error}"));
+            let text = String::from_utf8(bytes[..len].to_vec()).unwrap();
             if text.lines().any(|one| one == line) {
                 return (text, seen);
             }

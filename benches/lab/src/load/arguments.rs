@@ -115,7 +115,7 @@ pub(crate) struct Arguments {
     /// Take each datagram so many milliseconds after it has come, as at the end of a long path (h3).
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000))]
     pub(super) delay: u64,
-    /// With every request the fields that a browser sends: 800 octets, 590 as they are encoded (h3).
+    /// With every request the fields that a browser sends: 800 bytes, 590 as they are encoded (h3).
     #[arg(long)]
     pub(super) browser: bool,
     /// Let the kernel hand over several datagrams as one.

@@ -34,9 +34,9 @@ pub(super) struct Buffers {
     ring: ManuallyDrop<Fixed<Page>>,
     bytes: ManuallyDrop<Fixed<Line>>,
     count: u16,
-    /// Octets of a buffer.
+    /// Bytes of a buffer.
     len: u32,
-    /// Octets from one buffer to the next.
+    /// Bytes from one buffer to the next.
     stride: usize,
     tail: u16,
     /// Whether the kernel knows of them.
@@ -47,7 +47,7 @@ pub(super) struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// So many buffers of `len` octets each, a power of two of them; the kernel knows of none.
+    /// So many buffers of `len` bytes each, a power of two of them; the kernel knows of none.
     pub(super) fn new(count: usize, len: usize) -> Self {
         let count = count.next_power_of_two().min(MAX_BUFFERS);
         let stride = (len + COLOUR).next_multiple_of(size_of::<Line>());
@@ -87,7 +87,7 @@ impl Buffers {
         let address = self.bytes.address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride);
         let entry = self.ring.address(0).cast::<BufRingEntry>().wrapping_add(slot);
         // SAFETY: io_uring_register(2): `slot` is below `count`, for which the ring has room, and the kernel reads it only
-        // once the tail has gone by. The setters leave the octets of the first entry alone that are the tail.
+        // once the tail has gone by. The setters leave the bytes of the first entry alone that are the tail.
         let entry = unsafe { &mut *entry };
         entry.set_addr(address as u64);
         entry.set_len(self.len);
@@ -97,7 +97,7 @@ impl Buffers {
 
     /// Lets the kernel see what was provided.
     pub(super) fn publish(&mut self) {
-        // SAFETY: io_uring_register(2): the tail lies in the first entry, aligned to two octets; beside the kernel's
+        // SAFETY: io_uring_register(2): the tail lies in the first entry, aligned to two bytes; beside the kernel's
         // reads nobody touches it.
         unsafe {
             let tail = BufRingEntry::tail(self.ring.address(0).cast::<BufRingEntry>());
@@ -105,7 +105,7 @@ impl Buffers {
         }
     }
 
-    /// The octets of `buffer`, which the kernel has filled.
+    /// The bytes of `buffer`, which the kernel has filled.
     pub(super) fn get(&self, buffer: u16) -> Option<&[u8]> {
         let start = self.start(buffer)?;
         // SAFETY: the file's head: the caller has it from a completion and has not provided it since, so nobody writes.

@@ -91,7 +91,7 @@ unsafe impl Send for Inner {}
 #[derive(Debug, Clone, Copy)]
 struct Filled {
     buffer: u16,
-    /// Octets that the kernel wrote.
+    /// Bytes that the kernel wrote.
     len: usize,
 }
 
@@ -162,7 +162,7 @@ impl Ring {
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
     }
 
-    /// Sends the first of `messages`, whose octets `payload` finds, without waiting. Puts into `outcomes` what became of
+    /// Sends the first of `messages`, whose bytes `payload` finds, without waiting. Puts into `outcomes` what became of
     /// each in turn, one at least unless there are none. Returns how often it called the kernel, which also has gone on
     /// receiving.
     pub(in crate::net) fn send<'a>(

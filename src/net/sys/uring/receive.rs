@@ -46,7 +46,7 @@ pub(in crate::net) struct MultishotOutcome {
 }
 
 impl MultishotReceive {
-    /// Has `ring` receive `messages` messages of `message_len` octets at once, and as many more while those are looked at.
+    /// Has `ring` receive `messages` messages of `message_len` bytes at once, and as many more while those are looked at.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl MultishotReceive {
         })
     }
 
-    /// The octets `range` of message `index` of the batch.
+    /// The bytes `range` of message `index` of the batch.
     pub(in crate::net) fn bytes_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
         let filled = self.batch.get(index)?;
         if HEADER + range.end > filled.len {
@@ -167,7 +167,7 @@ fn buffer_count(messages: usize) -> usize {
 }
 
 /// What the receive is told.
-#[expect(clippy::cast_possible_truncation, reason = "32 octets")]
+#[expect(clippy::cast_possible_truncation, reason = "32 bytes")]
 pub(super) fn header() -> msghdr {
     // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
     let mut header: msghdr = unsafe { zeroed() };

@@ -82,7 +82,7 @@ impl<S: Copy + Eq + Hash> Shares<S> {
         let due = held.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOGGED);
         if due {
             held.logged = Some(now);
-            tracing::warn!(%source, pool, "a source has its share of a pool that is more than half full; more is refused");
+            tracing::warn!(%source, pool, "a source has reached its share of a pool that is more than half full; rejecting more");
         }
         due
     }

@@ -59,7 +59,7 @@ impl World {
         self.account.borrow_mut().begin(kind, origin, what.to_owned(), Instant::now())
     }
 
-    #[expect(clippy::print_stdout, reason = "what is wrong is told at once")]
+    #[expect(clippy::print_stdout, reason = "faults are printed at once")]
     fn end(&self, ticket: Ticket, end: End) {
         if let Some(wrong) = self.account.borrow_mut().end(ticket, end, Instant::now()) {
             println!("WRONG: {wrong}");

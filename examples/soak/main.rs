@@ -260,7 +260,7 @@ async fn silence(scene: &mut Scene, report: &mut Report, began: Instant) -> Resu
     let reloads = |result| report.metrics.get(&format!("litequic_reloads_total{{result=\"{result}\"}}")).copied();
     let (ok, refused) = (reloads("ok").unwrap_or_default(), reloads("refused").unwrap_or_default());
     if ok < report.reloads || refused > 0 {
-        report.fault(format!("{} reloads: {ok} taken on, {refused} refused", report.reloads));
+        report.fault(format!("{} reloads: {ok} applied, {refused} rejected", report.reloads));
     }
     scene.litequic.signal("TERM")?;
     let code = scene.litequic.ended().await.context("after SIGTERM")?;

@@ -122,7 +122,7 @@ impl Process {
             }
             sleep(LOOK_AGAIN).await;
         }
-        bail!("nobody listens at {address}");
+        bail!("nothing listens at {address}");
     }
 }
 

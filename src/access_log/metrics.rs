@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 metrics! {
     /// On one worker.
     pub struct Metrics {
-        Counter("access_log_lines", "Lines of the access log by what became of them.") {
-            queued [result: "queued"] "Lines of the [access log](../operating.md#the-access-log) on their way to it.",
+        Counter("access_log_lines", "Lines of the access log by their fate.") {
+            queued [result: "queued"] "Lines of the [access log](../operating.md#the-access-log) that were queued for its writer.",
             dropped [result: "dropped"] "Lines that were dropped because the queue was full: the disk, or the reader, is too slow.",
         }
     }

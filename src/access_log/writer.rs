@@ -122,7 +122,7 @@ impl Writing {
         match timeout(OPENING, opened).await {
             Ok(Ok(opened)) => opened?,
             Ok(Err(_)) => return Err(io::Error::other("its thread ended")),
-            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it was not opened in time")),
+            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "opening it timed out")),
         }
         Ok(Self { sink: Sink { writer: sender, reopen }, leaving: Leaving(done) })
     }
@@ -204,7 +204,7 @@ impl Writer {
             if self.reopen.swap(false, Relaxed) {
                 match self.target.open() {
                     Ok(output) => self.output = output,
-                    Err(error) => tracing::warn!(%error, "the access log's file cannot be opened anew"),
+                    Err(error) => tracing::warn!(%error, "cannot reopen the access log"),
                 }
             }
             let piece = match message {
@@ -216,7 +216,7 @@ impl Writer {
             if let Err(error) = &written {
                 self.metrics.lost.fetch_add(piece.lines, Relaxed);
                 if !failing {
-                    tracing::warn!(%error, "the access log cannot be written");
+                    tracing::warn!(%error, "cannot write the access log");
                 }
             }
             failing = written.is_err();

@@ -50,10 +50,10 @@ impl MaintenanceOrder {
                     let seconds = value.parse().ok().filter(|seconds| Self::RETRY_AFTER_RANGE.contains(seconds));
                     retry_after = seconds.ok_or_else(|| {
                         let (least, most) = (Self::RETRY_AFTER_RANGE.start(), Self::RETRY_AFTER_RANGE.end());
-                        format!("retry_after is no number of seconds from {least} to {most}")
+                        format!("retry_after is not a number of seconds from {least} to {most}")
                     })?;
                 }
-                _ => return Err("the query has state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
+                _ => return Err("unknown parameter: the query may have state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
             }
         }
         let on = on.ok_or("the query has neither state=on nor state=off")?;
@@ -111,11 +111,11 @@ mod tests {
             ("state=on&route=", Err("route is neither a name nor a host".into())),
             ("state=on&route=%", Err("route is neither a name nor a host".into())),
             ("state=on&route=%ff", Err("route is neither a name nor a host".into())),
-            ("state=on&retry_after=0", Err("retry_after is no number of seconds from 1 to 604800".into())),
-            ("state=on&retry_after=-1", Err("retry_after is no number of seconds from 1 to 604800".into())),
+            ("state=on&retry_after=0", Err("retry_after is not a number of seconds from 1 to 604800".into())),
+            ("state=on&retry_after=-1", Err("retry_after is not a number of seconds from 1 to 604800".into())),
             (
                 "state=on&rout=a",
-                Err("the query has state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
+                Err("unknown parameter: the query may have state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
             ),
         ] {
             assert_eq!(MaintenanceOrder::parse(query), expected, "{query}");

@@ -51,8 +51,8 @@ impl Readiness {
             return finding.clone();
         }
         let finding = match timeout(PROBE_TIMEOUT, probe()).await {
-            Ok(finding) => finding.map_err(|reason| format!("an origin is out of reach: {reason}")),
-            Err(_) => Err(format!("an origin is out of reach: no answer within {PROBE_TIMEOUT:?}")),
+            Ok(finding) => finding.map_err(|reason| format!("an origin is unreachable: {reason}")),
+            Err(_) => Err(format!("an origin is unreachable: no answer within {PROBE_TIMEOUT:?}")),
         };
         *last = Some((Instant::now(), finding.clone()));
         finding
@@ -109,7 +109,7 @@ mod tests {
         let ready = at(Phase::Ready);
         let answers = future::join_all((0..10).map(|_| readiness.check(&ready))).await;
         for answer in answers {
-            assert_eq!(answer, Err("an origin is out of reach: connection refused".into()));
+            assert_eq!(answer, Err("an origin is unreachable: connection refused".into()));
         }
         assert_eq!(probes.load(Relaxed), 1);
     }
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_leaves_asks_no_origin() {
-        let readiness = Readiness::new(Some(Box::new(|| panic!("the origin was asked"))));
+        let readiness = Readiness::new(Some(Box::new(|| panic!("the origin was probed"))));
         assert!(readiness.check(&at(Phase::Leaving)).await.is_err());
     }
 }

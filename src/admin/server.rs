@@ -85,7 +85,7 @@ impl Server {
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         if surface == Surface::Operator && !address.ip().to_canonical().is_loopback() {
-            tracing::warn!(%address, "[admin] listen is open to other machines, and its token travels as it is: have the way encrypted");
+            tracing::warn!(%address, "[admin] listen is reachable from other machines, and the token is sent in plaintext: encrypt this link");
         }
         Ok(Self { listener, surface, limits })
     }
@@ -133,7 +133,7 @@ impl Server {
                         });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the admin listener could not accept a connection");
+                        tracing::warn!(%error, "the admin listener failed to accept a connection");
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -208,8 +208,8 @@ async fn connection(stream: TcpStream, limits: Limits, asked: Asked, mut watch: 
         if error.is_timeout() || error.is_parse_too_large() {
             metrics.header.increment();
         }
-        // The client's fault, and an operator who looks for it.
-        tracing::debug!(%error, "an admin connection broke off");
+        // The client's fault; for an operator who debugs it.
+        tracing::debug!(%error, "an admin connection failed");
     }
 }
 

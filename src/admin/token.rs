@@ -34,7 +34,7 @@ pub enum TokenError {
     Unset(String),
     /// It is nothing that a header field could carry, or that nobody would guess.
     #[error(
-        "the token of {0} is not {LEAST} to {MOST} printable characters without blanks, such as `openssl rand -hex 32` writes"
+        "the token of {0} must be {LEAST} to {MOST} printable characters without blanks, such as `openssl rand -hex 32` prints"
     )]
     Unfit(String),
 }

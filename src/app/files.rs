@@ -111,7 +111,7 @@ fn client_certificates_key(config: &Config, error: &CertificateError) -> &'stati
 fn uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut Findings) {
     for (n, route) in config.routes.iter().enumerate() {
         if let Some(host) = route.host.as_deref().filter(|host| !store.covers_pattern(host)) {
-            let problem = format!("no certificate has the name {host}: clients refuse the one that they get");
+            let problem = format!("no certificate has the name {host}: clients will reject the one that they get");
             findings.warn(&format!("routes[{n}].host"), problem);
         }
     }
@@ -123,7 +123,7 @@ fn ambiguities(config: &Config, findings: &mut Findings) {
     for (first, second) in config::ambiguities(&config.routes) {
         let Some(name) = names.get(first) else { continue };
         let problem = format!(
-            "a request can meet this and routes[{first}] ({name}): that one gets it, as it is first in the file"
+            "a request can match both this and routes[{first}] ({name}), which wins: it comes first in the file"
         );
         findings.warn(&format!("routes[{second}].match"), problem);
     }
@@ -157,7 +157,8 @@ fn secret(config: &Config, findings: &mut Findings) {
     let Some(path) = config.listen.secret_file.as_ref().filter(|path| !is_pipe(path)) else { return };
     match Secrets::load(path) {
         Ok(secrets) if secrets.is_exposed() => {
-            findings.warn("listen.secret_file", "others may read it: a reader can reset clients' connections");
+            findings
+                .warn("listen.secret_file", "the file is readable by others: a reader can reset clients' connections");
         }
         Ok(_) => {}
         Err(error) => findings.fault("listen.secret_file", error),
@@ -206,8 +207,8 @@ fn access_log(config: &Config, findings: &mut Findings) {
 fn handover(config: &Config, findings: &mut Findings) {
     let Some(path) = &config.admin.handover else { return };
     let problem = match fs::symlink_metadata(path) {
-        Ok(file) if !file.file_type().is_socket() => Some("is there already, and no socket".into()),
-        _ => can_make(path).err().map(|error| format!("cannot be made: {error}")),
+        Ok(file) if !file.file_type().is_socket() => Some("exists and is not a socket".into()),
+        _ => can_make(path).err().map(|error| format!("cannot be created: {error}")),
     };
     if let Some(problem) = problem {
         findings.fault("admin.handover", problem);

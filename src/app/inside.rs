@@ -154,7 +154,9 @@ async fn any_is_well(servers: impl Iterator<Item = &ServerState>, patience: Dura
 async fn problem(server: &ServerState, patience: Duration) -> Option<String> {
     match &server.check {
         Some(Check { up: true, .. }) => None,
-        Some(Check { problem, .. }) => Some(problem.clone().unwrap_or_else(|| "not well by its checks".into())),
+        Some(Check { problem, .. }) => {
+            Some(problem.clone().unwrap_or_else(|| "unhealthy: its health check failed".into()))
+        }
         None => connect(&server.address, patience).await,
     }
 }
@@ -163,7 +165,7 @@ async fn connect(address: &OriginAddress, patience: Duration) -> Option<String> 
     match timeout(patience, proxy::probe(address, patience)).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("does not accept a connection in time".into()),
+        Err(_) => Some("connecting timed out".into()),
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
                 Err(error) => {
                     // What held goes on to hold.
                     if !std::mem::replace(&mut failed, true) {
-                        tracing::warn!(%error, "the memory that is used cannot be read");
+                        tracing::warn!(%error, "cannot read the memory usage");
                     }
                     sleep(LOOK).await;
                     continue;

@@ -27,7 +27,7 @@ pub struct Metrics {
 
 /// What one worker counts, by module. It alone writes.
 #[derive(Debug, Clone, Default)]
-#[expect(missing_docs, reason = "the modules say it")]
+#[expect(missing_docs, reason = "the modules document them")]
 pub struct WorkerMetrics {
     pub net: Arc<net::Metrics>,
     pub quic: Arc<quic::Metrics>,
@@ -50,7 +50,7 @@ metrics! {
                 progress."
         ) {
             receive_granted
-                "A body counts as an upload from 64 KiB on. What is granted to new connections depends on it: see \
+                "A body counts as an upload from 64 KiB on. The window of a new connection depends on it: see \
                     `limits.worker_receive_buffer`.",
         }
         Gauge(

@@ -96,8 +96,8 @@ pub enum StartError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The sockets that a service manager passed are none that can be used.
-    #[error("a socket that was passed cannot be used: {0}")]
+    /// The sockets that a service manager passed cannot be used.
+    #[error("cannot use a socket that the service manager passed: {0}")]
     Passed(io::Error),
     /// The process that runs keeps its place.
     #[error(transparent)]
@@ -110,14 +110,14 @@ pub enum StartError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The kernel has none.
-    #[error("no pipe can be made: {0}")]
+    /// pipe(2) failed.
+    #[error("cannot create a pipe: {0}")]
     Pipe(io::Error),
-    /// rustls refused what it was given.
-    #[error("TLS cannot be set up: {0}")]
+    /// rustls rejected what it was given.
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The system has no randomness.
-    #[error("no random secrets can be made")]
+    /// The system's random number generator failed.
+    #[error("cannot generate random secrets")]
     Random,
     /// A thread or its endpoint did not start.
     #[error("worker {index} did not start: {reason}")]
@@ -135,7 +135,7 @@ fn lines(errors: &[impl ToString]) -> String {
 
 /// A worker ended although nobody told it to: its sockets are dead, so the process must end.
 #[derive(Debug, thiserror::Error)]
-#[error("worker {0} died")]
+#[error("worker {0} ended unexpectedly")]
 pub struct WorkerDied(usize);
 
 /// A litequic that serves.

@@ -82,7 +82,7 @@ impl InForce {
                 route = one.route(),
                 retry_after = one.retry_after,
                 routes = one.routes.len(),
-                "in maintenance, as in the process before"
+                "in maintenance, as in the previous process"
             );
         }
         in_force
@@ -159,7 +159,10 @@ impl InForce {
         self.observe();
         for one in self.in_maintenance().iter().filter(|one| one.routes.is_empty()) {
             let route = one.route();
-            tracing::warn!(route, "in maintenance, and the configuration has no such route any more: lift it by ctl");
+            tracing::warn!(
+                route,
+                "in maintenance, but the configuration no longer has such a route: end it with litequic ctl"
+            );
         }
         changes
     }
@@ -373,7 +376,7 @@ impl Reloader {
         let mut warned = self.warned;
         let mut warn = |what: String, error: std::io::Error| {
             if !std::mem::replace(&mut warned, true) {
-                tracing::warn!(%error, "{what} cannot be watched: a changed file is read on SIGHUP alone");
+                tracing::warn!(%error, "cannot watch {what}: a changed file is read on SIGHUP only");
             }
         };
         self.watcher = match Watcher::new(&files, |path, error| warn(path.display().to_string(), error)) {
@@ -428,7 +431,7 @@ impl Reloader {
                 control.count_reload(true, now);
                 self.in_force.last_reload.set(now, trigger, Err(&faults));
                 for fault in &faults {
-                    tracing::error!(%fault, by = trigger.name(), "not reloaded");
+                    tracing::error!(%fault, by = trigger.name(), "configuration rejected, not reloaded");
                 }
                 let faults: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
                 Err(faults + "not reloaded\n" + &self.renew(trigger).await)
@@ -448,11 +451,11 @@ impl Reloader {
         };
         let by = trigger.name();
         for error in &renewal.kept {
-            tracing::warn!(%error, by, "not renewed: what was read before stays in force");
+            tracing::warn!(%error, by, "not renewed: the previous content stays in force");
         }
         let changes = self.in_force.renew(renewal);
         for Change { key, what } in &changes {
-            tracing::info!(key, change = what, by, "renewed, with the configuration that was in force before");
+            tracing::info!(key, change = what, by, "renewed, under the configuration that was already in force");
         }
         let control = &self.in_force.metrics.control;
         if !changes.is_empty() {

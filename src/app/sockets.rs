@@ -132,11 +132,11 @@ impl Sockets {
         let probes = operator("admin.probes", config.admin.probes)?;
         groups.extend(inherited.groups);
         for group in groups.iter().filter(|group| group.generations().is_empty()) {
-            tracing::warn!(address = %group.address(), "a UDP socket was passed that no key of [listen] names");
+            tracing::warn!(address = %group.address(), "the service manager passed a UDP socket that no key of [listen] names");
         }
         groups.retain(|group| !group.generations().is_empty());
         for (address, _) in inherited.listeners {
-            tracing::warn!(%address, "a TCP socket was passed that no key names: it is closed");
+            tracing::warn!(%address, "the service manager passed a TCP socket that no key names: closing it");
         }
         Ok(Self { groups, udp, addresses, tcp, redirects, admin, probes })
     }

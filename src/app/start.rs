@@ -205,7 +205,7 @@ impl Bound<'_> {
                 pressure: gauge.pressure(),
             },
             metrics: counters.clone(),
-            companion,
+            tcp,
             resolver: Arc::clone(resolver),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
@@ -251,7 +251,7 @@ impl Addresses {
             tracing::info!(%address, workers, "listening for HTTP/1.1 and HTTP/2");
         }
         for address in &self.redirects {
-            tracing::info!(%address, https, "listening for plain HTTP, to send clients on to https");
+            tracing::info!(%address, https, "listening for plain HTTP, to redirect clients to https");
         }
     }
 }

@@ -85,7 +85,7 @@ impl Watcher {
                     }
                 }
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "files are not watched any more: SIGHUP reloads");
+                    tracing::warn!(%error, "watching files failed: only SIGHUP reloads from now on");
                     return std::future::pending().await;
                 }
                 None => return std::future::pending().await,

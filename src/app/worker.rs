@@ -201,7 +201,7 @@ async fn serve<H: Handler>(
     let endpoints_end = async {
         while let Some(ended) = endpoints.join_next().await {
             if let Ok(Err(EndpointDied)) = ended {
-                tracing::error!(worker = parts.index.0, "an endpoint ended by itself: its socket or QUIC failed");
+                tracing::error!(worker = parts.index.0, "an endpoint ended unexpectedly: its socket or QUIC failed");
                 return false;
             }
             pass_panic_on(ended.map(|_| ()));
@@ -284,7 +284,7 @@ impl Relief {
             self.ended |= connections > 0;
             metrics.limit_memory_held.add(connections);
             if connections > 0 {
-                tracing::warn!(connections, bytes, "memory is short: the connections that hold the most end");
+                tracing::warn!(connections, bytes, "memory is short: ending the connections that hold the most");
             }
         }
     }
@@ -418,9 +418,9 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// Has nothing to do.
-    struct Nobody;
+    struct NoHandler;
 
-    impl Handler for Nobody {
+    impl Handler for NoHandler {
         async fn handle(&self, _: Exchange) -> Result<Response, Abort> {
             Err(Abort::Internal)
         }
@@ -466,7 +466,7 @@ mod tests {
         let shared = (Budget::for_worker(0), Rc::default());
         let metrics = Arc::clone(&parts.metrics);
         let front = Front::new(parts.config, Arc::default(), covers, quic::client_address, shared, watch.clone());
-        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), metrics, watch)).await;
+        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(NoHandler), Rc::new(front), metrics, watch)).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();
         }

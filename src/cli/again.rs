@@ -57,14 +57,14 @@ impl Again {
         let program = Path::new(&program).display();
         match spawned {
             Ok(mut child) => {
-                tracing::info!(process = child.id(), %program, version, "a new process has been started");
+                tracing::info!(process = child.id(), %program, version, "started a new process");
                 // One a call; it ends with its process or with this one.
                 thread::spawn(move || match child.wait().as_ref().map(ExitStatus::success) {
                     Ok(true) => {}
-                    _ => tracing::error!(process = child.id(), "the new process has ended"),
+                    _ => tracing::error!(process = child.id(), "the new process ended"),
                 });
             }
-            Err(error) => tracing::error!(%program, %error, "no new process can be started"),
+            Err(error) => tracing::error!(%program, %error, "cannot start a new process"),
         }
     }
 
@@ -72,7 +72,7 @@ impl Again {
         let mut command = match &self.program {
             Program::Named(name) => {
                 let found = look_up(name, &self.directory, env::var_os("PATH"));
-                let missing = || io::Error::new(io::ErrorKind::NotFound, format!("there is no {}", name.display()));
+                let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{} was not found", name.display()));
                 let mut command = Command::new(found.ok_or_else(missing)?);
                 // As this one, so that the next one can do the same.
                 command.arg0(name);

@@ -38,7 +38,7 @@ pub fn summary(path: &Path, config: &Config) -> String {
     );
     let idle = unused(config);
     if !idle.is_empty() {
-        summary += &format!("; no route leads to {}", idle.join(", "));
+        summary += &format!("; no route uses {}", idle.join(", "));
     }
     summary
 }

@@ -121,7 +121,7 @@ impl What {
 /// Asks, and prints the answer: to stdout, or to stderr where it is a refusal.
 pub fn run(arguments: Arguments) -> ExitCode {
     if arguments.what != What::Status && (arguments.json || arguments.watch.is_some()) {
-        return fail(Exit::Usage, "--json and --watch are for `ctl status`");
+        return fail(Exit::Usage, "--json and --watch need `ctl status`");
     }
     let order = match (arguments.what, arguments.state) {
         (What::Maintenance, Some(state)) => Some(MaintenanceOrder {
@@ -129,7 +129,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             route: arguments.route,
             retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
         }),
-        (_, Some(_)) => return fail(Exit::Usage, "on and off are for maintenance alone"),
+        (_, Some(_)) => return fail(Exit::Usage, "on and off need `ctl maintenance`"),
         (_, None) => None,
     };
     let token = match (&arguments.token_file, env::var_os(TOKEN)) {
@@ -221,7 +221,7 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
 async fn status(admin: SocketAddr, token: Option<&Token>) -> Result<Json, Failure> {
     let body = answer(admin, What::Status, None, token).await?;
     serde_json::from_slice(&body)
-        .map_err(|error| Failure::unavailable(admin, format_args!("the answer is no JSON: {error}")))
+        .map_err(|error| Failure::unavailable(admin, format_args!("the answer is not JSON: {error}")))
 }
 
 /// The body of an answer that is no refusal.

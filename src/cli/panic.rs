@@ -36,10 +36,12 @@ fn tell(panic: &PanicHookInfo<'_>) {
         let _ = writeln!(io::stderr(), "{backtrace}");
     }
     if tracing::enabled!(Level::ERROR) {
-        tracing::error!(thread, panic = message, place, "litequic is at fault and stops: a panic");
+        tracing::error!(thread, panic = message, place, "internal error: a thread panicked, stopping");
     } else {
-        // Whoever closed our output gets the exit code alone.
-        let _ =
-            writeln!(io::stderr(), "litequic: at fault and stops: a panic in thread {thread} at {place}: {message}");
+        // If standard error is closed, only the exit code remains.
+        let _ = writeln!(
+            io::stderr(),
+            "litequic: internal error, stopping: thread {thread} panicked at {place}: {message}"
+        );
     }
 }

@@ -85,7 +85,7 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
     };
     let io = match io {
         Io::IoUring if works(Feature::IoUring) => format!("io_uring, batches of {receive_batch}"),
-        Io::IoUring => format!("epoll for lack of io_uring, batches of {receive_batch}"),
+        Io::IoUring => format!("epoll (io_uring is unavailable), batches of {receive_batch}"),
         Io::Auto | Io::Epoll => format!("epoll, batches of {receive_batch}"),
         Io::S2nQuic => "s2n-quic's own I/O".into(),
     };
@@ -127,7 +127,7 @@ mod tests {
             (
                 &none[..],
                 LiteQuic { io: Io::IoUring, ..defaults },
-                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC",
+                "epoll (io_uring is unavailable), batches of 128, no GSO, no GRO, no ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC",
             ),
             (
                 &ring[..],

@@ -253,7 +253,7 @@ impl Signals {
                 }
             };
             let next = if told { Phase::Stopping } else { Phase::Leaving };
-            tracing::info!(signal = name, "told to {}", if told { "stop now" } else { "drain" });
+            tracing::info!(signal = name, "received a signal to {}", if told { "stop now" } else { "drain" });
             lifecycle.advance(next);
             told = true;
         }

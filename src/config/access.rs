@@ -56,7 +56,7 @@ pub(super) fn read(section: &mut Section<'_>) -> AccessLog {
     let mut log = AccessLog::read(section);
     for (n, field) in log.fields.iter().enumerate() {
         if log.fields.iter().take(n).any(|other| other == field) {
-            section.fault_in_list("fields", n, "stands there twice");
+            section.fault_in_list("fields", n, "is listed twice");
         }
     }
     if let Some(AccessTarget::File(path)) = &mut log.path {

@@ -58,17 +58,17 @@ pub(super) fn read(section: &mut Section<'_>, clients: &Listen) -> Admin {
     if let (Some(listen), Some(probes)) = (admin.listen, admin.probes)
         && overlap(&listen, &probes)
     {
-        section.fault("probes", "is taken by admin.listen already", None, None);
+        section.fault("probes", "is already used by admin.listen", None, None);
     }
     for (key, address) in [("listen", admin.listen), ("probes", admin.probes)] {
         for (of, taken) in [("tcp", &clients.tcp), ("redirect", &clients.redirect)] {
             if let Some(taken) = taken.iter().find(|taken| address.is_some_and(|address| overlap(&address, taken))) {
-                section.fault(key, &format!("is taken by {taken} of listen.{of} already"), None, None);
+                section.fault(key, &format!("is already used by {taken} of listen.{of}"), None, None);
             }
         }
     }
     if admin.token_file.is_some() && admin.token_env.is_some() {
-        section.fault("token_env", "there is admin.token_file already", None, None);
+        section.fault("token_env", "admin.token_file is also set", None, None);
     }
     if admin.handover.as_ref().is_some_and(|path| path.as_os_str().len() > Admin::MAX_HANDOVER_LEN) {
         section.fault("handover", "is too long for a Unix socket", Some("96 bytes at most, with the folder"), None);
@@ -77,7 +77,7 @@ pub(super) fn read(section: &mut Section<'_>, clients: &Listen) -> Admin {
     let has_token = section.has("token_file") || section.has("token_env");
     if !has_token && admin.listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
         let expected = "a loopback address, or admin.token_file as well";
-        section.fault("listen", "is open to other machines, and there is no token", Some(expected), None);
+        section.fault("listen", "is reachable from other machines, and no token is set", Some(expected), None);
     }
     admin
 }

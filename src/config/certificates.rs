@@ -68,7 +68,7 @@ pub(super) fn read(section: &mut Section<'_>) -> (ClientCertificates, bool) {
         let asks = certificates.verify != Verify::None;
         let useless = [("verify", asks), ("crl", true), ("chain", certificates.chain)];
         for (key, _) in useless.into_iter().filter(|(_, is_useless)| *is_useless) {
-            section.fault(key, "is of no use without an authority", Some(WITH_CA), None);
+            section.fault(key, "has no effect without an authority", Some(WITH_CA), None);
         }
     }
     if certificates.ca.is_some() && !section.has("verify") {

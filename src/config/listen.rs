@@ -83,17 +83,17 @@ pub(super) fn read(section: &mut Section<'_>) -> Listen {
     for (key, addresses, others) in [("udp", udp, none), ("tcp", tcp, none), ("redirect", &*listen.redirect, tcp)] {
         for (n, address) in addresses.iter().enumerate() {
             if let Some(other) = addresses.iter().take(n).chain(others).find(|other| clash(address, other)) {
-                section.fault_in_list(key, n, &format!("is taken by {other} already"));
+                section.fault_in_list(key, n, &format!("is already used by {other}"));
             }
         }
     }
     let is_other = |name: &str| name.parse().is_ok_and(|address| !udp.contains(&address));
-    section.fault_in_map("congestion", is_other, "is no address of listen.udp");
+    section.fault_in_map("congestion", is_other, "is not an address of listen.udp");
     listen
 }
 
 fn congestion(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(SocketAddr, Congestion)> {
-    let named = |name: &str| name.parse().map_err(|_| "is no address and port".into());
+    let named = |name: &str| name.parse().map_err(|_| "is not an address and port".into());
     section.map(key, ".+", named, one_of(Congestion::NAMES), Listen::MAX_ADDRESSES, about)
 }
 

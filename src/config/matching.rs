@@ -209,7 +209,7 @@ fn field_name(text: &str) -> Result<HeaderName, Wrong> {
         "host" => "is what host matches",
         // HTTP/2 and HTTP/3 do not have them, or know the length otherwise.
         "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "content-length"
-        | "transfer-encoding" => "belongs to the connection, or says where the message ends",
+        | "transfer-encoding" => "is a connection-specific or framing field",
         _ => return Ok(name),
     };
     Err(problem.into())
@@ -224,7 +224,7 @@ fn query(section: &mut Section<'_>, key: &str, about: &str) -> Query {
     let parameter = |text: &str| {
         let fits = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#'));
         let fits = fits && (1..=Match::MAX_PATTERN).contains(&text.len());
-        if fits { Ok(text.to_owned()) } else { Err("not a parameter's name as a URL has it".into()) }
+        if fits { Ok(text.to_owned()) } else { Err("not the name of a query parameter as in a URL".into()) }
     };
     section.map(key, "[!-\"$%'-<>-~]+", parameter, pattern(), Match::MAX_CONDITIONS, about)
 }
@@ -241,7 +241,7 @@ fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
 pub(super) fn pattern() -> Kind<Pattern> {
     let parse = |text: String| {
         if text.len() > Match::MAX_PATTERN {
-            return Err(format!("has {} bytes, and {} are the most", text.len(), Match::MAX_PATTERN).into());
+            return Err(format!("has {} bytes, at most {} are allowed", text.len(), Match::MAX_PATTERN).into());
         }
         if text.trim() != text {
             return Err("begins or ends with a blank".into());

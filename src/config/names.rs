@@ -168,10 +168,7 @@ pub(super) fn parse_host(text: &str) -> Result<String, Wrong> {
         return Ok(format!("[{address}]"));
     }
     if text.parse::<Ipv6Addr>().is_ok() {
-        return Err(Wrong {
-            problem: "an IPv6 address stands in brackets".into(),
-            nearest: Some(format!("\"[{text}]\"")),
-        });
+        return Err(Wrong { problem: "an IPv6 address needs brackets".into(), nearest: Some(format!("\"[{text}]\"")) });
     }
     parse_name(text)
 }
@@ -190,7 +187,7 @@ fn parse_name(text: &str) -> Result<String, Wrong> {
     } else if name.contains(':') {
         "a host has no port"
     } else if name.contains('*') {
-        "`*.` stands at the beginning only"
+        "`*.` is allowed at the beginning only"
     } else if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
         "not a host"
     } else if name.len() > MAX_NAME || name.split('.').any(|label| label.is_empty() || label.len() > MAX_LABEL) {
@@ -245,7 +242,7 @@ pub(super) fn route_name() -> Kind<String> {
 /// A method (RFC 9110 §9.1), as requests write it. CONNECT and TRACE get as far as no route.
 pub(super) fn method() -> Kind<Method> {
     let parse = |text: String| match Method::from_bytes(text.as_bytes()) {
-        Ok(Method::CONNECT | Method::TRACE) => Err("reaches no route".into()),
+        Ok(Method::CONNECT | Method::TRACE) => Err("never reaches a route".into()),
         Ok(method) if text.bytes().any(|byte| byte.is_ascii_lowercase()) => {
             let upper = method.as_str().to_ascii_uppercase();
             Err(Wrong {
@@ -273,7 +270,7 @@ pub(super) fn field_name() -> Kind<HeaderName> {
         let name =
             HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| is_token(&text)).ok_or("not a field's name")?;
         // Over HTTP/2 and HTTP/3 it is `:authority`.
-        if name == http::header::HOST { Err("is no field of every request".into()) } else { Ok(name) }
+        if name == http::header::HOST { Err("is not a field of every request".into()) } else { Ok(name) }
     };
     text("a field's name, such as \"x-user\"", parse, ToString::to_string).matching(TOKEN)
 }
@@ -291,8 +288,8 @@ pub(super) fn upgrade() -> Kind<String> {
         let problem = if !is_token(name) || !version.is_none_or(is_token) {
             "not a token"
         } else if matches!(name, "http" | "h2c" | "h2" | "h3" | "tls") {
-            // What went through it would be requests that nobody looks at.
-            "changes what litequic itself speaks with its client"
+            // Requests could pass through it without being checked.
+            "would change the protocol between litequic and its client"
         } else {
             return Ok(protocol);
         };

@@ -188,13 +188,13 @@ fn servers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<OriginServe
             section.fault_in_list(key, n, &format!("a socket's path has at most {MAX_SOCKET_PATH} bytes"));
         }
         if servers.iter().take(n).any(|other| other.address == server.address) {
-            section.fault_in_list(key, n, "stands there twice");
+            section.fault_in_list(key, n, "is listed twice");
         }
     }
     let are_all_backups = !servers.is_empty() && servers.iter().all(|server| server.backup);
     // One that was refused may be the one that is none.
     if are_all_backups && section.is_right_list(key) {
-        section.fault(key, "has backup servers alone", Some("a server that is no backup server"), None);
+        section.fault(key, "has only backup servers", Some("a server that is not a backup"), None);
     }
     servers
 }
@@ -343,7 +343,7 @@ fn sticky(section: &mut Section<'_>) -> Sticky {
     }
     for (key, by) in [("cookie", StickyBy::Cookie), ("header", StickyBy::Header)] {
         if sticky.by != by && section.is_right(&["by"]) {
-            section.fault(key, &format!("is of no use with by = {:?}", sticky.by.name()), None, None);
+            section.fault(key, &format!("has no effect with by = {:?}", sticky.by.name()), None, None);
         }
     }
     if sticky.by == StickyBy::Header && !section.has("header") {
@@ -426,7 +426,7 @@ impl fmt::Display for Statuses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StatusesError {
     /// No digits, or more than one range.
-    #[error("neither a status nor two with a - between")]
+    #[error("neither a status nor a range such as 200-299")]
     Form,
     /// Below 200 or above 599.
     #[error("is not the status of a final response, from 200 to 599")]
@@ -555,7 +555,7 @@ pub(super) fn target() -> Kind<String> {
         } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.contains('#') {
             "other characters than printable ASCII, and `#`, are percent-encoded"
         } else if text.parse::<http::Uri>().is_err() {
-            "is no path of a URL"
+            "is not the path of a URL"
         } else {
             return Ok(text);
         };

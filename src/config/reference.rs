@@ -9,7 +9,7 @@ pub fn reference() -> String {
     let mut page = Page { lines: Vec::new(), told: Vec::new(), need_restart: needs_restart() };
     page.say("# Configuration keys");
     page.say("");
-    page.say("Made by `litequic reference configuration`. What belongs together, and how values are written, is in");
+    page.say("Made by `litequic reference configuration`. Related keys, and how values are written, are in");
     page.say("[configuration.md](../configuration.md). What needs a restart is not followed by a");
     page.say("[reload](../operating.md#reload).");
     page.section("The top level", "", &schema());

@@ -186,17 +186,17 @@ pub(super) fn read(
 ) -> Route {
     let route = Route::read(section);
     if !has_ca && route.client_certificate.is_some_and(|verify| verify != Verify::None) {
-        section.fault("client_certificate", "is of no use without an authority", Some(WITH_CA), None);
+        section.fault("client_certificate", "has no effect without an authority", Some(WITH_CA), None);
     }
     let answers_itself = section.has("redirect") || section.has("respond");
     if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !answers_itself {
         // nginx takes it, and passes the origin's error on: whoever asked that nobody sees it would not hear of that.
         let expected = "pages in [error_pages] or in error_pages of the route";
-        section.fault("intercept_errors", "is of no use without an error page", Some(expected), None);
+        section.fault("intercept_errors", "has no effect without an error page", Some(expected), None);
     }
     for (n, token) in route.upgrade.iter().enumerate() {
         if route.upgrade.iter().take(n).any(|other| other == token) {
-            section.fault_in_list("upgrade", n, "stands there twice, with no regard to case: once is enough");
+            section.fault_in_list("upgrade", n, "is listed twice, ignoring case");
         }
     }
     if !section.has("origin") && !answers_itself {
@@ -206,15 +206,15 @@ pub(super) fn read(
         ["origin", "rewrite_host", "max_body_bytes", "request_headers", "timeouts", "intercept_errors", "upgrade"];
     if section.has("respond") {
         for key in useless.into_iter().chain(["redirect", "rewrite_prefix"]).filter(|key| section.has(key)) {
-            section.fault(key, "is of no use beside respond", None, None);
+            section.fault(key, "has no effect beside respond", None, None);
         }
     } else if section.has("redirect") {
         for key in useless.into_iter().filter(|key| section.has(key)) {
-            section.fault(key, "is of no use beside redirect", None, None);
+            section.fault(key, "has no effect beside redirect", None, None);
         }
     }
     if section.has("path") {
-        section.fault("path_prefix", "is of no use beside path", None, None);
+        section.fault("path_prefix", "has no effect beside path", None, None);
     }
     if let Some(name) = route.name.as_ref().filter(|_| section.is_right(&["name"]))
         && !seen.names.insert(name.clone())

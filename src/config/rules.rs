@@ -314,18 +314,18 @@ pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
     match &*plain(name) {
         "host" => Some("is what rewrite_host sets"),
         "forwarded" | "client-cert" | "client-cert-chain" | "x-request-id" => Some(SAID_BY_LITEQUIC),
-        "proxy" | "expect" | "max-forwards" | "early-data" => Some("is not a rule's to say"),
+        "proxy" | "expect" | "max-forwards" | "early-data" => Some("cannot be set by a rule"),
         name if name.starts_with("x-forwarded-") => Some(SAID_BY_LITEQUIC),
         name => connection_fault(name),
     }
 }
 
-const SAID_BY_LITEQUIC: &str = "is what litequic itself says of the client";
+const SAID_BY_LITEQUIC: &str = "is set by litequic";
 
 /// The same for a response's field.
 pub fn response_field_fault(name: &HeaderName) -> Option<&'static str> {
     match &*plain(name) {
-        "alt-svc" => Some("is what litequic itself says of HTTP/3"),
+        "alt-svc" => Some("is set by litequic"),
         name => connection_fault(name),
     }
 }
@@ -346,7 +346,7 @@ fn connection_fault(name: &str) -> Option<&'static str> {
         "transfer-encoding",
         "trailer",
     ];
-    own.contains(&name).then_some("belongs to the connection, or says where the message ends")
+    own.contains(&name).then_some("is a connection-specific or framing field")
 }
 
 #[cfg(test)]

@@ -137,7 +137,8 @@ impl<'s> Section<'s> {
         let values = self.elements(key, &count, |section, path, value| section.source.value(path, value, &kind));
         let array =
             json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
-        let expected = format!("{} to {} of: {}; one may stand alone", count.start(), count.end(), kind.expected);
+        let expected =
+            format!("{} to {} of: {}; a single one needs no list", count.start(), count.end(), kind.expected);
         let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
         self.describe(key, json!({ "anyOf": [kind.schema, array] }), &expected, Some(default.into()), about);
         values
@@ -171,8 +172,12 @@ impl<'s> Section<'s> {
         let table = example.finish();
         let each = json!({ "anyOf": [kind.schema, table] });
         let array = json!({ "type": "array", "items": each, "minItems": count.start(), "maxItems": count.end() });
-        let expected =
-            format!("{} to {} of: {}, or a table; one may stand alone", count.start(), count.end(), kind.expected);
+        let expected = format!(
+            "{} to {} of: {}, or a table; a single one needs no list",
+            count.start(),
+            count.end(),
+            kind.expected
+        );
         self.describe(key, json!({ "anyOf": [kind.schema, table, array] }), &expected, None, about);
         values.unwrap_or_default()
     }

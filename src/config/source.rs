@@ -185,7 +185,7 @@ fn expand(text: &str, environment: Environment<'_>) -> Result<String, String> {
         expanded.push_str(before);
         let (name, after) = after.split_once('}').ok_or("`${` without `}`")?;
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            return Err(format!("`${{{}}}` names no environment variable", quote(name)));
+            return Err(format!("`${{{}}}` is not the name of an environment variable", quote(name)));
         }
         let value = environment(name).ok_or_else(|| format!("environment variable {} is not set", quote(name)))?;
         expanded.push_str(&value);
@@ -249,8 +249,8 @@ mod tests {
             ("a${NAME_1}b", Ok("a${NAME_1}b")),
             ("${NAME_1", Err("`${` without `}`")),
             ("${OTHER}", Err("environment variable OTHER is not set")),
-            ("${}", Err("`${}` names no environment variable")),
-            ("${a b}", Err("`${a b}` names no environment variable")),
+            ("${}", Err("`${}` is not the name of an environment variable")),
+            ("${a b}", Err("`${a b}` is not the name of an environment variable")),
         ] {
             assert_eq!(expand(text, &environment), expanded.map(Into::into).map_err(Into::into), "{text}");
         }

@@ -69,7 +69,7 @@ pub(super) fn read(section: &mut Section<'_>) -> LiteQuic {
     let mut litequic = LiteQuic::read(section);
     if litequic.io == Io::S2nQuic && litequic.ack_frequency == AckFrequency::Adaptive {
         if section.is_right(&["ack_frequency"]) {
-            let problem = "goes by the batches of litequic's own I/O, which io = \"s2n-quic\" is not";
+            let problem = "needs the batches of litequic's own I/O, which io = \"s2n-quic\" does not have";
             section.fault("ack_frequency", problem, Some("\"off\", a number, or another io"), None);
         }
         litequic.ack_frequency = AckFrequency::Off;

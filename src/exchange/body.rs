@@ -46,7 +46,7 @@ pub enum BodyError {
     #[error("the body is larger than allowed")]
     TooLarge,
     /// No byte came in time.
-    #[error("the body did not go on in time")]
+    #[error("timed out waiting for the body")]
     TimedOut,
     /// The connection closed before the body's end.
     #[error("the body was cut short")]

@@ -33,8 +33,8 @@ pub enum ClientError {
     /// The stream ended.
     #[error("{}", stream_end(.0))]
     Stream(#[from] s2n_quic::stream::Error),
-    /// The server broke a rule; the code says which.
-    #[error("the server's response breaks HTTP/3's rules: {0}")]
+    /// The server violated HTTP/3; the code says which rule.
+    #[error("the server's response violates HTTP/3: {0}")]
     Protocol(Code),
     /// The server takes no more requests on this connection.
     #[error("the server is closing the connection (GOAWAY)")]
@@ -72,7 +72,7 @@ fn stream_end(error: &s2n_quic::stream::Error) -> String {
             format!("the server reset the stream with {}", Code::describe((*error).into()))
         }
         Error::ConnectionError { error, .. } => connection_end(error),
-        error => format!("the response broke off: {error}"),
+        error => format!("the response was cut off: {error}"),
     }
 }
 

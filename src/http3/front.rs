@@ -201,7 +201,7 @@ impl<H> Connection<H> {
         if address == client.address {
             return client;
         }
-        tracing::debug!(before = %client.address, now = %address, "a client has moved");
+        tracing::debug!(before = %client.address, now = %address, "the client's address changed");
         let client = Rc::new(Client { address, ..(*client).clone() });
         self.client.replace(Rc::clone(&client));
         client

@@ -21,14 +21,14 @@ metrics! {
         }
         Counter(
             "http3_connection_errors",
-            "Connections closed because the client broke a rule of HTTP/3 or QPACK, or a limit with H3_EXCESSIVE_LOAD."
+            "Connections closed because the client violated HTTP/3 or QPACK, or reached a limit with H3_EXCESSIVE_LOAD."
         ) {
             connection_errors,
         }
         Counter(LIMIT_REACHED) {
             limit_addresses [limit: "addresses"],
             limit_excessive_load [limit: "excessive_load"] "Connections closed with H3_EXCESSIVE_LOAD.",
-            limit_client_header [limit: "client_header"] "Headers and trailers larger than the client takes.",
+            limit_client_header [limit: "client_header"] "Headers and trailers larger than the client accepts.",
         }
         + beside {
             /// Of requests, which both of a worker's front modules count.

@@ -174,7 +174,7 @@ async fn accept<H>(
     {
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
-            "this connection is not for that name",
+            "this connection is not for that host",
             head.method,
         ));
     }

@@ -115,7 +115,7 @@ fn within_bounds<H: Handler>(
     if connection.takes(Some(parts.status), &parts.headers) {
         return Ok(parts);
     }
-    let why = "the response's header is larger than the client takes";
+    let why = "the response's header is larger than the client accepts";
     let answer = own(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
     let (own_parts, own_body) = answer.into_parts();
     if !connection.takes(Some(own_parts.status), &own_parts.headers) {

@@ -39,13 +39,13 @@ const SLOWEST_BEYOND: u64 = 64 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SendError {
     /// STOP_SENDING, or the connection is gone.
-    #[error("the client wants no more of the response")]
+    #[error("the client cancelled the response")]
     Stopped,
-    /// The client took no bytes for `timeouts.send`.
-    #[error("the client took no bytes in time")]
+    /// The client read no bytes for `timeouts.send`.
+    #[error("the client read no bytes in time")]
     TimedOut,
     /// Too few a second, for `limits.min_download_rate`.
-    #[error("the client took too few bytes a second")]
+    #[error("the client read too slowly")]
     TooSlow,
 }
 

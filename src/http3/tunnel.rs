@@ -80,6 +80,6 @@ fn of_tunnel(failure: Failure) -> Failure {
 }
 
 fn cause(error: &io::Error) -> BodyError {
-    tracing::debug!(%error, "a tunnel's origin broke off");
+    tracing::debug!(%error, "a tunnel's connection to its origin failed");
     BodyError::Truncated
 }

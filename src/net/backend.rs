@@ -122,7 +122,7 @@ fn refused(refusal: &Refusal, metrics: &Metrics) {
         Kind::Broken => metrics.io_degraded_io_uring_broken.increment(),
     }
     if !SAID.swap(true, Relaxed) {
-        tracing::warn!(reason = %refusal, "the kernel does not give litequic io_uring: epoll serves instead");
+        tracing::warn!(reason = %refusal, "io_uring is unavailable; falling back to epoll");
     }
 }
 

@@ -95,7 +95,7 @@ pub async fn receive(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedF
         // Fewer are those that there was no room for, or none at the stream's end.
         if some.len() != expected {
             let why =
-                format!("{} of {expected} file descriptors came: is the limit of open files too low?", some.len());
+                format!("received {} of {expected} file descriptors: is the limit of open files too low?", some.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         descriptors.extend(some);

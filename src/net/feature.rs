@@ -28,7 +28,7 @@ pub(super) fn enable(socket: &UdpSocket, local: SocketAddr, asked: FeatureReques
     let missing = |feature, result: io::Result<()>| match result {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!(%local, feature, %error, "the kernel does not have it: litequic does without");
+            tracing::warn!(%local, feature, %error, "the kernel does not support this feature; continuing without it");
             false
         }
     };

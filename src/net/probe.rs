@@ -161,8 +161,8 @@ impl Loopback {
         let arrived = single.as_ref().ok().and_then(|all| all.first().copied());
         let batches = single.map(|_| "yes".into()).map_err(missing);
         let ecn = ecn.and_then(|()| yes(arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8), "the codepoint is lost"));
-        let local_address =
-            local_address.and_then(|()| yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "it is not told"));
+        let local_address = local_address
+            .and_then(|()| yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "it is not reported"));
 
         let gso = feature::gso(&self.sender).map_err(missing);
         let gso = gso.and_then(|()| {
@@ -172,7 +172,7 @@ impl Loopback {
         });
         let gro = feature::gro(&self.receiver).map_err(missing);
         let gro = match &gso {
-            Err(_) => gro.map(|()| "yes; not tried for lack of GSO".into()),
+            Err(_) => gro.map(|()| "yes; untested without GSO".into()),
             Ok(_) => gro.and_then(|()| {
                 let joined = self.exchange(SEGMENTS, GRO_MESSAGE).map_err(missing)?;
                 let whole = joined.first().is_some_and(|a| (a.len, a.segment) == (SEGMENTS * SEGMENT, SEGMENT));

@@ -36,14 +36,14 @@ pub enum BindError {
         /// How many were wanted.
         workers: usize,
     },
-    /// Too many processes still finish what they have begun.
-    #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} processes have it already, and drain")]
+    /// Too many processes drain.
+    #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} older processes still drain on it")]
     Full {
         /// Which address.
         address: SocketAddr,
     },
-    /// The kernel cannot tell the processes' connections apart.
-    #[error("cannot share UDP {address} with the process before: the kernel does not steer datagrams: {source}")]
+    /// The kernel cannot distinguish the processes' connections.
+    #[error("cannot share UDP {address} with the previous process: the kernel does not steer datagrams: {source}")]
     Steer {
         /// Which address.
         address: SocketAddr,

@@ -134,7 +134,7 @@ impl Calls for System {
             Event::Refused(message, errno) => {
                 metrics.datagrams_dropped_refused.add(message.count as u64);
                 let error = io::Error::from_raw_os_error(errno);
-                tracing::debug!(path = ?message.path, %error, "the system does not send a datagram");
+                tracing::debug!(path = ?message.path, %error, "cannot send a datagram");
             }
             Event::GsoOff(errno) => {
                 if errno == libc::EIO {
@@ -143,7 +143,7 @@ impl Calls for System {
                     metrics.io_degraded_gso_einval.increment();
                 }
                 let error = io::Error::from_raw_os_error(errno);
-                tracing::warn!(%error, "UDP segmentation (GSO) failed and is off for this socket; nothing was lost");
+                tracing::warn!(%error, "UDP segmentation (GSO) failed; disabled for this socket, no datagram was lost");
             }
         }
     }

@@ -28,8 +28,8 @@ pub enum MaintenanceError {
     /// What was not switched by itself is not lifted by itself.
     #[error("{0:?} was not switched to maintenance by that name")]
     NotIn(String),
-    /// More words than any operator says.
-    #[error("there are {0} routes and hosts in maintenance already: lift some, or switch all routes")]
+    /// More orders than any operator gives.
+    #[error("{0} routes and hosts are in maintenance already: switch some back, or switch all routes")]
     Full(usize),
 }
 

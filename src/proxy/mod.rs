@@ -351,13 +351,13 @@ impl Handler for Proxy {
             Err(Outcome::Answer(error)) => {
                 let request = id.to_str().unwrap_or_default();
                 match error {
-                    // Whoever asks too often must not fill the log as well.
-                    Error::TooManyRequests { .. } => tracing::debug!(request, "asks too often"),
-                    // The operator has switched it, and the log has a line of that.
+                    // A client that exceeds its rate must not fill the log as well.
+                    Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
+                    // The operator has switched it, which was logged.
                     Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
                     // Said above, with the other route.
                     Error::AmbiguousPath => {}
-                    _ => tracing::info!(request, %error, "answered in the origin's place"),
+                    _ => tracing::info!(request, %error, "answered in place of the origin"),
                 }
                 let (status, kind) = error.table();
                 record.error(kind);

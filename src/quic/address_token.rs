@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(format.validate_token(&mut context, &token), Some(id));
         assert_eq!(metrics.retry_tokens_refused.get(), 0);
         assert_eq!(format.validate_token(&mut context, &token), None, "twice");
-        assert_eq!(format.validate_token(&mut context, b"somebody else's"), None);
+        assert_eq!(format.validate_token(&mut context, b"another one's"), None);
         assert_eq!(metrics.retry_tokens_refused.get(), 2);
     }
 

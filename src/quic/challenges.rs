@@ -124,7 +124,7 @@ impl Challenges {
             } else {
                 // Not to be tried again: what went wrong once goes wrong each time.
                 self.forget(&mut table, place);
-                tracing::error!(packet, "a PATH_CHALLENGE frame's place in a packet was not found");
+                tracing::error!(packet, "the placeholder of a PATH_CHALLENGE frame was not found in its packet");
             }
         }
     }

@@ -278,9 +278,9 @@ mod tests {
 
     /// Accepts every certificate.
     #[derive(Debug)]
-    struct Anybody;
+    struct AnyCertificate;
 
-    impl ServerCertVerifier for Anybody {
+    impl ServerCertVerifier for AnyCertificate {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,
@@ -351,7 +351,7 @@ mod tests {
             .with_protocol_versions(&[&TLS13])
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h3".to_vec()];
         tls

@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(answered(&admission, now, REFUSALS + 5), REFUSALS, "{what}");
             now += Duration::from_millis(500);
             assert_eq!(answered(&admission, now, REFUSALS), REFUSALS / 2, "{what}");
-            assert_eq!(answered(&admission.clone(), now, 1), 0, "{what}: both doors share the rate");
+            assert_eq!(answered(&admission.clone(), now, 1), 0, "{what}: both hooks share the rate");
             let silences = u64::from(5 + REFUSALS / 2 + 1);
             assert_eq!(metrics.limit_refusals.get(), silences, "{what}");
             let counted = [metrics.retries.get(), metrics.limit_connections.get()];

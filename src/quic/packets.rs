@@ -88,7 +88,7 @@ impl Packets {
         self.metrics.packets_received.increment();
         self.contents.read(payload);
         if let (Some(error), Some(first)) = (self.contents.violation, payload.first_mut()) {
-            tracing::debug!(connection, %error, "a client breaks a rule of QUIC");
+            tracing::debug!(connection, %error, "a client violates QUIC");
             self.raised.raise(error);
             // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
             *first = FORBIDDEN;

@@ -34,7 +34,7 @@ pub enum SecretError {
     },
     /// It has too few bytes, or too many.
     #[error(
-        "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` writes",
+        "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` prints",
         path.display(),
         if *len > MAX_LEN { "too many".to_owned() } else { len.to_string() }
     )]

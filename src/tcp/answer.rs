@@ -89,7 +89,7 @@ impl<H: Handler> Connection<H> {
         if let Some(host) = parts.uri.host()
             && !(self.front.covers)(&self.client, host)
         {
-            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that name"));
+            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that host"));
         }
         let body = match body {
             Some(body) => body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream),
@@ -100,7 +100,7 @@ impl<H: Handler> Connection<H> {
 
     /// The front door's own answer, after which an HTTP/1.1 connection closes: what follows may be anything.
     fn refuse(&self, refusal: Refusal, open: Open<H>) -> hyper::Response<ResponseBody<H>> {
-        tracing::debug!(client = %self.client.address, error = %refusal, "a request was refused");
+        tracing::debug!(client = %self.client.address, error = %refusal, "a request was rejected");
         refusal.count(self.metrics());
         open.record().error("http_request_error");
         match self.client.protocol {

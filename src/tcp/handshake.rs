@@ -12,9 +12,9 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 /// The type of the record that a ClientHello comes in (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
-/// For who speaks plain HTTP to a TLS port: browsers show it.
-const PLAIN: &str = "400 Bad Request\nthis port speaks https alone";
-/// How long the answer to plain HTTP may take to be taken.
+/// The answer to plain HTTP on a TLS port: browsers show it.
+const PLAIN: &str = "400 Bad Request\nthis port accepts https only";
+/// How long writing that answer may take.
 const PLAIN_WAIT: Duration = Duration::from_secs(1);
 
 /// Shakes hands with the client at `address`. `None` if that failed, which is counted.

@@ -122,7 +122,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
                     });
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "a TCP listener could not accept a connection");
+                    tracing::warn!(%error, "a TCP listener failed to accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -51,7 +51,7 @@ pub(super) async fn ends<H>(stream: &mut TcpStream, peer: SocketAddr, front: &Fr
             metrics.tcp_handshakes_timeout.increment();
         }
     }
-    tracing::debug!(%peer, "a connection did not begin with a PROXY protocol header");
+    tracing::debug!(%peer, "a connection did not begin with a valid PROXY protocol header");
     None
 }
 

@@ -30,9 +30,9 @@ pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: 
             }
             parts.method = Method::GET;
         }
-        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not served")),
-        // The origin would reflect what litequic adds, cookies and credentials.
-        Method::TRACE => return Err(Refusal::not_served("TRACE is not served")),
+        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not supported")),
+        // The origin would reflect fields that litequic adds, cookies and credentials.
+        Method::TRACE => return Err(Refusal::not_served("TRACE is not supported")),
         _ => {}
     }
     let uri = std::mem::take(&mut parts.uri).into_parts();

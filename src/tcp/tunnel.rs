@@ -33,10 +33,10 @@ impl<H> Joint<H> {
         let failed = client.failed;
         match copied {
             Some(Ok(_)) => open.end(),
-            // Its record says so by itself.
-            Some(Err(error)) if failed => tracing::debug!(%error, "a tunnel's client broke off"),
+            // Its record has that already.
+            Some(Err(error)) if failed => tracing::debug!(%error, "a tunnel's connection to its client failed"),
             Some(Err(error)) => {
-                tracing::debug!(%error, "a tunnel's origin broke off");
+                tracing::debug!(%error, "a tunnel's connection to its origin failed");
                 open.record().broke_off(BodyError::Truncated);
                 open.fail();
             }

@@ -16,27 +16,27 @@ metrics! {
             reloads [result: "ok"],
             reloads_refused [result: "refused"],
         }
-        Counter("upgrades", "New processes that were to take over from this one.") {
+        Counter("upgrades", "Hot upgrades: new processes that were to take over from this one.") {
             upgrades [result: "ok"],
             upgrades_failed [result: "failed"],
         }
         Gauge(
             "reload_timestamp_seconds",
-            "When the last reload went so, in seconds since the Unix epoch; 0 before the first."
+            "When the last reload with this result was, in seconds since the Unix epoch; 0 before the first."
         ) {
             reloaded_at [result: "ok"],
             refused_at [result: "refused"],
         }
         Counter(
             "renewals",
-            "Refused reloads with which certificates, authorities or error pages were renewed all the same, by the \
+            "Rejected reloads with which certificates, authorities or error pages were renewed all the same, by the \
                 configuration in force."
         ) {
             renewals,
         }
         Gauge(
             "config_refused_since_timestamp_seconds",
-            "Since when reloads are refused, in seconds since the Unix epoch; 0 while the last one was taken on."
+            "Since when reloads are rejected, in seconds since the Unix epoch; 0 if the last one was applied."
         ) {
             refused_since,
         }

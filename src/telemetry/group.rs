@@ -30,7 +30,7 @@ impl From<(&'static str, &'static str)> for Family {
 pub const HANDSHAKES: Family = Family { name: "handshakes", help: "TLS handshakes that were completed." };
 /// Client certificates, of which each transport has its own verifier.
 pub const CLIENT_CERTIFICATES_REFUSED: Family =
-    Family { name: "client_certificates_refused", help: "Handshakes that ended for the client's certificate." };
+    Family { name: "client_certificates_refused", help: "Handshakes that ended because of the client's certificate." };
 /// Requests, by the protocol's module.
 pub const REQUESTS: Family = Family { name: "requests", help: "Requests whose header was accepted." };
 /// Limits, each counted where it is enforced.
@@ -39,7 +39,7 @@ pub const LIMIT_REACHED: Family = Family { name: "limit_reached", help: "Times a
 pub const TIMEOUTS: Family = Family { name: "timeouts", help: "Times a timeout ended something." };
 /// System calls of the sockets, and of the runtime that waits for them.
 pub const IO_SYSCALLS: Family =
-    Family { name: "io_syscalls", help: "System calls for datagrams, and waits for anything at all." };
+    Family { name: "io_syscalls", help: "System calls for datagrams, and waits for any event." };
 
 /// Names and values.
 pub type Labels = Vec<(&'static str, Cow<'static, str>)>;
@@ -187,7 +187,7 @@ macro_rules! metrics {
         $(#[$meta])*
         #[derive(Debug, Default)]
         $vis struct $name {
-            $($(#[doc = "Its family's help says it."] $vis $field: $kind,)+)*
+            $($(#[doc = "See the family's help."] $vis $field: $kind,)+)*
             $($($(#[$group_meta])* $vis $group: $Group,)+)?
             $($($(#[$other_meta])* $vis $other: $Other,)+)?
         }

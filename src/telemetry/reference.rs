@@ -21,8 +21,8 @@ impl Registry {
     pub fn reference(&self) -> String {
         let mut page = String::from(
             "# Metrics\n\n\
-             Made by `litequic reference metrics`: what `/metrics` tells, in its order. Rows without a name are the labels of the\n\
-             metric above them. How to ask for it, and what is worth an alert, is in [operating.md](../operating.md#metrics).\n\n\
+             Made by `litequic reference metrics`: the metrics of `/metrics`, in its order. Rows without a name are the labels of the\n\
+             metric above them. How to scrape it, and what is worth an alert, is in [operating.md](../operating.md#metrics).\n\n\
              | metric | kind | what it tells |\n|---|---|---|\n",
         );
         let samples = self.gather().into_iter().flatten();

@@ -33,15 +33,15 @@ metrics! {
     /// The waits of a worker, and what ended them.
     pub struct WakeMetrics {
         Counter(IO_SYSCALLS) {
-            syscalls_epoll_wait [call: "epoll_wait"] "Times a worker had nothing to do and waited, for anything.",
+            syscalls_epoll_wait [call: "epoll_wait"] "Times a worker had nothing to do and waited for any event.",
         }
-        Counter("worker_wakes", "Times a worker's wait ended, by what ended it.") {
+        Counter("worker_wakes", "Times a worker's wait ended, by cause.") {
             wakes_timer [cause: "timer"]
                 "A timer of QUIC: packets may leave, an acknowledgement is due, or a probe. Where several causes \
                     coincide, the one counts whose task runs first.",
             wakes_datagrams [cause: "datagrams"] "A UDP socket was readable.",
             wakes_moderation [cause: "moderation"]
-                "The time had come to take datagrams: see \
+                "It was time to read datagrams: see \
                     [`litequic.receive_moderation`](../configuration.md#litequic).",
             wakes_origin [cause: "origin"] "A socket of an origin, or of a client over TCP.",
             wakes_other [cause: "other"]

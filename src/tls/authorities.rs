@@ -117,9 +117,9 @@ mod tests {
         let table = [
             (files(&empty, None), &empty, "holds no certificate"),
             (files(&key, None), &key, "holds no certificate"),
-            (files(&not_x509, None), &not_x509, "holds what cannot be used to verify clients: "),
+            (files(&not_x509, None), &not_x509, "cannot be used to verify clients: "),
             (files(&good, Some(&good)), &good, "holds no certificate revocation list"),
-            (files(&good, Some(&not_crl)), &not_crl, "holds what cannot be used to verify clients: "),
+            (files(&good, Some(&not_crl)), &not_crl, "cannot be used to verify clients: "),
         ];
         for (files, at_fault, expected) in table {
             let error = Authorities::load(&files).unwrap_err().to_string();

@@ -73,7 +73,7 @@ pub enum CertificateError {
         source: rustls::Error,
     },
     /// The key belongs to another certificate.
-    #[error("the key in {} does not fit the certificate in {}", key.display(), cert.display())]
+    #[error("the key in {} does not match the certificate in {}", key.display(), cert.display())]
     KeyMismatch {
         /// The certificate's file.
         cert: PathBuf,
@@ -81,7 +81,7 @@ pub enum CertificateError {
         key: PathBuf,
     },
     /// A certificate that cannot be an authority, or a revocation list that cannot be read.
-    #[error("{} holds what cannot be used to verify clients: {reason}", file.display())]
+    #[error("{} cannot be used to verify clients: {reason}", file.display())]
     Authority {
         /// Which file.
         file: PathBuf,
@@ -95,7 +95,7 @@ pub enum CertificateError {
         file: PathBuf,
     },
     /// No TLS library signs with it, nor does any client accept it.
-    #[error("the key in {} is of RSA and has {bits} bits; at least {LEAST_RSA_BITS} are needed", file.display())]
+    #[error("the RSA key in {} has {bits} bits; at least {LEAST_RSA_BITS} are needed", file.display())]
     WeakKey {
         /// Which file.
         file: PathBuf,

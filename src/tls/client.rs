@@ -117,7 +117,7 @@ fn believing(trust: &Trust, presented: &Presented) -> Result<ConfigBuilder<Clien
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         Trust::System => by(system_roots()?)?,
         Trust::File(file) => by(roots_of(file)?)?,
-        Trust::Insecure => Arc::new(Anybody(Arc::clone(&provider))),
+        Trust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
     };
     Ok(builder.dangerous().with_custom_certificate_verifier(presented.noting(verifier)))
 }
@@ -155,9 +155,9 @@ fn roots_of(file: &Path) -> Result<RootCertStore, TrustError> {
 
 /// Accepts whatever certificate it is shown; the signatures of the handshake are still checked.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyServer(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -14,7 +14,7 @@ metrics! {
             client_certificates_missing [reason: "missing"]
                 "Handshakes that ended because the client had no certificate where one is required.",
             client_certificates_invalid [reason: "invalid"]
-                "Handshakes that ended because the client's certificate did not hold, or was longer than 16 KiB with \
+                "Handshakes that ended because the client's certificate was invalid, or was longer than 16 KiB with \
                     those that came with it; the log has why, at `debug`.",
         }
     }

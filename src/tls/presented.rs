@@ -53,8 +53,8 @@ pub enum Distrust {
         /// It was issued by itself.
         self_signed: bool,
     },
-    /// A trusted certificate has its issuer's name and another key: an authority that was made anew, for example.
-    #[error("unknown issuer: {issuer:?} is trusted with another key than the one that signed it")]
+    /// A trusted certificate has its issuer's name and another key: a re-created authority, for example.
+    #[error("unknown issuer: {issuer:?} is trusted, but with another key than the one that signed it")]
     OtherKey {
         /// Who issued it.
         issuer: String,

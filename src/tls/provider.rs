@@ -135,5 +135,5 @@ impl fmt::Debug for ServerTls {
 
 /// A client was to be started with a server's side of TLS.
 #[derive(Debug, thiserror::Error)]
-#[error("this is the server's side of TLS")]
+#[error("this TLS configuration is a server's")]
 pub struct ServersOnly;

@@ -247,7 +247,7 @@ mod tests {
             ("an address of the certificate", Some("api.example.com"), "192.0.2.1", true),
             ("an address of none", Some("api.example.com"), "192.0.2.2", false),
             ("a name that only the client knows", Some("web.default.svc"), "web.default.svc", true),
-            ("a name nobody asked for", Some("web.default.svc"), "db.default.svc", false),
+            ("a name that was not requested", Some("web.default.svc"), "db.default.svc", false),
             ("reached by address", None, "10.0.0.5", true),
             ("reached by address", None, "[2001:db8::1]", true),
             ("no name, the default's name", None, "localhost", true),

@@ -252,9 +252,9 @@ fn refusal(connection: &ServerConnection, error: &Error) -> transport::Error {
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => "unexpected TLS message",
         Error::PeerIncompatible(_) => "no TLS parameters in common",
         Error::NoApplicationProtocol => "no application protocol in common",
-        Error::PeerMisbehaved(_) => "TLS rules broken",
+        Error::PeerMisbehaved(_) => "TLS protocol violation",
         Error::DecryptError => "TLS message fails authentication",
-        Error::InvalidCertificate(_) => "certificate refused",
+        Error::InvalidCertificate(_) => "certificate rejected",
         Error::NoCertificatesPresented => "certificate required",
         _ => "",
     };

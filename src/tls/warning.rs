@@ -44,14 +44,14 @@ impl fmt::Display for CertificateWarning {
             _ => f.write_str("the certificate ")?,
         }
         match &self.problem {
-            Problem::Expired(end) => write!(f, "expired on {}: clients refuse it", date(end)),
-            Problem::NotYetValid(begin) => write!(f, "is not valid before {}: clients refuse it", date(begin)),
-            Problem::WeakSignature(algorithm) => write!(f, "is signed with {algorithm}: clients refuse it"),
+            Problem::Expired(end) => write!(f, "expired on {}: clients reject it", date(end)),
+            Problem::NotYetValid(begin) => write!(f, "is not valid before {}: clients reject it", date(begin)),
+            Problem::WeakSignature(algorithm) => write!(f, "is signed with {algorithm}: clients reject it"),
             Problem::WeakKey(bits) => {
-                write!(f, "has an RSA key of {bits} bits: clients refuse less than {LEAST_RSA_BITS}")
+                write!(f, "has an RSA key of {bits} bits: clients reject less than {LEAST_RSA_BITS}")
             }
             Problem::CrlExpired(end) => {
-                write!(f, "was to be replaced by {}: certificates of its authority are refused", date(end))
+                write!(f, "was to be replaced by {}: certificates of its authority are rejected", date(end))
             }
         }
     }

@@ -216,7 +216,7 @@ async fn ctl_takes_address_and_token_file_from_the_environment() {
     };
     assert!(ctl(&[]).success().ends_with("# EOF\n"));
     // An option is stronger.
-    assert_eq!(ctl(&["--token-file", &setup.path("wrong")]).stderr, "litequic: this takes the token\n");
+    assert_eq!(ctl(&["--token-file", &setup.path("wrong")]).stderr, "litequic: the token is missing or wrong\n");
 }
 
 #[test]

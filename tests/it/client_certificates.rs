@@ -226,7 +226,7 @@ async fn where_paths_differ_the_one_that_needs_a_certificate_says_403() {
     assert_eq!(nobody.get("/").await.status, 200);
     let answer = nobody.get("/admin/x").await;
     assert_eq!(answer.status, 403);
-    assert!(answer.text().starts_with("403 Forbidden: this takes a client certificate\n"), "{}", answer.text());
+    assert!(answer.text().starts_with("403 Forbidden: a client certificate is required\n"), "{}", answer.text());
     let reason = answer.field("proxy-status").unwrap();
     assert!(reason.starts_with("litequic; error=http_request_denied; details=\"request "), "{reason}");
 

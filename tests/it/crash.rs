@@ -179,11 +179,11 @@ async fn a_secret_that_others_may_read_is_taken_with_a_warning() {
     setup.write("secret", &"x".repeat(32));
     let origin = origin::demo().await;
     let process = setup.start(origin, secret).await;
-    assert!(!process.stderr().contains("others may read"), "{}", process.stderr());
+    assert!(!process.stderr().contains("readable by others"), "{}", process.stderr());
     process.signal("TERM");
     process.end().success();
     fs::set_permissions(setup.path("secret"), fs::Permissions::from_mode(0o644)).unwrap();
     let process = setup.start(origin, secret).await;
-    process.await_stderr("listen.secret_file = \\\"secret\\\": others may read it");
+    process.await_stderr("listen.secret_file = \\\"secret\\\": the file is readable by others");
     within("an answer", setup.client()).await;
 }

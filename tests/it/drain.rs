@@ -405,14 +405,14 @@ async fn post_drain_drains_and_probes_cannot() {
 #[tokio::test]
 async fn the_process_ends_with_0_after_post_drain() {
     let ended = drained_by_post(|_| {}).await;
-    assert!(!ended.stderr.contains("told to"), "{ended:?}");
+    assert!(!ended.stderr.contains("received a signal to"), "{ended:?}");
 }
 
 /// As a Kubernetes sidecar hears of its end: by its preStop hook first, by SIGTERM when the application has ended.
 #[tokio::test]
 async fn one_signal_after_post_drain_cuts_nothing_off() {
     let ended = drained_by_post(|process| process.signal("TERM")).await;
-    assert!(ended.stderr.contains("told to drain") && !ended.stderr.contains("stop now"), "{ended:?}");
+    assert!(ended.stderr.contains("received a signal to drain") && !ended.stderr.contains("stop now"), "{ended:?}");
 }
 
 /// `litequic run` that is asked to drain while a download runs, which comes to its end whatever is done `then`.
@@ -444,7 +444,7 @@ async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
     assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
     let ended = tokio::task::spawn_blocking(|| process.end_within(Duration::from_secs(15))).await.unwrap();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.contains("asked to drain by the admin listener"), "{ended:?}");
+    assert!(ended.stderr.contains("drain requested by POST /drain"), "{ended:?}");
     ended
 }
 
@@ -460,7 +460,7 @@ async fn readiness_follows_the_origin_where_it_is_asked_to() {
     let (status, reason) = ask(probes, "GET /readyz").await;
     assert_eq!(status, 503);
     assert!(
-        reason.starts_with("not ready: an origin is out of reach: ") && reason.contains(&address.to_string()),
+        reason.starts_with("not ready: an origin is unreachable: ") && reason.contains(&address.to_string()),
         "{reason}"
     );
     assert_eq!(ask(probes, "GET /healthz").await.0, 200);

@@ -37,13 +37,13 @@ async fn a_name_that_does_not_resolve_is_a_502() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
         let origin = config.origins.values_mut().next().unwrap();
-        origin.servers = vec![OriginAddress::Tcp { host: "nobody.invalid".into(), port: 80 }.into()];
+        origin.servers = vec![OriginAddress::Tcp { host: "absent.invalid".into(), port: 80 }.into()];
     })
     .await;
     let response = Raw::to(&litequic).await.ask(&with("GET", &[])).await.response();
     assert_eq!(response.fields.status(), 502);
     assert!(response.fields.get("proxy-status").unwrap().contains("dns_error"));
-    assert!(!String::from_utf8_lossy(&response.body).contains("nobody.invalid"));
+    assert!(!String::from_utf8_lossy(&response.body).contains("absent.invalid"));
     litequic.stop().await;
 }
 

@@ -379,7 +379,7 @@ fn an_address_that_does_not_answer_is_told_within_the_connect_timeout() {
         let ended = litequic([&["get", "-v", "-k", &url], &options[..]].concat());
         assert_eq!(ended.code, Some(69), "{ended:?}");
         let said =
-            format!("litequic: no answer from {address} within 300ms: nothing listens there, or UDP is blocked\n");
+            format!("litequic: no answer from {address} within 300ms: no server listens there, or UDP is blocked\n");
         assert!(ended.stderr.ends_with(&said) && ended.stderr.contains("* Packets of the handshake:"), "{ended:?}");
     }
 }

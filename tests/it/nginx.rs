@@ -211,7 +211,7 @@ async fn nginx_may_refuse_an_upload_while_it_is_sent() {
             if within("room for a piece", stream.send_data(Bytes::from(bytes(100_000)))).await.is_err() {
                 break;
             }
-            assert!(piece < 500, "nobody stopped the upload");
+            assert!(piece < 500, "the upload was not stopped");
         }
         let answer = client::answer(&mut stream).await;
         is_nginxs(&answer, 413);

@@ -228,7 +228,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
     }
 
     let failed: Vec<_> = fates.iter().filter(|fate| !(fate.whole && fate.status == Some(200))).collect();
-    assert!(failed.len() <= CLIENTS, "no more than were under way: {} of {}: {failed:?}", failed.len(), fates.len());
+    assert!(failed.len() <= CLIENTS, "no more than were in flight: {} of {}: {failed:?}", failed.len(), fates.len());
     for fate in &failed {
         assert!(!fate.after, "begun when the server was dead: {fate:?}");
         match fate.status {

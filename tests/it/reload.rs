@@ -396,7 +396,7 @@ async fn the_log_follows_its_level() {
     process.signal("TERM");
     let ended = process.end();
     assert_eq!(ended.code, Some(0));
-    assert!(!ended.stderr.contains("told to drain"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("received a signal to drain"), "{}", ended.stderr);
 }
 
 #[tokio::test]

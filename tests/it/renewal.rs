@@ -37,7 +37,7 @@ async fn a_refused_configuration_keeps_no_certificate_from_being_renewed() {
     process.await_stderr("timeouts.idle = \\\"30x\\\": unknown unit");
     let renewed = made();
     setup.project("..v2", &renewed);
-    process.await_stderr("renewed, with the configuration that was in force before");
+    process.await_stderr("renewed, under the configuration that was already in force");
     is_served(&setup, &renewed).await;
     assert!(setup.quic(&setup.made).await.is_err(), "the old certificate is still served");
     let configuration = status(&setup).await["configuration"].take();
@@ -115,7 +115,7 @@ async fn a_certificate_that_cannot_be_read_keeps_no_other_from_being_renewed() {
     assert_eq!(setup.reload().await.0, 422);
     is_served(&setup, &renewed).await;
     process.await_stderr("oops.html renewed");
-    process.await_stderr("not renewed: what was read before stays in force");
+    process.await_stderr("not renewed: the previous content stays in force");
     process.await_stderr("other.crt holds no certificate");
 }
 

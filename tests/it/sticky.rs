@@ -188,7 +188,7 @@ async fn a_cookie_that_one_protocol_and_worker_gave_keeps_a_client_on_its_server
             assert!(!servers.iter().any(|server| cookie.contains(&server.address.port().to_string())), "{cookie}");
             for other in Door::ALL.into_iter().cycle().take(6) {
                 let got = ask_with(&litequic, other, &format!("theme=dark; {cookie}; lang=en")).await;
-                assert_eq!(got, Got { server, cookie: None }, "{door:?}, {other:?}");
+                assert_eq!(got, Got { server, cookie: None }, "{over:?}, {other:?}");
             }
         }
     }
@@ -298,7 +298,7 @@ async fn a_server_of_three_times_the_weight_gets_three_times_the_requests() {
         for _ in 0..20 {
             counts[usize::from(ask(&litequic, door, &[]).await.server == 'b')] += 1;
         }
-        assert_eq!(counts, [15, 5], "{door:?}");
+        assert_eq!(counts, [15, 5], "{over:?}");
     }
     litequic.stop().await;
 }

@@ -213,7 +213,7 @@ fn a_certificate_that_cannot_be_served_is_named_before_anything_is_bound() {
     // The place of `cert` or `key` in the second `[[certificates]]`.
     let (cert, key) = ("litequic.toml:7:8: certificates[1].cert = ", "litequic.toml:8:7: certificates[1].key = ");
     let table = [
-        ("mismatch", key, "mismatch.key does not fit the certificate in "),
+        ("mismatch", key, "mismatch.key does not match the certificate in "),
         ("text", cert, "text.crt holds no certificate"),
         ("broken", cert, "broken.crt is not valid PEM: "),
         ("keyless", key, "keyless.key holds no unencrypted private key"),

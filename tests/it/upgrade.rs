@@ -435,7 +435,7 @@ async fn a_process_starts_its_own_successor() {
     service.until("generation", 1).await;
     assert_eq!(one_by_h3(&service).await, 1);
     let log = process.stderr();
-    let line = log.lines().find(|line| line.contains("a new process has been started")).unwrap();
+    let line = log.lines().find(|line| line.contains("started a new process")).unwrap();
     let event: serde_json::Value = serde_json::from_str(line).unwrap();
     let kill = format!("kill -TERM {}", event["process"]);
     service.until("older_processes", 0).await;

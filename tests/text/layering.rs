@@ -92,13 +92,13 @@ fn crossings(file: &str, source: &str) -> Vec<Crossing> {
                 || (PARTS.contains(&room) || SEAMS.contains(&room)) && GROUND.contains(&named.as_str())
                 || PARTS.contains(&room) && SEAMS.contains(&named.as_str());
             if !allowed {
-                found.push(crossing(at, format!("`{room}` uses `{named}`")));
+                found.push(crossing(at, format!("`{module}` uses `{named}`")));
             }
         }
         // `super` above the room is `crate` under another name.
         for (at, depth) in supers(&code) {
             if depth > depth_of(file) {
-                found.push(crossing(at, format!("`super` leaves `{room}`: name the crate's module")));
+                found.push(crossing(at, format!("`super` leaves `{module}`: name the crate's module")));
             }
         }
     }

@@ -76,7 +76,7 @@ async fn each_address_answers_what_its_surface_has() {
         ("GET /healthz", "200 OK", "200 OK", "ok\n"),
         ("GET /readyz?verbose", "200 OK", "200 OK", "ready\n"),
         ("GET /metrics", "200 OK", "200 OK", "# EOF\n"),
-        ("POST /metrics", "405 Method Not Allowed", "405 Method Not Allowed", "/metrics takes GET, HEAD\n"),
+        ("POST /metrics", "405 Method Not Allowed", "405 Method Not Allowed", "/metrics allows GET, HEAD\n"),
         ("GET /drain", "404 Not Found", "405 Method Not Allowed", ""),
         ("GET /nowhere", "404 Not Found", "404 Not Found", "GET, HEAD /metrics\n"),
         ("GET /", "404 Not Found", "200 OK", ""),

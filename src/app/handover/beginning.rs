@@ -120,7 +120,7 @@ pub(in crate::app) async fn take_over(
             predecessor.let_go().await?;
             if let Err(error) = listen(&mut keeper) {
                 // It serves, and the one before is on its way out.
-                tracing::error!(%error, "no other process can take over from this one");
+                tracing::error!(%error, "no other process can take over from this one: admin.handover is unavailable");
             }
         }
     }

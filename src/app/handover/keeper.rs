@@ -193,7 +193,7 @@ impl Keeper {
                 came = someone => match came {
                     Ok(_) if !leaving.is_empty() => {
                         self.metrics.control.upgrades_failed.increment();
-                        tracing::error!("a new process cannot take over before the last one that tried has ended");
+                        tracing::error!("a new process cannot take over: the last one that tried still runs");
                     }
                     Ok((stream, _)) => {
                         let mut successor = Successor::new(stream);
@@ -222,7 +222,7 @@ impl Keeper {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a process that takes over could not be heard");
+                        tracing::warn!(%error, "accepting a connection on admin.handover failed");
                         tokio::time::sleep(ANSWER_DEADLINE).await;
                     }
                 },
@@ -253,7 +253,7 @@ impl Keeper {
         }
         // An address that only older processes had.
         self.groups.retain(|group| !group.generations().is_empty());
-        tracing::info!(generation, "an older process has ended");
+        tracing::info!(generation, "an older process ended");
         self.restore();
     }
 
@@ -268,7 +268,7 @@ impl Keeper {
                 self.show_older();
                 self.metrics.control.upgrades_failed.increment();
                 let process = successor.process();
-                tracing::error!(process, %reason, "a new process did not take over: this one goes on");
+                tracing::error!(process, %reason, "a new process failed to take over; this process continues");
             }
         }
         handed_over
@@ -320,7 +320,7 @@ impl Keeper {
     /// Has every group give this process what is new again.
     fn restore(&self) {
         if let Err(error) = self.steer() {
-            tracing::error!(%error, "datagrams may go to processes that have ended");
+            tracing::error!(%error, "steering to this process failed: datagrams may go to processes that ended");
         }
     }
 }
@@ -337,7 +337,7 @@ fn end(older: &Older) -> Option<impl Future<Output = u8> + use<>> {
             generation
         }),
         Err(error) => {
-            tracing::warn!(generation, %error, "the end of an older process will not be seen");
+            tracing::warn!(generation, %error, "cannot watch an older process: its end goes unnoticed");
             None
         }
     }
@@ -348,10 +348,7 @@ impl Socket {
     fn bind(path: &Path) -> io::Result<Self> {
         let other = fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
         if other {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "there is a file of that name, and it is no socket",
-            ));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is not a socket"));
         }
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(format!(".{}", std::process::id()));

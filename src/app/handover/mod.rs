@@ -72,15 +72,15 @@ pub struct HandoverError {
 enum Reason {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("what it offers is unknown here: {0}")]
+    #[error("cannot use its offer: {0}")]
     Offer(#[from] OfferError),
-    #[error("it runs as user {0}, which is neither this one's nor root")]
+    #[error("it runs as user {0}, which is neither this process' user nor root")]
     Stranger(u32),
     #[error("it did not answer in time")]
     Late,
-    #[error("it said something else than expected")]
+    #[error("it sent an unexpected message")]
     Word,
-    #[error("it has given up waiting, and goes on")]
+    #[error("it timed out, and continues to serve")]
     Refused,
 }
 

@@ -46,9 +46,9 @@ pub(super) struct OfferedListeners {
 /// Not the offer of a litequic, or of one that is too new.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OfferError {
-    #[error("it is no offer")]
+    #[error("not an offer")]
     NotOne,
-    #[error("its format is {0}, and only {FORMAT} is known")]
+    #[error("its format is {0}, only {FORMAT} is supported")]
     Format(u64),
     #[error("`{0}` is missing or wrong")]
     Wrong(&'static str),

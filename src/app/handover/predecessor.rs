@@ -83,7 +83,7 @@ impl Predecessor {
             version = env!("CARGO_PKG_VERSION"),
             version_before = self.version,
             path = %self.path.display(),
-            "a process runs already: taking over from it"
+            "taking over from the running process"
         );
         if descriptors.len() != offer.descriptors() {
             return Err(OfferError::Wrong("descriptors").into());
@@ -150,14 +150,14 @@ impl Predecessor {
         };
         match end.await {
             Err(refused @ Reason::Refused) => return Err(Reason::at(&self.path)(refused)),
-            Err(error) => tracing::warn!(%error, "the process before ended while this one took over"),
+            Err(error) => tracing::warn!(%error, "the previous process ended during the takeover"),
             Ok(()) => {}
         }
         tracing::info!(
             process = self.process,
             version = env!("CARGO_PKG_VERSION"),
             version_before = self.version,
-            "took over: the process before finishes what runs, and ends"
+            "took over: the previous process drains and ends"
         );
         Ok(())
     }

@@ -58,9 +58,9 @@ impl Successor {
         if timeout(EVICTION_DEADLINE, told).await.is_err() {
             let process = self.process();
             match self.kill() {
-                Ok(()) => tracing::error!(process, "a new process hung, and was killed"),
+                Ok(()) => tracing::error!(process, "killed a new process that hung"),
                 Err(error) => {
-                    tracing::error!(process, %error, "a new process hangs and cannot be killed: no upgrade is possible until it ends");
+                    tracing::error!(process, %error, "cannot kill a new process that hangs: no upgrade is possible until it ends");
                 }
             }
             lets_go(&mut self.stream).await;

@@ -37,7 +37,7 @@ pub(super) fn reloading() {
         Ok(now) => {
             tell(&[NotifyState::Reloading, now], PATIENCE);
         }
-        Err(error) => tracing::warn!(%error, "the service manager cannot be told of a reload"),
+        Err(error) => tracing::warn!(%error, "cannot notify the service manager of a reload"),
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn main_process(process: u32) {
         }
     };
     if timeout(PERSISTENCE, said).await.is_err() {
-        tracing::error!(process, "the service manager did not take which process is the service's from now on");
+        tracing::error!(process, "cannot notify the service manager of the new main process");
     }
 }
 
@@ -110,7 +110,7 @@ fn tell(states: &[NotifyState<'_>], patience: Duration) -> Notified {
         Ok(()) => SAID.store(false, Relaxed),
         Err(error) => {
             if !SAID.swap(true, Relaxed) {
-                tracing::warn!(%error, lost = message.trim_end(), "the service manager cannot be told");
+                tracing::warn!(%error, lost = message.trim_end(), "cannot notify the service manager");
             }
             if error.kind() == io::ErrorKind::WouldBlock {
                 return Notified::Later;

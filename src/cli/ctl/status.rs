@@ -210,7 +210,7 @@ impl<'a> Look<'a> {
         let read = time(number(of.get("read")));
         screen.line(vec![Part::of(format!("configuration {}, read {read}", text(of.get("version"))))]);
         if let Some(since) = number(of.get("refused_since")).filter(|since| *since > 0.0) {
-            let refused = format!("the configuration file is refused since {}", time(Some(since)));
+            let refused = format!("the configuration file has been rejected since {}", time(Some(since)));
             screen.line(vec![Part::of(refused).toned(Tone::Bad)]);
         }
         match self.now.get("last_reload") {
@@ -220,7 +220,7 @@ impl<'a> Look<'a> {
                 let (at, by) = (time(number(last.get("at"))), text(last.get("by")));
                 let lines = list(last.get("lines"));
                 let (outcome, tone) = match (result.as_str(), lines) {
-                    ("ok", []) => ("taken, nothing has changed".to_owned(), Tone::Good),
+                    ("ok", []) => ("ok, nothing has changed".to_owned(), Tone::Good),
                     ("ok", _) => ("taken".into(), Tone::Good),
                     _ => (result, Tone::Bad),
                 };
@@ -290,7 +290,7 @@ fn hangs(worker: &Json) -> bool {
 
 fn hanging(worker: &Json) -> String {
     let seconds = number(worker.get("seconds_since_turn")).unwrap_or(0.0);
-    format!("worker {} has not turned for {seconds:.1} s", count(number(worker.get("worker"))))
+    format!("worker {} has hung for {seconds:.1} s", count(number(worker.get("worker"))))
 }
 
 fn metrics(status: &Json) -> Option<&Map<String, Json>> {

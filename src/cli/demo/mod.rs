@@ -66,7 +66,7 @@ async fn demonstrate(arguments: Arguments) -> ExitCode {
     };
     let certificate = match self_signed(["localhost", "127.0.0.1", "::1"]) {
         Ok(certificate) => certificate,
-        Err(error) => return fail(Exit::Software, format!("cannot make a certificate: {error}")),
+        Err(error) => return fail(Exit::Software, format!("cannot create a certificate: {error}")),
     };
     let store = match certificate.certificate() {
         Ok(certificate) => CertificateStore::new(certificate, []),
@@ -98,11 +98,11 @@ fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certific
     let url = format!("https://{}/", SocketAddr::new(reached, port));
     let litequic = std::env::current_exe().map_or_else(|_| "litequic".into(), |path| path.display().to_string());
     let mut text = format!(
-        "litequic serves HTTP/3, HTTP/2 and HTTP/1.1 at {url}\nbefore {} at {origin}\n\n\
+        "litequic serves HTTP/3, HTTP/2 and HTTP/1.1 at {url}\nin front of {} at {origin}\n\n\
          litequic's own client:\n  {litequic} get --insecure {url}\n\n\
          curl, where it was built with HTTP/3, and any other, by TCP:\n  curl --http3-only --insecure {url}\n  \
          curl --insecure {url}\n\n\
-         Chromium, told to trust this certificate and to begin with HTTP/3:\n  \
+         Chromium, with this certificate trusted and HTTP/3 from the first request:\n  \
          chromium --user-data-dir=\"$(mktemp -d)\" --enable-quic --origin-to-force-quic-on=localhost:{port} \
          --ignore-certificate-errors-spki-list={} --host-resolver-rules=\"MAP localhost {reached}\" \
          https://localhost:{port}/\n\n",
@@ -117,5 +117,5 @@ fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certific
              /status/CODE, /early-hints, /trailers, and /fail/close, /fail/truncate, /fail/garbage.\n"
         );
     }
-    text + "What each request cost follows; Ctrl-C ends the demo.\n"
+    text + "The CPU cost of each request follows; Ctrl-C ends the demo.\n"
 }

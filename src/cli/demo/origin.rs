@@ -75,7 +75,7 @@ impl DemoOrigin {
                         connections.spawn(connection(stream));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the demo's origin could not accept a connection");
+                        tracing::warn!(%error, "the demo's origin failed to accept a connection");
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -95,7 +95,7 @@ async fn connection(stream: TcpStream) {
         .serve_connection(TokioIo::new(wire), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection to the demo's origin broke off");
+        tracing::debug!(%error, "a connection to the demo's origin failed");
     }
 }
 

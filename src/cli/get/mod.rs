@@ -125,7 +125,7 @@ enum GetError {
     Host(String),
     #[error("standard input can be sent once: --repeat needs a file")]
     Repeat,
-    #[error("cannot look {host} up: {source}")]
+    #[error("cannot resolve {host}: {source}")]
     Lookup { host: String, source: io::Error },
     #[error("{0} has no address")]
     NoAddress(String),
@@ -322,7 +322,7 @@ async fn connect(
                 };
                 verbose.all(|| verbose::certificate(&presented, arguments.insecure));
                 verbose.all(|| verbose::packets(&seen));
-                verbose.say(|| format!("Not connected: {}", last.to_string().lines().next().unwrap_or_default()));
+                verbose.say(|| format!("Connection failed: {}", last.to_string().lines().next().unwrap_or_default()));
             }
         }
     }

@@ -111,7 +111,7 @@ impl Output {
         self.pieces = None;
         let outcome = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => Err(io::Error::other("the thread that writes has ended")),
+            Some(Err(_)) => Err(io::Error::other("the writing thread ended")),
             None => Ok(()),
         };
         outcome.map_err(|source| GetError::Output { to: self.name.clone(), source })

@@ -44,10 +44,10 @@ pub(super) fn field(text: &str) -> Result<Field, String> {
     let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
     let connection_specific = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
     if connection_specific.contains(&name.as_str()) {
-        return Err(format!("HTTP/3 has no field {name} (RFC 9114 §4.2)"));
+        return Err(format!("{name} is not allowed in HTTP/3 (RFC 9114 §4.2)"));
     }
     if name == header::TE && !value.trim().eq_ignore_ascii_case("trailers") {
-        return Err("TE may say nothing but trailers in HTTP/3 (RFC 9114 §4.2)".into());
+        return Err("TE must be trailers in HTTP/3 (RFC 9114 §4.2)".into());
     }
     Ok(Field(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?))
 }
@@ -55,7 +55,7 @@ pub(super) fn field(text: &str) -> Result<Field, String> {
 /// A method that a client can send alone.
 pub(super) fn method(text: &str) -> Result<Method, String> {
     match Method::try_from(text) {
-        Ok(Method::CONNECT) => Err("CONNECT opens a tunnel, which this client does not speak through".into()),
+        Ok(Method::CONNECT) => Err("CONNECT is not supported: this client opens no tunnels".into()),
         Ok(method) => Ok(method),
         Err(_) => Err(format!("{text:?} is not a method")),
     }

@@ -309,7 +309,7 @@ fn variable(name: &str) -> Result<Part, String> {
     known.map(|(_, _, read)| Part::Variable(*read)).ok_or_else(|| {
         let near = VARIABLES.iter().map(|(known, ..)| (strsim::damerau_levenshtein(known, name), *known)).min();
         let near = near.filter(|(distance, _)| *distance <= 3).map(|(_, near)| format!("; did you mean {near:?}?"));
-        format!("there is no variable {name:?}{}", near.unwrap_or_default())
+        format!("unknown variable {name:?}{}", near.unwrap_or_default())
     })
 }
 
@@ -360,8 +360,8 @@ mod tests {
     #[test]
     fn a_variable_that_does_not_exist_is_named_with_the_nearest() {
         let error = Template::parse("%{htp_code}").unwrap_err();
-        assert_eq!(error, "there is no variable \"htp_code\"; did you mean \"http_code\"?");
-        assert_eq!(Template::parse("%{nonsense_at_all}").unwrap_err(), "there is no variable \"nonsense_at_all\"");
+        assert_eq!(error, "unknown variable \"htp_code\"; did you mean \"http_code\"?");
+        assert_eq!(Template::parse("%{nonsense_at_all}").unwrap_err(), "unknown variable \"nonsense_at_all\"");
         assert!(Template::parse("%header{a b}").is_err());
         assert!(Template::read("@/nonexistent/template").unwrap_err().contains("/nonexistent/template"));
     }

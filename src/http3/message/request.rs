@@ -73,7 +73,7 @@ pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead
     };
     if method == Method::CONNECT && protocol.is_none() {
         return Err(match (pseudo.authority, pseudo.scheme, pseudo.path) {
-            (Some(_), None, None) => Rejection::Status(StatusCode::NOT_IMPLEMENTED, "CONNECT is not served"),
+            (Some(_), None, None) => Rejection::Status(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported"),
             _ => Rejection::Malformed("CONNECT needs :authority alone"),
         });
     }
@@ -86,8 +86,8 @@ pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead
         return Err(Rejection::Status(StatusCode::BAD_REQUEST, "CONNECT with Content-Length"));
     }
     if method == Method::TRACE {
-        // The origin would reflect what litequic adds, cookies and credentials.
-        return Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, "TRACE is not served"));
+        // The origin would reflect fields that litequic adds, cookies and credentials.
+        return Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, "TRACE is not supported"));
     }
     let bad = |reason| Rejection::Status(StatusCode::BAD_REQUEST, reason);
     let scheme = known_scheme(&scheme).ok_or(bad(":scheme is neither https nor http"))?;
@@ -100,7 +100,7 @@ pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead
 /// A name, perhaps with a version (RFC 9110 §16.7).
 fn upgrade_token(protocol: Bytes) -> Result<HeaderValue, Rejection> {
     if !protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/') {
-        return Err(Rejection::Malformed(":protocol is no protocol's name"));
+        return Err(Rejection::Malformed(":protocol is not a protocol's name"));
     }
     field::value(protocol)
 }

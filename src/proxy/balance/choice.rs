@@ -196,7 +196,7 @@ mod tests {
             ("all on trial or out", vec![EJECTED, TRIED_OUT, DOWN], vec![], vec![(1, false)]),
             ("panic", vec![EJECTED, DOWN], vec![], vec![(0, true), (1, true)]),
             ("a second try", vec![WELL, WELL], vec![1], vec![(0, false)]),
-            ("a second try that nobody well is left for", vec![DOWN, WELL], vec![1], vec![(0, true)]),
+            ("a second try without a healthy server left", vec![DOWN, WELL], vec![1], vec![(0, true)]),
             ("all tried", vec![WELL, WELL], vec![0, 1], vec![]),
             ("one alone", vec![WELL], vec![], vec![(0, false)]),
             ("a backup beside a well one", vec![BACKUP, WELL], vec![], vec![(1, false)]),
@@ -204,7 +204,7 @@ mod tests {
             ("two backups", vec![BACKUP, EJECTED, BACKUP], vec![], vec![(0, false), (2, false)]),
             ("a backup beside one on trial", vec![TRIED_OUT, BACKUP], vec![], vec![(1, false)]),
             ("a backup for a second try", vec![WELL, BACKUP], vec![0], vec![(1, false)]),
-            ("no backup while another is well", vec![WELL, BACKUP, WELL], vec![0], vec![(2, false)]),
+            ("no backup while another is healthy", vec![WELL, BACKUP, WELL], vec![0], vec![(2, false)]),
             ("panic with a backup", vec![DOWN, View { up: false, ..BACKUP }], vec![], vec![(0, true), (1, true)]),
         ] {
             assert_eq!(turns(&servers, &tried), expected, "{what}");
@@ -252,8 +252,8 @@ mod tests {
             ("on trial", [WELL, TRIED_OUT, WELL], none, false),
             ("tried", [WELL, WELL, WELL], none.with(1), false),
             ("a backup, and others are well again", [WELL, BACKUP, DOWN], none, false),
-            ("a backup, and no other is well", [DOWN, BACKUP, DOWN], none, true),
-            ("no server is well", [DOWN, DOWN, DOWN], none, true),
+            ("a backup, and no other is healthy", [DOWN, BACKUP, DOWN], none, true),
+            ("no server is healthy", [DOWN, DOWN, DOWN], none, true),
         ] {
             for _ in 0..5 {
                 assert_eq!(server(Wish::Server(1), servers, tried) == 1, stays, "{what}");

@@ -274,7 +274,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(ejection.failed(later, RULE, Cause::Connection, true, false), None);
         }
-        assert!(!ejection.is_open(later), "the trial is under way still");
+        assert!(!ejection.is_open(later), "the trial is still in flight");
         assert!(ejection.answered(later) && ejection.is_open(later));
     }
 

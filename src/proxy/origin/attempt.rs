@@ -308,7 +308,7 @@ impl<'a> Attempts<'a> {
 
     /// The server's response breaks a rule.
     fn bad(&self, ticket: &Ticket, error: Error) -> Outcome {
-        tracing::warn!(origin = %ticket.server().name, %error, "bad response");
+        tracing::warn!(origin = %ticket.server().name, %error, "invalid response");
         ticket.failed();
         self.origin.metrics.origin_errors.increment();
         error.into()

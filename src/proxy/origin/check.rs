@@ -100,9 +100,11 @@ async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
             counters.up.set(up.into());
         }
         match (&outcome, change) {
-            (Ok(()), Some(_)) => tracing::info!(%origin, server = %address, "the server is well by its checks"),
+            (Ok(()), Some(_)) => {
+                tracing::info!(%origin, server = %address, "the server is healthy: its health checks succeed")
+            }
             (Err(problem), Some(_)) => {
-                tracing::warn!(%origin, server = %address, problem, "the server is not well by its checks");
+                tracing::warn!(%origin, server = %address, problem, "the server is unhealthy: its health check failed");
             }
             (Ok(()), None) => {}
             (Err(problem), None) => tracing::debug!(%origin, server = %address, problem, "a check failed"),
@@ -131,7 +133,7 @@ fn jittered(interval: Duration) -> Duration {
 ///
 /// What is wrong, in words for the operator.
 async fn ask(address: &OriginAddress, health: &Health, proxy_protocol: bool) -> Result<(), String> {
-    let refused = |error: std::io::Error| format!("cannot be connected to: {error}");
+    let refused = |error: std::io::Error| format!("cannot connect: {error}");
     match address {
         OriginAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
@@ -150,9 +152,9 @@ async fn ask_over(
     health: &Health,
     proxy_protocol: bool,
 ) -> Result<(), String> {
-    let broken = |error: hyper::Error| format!("broke off: {error}");
+    let broken = |error: hyper::Error| format!("connection failed: {error}");
     if proxy_protocol {
-        stream.write_all(&local_header()).await.map_err(|error| format!("broke off: {error}"))?;
+        stream.write_all(&local_header()).await.map_err(|error| format!("connection failed: {error}"))?;
     }
     let handshake = http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(broken)?;
@@ -176,5 +178,5 @@ async fn ask_over(
         _ = connection => answered.await,
     };
     let status = response.map_err(broken)?.status().as_u16();
-    if health.accepts(status) { Ok(()) } else { Err(format!("answers with {status}")) }
+    if health.accepts(status) { Ok(()) } else { Err(format!("answered with {status}")) }
 }

@@ -247,7 +247,7 @@ impl Stream {
             Poll::Ready(Err(error))
                 if error.kind() != io::ErrorKind::Interrupted && !self.state.fails_at_once.get() =>
             {
-                tracing::debug!(%error, "the origin takes no more of the request");
+                tracing::debug!(%error, "the origin stopped reading the request");
                 self.state.write_failed.set(true);
                 Poll::Pending
             }

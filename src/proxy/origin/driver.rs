@@ -94,7 +94,7 @@ impl Driver {
         self.bell.rung.store(false, Relaxed);
         let mut borrowed = self.connection.borrow_mut();
         let Some(connection) = &mut *borrowed else { return Poll::Ready(()) };
-        let Poll::Ready(result) = Pin::new(connection).poll(&mut Context::from_waker(&self.ringing)) else {
+        let Poll::Ready(result) = Pin::new(connection).poll(&mut Context::from_waker(&self.waker)) else {
             return Poll::Pending;
         };
         let ended = borrowed.take();

@@ -137,7 +137,7 @@ impl Resolver {
             Err(late) => Err(late.into()),
         };
         if let Err(error) = &found {
-            tracing::warn!(host = self.host, %error, kept = known, "looking up an origin's name failed");
+            tracing::warn!(host = self.host, %error, kept = known, "cannot resolve an origin's name");
         }
         self.answer.borrow_mut().record(found.ok(), Instant::now(), self.interval);
     }

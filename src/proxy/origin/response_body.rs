@@ -116,7 +116,7 @@ impl ResponseBody {
         if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
             return self.fail(cause);
         }
-        tracing::debug!(%error, "the origin broke off its response");
+        tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
         self.ticket.failed();
         self.fail(BodyError::Truncated)

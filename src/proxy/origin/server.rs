@@ -80,8 +80,8 @@ pub(super) struct Server {
     /// How often that had changed when it was last looked at.
     seen: Cell<u32>,
     ejection: RefCell<Ejection>,
-    /// There while it is left out, for the operator.
-    left_out: RefCell<Option<Counted<ServerMetrics>>>,
+    /// Set while it is ejected, for the metrics.
+    ejected: RefCell<Option<Counted<ServerMetrics>>>,
     counters: Arc<ServerMetrics>,
 }
 
@@ -103,7 +103,7 @@ impl Server {
             standing: RefCell::new(Arc::clone(standing)),
             seen: Cell::new(standing.changes()),
             ejection: RefCell::default(),
-            left_out: RefCell::default(),
+            ejected: RefCell::default(),
             counters,
         }
     }
@@ -138,9 +138,9 @@ impl Server {
     }
 
     fn show(&self, out: bool) {
-        let mut left_out = self.left_out.borrow_mut();
-        if out != left_out.is_some() {
-            *left_out = out.then(|| Counted::new(&self.counters, |counters| &counters.ejected));
+        let mut ejected = self.ejected.borrow_mut();
+        if out != ejected.is_some() {
+            *ejected = out.then(|| Counted::new(&self.counters, |counters| &counters.ejected));
         }
     }
 
@@ -202,7 +202,7 @@ impl Ticket {
     /// The response's header came.
     pub(super) fn answered(&self) {
         if self.trial.take() && self.server.ejection.borrow_mut().answered(now()) {
-            tracing::info!(origin = &*self.origin.name, server = &*self.server.name, "the server is back");
+            tracing::info!(origin = &*self.origin.name, server = &*self.server.name, "the server is no longer ejected");
         }
     }
 
@@ -238,7 +238,7 @@ impl Ticket {
             self.server.counters.ejections.increment();
             self.server.show(true);
             let (origin, server) = (&*self.origin.name, &*self.server.name);
-            tracing::warn!(origin, server, ?time, "the server failed too often and is left out");
+            tracing::warn!(origin, server, ?time, "the server failed too often: ejected");
         }
     }
 }

@@ -136,7 +136,7 @@ fn connections_of_before_a_reload_and_of_after_it_are_counted_together() {
         assert_eq!(counters.connections.get(), 2);
         old.say(DONE).await;
         assert_eq!(got(before).await.status(), 204);
-        assert_eq!(old.rest().await, "", "nobody needs it");
+        assert_eq!(old.rest().await, "", "no request needs it");
         assert_eq!(counters.connections.get(), 1);
         new.say(DONE).await;
         assert_eq!(got(after).await.status(), 204);

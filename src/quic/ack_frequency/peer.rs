@@ -123,7 +123,7 @@ impl Peer {
             state.delivery.acknowledged();
             state.switch = AckFrequency::Off;
             self.metrics.ack_frequency_misplaced.increment();
-            tracing::error!(packet, "an ACK_FREQUENCY frame's place in a packet was not found");
+            tracing::error!(packet, "the placeholder of an ACK_FREQUENCY frame was not found in its packet");
         }
     }
 

@@ -321,7 +321,7 @@ mod tests {
         /// One turn of the server: takes all that has arrived, sends as much as was acknowledged. The ACK frames taken,
         /// and the packets that they were for.
         fn turn(&mut self) -> (u64, u64) {
-            let first = self.acks.front().expect("something is always under way").0;
+            let first = self.acks.front().expect("something is always in flight").0;
             self.clock = self.clock.max(first);
             let (mut acks, mut packets) = (0, 0);
             while let Some((_, count)) = self.acks.pop_front_if(|(at, _)| *at <= self.clock) {

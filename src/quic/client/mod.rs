@@ -58,7 +58,7 @@ pub enum ConnectError {
     },
     /// No packet came.
     #[error(
-        "no answer from {address} within {}: nothing listens there, or UDP is blocked",
+        "no answer from {address} within {}: no server listens there, or UDP is blocked",
         humantime::format_duration(*timeout)
     )]
     Silent {
@@ -79,7 +79,7 @@ pub enum ConnectError {
 
 fn nothing_listens(error: &std::io::Error) -> &'static str {
     // ICMP port unreachable, as connect(2) and udp(7) name it.
-    if error.kind() == ErrorKind::ConnectionRefused { ": nothing listens there for UDP" } else { "" }
+    if error.kind() == ErrorKind::ConnectionRefused { ": no server listens there for UDP" } else { "" }
 }
 
 /// Connects to `address`, asks for `server_name` (a DNS name, or an IP address without brackets) and completes the

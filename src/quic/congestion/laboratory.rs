@@ -13,7 +13,7 @@ fn variable<T: FromStr<Err: Display>>(name: &str) -> Option<T> {
     let text = env::var(name).ok()?;
     let value = text.parse();
     if let Err(error) = &value {
-        tracing::error!(%text, %error, "{name} is passed over");
+        tracing::error!(%text, %error, "ignoring {name}: not a number");
     }
     value.ok()
 }

@@ -106,7 +106,7 @@ impl Pacer {
             return;
         }
         let Self { train, departure, short, freed, .. } = self;
-        let under_way = train.get_or_insert_with(|| {
+        let current = train.get_or_insert_with(|| {
             let rate = rate();
             let most = u32::try_from(rate * short.unwrap_or(TRAIN)).unwrap_or(u32::MAX);
             let least = if sent.in_flight == 0 {
@@ -127,10 +127,10 @@ impl Pacer {
             });
             Train { began: sent.now, due, rate, sent: 0, left, round_trip: sent.round_trip }
         });
-        under_way.sent = under_way.sent.saturating_add(sent.bytes);
-        under_way.left = under_way.left.saturating_sub(sent.bytes);
-        if under_way.left == 0 {
-            *departure = Some(under_way.end());
+        current.sent = current.sent.saturating_add(sent.bytes);
+        current.left = current.left.saturating_sub(sent.bytes);
+        if current.left == 0 {
+            *departure = Some(current.end());
             *train = None;
         }
     }

@@ -434,7 +434,7 @@ mod tests {
         let ack = |largest| [0x02, largest, 0, 0, largest];
         let (here, elsewhere) = ((1, 1), (1, 2));
         assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass);
-        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass, "nobody has said where it is");
+        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass, "no path yet");
         connections.lock().by_id.get_mut(&CONNECTION).unwrap().path = Some(path(1));
         assert_eq!(inspect(&connections, &ack(9), here, now), PacketAction::Pass, "news");
         assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Merge);
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(inspect(&connections, &ack(10), elsewhere, now), PacketAction::Pass);
         assert_eq!(inspect(&connections, &ack(10), here, now), PacketAction::Merge, "was told, wherever from");
         assert_eq!(inspect(&connections, &ack(9).repeat(2), here, now), PacketAction::Pass, "more than a packet needs");
-        assert_eq!(inspect_of(&connections, CONNECTION + 1, &ack(8), here, now), PacketAction::Pass, "nobody knows it");
+        assert_eq!(inspect_of(&connections, CONNECTION + 1, &ack(8), here, now), PacketAction::Pass, "unknown");
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl<R: Receive> Rx for Incoming<R> {
     }
 
     fn handle_error<E: EndpointPublisher>(self, error: io::Error, _: &mut E) {
-        tracing::error!(%error, "a socket receives no more: its endpoint ends");
+        tracing::error!(%error, "receiving from a socket failed: its endpoint ends");
     }
 }
 

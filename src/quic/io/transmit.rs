@@ -99,7 +99,7 @@ impl<T: Transmit> Tx for Outlet<T> {
     }
 
     fn handle_error<E: EndpointPublisher>(self, error: io::Error, _: &mut E) {
-        tracing::error!(%error, "a socket sends no more: its endpoint ends");
+        tracing::error!(%error, "sending on a socket failed: its endpoint ends");
     }
 }
 

@@ -204,9 +204,9 @@ fn decimal(text: &[u8]) -> Option<u64> {
 /// The target in each of its forms (RFC 9112 §3.2), and `Host` beside it.
 fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>) -> Result<(), Refusal> {
     match *method {
-        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not served")),
-        // The origin would reflect what litequic adds, cookies and credentials.
-        Method::TRACE => return Err(Refusal::not_served("TRACE is not served")),
+        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not supported")),
+        // The origin would reflect fields that litequic adds, cookies and credentials.
+        Method::TRACE => return Err(Refusal::not_served("TRACE is not supported")),
         _ => {}
     }
     let host = host.ok_or(Refusal::bad("no Host"))?;

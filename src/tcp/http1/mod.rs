@@ -45,7 +45,7 @@ pub(super) async fn serve<H: Handler>(
             Ending::Ended(Ok(())) => break false,
             Ending::Now => return connection.count_end(false),
             Ending::Ended(Err(error)) => {
-                tracing::debug!(client = %connection.client.address, %error, "an HTTP/1.1 connection broke off");
+                tracing::debug!(client = %connection.client.address, %error, "an HTTP/1.1 connection failed");
                 break true;
             }
             Ending::Soon => Pin::new(&mut serving).graceful_shutdown(),

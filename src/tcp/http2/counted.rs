@@ -31,7 +31,7 @@ impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
         let came = out.filled().get(before..).unwrap_or_default();
         if let Err(flood) = self.frames.read(came, Instant::now()) {
             (self.tell)(flood);
-            return Poll::Ready(Err(io::Error::other("too many frames that move nothing")));
+            return Poll::Ready(Err(io::Error::other("too many frames that carry no data")));
         }
         let data = self.frames.take_data();
         if data > 0 {

@@ -72,7 +72,7 @@ pub(super) async fn serve<H: Handler>(
         match connection.next(serving.as_mut()).await {
             Ending::Ended(Ok(())) | Ending::Now => break false,
             Ending::Ended(Err(error)) => {
-                tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection broke off");
+                tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection failed");
                 break true;
             }
             Ending::Soon => serving.as_mut().graceful_shutdown(),

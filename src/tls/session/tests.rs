@@ -268,7 +268,7 @@ fn a_client_that_breaks_the_rules_is_told_how() {
     let changes: [(&str, Change, u64); 4] = [
         ("a KeyUpdate behind Finished", |finished| [finished, KEY_UPDATE].concat(), 0x10a),
         ("a KeyUpdate instead of Finished", |_| KEY_UPDATE.to_vec(), 0x10a),
-        ("a Finished of somebody else", |finished| [&finished[..35], &[!finished[35]]].concat(), 0x133),
+        ("a wrong Finished", |finished| [&finished[..35], &[!finished[35]]].concat(), 0x133),
         ("a Finished that is too long", |finished| [&[20, 0, 0, 60], &finished[4..], &[0; 28]].concat(), 0x133),
     ];
     for (what, change, code) in changes {

@@ -18,7 +18,7 @@ class Quiet(WSGIRequestHandler):
         pass
 
 def application(environ, start_response):
-    user = environ.get("HTTP_X_INTERNAL_USER", "nobody").encode()
+    user = environ.get("HTTP_X_INTERNAL_USER", "guest").encode()
     start_response("200 OK", [("Content-Length", str(len(user)))])
     return [user]
 
@@ -76,10 +76,10 @@ async fn believes(address: SocketAddr) {
     for (ambiguous, what, expected) in [
         // That it is an origin of that kind shows where nothing is done.
         (Pass, "nothing", ["root"; 4]),
-        (Pass, "removes", ["nobody"; 4]),
+        (Pass, "removes", ["guest"; 4]),
         (Pass, "sets", ["litequic"; 4]),
-        (Drop, "nothing", ["root", "nobody", "nobody", "nobody"]),
-        (Drop, "removes", ["nobody"; 4]),
+        (Drop, "nothing", ["root", "guest", "guest", "guest"]),
+        (Drop, "removes", ["guest"; 4]),
         (Drop, "sets", ["litequic"; 4]),
     ] {
         let litequic = Litequic::start(address, |config| {

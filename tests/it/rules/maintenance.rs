@@ -147,7 +147,7 @@ async fn maintenance_outlives_a_reload_and_holds_for_routes_that_come_with_it() 
 
     // Without the route there is nothing in maintenance; it is again when the route is there again.
     setup.change(origin.address, "limits.max_headers = 98").await;
-    process.await_stderr("the configuration has no such route any more");
+    process.await_stderr("the configuration no longer has such a route");
     assert_eq!(status(&client, "/shop").await, 200);
     assert_eq!(setup.metric("litequic_maintenance_routes").await, 0);
     setup.change(origin.address, &routes()).await;

@@ -37,10 +37,10 @@ async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {
             ("origin", "https://localhost"),
             ("x-forwarded-proto", "https"),
         ] {
-            assert_eq!(head.field(field), Some(expected), "{door:?}: {head:?}");
+            assert_eq!(head.field(field), Some(expected), "{over:?}: {head:?}");
         }
         for absent in ["te", "content-length", "transfer-encoding"] {
-            assert_eq!(head.field(absent), None, "{door:?}: {head:?}");
+            assert_eq!(head.field(absent), None, "{over:?}: {head:?}");
         }
         let key = head.field("sec-websocket-key").unwrap();
         assert_eq!((key.len(), key == "dGhlIHNhbXBsZSBub25jZQ=="), (24, door == Door::Http1), "{door:?}");

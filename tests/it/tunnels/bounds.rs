@@ -38,12 +38,12 @@ async fn a_client_that_takes_nothing_holds_back_its_origin() {
             }
             seen = now;
         }
-        assert!(seen < HELD && !sending.is_finished(), "{door:?}: {seen}");
+        assert!(seen < HELD && !sending.is_finished(), "{over:?}: {seen}");
         let mut piece = vec![0; 1 << 16];
         let mut read = 0;
         while read < SIZE {
             let length = within("bytes", stream.read(&mut piece)).await.unwrap();
-            assert!(length > 0 && piece[..length].iter().all(|byte| *byte == 7), "{door:?} after {read}");
+            assert!(length > 0 && piece[..length].iter().all(|byte| *byte == 7), "{over:?} after {read}");
             read += length;
         }
         within("the origin", sending).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_quiet_tunnel_outlives_the_idle_timeout_of_its_connection() {
     tokio::time::sleep(2 * idle).await;
     for ((mut stream, mut peer, _kept), door) in all.into_iter().zip(Door::ALL) {
         stream.write_all(b"still here").await.unwrap();
-        assert_eq!(peer.exactly(10).await, b"still here", "{door:?}");
+        assert_eq!(peer.exactly(10).await, b"still here", "{over:?}");
     }
     litequic.stop().await;
 }
@@ -152,13 +152,13 @@ async fn a_drain_lets_tunnels_go_on_and_its_end_ends_them() {
         let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
         litequic.lifecycle.advance(Phase::Draining);
         stream.write_all(b"hello").await.unwrap();
-        assert_eq!(peer.exactly(5).await, b"hello", "{door:?}");
+        assert_eq!(peer.exactly(5).await, b"hello", "{over:?}");
         peer.say("world").await;
         let mut answer = [0; 5];
         within("the answer", stream.read_exact(&mut answer)).await.unwrap();
         assert_eq!(&answer, b"world");
         litequic.lifecycle.advance(Phase::Stopping);
-        assert!(is_reset(&mut peer).await, "{door:?}");
+        assert!(is_reset(&mut peer).await, "{over:?}");
         litequic.ended().await;
     }
 }
@@ -171,7 +171,7 @@ async fn a_drain_ends_once_its_tunnels_have() {
         let (mut stream, mut peer, kept) = open(&litequic, door, &origin).await;
         litequic.lifecycle.advance(Phase::Draining);
         stream.shutdown().await.unwrap();
-        assert_eq!(peer.rest().await, "", "{door:?}");
+        assert_eq!(peer.rest().await, "", "{over:?}");
         drop(peer);
         within("the end", stream.read(&mut [0; 1])).await.unwrap();
         litequic.ended().await;

@@ -27,15 +27,15 @@ async fn a_websocket_echoes_what_is_said_by_each_protocol() {
         let (mut socket, _kept) = websocket(&litequic, door, "/chat").await;
         for message in [Message::text("hello"), Message::binary(vec![7; 100_000]), Message::text("")] {
             within("a message", socket.send(message.clone())).await.unwrap();
-            assert_eq!(within("its echo", socket.next()).await.unwrap().unwrap(), message, "{door:?}");
+            assert_eq!(within("its echo", socket.next()).await.unwrap().unwrap(), message, "{over:?}");
         }
         within("a ping", socket.send(Message::Ping(Bytes::from_static(b"x")))).await.unwrap();
-        assert!(within("a pong", socket.next()).await.unwrap().unwrap().is_pong(), "{door:?}");
+        assert!(within("a pong", socket.next()).await.unwrap().unwrap().is_pong(), "{over:?}");
         assert_eq!(litequic.sum(|worker| worker.proxy.tunnels_open.get()), 1);
         // The client closes first.
         within("a close", socket.close(None)).await.unwrap();
         while let Some(Ok(message)) = within("the end", socket.next()).await {
-            assert!(message.is_close(), "{door:?}: {message}");
+            assert!(message.is_close(), "{over:?}: {message}");
         }
         drop(socket);
         assert_eq!(litequic.sum(|worker| worker.proxy.tunnels.get()), n as u64 + 1);
@@ -54,7 +54,7 @@ async fn an_origin_that_closes_its_websocket_ends_the_clients() {
     for door in Door::ALL {
         let (mut socket, _kept) = websocket(&litequic, door, "/").await;
         within("a message", socket.send(Message::text("close"))).await.unwrap();
-        assert!(within("a close", socket.next()).await.unwrap().unwrap().is_close(), "{door:?}");
+        assert!(within("a close", socket.next()).await.unwrap().unwrap().is_close(), "{over:?}");
         // The answer to it goes out; then the stream ends.
         while let Some(Ok(_)) = within("the end", socket.next()).await {}
         drop(socket);
@@ -96,7 +96,7 @@ async fn ten_megabytes_go_both_ways_at_once() {
         let (_, _, up_read, down_read) = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
         up_read.unwrap();
         down_read.unwrap();
-        assert!(got_up == up && got_down == down, "{door:?}: {} and {} bytes", got_up.len(), got_down.len());
+        assert!(got_up == up && got_down == down, "{over:?}: {} and {} bytes", got_up.len(), got_down.len());
     }
     no_tunnel_is_open(&litequic).await;
     litequic.stop().await;
@@ -111,12 +111,12 @@ async fn each_end_by_itself_is_told_the_other() {
         let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
         stream.write_all(b"last words").await.unwrap();
         stream.shutdown().await.unwrap();
-        assert_eq!(peer.rest().await, "last words", "{door:?}");
+        assert_eq!(peer.rest().await, "last words", "{over:?}");
         peer.say("an answer").await;
         drop(peer);
         let mut seen = String::new();
         within("the rest", stream.read_to_string(&mut seen)).await.unwrap();
-        assert_eq!(seen, "an answer", "{door:?}");
+        assert_eq!(seen, "an answer", "{over:?}");
 
         // The origin's first.
         let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
@@ -124,10 +124,10 @@ async fn each_end_by_itself_is_told_the_other() {
         peer.stream.shutdown().await.unwrap();
         let mut seen = String::new();
         within("the end", stream.read_to_string(&mut seen)).await.unwrap();
-        assert_eq!(seen, "last words", "{door:?}");
+        assert_eq!(seen, "last words", "{over:?}");
         stream.write_all(b"an answer").await.unwrap();
         stream.shutdown().await.unwrap();
-        assert_eq!(peer.rest().await, "an answer", "{door:?}");
+        assert_eq!(peer.rest().await, "an answer", "{over:?}");
     }
     no_tunnel_is_open(&litequic).await;
     litequic.stop().await;

@@ -30,8 +30,8 @@ async fn a_process_that_hangs_is_killed_and_the_next_one_takes_over() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(event["process"], id, "{line}");
     };
-    said("a new process did not take over");
-    said("hung, and was killed");
+    said("a new process failed to take over");
+    said("killed a new process that hung");
     load.goes_on(6).await;
 
     service.edit(token, "handover = ");

@@ -126,7 +126,7 @@ async fn a_service_manager_that_reads_nothing_holds_nothing_up() {
     notices.from(command.env("WATCHDOG_USEC", "1000"));
     let process = Process::spawn(command);
     let process = spawn_blocking(|| {
-        process.await_stderr("the service manager cannot be told");
+        process.await_stderr("cannot notify the service manager");
         process
     });
     let process = process.await.unwrap();
@@ -177,7 +177,7 @@ async fn a_socket_that_no_key_names_is_said_and_others_serve() {
     let service = Service::new().await;
     let process = start_with(&service, TcpListener::bind("127.0.0.1:0").unwrap().into());
     let process = spawn_blocking(move || {
-        process.await_stderr("a TCP socket was passed that no key names");
+        process.await_stderr("the service manager passed a TCP socket that no key names");
         process.address();
         process
     });

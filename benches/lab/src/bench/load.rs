@@ -543,7 +543,7 @@ fn h2load_outcome(load: &Load, text: &str) -> Result<Outcome> {
         let word = before.rsplit(|c: char| c.is_whitespace() || c == '(').next()?;
         word.parse().ok()
     };
-    let said = |what: &str| format!("h2load says no {what}: {}", text.trim().lines().last().unwrap_or_default());
+    let said = |what: &str| format!("h2load's output lacks {what}: {}", text.trim().lines().last().unwrap_or_default());
     let done = number_before(" succeeded").with_context(|| said("requests"))?;
     let right = number_before(" 2xx").with_context(|| said("statuses"))?;
     if right != done {

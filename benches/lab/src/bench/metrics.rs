@@ -153,7 +153,7 @@ pub(crate) fn fetch(url: &str) -> Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = format!("GET /{path} HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).with_context(|| format!("cannot ask {url}"))?;
+    stream.write_all(request.as_bytes()).with_context(|| format!("cannot request {url}"))?;
     let mut response = Vec::new();
     stream.take(LARGEST).read_to_end(&mut response).with_context(|| format!("{url} broke off"))?;
     body(&response).with_context(|| url.to_owned())

@@ -151,7 +151,7 @@ impl Observer {
                 script.args(["script", "--no-inline", "-F", "comm,ip,sym,dso", "-i"]).arg(&file);
                 let finished = process::finish(process::group(script), WRITE_DOWN, || Ok(()))?;
                 profile::shares(&finished.stdout)
-                    .with_context(|| format!("perf took no samples; it says: {} {log}", finished.stderr))
+                    .with_context(|| format!("perf took no samples; its output: {} {log}", finished.stderr))
             }
         }
     }

@@ -224,7 +224,7 @@ impl Drop for Killed {
 pub(crate) fn core_times(core: usize) -> Result<CoreTimes> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let times = procfs::core_times(&text, core, *TICKS);
-    let times = times.with_context(|| format!("/proc/stat knows no core {core}"))?;
+    let times = times.with_context(|| format!("/proc/stat has no core {core}"))?;
     let processes = fs::read_to_string(CPUACCT).ok().and_then(|text| procfs::processes(&text, core));
     Ok(CoreTimes { processes, ..times })
 }

@@ -49,7 +49,7 @@ pub(super) fn conduct(lab: &mut Lab, memory: Option<u64>, seconds: Option<u16>) 
         Some(limit) => in_memory(&options, limit, seconds),
     };
     let Some(results) = lab.assault(&assault)? else {
-        say("attacks: stopped as it was told to; --resume goes on");
+        say("attacks: stopped on request; --resume continues");
         return Ok(());
     };
     let page = report::save(&results, &options.out)?;

@@ -236,7 +236,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         match conduct(&mut lab, experiment) {
             Ok(true) => {}
             Ok(false) => {
-                say(&format!("{}: stopped as it was told to; --resume goes on", experiment.name));
+                say(&format!("{}: stopped on request; --resume continues", experiment.name));
                 return Ok(());
             }
             Err(error) => {

@@ -308,7 +308,7 @@ impl<W: Wire> Engine<'_, W> {
     fn idle(&mut self, warm: &mut Pace) -> Result<(), String> {
         self.connect_all()?;
         self.requests(warm)?;
-        #[expect(clippy::print_stderr, reason = "whoever watches the server's memory waits for this line")]
+        #[expect(clippy::print_stderr, reason = "the observer of the server's memory waits for this line")]
         {
             eprintln!("holding {} connections", self.slots.len());
         }

@@ -47,7 +47,7 @@ pub(super) async fn answer(request: Request<Incoming>, ahead: Ahead) -> Result<A
     let allowed: &[Method] =
         if takes_body { &[Method::POST, Method::PUT] } else { &[Method::GET, Method::HEAD, Method::POST] };
     if !allowed.contains(request.method()) {
-        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "this method is not for this path\n");
+        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed for this path\n");
         let allow = if takes_body { "POST, PUT" } else { "GET, HEAD, POST" };
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
         return Ok(answer);
@@ -65,7 +65,7 @@ pub(super) async fn answer(request: Request<Incoming>, ahead: Ahead) -> Result<A
         ["trailers"] => trailers(),
         ["early-hints"] => {
             ahead.set(b"HTTP/1.1 103 Early Hints\r\nlink: </image/0.svg>; rel=preload; as=image\r\n\r\n");
-            text(StatusCode::OK, "a 103 came first\n")
+            text(StatusCode::OK, "a 103 was sent first\n")
         }
         ["fail", "close"] => return Err("closed as asked".into()),
         ["fail", "truncate"] => truncated(),
@@ -81,7 +81,7 @@ pub(super) async fn answer(request: Request<Incoming>, ahead: Ahead) -> Result<A
 
 fn image(name: &str) -> Answer {
     let Some(number) = name.strip_suffix(".svg").and_then(|number| number.parse().ok()) else {
-        return text(StatusCode::NOT_FOUND, "not found; there is /image/0.svg and so on\n");
+        return text(StatusCode::NOT_FOUND, "not found; try /image/0.svg\n");
     };
     let mut answer = content("image/svg+xml", page::image(number));
     // Each visit loads them anew: the demo shows how they come.

@@ -150,7 +150,7 @@ async fn each_failure_is_the_one_that_was_asked_for() {
     );
     let garbage = ask(address, "GET /fail/garbage", "").await;
     assert!(garbage.starts_with("\u{16}\u{3}\u{1} this"), "{garbage}");
-    assert!(ask(address, "GET /bytes/1", "").await.contains(" 200 "), "the origin outlives what it was asked for");
+    assert!(ask(address, "GET /bytes/1", "").await.contains(" 200 "), "the origin still serves");
 }
 
 #[tokio::test]

@@ -102,7 +102,7 @@ fn a_client_that_is_asked_resumes_nothing_and_gets_nothing_to_resume_with() {
         };
         assert_eq!(kind(true), HandshakeKind::Full);
         assert_eq!(kind(true), HandshakeKind::Full, "nothing to resume with");
-        assert_eq!(kind(false), HandshakeKind::Full, "nothing to take to where nobody is asked");
+        assert_eq!(kind(false), HandshakeKind::Full, "no ticket for a session without a request");
         assert_eq!(kind(false), HandshakeKind::Resumed);
         assert_eq!(kind(true), HandshakeKind::Full, "its tickets buy nothing where it is asked");
         assert_eq!(kind(false), HandshakeKind::Resumed);

@@ -240,7 +240,7 @@ impl Lab {
         })?;
         let (after, wall) = ((server.cpu(), cores()?), began.elapsed().as_secs_f64());
         let honest: Honest = serde_json::from_str(&finished.stdout)
-            .with_context(|| format!("the honest client said nothing: {}", finished.stderr))?;
+            .with_context(|| format!("the honest client printed nothing: {}", finished.stderr))?;
         let (cpu, own) = (after.0 - before.0, (after.1.0 - before.1.0, after.1.1 - before.1.1));
         // All that is on the client's core is the lab's.
         let core = |times, own| Core { times, own, delivering: 0.0 };

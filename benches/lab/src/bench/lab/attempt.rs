@@ -309,7 +309,7 @@ impl Lab {
         let finished = process::finish(command, METRICS, || Ok(()))?;
         let counters = metrics::counters(&finished.stdout);
         if counters.is_empty() {
-            bail!("it told no metrics: {}", finished.stderr);
+            bail!("it has no metrics: {}", finished.stderr);
         }
         Ok(counters)
     }

@@ -162,7 +162,7 @@ impl Connection {
     }
 
     fn receive(&mut self, mut plain: &[u8], common: &mut Common, happened: &mut Vec<Happening>) -> Result<(), String> {
-        let request = self.request.as_mut().ok_or("a response that was not asked for")?;
+        let request = self.request.as_mut().ok_or("a response without a request")?;
         let body = request.response.receive(&mut plain)?;
         if body > 0 {
             request.first_byte.get_or_insert_with(Instant::now);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_only_what_is_there_gets_the_rate_however_often_he_asks() {
+    fn a_client_that_takes_only_what_is_there_gets_the_rate_however_often_it_asks() {
         let start = Instant::now();
         let mut bucket = Bucket::with_burst(1000, Duration::from_secs(1));
         let given = (0..100_000).filter(|n| bucket.take_if_there(start + Duration::from_micros(20 * n))).count();

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_most_is_closed_once_more_is_held_than_the_budget() {
+    fn the_largest_holder_is_closed_once_more_is_held_than_the_budget() {
         let budget = ReceiveBudget::new(2 * MIB, FLOOR);
         let grants: Vec<Grant> = (0..4).map(|_| budget.begin(MIB)).collect();
         for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {

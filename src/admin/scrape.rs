@@ -46,7 +46,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_flood_of_scrapes_is_told_one_text_and_whoever_comes_later_a_new_one() {
+    fn a_flood_of_scrapes_gets_one_text_and_a_later_one_a_new_one() {
         let (scrape, mut registry, start) = (Scrape::default(), Registry::default(), Instant::now());
         let admin = Arc::<Metrics>::default();
         registry.register(admin.clone());

@@ -181,7 +181,7 @@ impl Bound<'_> {
         };
         let alt_svc = |address| alt_svc(config, &addresses.udp, address);
         let redirects = sockets.redirects.of(index, *count, |_| ())?;
-        let companion = worker::Companion {
+        let tcp = worker::TcpParts {
             listeners: sockets.tcp.of(index, *count, alt_svc)?,
             tls: tcp_tls.clone(),
             redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),

@@ -51,15 +51,15 @@ pub(super) struct WorkerParts {
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) endpoint: EndpointParts<ServerTls>,
     pub(super) metrics: WorkerMetrics,
-    pub(super) companion: Companion,
+    pub(super) tcp: TcpParts,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) watch: Watch,
 }
 
-/// What a worker listens at over TCP.
-pub(super) struct Companion {
+/// A worker's TCP listeners.
+pub(super) struct TcpParts {
     /// One a listen address, with the `Alt-Svc` of its answers.
     pub(super) listeners: Vec<(TcpListener, Option<HeaderValue>)>,
     pub(super) tls: TcpTls,
@@ -177,9 +177,14 @@ async fn serve<H: Handler>(
     let holders = Rc::<Holders>::default();
     let budgets =
         tcp::Budgets { send: Rc::clone(&budget), receive, pressure: pressure.clone(), holders: Rc::clone(&holders) };
-    let doors =
-        Doors { config: &config, metrics: &metrics.tcp, budgets: &budgets, watch: &parts.watch, tasks: &mut endpoints };
-    doors.open(parts.companion, &handler, covers.clone(), certificates, &records);
+    let tcp_servers = TcpServers {
+        config: &config,
+        metrics: &metrics.tcp,
+        budgets: &budgets,
+        watch: &parts.watch,
+        tasks: &mut endpoints,
+    };
+    tcp_servers.open(parts.tcp, &handler, covers.clone(), certificates, &records);
     let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
     let front = Front::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
     let front = Rc::new(front.recording(records));
@@ -290,8 +295,8 @@ impl Relief {
     }
 }
 
-/// What the listeners of a worker take part in.
-struct Doors<'a> {
+/// The parts that a worker's TCP listeners share.
+struct TcpServers<'a> {
     config: &'a Live,
     metrics: &'a Arc<tcp::Metrics>,
     budgets: &'a tcp::Budgets,
@@ -299,17 +304,17 @@ struct Doors<'a> {
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
 }
 
-impl Doors<'_> {
-    /// Serves `companion` beside HTTP/3, by the same `handler`.
+impl TcpServers<'_> {
+    /// Serves HTTP/1.1 and HTTP/2 beside HTTP/3, by the same `handler`.
     fn open<H: Handler>(
         mut self,
-        companion: Companion,
+        parts: TcpParts,
         handler: &Rc<H>,
         covers: impl Fn(&Client, &str) -> bool + 'static,
         certificates: Arc<CertificateResolver>,
         records: &Records,
     ) {
-        let Companion { listeners, tls, redirects, https } = companion;
+        let TcpParts { listeners, tls, redirects, https } = parts;
         let tls: Rc<tcp::ChooseTls> = Rc::new(move |name, local| tls.choose(name, local));
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_message_is_joined_by_nobody() {
+    fn a_closed_message_takes_no_further_datagram() {
         let mut outgoing = Outgoing::new(1472);
         begin(&mut outgoing, 0, 1200);
         outgoing.close();

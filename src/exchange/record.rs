@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_to_know_is_not_asked_for() {
+    fn values_without_a_listener_are_not_computed() {
         let ends = Rc::default();
         let asked = Cell::new(0);
         for records in [Records::default(), Records::for_listener(Heard { wants: false, ends: Rc::clone(&ends) })] {

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_gone_stalls_nobody_else() {
+    fn a_path_that_is_gone_stalls_no_other() {
         for errno in [libc::EADDRNOTAVAIL, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EPERM, libc::ECONNREFUSED] {
             let (mut outgoing, mut flush) = (messages(100, &[1, 2, 1]), Flush::new(true));
             let mut kernel = Kernel::scripted(&[Ok(1), Err(errno)]);

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_name_nobody_still_arrive() {
+    fn packets_without_a_known_id_still_arrive() {
         let (sockets, port) = group("127.0.0.1:0");
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         let named = [short(GENERATION, 200, 0), short(1, 0, 0), long(0xef, GENERATION, 200, 0)];

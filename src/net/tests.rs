@@ -232,7 +232,7 @@ async fn a_datagram_that_is_cut_off_is_dropped_and_counted_and_the_next_arrives(
 }
 
 #[tokio::test]
-async fn a_datagram_without_a_route_keeps_nobody_back() {
+async fn a_datagram_without_a_route_delays_no_other() {
     for options in backends() {
         let (mut one, mut other) = (socket(options), socket(options));
         // Port 0 is no address to send to: EINVAL, which GSO could be blamed for.

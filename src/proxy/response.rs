@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_switch_that_nobody_asked_for_is_refused() {
+    fn a_protocol_switch_without_a_request_is_rejected() {
         assert_eq!(translated(Method::GET, 101, &[("upgrade", "websocket")], Some(0)), Err(Error::Upgrade));
     }
 }

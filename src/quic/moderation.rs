@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn it_pauses_while_somebody_waits_and_where_too_much_arrives() {
+    fn it_pauses_while_packets_are_urgent_and_where_too_much_arrives() {
         let mut trial = Trial::moderated();
         for _ in 1..URGENT {
             assert_eq!(trial.take(LONGEST, 9, true), Some(LONGEST));

@@ -55,7 +55,7 @@ mod tests {
     use s2n_quic_core::event::{IntoEvent as _, builder};
 
     #[test]
-    fn a_turn_is_the_datagrams_before_it_is_the_timers_and_a_streams_is_nobodys() {
+    fn a_turn_is_the_datagrams_before_it_is_the_timers_and_a_stream_counts_as_none() {
         for ([rx_ready, timeout_expired, tx_ready, application_wakeup], expected) in [
             ([true, true, true, true], Some(Cause::Datagrams)),
             ([false, true, true, true], Some(Cause::Timer)),

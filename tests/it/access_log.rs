@@ -12,7 +12,7 @@ use crate::support::{
     proxy::{Litequic, unbuffered},
     raw::{self, Raw},
     tls::Tls,
-    tunnel::{self, Door, websocket},
+    tunnel::{self, HttpVersion, websocket},
     within,
 };
 use bytes::Bytes;
@@ -423,8 +423,8 @@ async fn a_reader_that_takes_nothing_keeps_no_request_waiting() {
 async fn a_tunnel_has_its_line_when_it_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let (litequic, path) = logging(tunnel::echo().await, &folder).await;
-    for door in Door::ALL {
-        let (mut socket, kept) = websocket(&litequic, door, "/chat").await;
+    for over in HttpVersion::ALL {
+        let (mut socket, kept) = websocket(&litequic, over, "/chat").await;
         within("a message", socket.send(Message::text("hello"))).await.unwrap();
         within("its echo", socket.next()).await.unwrap().unwrap();
         within("a close", socket.close(None)).await.unwrap();

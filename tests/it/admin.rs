@@ -188,7 +188,11 @@ async fn with_a_token_nothing_is_told_or_done_without_it() {
     for what in ["status", "config", "reload", "drain", "metrics"] {
         for more in [&[][..], &["--token-file", &setup.path("wrong")]] {
             let ended = setup.ctl(what, more);
-            assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), "litequic: this takes the token\n"), "{what}");
+            assert_eq!(
+                (ended.code, ended.stderr.as_str()),
+                (Some(1), "litequic: the token is missing or wrong\n"),
+                "{what}"
+            );
         }
     }
     for what in ["status", "config", "metrics"] {
@@ -385,7 +389,7 @@ async fn the_status_page_fits_a_telephone() {
 
 /// The page in both colour schemes, and on a telephone, while clients of every protocol ask two origins, a server of which is down.
 async fn take_pictures(program: &Path, folder: &Path) {
-    let (site, media, down) = (origin::demo().await, origin::demo().await, origin::nobody());
+    let (site, media, down) = (origin::demo().await, origin::demo().await, origin::closed_port());
     let media = format!(
         "routes = [{{ path_prefix = \"/bytes/\", origin = \"media\" }}]\n\
          origins.media = {{ url = [\"http://{media}\", \"http://{down}\"], health = {{ path = \"/status/204\" }} }}"
@@ -487,7 +491,7 @@ async fn the_status_page_asks_for_the_token_where_there_is_one() {
 }
 
 #[tokio::test]
-async fn the_page_may_load_nothing_and_be_framed_by_nobody() {
+async fn the_page_may_load_nothing_and_not_be_framed() {
     let origin = Always::new(Always::EMPTY_200).await;
     let setup = Setup::new(origin.address, "");
     let url = format!("http://{}/", setup.admin);
@@ -521,8 +525,8 @@ async fn head(url: &str) -> String {
 async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         let api = Route { path_prefix: "/status".into(), ..Route::catch_all(Config::ORIGIN) };
-        let nobody = Route { host: Some("a.test".into()), ..api.clone() };
-        config.routes.splice(0..0, [api, nobody]);
+        let only_host = Route { host: Some("a.test".into()), ..api.clone() };
+        config.routes.splice(0..0, [api, only_host]);
     })
     .await;
     let client = Client::to(&litequic).await;

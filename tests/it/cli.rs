@@ -405,7 +405,7 @@ fn get_exits_with_1_for_an_error_status() {
 }
 
 #[test]
-fn get_exits_with_69_when_nobody_answers_in_time() {
+fn get_exits_with_69_without_an_answer_in_time() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let ended = get(port, "/", &["--timeout", "300ms"]);

@@ -201,7 +201,7 @@ async fn an_optional_certificate_is_asked_for_and_may_be_missing() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_where_no_route_wants_a_certificate() {
+async fn no_client_is_asked_where_no_route_wants_a_certificate() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let routes = [route(None, "/", Verify::None), route(Some("a.test"), "/", Verify::Required)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
@@ -222,18 +222,18 @@ async fn where_paths_differ_the_one_that_needs_a_certificate_says_403() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let routes = [route(None, "/", Verify::None), route(None, "/admin", Verify::Required)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
-    let nobody = Person::new(&litequic.cert_pem, None).connect(litequic.address, "localhost").await;
-    assert_eq!(nobody.get("/").await.status, 200);
-    let answer = nobody.get("/admin/x").await;
+    let anonymous = Person::new(&litequic.cert_pem, None).connect(litequic.address, "localhost").await;
+    assert_eq!(anonymous.get("/").await.status, 200);
+    let answer = anonymous.get("/admin/x").await;
     assert_eq!(answer.status, 403);
     assert!(answer.text().starts_with("403 Forbidden: a client certificate is required\n"), "{}", answer.text());
     let reason = answer.field("proxy-status").unwrap();
     assert!(reason.starts_with("litequic; error=http_request_denied; details=\"request "), "{reason}");
 
     let shown = authority.client();
-    let somebody = Person::new(&litequic.cert_pem, Some(&shown)).connect(litequic.address, "localhost").await;
+    let known = Person::new(&litequic.cert_pem, Some(&shown)).connect(litequic.address, "localhost").await;
     for path in ["/", "/admin/y"] {
-        assert_eq!(somebody.get(path).await.status, 200);
+        assert_eq!(known.get(path).await.status, 200);
     }
     let text = origin.seen();
     assert!(!text.contains("GET /admin/x"), "{text}");
@@ -320,8 +320,8 @@ async fn over_tcp_clients_are_asked_and_told_of_in_the_same_way() {
     let shown = authority.client();
     // These clients believe the handshake done when they have sent their part.
     let stranger = Authority::new("root").client();
-    for nobody in [None, Some(&stranger)] {
-        assert_eq!(by_tcp(&litequic, "localhost", nobody).await.rest().await, (String::new(), false));
+    for refused in [None, Some(&stranger)] {
+        assert_eq!(by_tcp(&litequic, "localhost", refused).await.rest().await, (String::new(), false));
     }
     litequic
         .wait_until(

@@ -364,7 +364,7 @@ async fn downloads_outlive_a_worker_that_has_nothing_left_to_do() {
 }
 
 #[tokio::test]
-async fn stopping_at_once_waits_for_nobody() {
+async fn stopping_at_once_waits_for_no_client() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let raw = Raw::to(&litequic).await;
@@ -450,7 +450,7 @@ async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
 
 #[tokio::test]
 async fn readiness_follows_the_origin_where_it_is_asked_to() {
-    let address = origin::nobody();
+    let address = origin::closed_port();
     let litequic = Litequic::start(address, |config| {
         with_admin(config);
         config.admin.ready_needs_origin = true;

@@ -207,7 +207,7 @@ async fn a_connection_that_closes_under_a_request_is_replaced_for_get_and_not_fo
             fresh.say(HELLO).await;
         }
         assert_eq!(exchange.outcome().await.status(), status, "{method}");
-        script.saw_nobody();
+        script.saw_no_connection();
         assert_eq!(litequic.sum(|worker| worker.proxy.origin_retries.get()), u64::from(status == 200));
         litequic.stop().await;
     }

@@ -366,7 +366,10 @@ fn a_port_at_which_nothing_listens_is_told_without_any_timeout() {
         litequic(["get", "--timeout", "0", "--connect-timeout", "0", "-w", "%{http_code} %{exitcode}\n", &url, "-k"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), "000 69\n"), "{ended:?}");
     let said = format!("litequic: cannot reach 127.0.0.1:{port}: ");
-    assert!(ended.stderr.starts_with(&said) && ended.stderr.contains(": nothing listens there for UDP\n"), "{ended:?}");
+    assert!(
+        ended.stderr.starts_with(&said) && ended.stderr.contains(": no server listens there for UDP\n"),
+        "{ended:?}"
+    );
 }
 
 #[test]

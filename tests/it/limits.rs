@@ -111,7 +111,7 @@ async fn max_body_bytes_is_413() {
 }
 
 #[tokio::test]
-async fn an_upload_that_nobody_reads_waits_within_the_receive_buffers() {
+async fn an_upload_that_is_not_read_waits_within_the_receive_buffers() {
     const CHUNK: usize = 64 * 1024;
     /// The kernel's socket buffers on the way to the origin, several MiB each way, and hyper's.
     const BEYOND: usize = 32 * 1024 * 1024;

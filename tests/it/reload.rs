@@ -279,8 +279,8 @@ async fn a_faulty_file_changes_nothing_and_every_fault_is_told() {
     let (setup, origin) = (Setup::new(), saying("the old origin").await);
     let process = setup.start(origin.address).await;
     let client = setup.client().await;
-    let nobody = origin::nobody();
-    setup.write(nobody, "limits.max_heders = 5\ntimeouts.idle = \"never\"");
+    let closed = origin::closed_port();
+    setup.write(closed, "limits.max_heders = 5\ntimeouts.idle = \"never\"");
     let (status, faults) = setup.reload().await;
     assert_eq!(status, 422, "{faults}");
     for fault in ["limits.max_heders = 5: unknown key", "timeouts.idle = \"never\": ", "\nnot reloaded\n"] {
@@ -291,7 +291,7 @@ async fn a_faulty_file_changes_nothing_and_every_fault_is_told() {
 
     // All or nothing: a certificate that cannot be served holds the new origin back.
     fs::write(setup.path("tls/..v1/tls.crt"), "no PEM").unwrap();
-    setup.write(nobody, "");
+    setup.write(closed, "");
     let (status, faults) = setup.reload().await;
     assert_eq!(status, 422);
     assert!(faults.contains("tls.crt holds no certificate"), "{faults}");
@@ -364,10 +364,10 @@ async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_respons
 
 #[tokio::test]
 async fn readiness_and_the_drain_go_by_what_was_reloaded() {
-    let (setup, nobody) = (Setup::new(), origin::nobody());
-    let process = setup.start(nobody).await;
+    let (setup, closed) = (Setup::new(), origin::closed_port());
+    let process = setup.start(closed).await;
     assert_eq!(ask(setup.admin, "GET /readyz").await.0, 200);
-    setup.write(nobody, "admin.ready_needs_origin = true\ntimeouts.drain_grace = \"1h 7s\"");
+    setup.write(closed, "admin.ready_needs_origin = true\ntimeouts.drain_grace = \"1h 7s\"");
     assert_eq!(setup.reload().await.0, 200);
     // A finding stands for a second.
     within("/readyz fails", async {

@@ -121,16 +121,16 @@ async fn a_certificate_that_cannot_be_read_keeps_no_other_from_being_renewed() {
 
 #[tokio::test]
 async fn authorities_and_revocation_lists_are_renewed_while_the_configuration_is_refused() {
-    let (setup, nobody) = (Setup::new(), origin::nobody());
+    let (setup, closed) = (Setup::new(), origin::closed_port());
     let (one, other) = (self_signed(["one"]).unwrap(), self_signed(["other"]).unwrap());
     let ca = setup.path("ca.crt");
     fs::write(&ca, &one.cert_pem).unwrap();
     let asks = "client_certificates.ca = \"ca.crt\"\nclient_certificates.verify = \"optional\"";
-    setup.write(nobody, asks);
+    setup.write(closed, asks);
     let process = Process::start(["run", "--config", &setup.path("litequic.toml")]);
     process.address();
     assert_eq!(setup.reload().await.0, 200);
-    setup.write(nobody, &format!("{asks}\ntimeouts.idle = \"30x\""));
+    setup.write(closed, &format!("{asks}\ntimeouts.idle = \"30x\""));
     assert_eq!(setup.reload().await.0, 422);
     fs::write(&ca, one.cert_pem + &other.cert_pem).unwrap();
     process.await_stderr("renewed, certificates: 2");

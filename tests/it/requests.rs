@@ -212,7 +212,7 @@ async fn a_header_announced_with_a_gigabyte_is_answered_431_before_it_comes() {
     let mut exchange = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30), vec![0; 1_000]].concat()).await;
     assert_eq!(exchange.outcome().await.status(), 431);
     assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
-    origin.saw_nobody();
+    origin.saw_no_connection();
     litequic.stop().await;
 }
 

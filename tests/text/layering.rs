@@ -31,8 +31,8 @@ const SEAMS: &[&str] = &["transport"];
 /// Wiring: may name everybody.
 const WIRING: &[&str] = &["app", "cli", "lib", "main", "allocator"];
 
-/// Where `unsafe` may stand: system calls, and the allocator's.
-const UNSAFE_ROOMS: &[&str] = &["net/sys", "allocator.rs"];
+/// Where `unsafe` is allowed: system calls, and the allocator's.
+const UNSAFE_MODULES: &[&str] = &["net/sys", "allocator.rs"];
 
 #[derive(Debug, PartialEq, Eq)]
 struct Crossing {
@@ -48,7 +48,7 @@ impl fmt::Display for Crossing {
 }
 
 #[test]
-fn no_room_crosses_its_fence() {
+fn no_module_crosses_its_layer() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     collect(&root, &mut files);
@@ -77,20 +77,21 @@ fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
 
 /// What is wrong with one file, given by its path below `src/`.
 fn crossings(file: &str, source: &str) -> Vec<Crossing> {
-    let room = file.split(['/', '.']).next().unwrap();
+    let module = file.split(['/', '.']).next().unwrap();
     let code = blank(source);
     let crossing = |at: usize, what| Crossing { file: file.into(), line: line(&code, at), what };
     let mut found = Vec::new();
-    let known = [BASE, GROUND, SEAMS, PARTS, WIRING].iter().any(|rooms| rooms.contains(&room));
+    let known = [BASE, GROUND, SEAMS, PARTS, WIRING].iter().any(|modules| modules.contains(&module));
     if !known {
-        found.push(crossing(0, format!("`{room}` has no place in the layers: give it one in tests/text/layering.rs")));
+        found
+            .push(crossing(0, format!("`{module}` has no place in the layers: give it one in tests/text/layering.rs")));
     }
-    if !WIRING.contains(&room) {
+    if !WIRING.contains(&module) {
         for (at, named) in named(&code, "crate").into_iter().chain(named(&code, "litequic")) {
-            let allowed = named == room
+            let allowed = named == module
                 || BASE.contains(&named.as_str())
-                || (PARTS.contains(&room) || SEAMS.contains(&room)) && GROUND.contains(&named.as_str())
-                || PARTS.contains(&room) && SEAMS.contains(&named.as_str());
+                || (PARTS.contains(&module) || SEAMS.contains(&module)) && GROUND.contains(&named.as_str())
+                || PARTS.contains(&module) && SEAMS.contains(&named.as_str());
             if !allowed {
                 found.push(crossing(at, format!("`{module}` uses `{named}`")));
             }
@@ -102,10 +103,11 @@ fn crossings(file: &str, source: &str) -> Vec<Crossing> {
             }
         }
     }
-    if !UNSAFE_ROOMS.iter().any(|room| Path::new(file).starts_with(room)) {
+    if !UNSAFE_MODULES.iter().any(|module| Path::new(file).starts_with(module)) {
         let unsafes = words(&code).filter(|(_, word)| *word == "unsafe" || *word == "unsafe_code");
         found.extend(
-            unsafes.map(|(at, word)| crossing(at, format!("`{word}` outside src/{}", UNSAFE_ROOMS.join(" and src/")))),
+            unsafes
+                .map(|(at, word)| crossing(at, format!("`{word}` outside src/{}", UNSAFE_MODULES.join(" and src/")))),
         );
     }
     found.sort_by_key(|crossing| crossing.line);

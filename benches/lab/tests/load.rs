@@ -422,7 +422,7 @@ fn a_rate_charges_the_server_for_those_who_waited_through_a_stall() {
 }
 
 #[test]
-fn in_turn_only_one_request_is_under_way_on_all_connections() {
+fn in_turn_only_one_request_is_in_flight_on_all_connections() {
     for protocol in ["h3", "h1"] {
         let server = Server::start();
         let load = "small --path /stalls-once --warmup 0 --requests 100 --connections 5 --in-turn";
@@ -434,7 +434,7 @@ fn in_turn_only_one_request_is_under_way_on_all_connections() {
 }
 
 #[test]
-fn a_load_that_is_cut_ends_in_time_and_abandons_what_is_under_way() {
+fn a_load_that_is_cut_ends_in_time_and_abandons_requests_in_flight() {
     for protocol in ["h3", "h1"] {
         let server = Server::start();
         let load = "download --path /right/500000 --warmup 0 --connections 2 --seconds 3 --cut --beginning 1";
@@ -540,7 +540,7 @@ fn a_server_that_dies_ends_the_load_in_bounded_time() {
 }
 
 #[test]
-fn nobody_there_is_a_void_report_in_bounded_time() {
+fn no_server_is_a_void_report_in_bounded_time() {
     let mut server = Server::start();
     server.die();
     for protocol in ["h3", "h1"] {

@@ -70,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_where_nobody_is_is_an_error() {
-        for to in ["/nowhere/notify", "@litequic test: nobody", "", "vsock:2:1234"] {
+    fn an_address_without_a_listener_is_an_error() {
+        for to in ["/nowhere/notify", "@litequic test: no listener", "", "vsock:2:1234"] {
             assert!(send(to.as_ref(), b"READY=1\n", Duration::ZERO).is_err(), "{to}");
         }
     }

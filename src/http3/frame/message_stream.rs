@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn small_data_frames_are_counted_until_somebody_asks() {
+    fn small_data_frames_are_counted_until_the_count_is_taken() {
         let mut stream = MessageStream::new(Endpoint::Client, MAX);
         let small = [0x00, 0x3f].into_iter().chain([7; 63]).collect::<Vec<u8>>();
         let large = [0x00, 0x40, 0x40].into_iter().chain([7; 64]).collect::<Vec<u8>>();

@@ -273,7 +273,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_is_chosen_was_not_tried_and_is_as_well_as_can_be(
+        fn the_choice_was_not_tried_and_is_as_healthy_as_can_be(
             servers in prop::collection::vec(
                 (any::<[bool; 4]>(), 0..4_u32, 1..=256_000_u32, any::<u16>()),
                 1..=Origin::MAX_SERVERS,

@@ -55,8 +55,8 @@ enum Standing {
     },
     /// It comes back: one request may go there, and nothing else while that is `under_way`.
     Trial {
-        under_way: bool,
-        /// How long it had been left out.
+        in_flight: bool,
+        /// How long it had been ejected.
         was_out: Duration,
     },
 }
@@ -72,7 +72,7 @@ impl Ejection {
         match self.standing {
             Standing::Well => true,
             Standing::Out { until, .. } => now >= until,
-            Standing::Trial { under_way, .. } => !under_way,
+            Standing::Trial { in_flight, .. } => !in_flight,
         }
     }
 
@@ -86,17 +86,17 @@ impl Ejection {
     pub(in crate::proxy) fn chosen(&mut self, now: Instant) -> bool {
         let was_out = match self.standing {
             Standing::Out { since, until } if now >= until => until.saturating_duration_since(since),
-            Standing::Trial { under_way: false, was_out } => was_out,
+            Standing::Trial { in_flight: false, was_out } => was_out,
             _ => return false,
         };
-        self.standing = Standing::Trial { under_way: true, was_out };
+        self.standing = Standing::Trial { in_flight: true, was_out };
         true
     }
 
     /// The request by which it may come back ended without a finding.
     pub(in crate::proxy) fn undecided(&mut self) {
         if let Standing::Trial { was_out, .. } = self.standing {
-            self.standing = Standing::Trial { under_way: false, was_out };
+            self.standing = Standing::Trial { in_flight: false, was_out };
         }
     }
 
@@ -158,7 +158,7 @@ impl Ejection {
 
     /// Its checks say that it is back: what its requests had said is of before.
     pub(in crate::proxy) fn revived(&mut self) {
-        *self = Self { standing: Standing::Trial { under_way: false, was_out: Duration::ZERO }, ..Self::default() };
+        *self = Self { standing: Standing::Trial { in_flight: false, was_out: Duration::ZERO }, ..Self::default() };
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_left_out_for_longer_while_it_does_not_get_better() {
+    fn it_is_ejected_for_longer_while_it_does_not_recover() {
         let mut now = Instant::now();
         let mut ejection = Ejection::default();
         let mut times = vec![fail(&mut ejection, 3, now).unwrap()];
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_more_may_be_left_out_it_stays() {
+    fn where_no_more_may_be_ejected_it_stays() {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         for _ in 0..10 {

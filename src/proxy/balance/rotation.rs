@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_left_out_takes_its_turn_again_and_makes_up_for_nothing() {
+    fn one_that_was_ejected_takes_its_turn_again_and_makes_up_for_nothing() {
         let (weights, mut rotation) = ([1, 1], Rotation::new(2));
         let one = Set::default().with(0);
         assert!((0..100).all(|_| rotation.next(one, &weights) == Some(0)));
@@ -125,7 +125,7 @@ mod tests {
         }
 
         #[test]
-        fn whichever_servers_come_and_go_nobody_is_far_behind(
+        fn whichever_servers_come_and_go_none_is_far_behind(
             weights in prop::collection::vec(1..=256_000_u32, 1..=Origin::MAX_SERVERS),
             there in prop::collection::vec(any::<u64>(), 1..500),
         ) {

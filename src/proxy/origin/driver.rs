@@ -35,30 +35,30 @@ pub(super) struct Driver {
     connection: RefCell<Option<Connection>>,
     /// What it then consists of, and what came that nobody has read.
     left: RefCell<Option<(Stream, Bytes)>>,
-    bell: Arc<Bell>,
-    /// Rings the bell.
-    ringing: Waker,
+    relay: Arc<Relay>,
+    /// Wakes `relay`.
+    waker: Waker,
 }
 
 /// What everything wakes that a connection waits for: one waker as long as it lives, so that changing hands is one
 /// registration, and a request is not woken by what it does itself.
 #[derive(Debug, Default)]
-struct Bell {
-    /// Who hears it.
+struct Relay {
+    /// The task to wake.
     owner: AtomicWaker,
     /// Since the last poll.
-    rung: AtomicBool,
+    woken: AtomicBool,
     muted: AtomicBool,
 }
 
-impl Wake for Bell {
+impl Wake for Relay {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.muted.load(Relaxed) {
-            self.rung.store(true, Relaxed);
+            self.woken.store(true, Relaxed);
             self.owner.wake();
         }
     }
@@ -80,18 +80,18 @@ impl Driver {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| Error::Connect)?;
-        let bell = Arc::new(Bell::default());
-        let ringing = Waker::from(Arc::clone(&bell));
+        let relay = Arc::new(Relay::default());
+        let waker = Waker::from(Arc::clone(&relay));
         Ok((
             sender,
-            Rc::new(Self { connection: RefCell::new(Some(connection)), left: RefCell::default(), bell, ringing }),
+            Rc::new(Self { connection: RefCell::new(Some(connection)), left: RefCell::default(), relay, waker }),
         ))
     }
 
     /// Does what can be done now. Ready once the connection has ended; until then the task is woken when there is more to do.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.bell.owner.register(cx.waker());
-        self.bell.rung.store(false, Relaxed);
+        self.relay.owner.register(cx.waker());
+        self.relay.woken.store(false, Relaxed);
         let mut borrowed = self.connection.borrow_mut();
         let Some(connection) = &mut *borrowed else { return Poll::Ready(()) };
         let Poll::Ready(result) = Pin::new(connection).poll(&mut Context::from_waker(&self.waker)) else {
@@ -118,21 +118,21 @@ impl Driver {
     /// Does `act` to one of hyper's handles. Whom that would wake is the task that calls, which must poll this after it
     /// before it waits.
     pub(super) fn quietly<T>(&self, act: impl FnOnce(&mut Context<'_>) -> T) -> T {
-        self.bell.muted.store(true, Relaxed);
+        self.relay.muted.store(true, Relaxed);
         let result = act(&mut Context::from_waker(Waker::noop()));
-        self.bell.muted.store(false, Relaxed);
+        self.relay.muted.store(false, Relaxed);
         result
     }
 
-    /// Whether there is something to do.
-    pub(super) fn has_rung(&self) -> bool {
-        self.bell.rung.load(Relaxed)
+    /// Whether it was woken since the last poll.
+    pub(super) fn is_woken(&self) -> bool {
+        self.relay.woken.load(Relaxed)
     }
 
     /// Wakes `owner` rather than who polled last, at once if there is something to do.
     pub(super) fn hand_over(&self, owner: &Waker) {
-        self.bell.owner.register(owner);
-        if self.has_rung() {
+        self.relay.owner.register(owner);
+        if self.is_woken() {
             owner.wake_by_ref();
         }
     }

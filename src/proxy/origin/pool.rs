@@ -470,8 +470,8 @@ impl Pool {
     /// Closes what is to be kept no longer; says when to come back. `cx` is the watch's, and woken earlier if something
     /// happens on a connection.
     fn tend(&self, cx: &mut Context<'_>, now: Instant) -> Option<Instant> {
-        for driver in self.rung(cx.waker()) {
-            // Whether it has ended its handle tells.
+        for driver in self.woken(cx.waker()) {
+            // Its handle reports whether it has ended.
             let _ = driver.poll(cx);
         }
         let mut state = self.state.borrow_mut();
@@ -487,8 +487,8 @@ impl Pool {
         next
     }
 
-    /// The idle connections on which something happened. All have `watch` wake.
-    fn rung(&self, watch: &Waker) -> Vec<Rc<Driver>> {
+    /// The idle connections that were woken. All have `watch` wake.
+    fn woken(&self, watch: &Waker) -> Vec<Rc<Driver>> {
         let mut state = self.state.borrow_mut();
         let State { idle, watch: Some(known), .. } = &mut *state else { return Vec::new() };
         let drivers = idle.iter().map(|idle| &idle.connection.driver);
@@ -496,7 +496,7 @@ impl Pool {
             known.waker = Some(watch.clone());
             drivers.clone().for_each(|driver| driver.hand_over(watch));
         }
-        drivers.filter(|driver| driver.has_rung()).map(Rc::clone).collect()
+        drivers.filter(|driver| driver.is_woken()).map(Rc::clone).collect()
     }
 }
 

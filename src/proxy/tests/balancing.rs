@@ -94,7 +94,7 @@ fn tcp(port: u16) -> OriginAddress {
     OriginAddress::Tcp { host: "127.0.0.1".into(), port }
 }
 
-pub(super) async fn nobody() -> OriginAddress {
+pub(super) async fn closed_port() -> OriginAddress {
     tcp(TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port())
 }
 
@@ -153,7 +153,7 @@ fn the_server_with_the_fewest_open_requests_is_asked() {
 fn what_one_server_refuses_another_one_gets_whatever_the_method() {
     on_a_worker(async {
         for method in [Method::GET, Method::POST, Method::PATCH] {
-            let (closed, open) = (nobody().await, Script::new().await);
+            let (closed, open) = (closed_port().await, Script::new().await);
             let setup = setup(&[&closed, &open.address()], |_| {});
             for _ in 0..2 {
                 let sent = setup.send(request(method.clone(), Body::from("order")));
@@ -199,7 +199,7 @@ fn a_used_connection_that_closes_sends_its_request_to_another_server() {
 }
 
 #[test]
-fn a_server_that_fails_is_left_out_and_comes_back_by_one_request() {
+fn a_server_that_fails_is_ejected_and_comes_back_by_one_request() {
     on_a_worker(async {
         let (mut failing, well) = (Answering::new(DONE).await, Answering::new(DONE).await);
         let port = failing.port;
@@ -221,7 +221,7 @@ fn a_server_that_fails_is_left_out_and_comes_back_by_one_request() {
 }
 
 #[test]
-fn a_server_that_breaks_off_or_answers_with_a_status_that_counts_is_left_out() {
+fn a_server_that_cuts_off_or_answers_with_a_status_that_counts_is_ejected() {
     on_a_worker(async {
         let counted = vec![Statuses { first: 502, last: 504 }];
         for (answer, statuses, ejected) in [
@@ -312,7 +312,7 @@ fn the_last_server_is_never_left_out_and_no_more_than_the_share() {
 #[test]
 fn no_more_is_sent_again_than_the_budget_has() {
     on_a_worker(async {
-        let (one, other) = (nobody().await, nobody().await);
+        let (one, other) = (closed_port().await, closed_port().await);
         let setup = setup(&[&one, &other], |origin| {
             origin.eject_after = None;
             origin.retry_share = Some(Share(100_000));
@@ -327,7 +327,7 @@ fn no_more_is_sent_again_than_the_budget_has() {
 #[test]
 fn where_no_server_takes_a_connection_the_answer_says_so() {
     on_a_worker(async {
-        let (one, other) = (nobody().await, nobody().await);
+        let (one, other) = (closed_port().await, closed_port().await);
         let setup = setup(&[&one, &other], |_| {});
         let response = got(setup.get()).await;
         assert_eq!((response.status().as_u16(), proxy_status(&response).as_str()), (502, "error=connection_refused"));

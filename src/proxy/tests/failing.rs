@@ -166,7 +166,7 @@ fn who_has_left_the_queue_waits_no_more() {
 }
 
 #[test]
-fn a_server_that_a_reload_leaves_alone_is_left_out_no_more() {
+fn a_server_that_a_reload_makes_the_only_one_is_no_longer_ejected() {
     on_a_worker(async {
         const BAD: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
         let (bad, well) = (Answering::new(BAD).await, Answering::new(DONE).await);
@@ -191,7 +191,7 @@ fn a_server_that_a_reload_leaves_alone_is_left_out_no_more() {
 }
 
 #[test]
-fn a_request_of_before_a_reload_leaves_nobody_out_after_it() {
+fn a_request_of_before_a_reload_ejects_no_server_after_it() {
     on_a_worker(async {
         let (stays, goes) = (Script::new().await, Script::new().await);
         let setup = setup(&[&stays.address(), &goes.address()], |origin| origin.eject_after = Some(1));

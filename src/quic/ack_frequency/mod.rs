@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_offered_is_ever_asked_and_nobody_if_it_is_switched_off() {
+    fn nothing_is_requested_without_an_offer_or_if_it_is_switched_off() {
         for (switch, offer) in
             [(AckFrequency::Fixed(10), None), (AckFrequency::Off, offer()), (AckFrequency::Adaptive, offer())]
         {

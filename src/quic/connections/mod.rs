@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_by_a_higher_limit_and_by_stop_sending() {
+    fn a_waiting_task_is_woken_by_a_higher_limit_and_by_stop_sending() {
         let connections = connections();
         let window = connections.open(CONNECTION, 0);
         let count = Arc::<Count>::default();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_serves_a_connection_is_told_that_a_stream_of_litequics_own_was_stopped() {
+    fn a_connections_task_learns_that_a_stream_of_litequics_own_was_stopped() {
         let connections = connections();
         let excess = connections.excess(CONNECTION);
         let count = Arc::<Count>::default();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_beyond_the_limit_is_not_looked_at_and_tells_whoever_serves_the_connection() {
+    fn a_packet_beyond_the_limit_is_not_processed_and_reported_to_the_connections_task() {
         let connections = connections();
         let window = connections.open(CONNECTION, 0);
         let excess = connections.excess(CONNECTION);

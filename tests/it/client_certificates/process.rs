@@ -137,9 +137,9 @@ async fn a_reload_of_the_policy_holds_for_tickets_and_open_connections_too() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let setup = Setup::new(origin.address, &authority.pem());
     let process = setup.start("").await;
-    let (nobody, somebody) = (setup.person(None), setup.person(Some(&authority.client())));
-    let before = nobody.connect(setup.udp, "localhost").await;
-    for person in [&nobody, &somebody] {
+    let (anonymous, known) = (setup.person(None), setup.person(Some(&authority.client())));
+    let before = anonymous.connect(setup.udp, "localhost").await;
+    for person in [&anonymous, &known] {
         assert_eq!(person.connect(setup.udp, "localhost").await.get("/").await.status, 200);
         assert_eq!(person.asked(), 0);
     }
@@ -148,10 +148,10 @@ async fn a_reload_of_the_policy_holds_for_tickets_and_open_connections_too() {
     setup.write(WITH_CA);
     setup.reload(200, "client_certificates.verify: none → required\n").await;
     assert_eq!(before.get("/").await.status, 421, "another connection would be asked");
-    assert_eq!(nobody.refused(setup.udp, "localhost").await, CERTIFICATE_REQUIRED);
-    let strict = somebody.connect(setup.udp, "localhost").await;
+    assert_eq!(anonymous.refused(setup.udp, "localhost").await, CERTIFICATE_REQUIRED);
+    let strict = known.connect(setup.udp, "localhost").await;
     assert_eq!(strict.get("/").await.status, 200);
-    assert_eq!((nobody.asked(), somebody.asked()), (1, 1));
+    assert_eq!((anonymous.asked(), known.asked()), (1, 1));
 
     // One that has shown what is no longer needed goes on, and nothing of it is told any more.
     let told = seen(&origin.seen(), "client-cert").len();
@@ -161,7 +161,7 @@ async fn a_reload_of_the_policy_holds_for_tickets_and_open_connections_too() {
     for client in [&strict, &before] {
         assert_eq!(client.get("/").await.status, 200);
     }
-    assert_eq!(nobody.connect(setup.udp, "localhost").await.get("/").await.status, 200);
+    assert_eq!(anonymous.connect(setup.udp, "localhost").await.get("/").await.status, 200);
     assert_eq!(seen(&origin.seen(), "client-cert").len(), told);
     drop(process);
 }

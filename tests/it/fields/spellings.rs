@@ -110,7 +110,7 @@ async fn a_wsgi_application_believes_no_spelling_of_a_field_that_a_rule_is_about
 #[tokio::test]
 async fn an_nginx_variable_has_no_spelling_of_a_field_that_a_rule_is_about() {
     let server = "underscores_in_headers on;\nif ($http_x_internal_user) { return 200 $http_x_internal_user; }\n\
-        location / { return 200 nobody; }";
+        location / { return 200 guest; }";
     let Some(nginx) = Nginx::start(server) else { return };
     believes(nginx.address).await;
 }
@@ -131,7 +131,7 @@ async fn ambiguous_fields_are_dropped_rejected_or_passed() {
             let asked = request.ask(&litequic, protocol);
             if status == 400 {
                 assert_eq!(asked.await.map(|(status, _)| status), Some(400), "{protocol:?}");
-                origin.saw_nobody();
+                origin.saw_no_connection();
                 continue;
             }
             let answered = async {

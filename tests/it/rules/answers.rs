@@ -58,7 +58,7 @@ async fn a_route_that_redirects_answers_by_itself_and_leads_where_it_says() {
         head.starts_with("http/1.1 308 ") && head.contains(&format!("\r\nlocation: {}\r\n", own("/new/a"))),
         "{head}"
     );
-    script.saw_nobody();
+    script.saw_no_connection();
     litequic.stop().await;
 }
 
@@ -119,7 +119,7 @@ async fn with_pages(answer: &str) -> (Litequic, tempfile::TempDir, Always) {
     {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let gone = origin::nobody();
+    let gone = origin::closed_port();
     let origin = Always::new(answer).await;
     let text = format!(
         r#"

@@ -18,7 +18,7 @@ async fn every_rule_follows_a_reload() {
     let process = setup.start(origin.address).await;
     let client = setup.client().await;
     fs::write(setup.path("502.html"), "<p>first").unwrap();
-    let gone = origin::nobody();
+    let gone = origin::closed_port();
     let routes = |inner: &str| {
         format!(
             "origins.gone.url = \"http://{gone}\"\nroutes = [{{ path_prefix = \"/a\", origin = \"gone\", {inner} }}]"

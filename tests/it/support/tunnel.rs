@@ -28,13 +28,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// By which a client comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum HttpVersion {
     Http1,
     Http2,
     Http3,
 }
 
-impl Door {
+impl HttpVersion {
     pub(crate) const ALL: [Self; 3] = [Self::Http1, Self::Http2, Self::Http3];
 
     /// The status that says that the protocol is switched.
@@ -72,31 +72,31 @@ impl Switched {
 /// Asks for `protocol` at `path` by `door`, with `more` fields.
 pub(crate) async fn switch(
     litequic: &Litequic,
-    door: Door,
+    over: HttpVersion,
     path: &str,
     protocol: &'static str,
     more: &[(&str, &str)],
 ) -> Switched {
-    match door {
-        Door::Http1 => by_http1(litequic, path, protocol, more).await,
-        Door::Http2 => by_http2(litequic, path, protocol, more).await,
-        Door::Http3 => by_http3(litequic, path, protocol, more).await,
+    match over {
+        HttpVersion::Http1 => by_http1(litequic, path, protocol, more).await,
+        HttpVersion::Http2 => by_http2(litequic, path, protocol, more).await,
+        HttpVersion::Http3 => by_http3(litequic, path, protocol, more).await,
     }
 }
 
 /// A WebSocket at `path` by `door`.
 pub(crate) async fn websocket(
     litequic: &Litequic,
-    door: Door,
+    over: HttpVersion,
     path: &str,
 ) -> (WebSocketStream<Box<dyn Duplex>>, JoinSet<()>) {
-    if door == Door::Http1 {
+    if over == HttpVersion::Http1 {
         // With the client's own handshake, which checks the answer to its key.
         let stream: Box<dyn Duplex> = Box::new(Tls::http1(litequic).await.stream);
         let asked = tokio_tungstenite::client_async(format!("wss://localhost{path}"), stream);
         return (within("a WebSocket", asked).await.unwrap().0, JoinSet::new());
     }
-    let (stream, kept) = switch(litequic, door, path, "websocket", &[("sec-websocket-version", "13")]).await.tunnel();
+    let (stream, kept) = switch(litequic, over, path, "websocket", &[("sec-websocket-version", "13")]).await.tunnel();
     (WebSocketStream::from_raw_socket(stream, Role::Client, None).await, kept)
 }
 

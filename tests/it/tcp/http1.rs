@@ -235,7 +235,7 @@ async fn http1_0_is_served_and_its_connection_closed() {
 
 #[tokio::test]
 async fn plain_http_to_the_tls_port_is_told_so_and_junk_is_not() {
-    let litequic = Litequic::start(crate::support::origin::nobody(), |_| {}).await;
+    let litequic = Litequic::start(crate::support::origin::closed_port(), |_| {}).await;
     for (said, expected) in [("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400 "), ("\0\0\0\0", "")] {
         let mut plain = TcpStream::connect(litequic.tcp[0]).await.unwrap();
         plain.write_all(said.as_bytes()).await.unwrap();
@@ -253,7 +253,7 @@ async fn plain_http_to_the_tls_port_is_told_so_and_junk_is_not() {
 
 #[tokio::test]
 async fn a_handshake_that_fails_stalls_or_agrees_on_nothing_is_counted_and_ended() {
-    let litequic = Litequic::start(crate::support::origin::nobody(), |config| {
+    let litequic = Litequic::start(crate::support::origin::closed_port(), |config| {
         config.timeouts.handshake = Duration::from_millis(200);
     })
     .await;

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 #[tokio::test]
-async fn without_tcp_addresses_there_is_no_companion_and_with_an_advertised_port_it_is_told() {
+async fn without_tcp_addresses_there_is_no_tcp_listener_and_an_advertised_port_is_in_alt_svc() {
     let litequic = Litequic::start(origin::demo().await, |config| config.listen.tcp.clear()).await;
     assert!(litequic.tcp.is_empty());
     assert!(TcpStream::connect(litequic.address).await.is_err());

@@ -4,7 +4,7 @@ use super::{YES, is_reset, no_tunnel_is_open, open, other};
 use crate::support::{
     origin::Script,
     tls::Tls,
-    tunnel::{Door, switch},
+    tunnel::{HttpVersion, switch},
     within,
 };
 use litequic::lifecycle::Phase;
@@ -18,9 +18,9 @@ async fn a_client_that_takes_nothing_holds_back_its_origin() {
     const HELD: u64 = 24 << 20;
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let before = litequic.sum(|worker| worker.shared.response_body_bytes.get());
-        let (mut stream, peer, _kept) = open(&litequic, door, &origin).await;
+        let (mut stream, peer, _kept) = open(&litequic, over, &origin).await;
         let (_from, mut to) = peer.stream.into_split();
         let sending = tokio::spawn(async move {
             let piece = vec![7; 1 << 16];
@@ -80,9 +80,9 @@ async fn a_tunnel_by_the_byte_ends_its_connection() {
 async fn a_tunnel_in_which_nothing_moves_is_ended() {
     let origin = Script::new().await;
     let litequic = other(origin.address, |config| config.timeouts.tunnel = Duration::from_secs(1)).await;
-    for (n, door) in Door::ALL.into_iter().enumerate() {
-        let (stream, mut peer, _kept) = open(&litequic, door, &origin).await;
-        assert!(is_reset(&mut peer).await, "{door:?}");
+    for (n, over) in HttpVersion::ALL.into_iter().enumerate() {
+        let (stream, mut peer, _kept) = open(&litequic, over, &origin).await;
+        assert!(is_reset(&mut peer).await, "{over:?}");
         litequic
             .wait_until("timeouts", |worker| worker.shared.timeout_tunnel.get(), |ended| ended == n as u64 + 1)
             .await;
@@ -98,12 +98,12 @@ async fn a_quiet_tunnel_outlives_the_idle_timeout_of_its_connection() {
     let idle = Duration::from_secs(2);
     let litequic = other(origin.address, |config| config.timeouts.idle = idle).await;
     let mut all = Vec::new();
-    for door in Door::ALL {
-        all.push(open(&litequic, door, &origin).await);
+    for over in HttpVersion::ALL {
+        all.push(open(&litequic, over, &origin).await);
     }
     // What idles out does so in that time; nothing tells of what does not.
     tokio::time::sleep(2 * idle).await;
-    for ((mut stream, mut peer, _kept), door) in all.into_iter().zip(Door::ALL) {
+    for ((mut stream, mut peer, _kept), over) in all.into_iter().zip(HttpVersion::ALL) {
         stream.write_all(b"still here").await.unwrap();
         assert_eq!(peer.exactly(10).await, b"still here", "{over:?}");
     }
@@ -119,11 +119,11 @@ async fn tunnels_are_as_many_as_there_may_be() {
         config.origins.values_mut().for_each(|origin| origin.max_connections = 1);
     })
     .await;
-    for door in Door::ALL {
-        let (stream, peer, _kept) = open(&litequic, door, &origin).await;
-        let refused = switch(&litequic, door, "/", "other", &[]).await;
-        assert_eq!(refused.status, 503, "{door:?}");
-        assert!(refused.body.contains("as many tunnels") || door == Door::Http1, "{}", refused.body);
+    for over in HttpVersion::ALL {
+        let (stream, peer, _kept) = open(&litequic, over, &origin).await;
+        let refused = switch(&litequic, over, "/", "other", &[]).await;
+        assert_eq!(refused.status, 503, "{over:?}");
+        assert!(refused.body.contains("the limit of open tunnels") || over == HttpVersion::Http1, "{}", refused.body);
         let plain = async {
             let mut client = Tls::http1(&litequic).await;
             client.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
@@ -146,10 +146,10 @@ async fn tunnels_are_as_many_as_there_may_be() {
 
 #[tokio::test]
 async fn a_drain_lets_tunnels_go_on_and_its_end_ends_them() {
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let origin = Script::new().await;
         let litequic = other(origin.address, |_| {}).await;
-        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
         litequic.lifecycle.advance(Phase::Draining);
         stream.write_all(b"hello").await.unwrap();
         assert_eq!(peer.exactly(5).await, b"hello", "{over:?}");
@@ -165,10 +165,10 @@ async fn a_drain_lets_tunnels_go_on_and_its_end_ends_them() {
 
 #[tokio::test]
 async fn a_drain_ends_once_its_tunnels_have() {
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let origin = Script::new().await;
         let litequic = other(origin.address, |_| {}).await;
-        let (mut stream, mut peer, kept) = open(&litequic, door, &origin).await;
+        let (mut stream, mut peer, kept) = open(&litequic, over, &origin).await;
         litequic.lifecycle.advance(Phase::Draining);
         stream.shutdown().await.unwrap();
         assert_eq!(peer.rest().await, "", "{over:?}");

@@ -8,7 +8,7 @@ use crate::support::{
     origin::Script,
     proxy::Litequic,
     raw::{Outcome, Raw},
-    tunnel::{self, Door, websocket},
+    tunnel::{self, HttpVersion, websocket},
     within,
 };
 use bytes::Bytes;
@@ -23,8 +23,8 @@ use tokio_tungstenite::tungstenite::Message;
 #[tokio::test]
 async fn a_websocket_echoes_what_is_said_by_each_protocol() {
     let litequic = Litequic::start(tunnel::echo().await, |_| {}).await;
-    for (n, door) in Door::ALL.into_iter().enumerate() {
-        let (mut socket, _kept) = websocket(&litequic, door, "/chat").await;
+    for (n, over) in HttpVersion::ALL.into_iter().enumerate() {
+        let (mut socket, _kept) = websocket(&litequic, over, "/chat").await;
         for message in [Message::text("hello"), Message::binary(vec![7; 100_000]), Message::text("")] {
             within("a message", socket.send(message.clone())).await.unwrap();
             assert_eq!(within("its echo", socket.next()).await.unwrap().unwrap(), message, "{over:?}");
@@ -51,8 +51,8 @@ async fn a_websocket_echoes_what_is_said_by_each_protocol() {
 #[tokio::test]
 async fn an_origin_that_closes_its_websocket_ends_the_clients() {
     let litequic = Litequic::start(tunnel::echo().await, |_| {}).await;
-    for door in Door::ALL {
-        let (mut socket, _kept) = websocket(&litequic, door, "/").await;
+    for over in HttpVersion::ALL {
+        let (mut socket, _kept) = websocket(&litequic, over, "/").await;
         within("a message", socket.send(Message::text("close"))).await.unwrap();
         assert!(within("a close", socket.next()).await.unwrap().unwrap().is_close(), "{over:?}");
         // The answer to it goes out; then the stream ends.
@@ -68,8 +68,8 @@ async fn ten_megabytes_go_both_ways_at_once() {
     const SIZE: usize = 10_000_000;
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
-    for door in Door::ALL {
-        let (stream, peer, _kept) = open(&litequic, door, &origin).await;
+    for over in HttpVersion::ALL {
+        let (stream, peer, _kept) = open(&litequic, over, &origin).await;
         let pattern =
             |seed: usize| -> Vec<u8> { (0..SIZE).map(|n| u8::try_from((n * 31 + seed) % 251).unwrap()).collect() };
         let (mut from_origin, mut to_origin) = peer.stream.into_split();
@@ -106,9 +106,9 @@ async fn ten_megabytes_go_both_ways_at_once() {
 async fn each_end_by_itself_is_told_the_other() {
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         // The client's first.
-        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
         stream.write_all(b"last words").await.unwrap();
         stream.shutdown().await.unwrap();
         assert_eq!(peer.rest().await, "last words", "{over:?}");
@@ -119,7 +119,7 @@ async fn each_end_by_itself_is_told_the_other() {
         assert_eq!(seen, "an answer", "{over:?}");
 
         // The origin's first.
-        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
         peer.say("last words").await;
         peer.stream.shutdown().await.unwrap();
         let mut seen = String::new();
@@ -149,7 +149,7 @@ async fn a_client_that_resets_its_tunnel_resets_the_origins() {
     client.say(http2::RST_STREAM, 0, 1, &CANCEL.to_be_bytes()).await;
     assert!(is_reset(&mut peer).await, "HTTP/2");
 
-    let (stream, mut peer, kept) = open(&litequic, Door::Http3, &origin).await;
+    let (stream, mut peer, kept) = open(&litequic, HttpVersion::Http3, &origin).await;
     drop((stream, kept));
     assert!(is_reset(&mut peer).await, "a connection that goes");
     no_tunnel_is_open(&litequic).await;

@@ -41,7 +41,7 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         alive: 0,
         draining: Vec::new(),
         streams,
-        under_way: vec![None; slots * streams],
+        in_flight: vec![None; slots * streams],
         running: 0,
         free: VecDeque::new(),
         again: VecDeque::new(),
@@ -94,9 +94,9 @@ struct Engine<'a, W> {
     /// Those that the server winds up.
     draining: Vec<usize>,
     streams: usize,
-    /// By token: the intended start of the request under way.
-    under_way: Vec<Option<Instant>>,
-    /// Requests under way.
+    /// By token: the intended start of the request in flight.
+    in_flight: Vec<Option<Instant>>,
+    /// Requests in flight.
     running: usize,
     /// Tokens of open connections without a request under way.
     free: VecDeque<usize>,
@@ -340,7 +340,7 @@ impl<W: Wire> Engine<'_, W> {
     }
 
     fn start(&mut self, token: usize, intended: Instant, now: Instant) {
-        if let Some(place) = self.under_way.get_mut(token) {
+        if let Some(place) = self.in_flight.get_mut(token) {
             *place = Some(intended);
             if self.running == 0 {
                 self.progress.1 = now;
@@ -364,7 +364,7 @@ impl<W: Wire> Engine<'_, W> {
             if self.slots.get(slot) != Some(&Slot::Draining) {
                 continue;
             }
-            if self.under_way.get(tokens).is_some_and(|requests| requests.iter().any(Option::is_some)) {
+            if self.in_flight.get(tokens).is_some_and(|requests| requests.iter().any(Option::is_some)) {
                 self.draining.push(slot);
                 continue;
             }
@@ -440,7 +440,7 @@ impl<W: Wire> Engine<'_, W> {
 
     /// Ends the request that `token` stands for, and frees its place.
     fn end(&mut self, token: usize) -> Option<Instant> {
-        let intended = self.under_way.get_mut(token)?.take()?;
+        let intended = self.in_flight.get_mut(token)?.take()?;
         self.running -= 1;
         if self.slots.get(token / self.streams) == Some(&Slot::Open) {
             self.free.push_back(token);

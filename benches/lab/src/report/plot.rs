@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_figure_has_a_plot_of_its_own_where_somebody_told_it() {
+    fn a_further_figure_has_a_plot_of_its_own_where_it_was_reported() {
         let mut results = results(&[("alpha", &[2.0])]);
         results.cases[0].drawn = vec!["rate".to_owned(), "acks_per_batch".to_owned()];
         let captions: Vec<String> = plots(&results).unwrap().into_iter().map(|(caption, _)| caption).collect();

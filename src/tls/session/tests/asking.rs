@@ -128,7 +128,7 @@ fn codes(bytes: &[u8], piece: usize) -> [Option<u64>; 2] {
 }
 
 #[test]
-fn a_malformed_hello_gets_the_alert_that_it_gets_where_nobody_is_asked() {
+fn a_malformed_hello_gets_the_alert_that_it_gets_without_a_request() {
     let sound = hello();
     assert_eq!(codes(&sound, usize::MAX), [None, None]);
     let longer = |by: u8| [&[1, 0, sound[2], sound[3].wrapping_add(by)], &sound[4..], &[0; 255]].concat();

@@ -23,7 +23,7 @@ top=$work/$name
 mkdir -p "$top/bin" "$top/share/man" "$top/share/doc/litequic/examples" "$top/share/bash-completion/completions" \
     "$top/share/zsh/site-functions" "$top/share/fish/vendor_completions.d"
 
-# Names of functions stay, for a panic's backtrace; what a debugger wants goes.
+# Names of functions stay, for a panic's backtrace; debug information is removed.
 objcopy --strip-debug "$program" "$top/bin/litequic"
 "$program" manual --out "$top/share/man/man1"
 "$program" completions bash >"$top/share/bash-completion/completions/litequic"

@@ -20,7 +20,7 @@ root=${SYSTEMD_ROOT:-}
 if [[ -z $root ]]; then
     command -v debootstrap >/dev/null || skip "needs debootstrap, or SYSTEMD_ROOT"
     root=${SYSTEMD_CACHE:-$work}/root
-    # The newest file that it makes says whether one in the cache is whole.
+    # The newest file that it makes shows whether one in the cache is complete.
     [[ -e $root/etc/machine-id.made ]] || {
         rm -rf "$root"
         debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,procps bookworm "$root" >"$work/debootstrap" 2>&1 ||
@@ -124,7 +124,7 @@ check "mended, it reloads again" inside systemctl reload litequic
 upgraded() { is ActiveState active && ! is MainPID "$pid" && ! is MainPID 0; }
 check "SIGUSR2 starts another process" inside systemctl kill --kill-whom=main --signal=SIGUSR2 litequic
 check "... which becomes the main one" wait_for 30 upgraded
-check "... and says from whom it took over" wait_for 10 says 'took over.*version_before' journal
+check "... and logs the version that it took over from" wait_for 10 says 'took over.*version_before' journal
 check "stops" inside systemctl stop litequic
 
 break_it

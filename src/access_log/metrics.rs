@@ -1,4 +1,4 @@
-//! What the access log counts.
+//! The access log's metrics.
 
 use crate::telemetry::{Counter, metrics};
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ metrics! {
 }
 
 metrics! {
-    /// Of the threads that write: two while one takes over.
+    /// Of the writing threads: two while one replaces the other.
     pub struct WriterMetrics {
         AtomicU64("access_log_lost_lines", "Lines of the access log that could not be written.") {
             lost,

@@ -1,26 +1,26 @@
-//! `POST /maintenance`: which routes the operator switches off, and on again. The request's query says it: `state=on` or
+//! `POST /maintenance`: switches routes to maintenance, and back. The request's query has the order: `state=on` or
 //! `state=off`, `route` with a name or a host, `retry_after` in seconds. Pure.
 
 use std::{fmt, ops::RangeInclusive};
 
-/// What `POST /maintenance` asks for.
+/// The order of `POST /maintenance`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MaintenanceOrder {
     /// On; else off.
     pub on: bool,
     /// A route's name, or the host of several; without it all routes.
     pub route: Option<String>,
-    /// What clients are told, in seconds.
+    /// `Retry-After` for clients, in seconds.
     pub retry_after: u32,
 }
 
-/// Does it: says what is so now, or why nothing has changed.
+/// Applies it: returns what is in maintenance now, or why nothing has changed.
 pub type Maintain = Box<dyn Fn(&MaintenanceOrder) -> Result<String, String> + Send + Sync>;
 
 impl MaintenanceOrder {
-    /// Seconds, unless the operator says others: a short maintenance.
+    /// Default in seconds: a short maintenance.
     pub const RETRY_AFTER: u32 = 300;
-    /// Seconds: who is told to come back after a week does not come back.
+    /// In seconds: a client that is sent away for a week does not come back.
     pub const RETRY_AFTER_RANGE: RangeInclusive<u32> = 1..=604_800;
     /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than any name.
     const MAX_ROUTE: usize = 4096;

@@ -21,13 +21,13 @@ use std::{
 /// A configuration without a fault, and what its files hold.
 #[derive(Debug)]
 pub struct Loads {
-    /// What it says.
+    /// The configuration.
     pub config: Config,
     /// With the authorities of clients' certificates.
     pub certificates: CertificateStore,
     /// By their paths.
     pub pages: Pages,
-    /// What can be used and probably should not.
+    /// Warnings: what can be used and probably should not.
     pub warnings: Vec<Warning>,
 }
 
@@ -107,7 +107,7 @@ fn client_certificates_key(config: &Config, error: &CertificateError) -> &'stati
     if is_crl { "client_certificates.crl" } else { "client_certificates.ca" }
 }
 
-/// Hosts of routes that no client reaches without being warned.
+/// Hosts of routes for which clients get a certificate warning.
 fn uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut Findings) {
     for (n, route) in config.routes.iter().enumerate() {
         if let Some(host) = route.host.as_deref().filter(|host| !store.covers_pattern(host)) {
@@ -175,7 +175,8 @@ fn token(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// What requests to `[admin] listen` have to show: of the file or the variable that the configuration names, if it does.
+/// What requests to `[admin] listen` have to present: the token of the file or the variable that the configuration
+/// names, if it does.
 pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
     match (&config.admin.token_file, &config.admin.token_env) {
         (Some(path), _) => Ok(Some(Token::read(path)?)),
@@ -184,12 +185,12 @@ pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
     }
 }
 
-/// Whether the file is one that can be read once only, and perhaps not at once: that is left to the start.
+/// Whether the file can be read once only, and perhaps not at once: that is left to the start.
 fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
 }
 
-/// Whether lines could be written, found out without making the file.
+/// Whether lines could be written, without creating the file.
 fn access_log(config: &Config, findings: &mut Findings) {
     let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
     let writable = match fs::metadata(path) {
@@ -203,7 +204,7 @@ fn access_log(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Whether the socket could be made. One that is there already is another process's, or is replaced.
+/// Whether the socket could be created. An existing one is another process's, or is replaced.
 fn handover(config: &Config, findings: &mut Findings) {
     let Some(path) = &config.admin.handover else { return };
     let problem = match fs::symlink_metadata(path) {
@@ -215,7 +216,7 @@ fn handover(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Whether there could be a file `path`.
+/// Whether a file `path` could be created.
 fn can_make(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !fs::metadata(folder)?.is_dir() {

@@ -1,4 +1,4 @@
-//! All that is counted: each module's metrics, of each worker, and those of the process.
+//! The registry of metrics: those of each module, for each worker, and those of the process.
 
 use crate::{
     access_log, admin, http3, net,
@@ -146,7 +146,7 @@ impl Metrics {
         self.workers.iter().map(read).sum()
     }
 
-    /// One worker, with everything in it that there can be: labels that come with the configuration are `…`.
+    /// One worker, with every label that there can be: those that come with the configuration are `…`.
     pub fn example() -> Self {
         let metrics = Self::new(1);
         let (any, server) = (ANY, ServerName::new(ANY, ANY));
@@ -161,7 +161,7 @@ impl Metrics {
     }
 }
 
-/// Stands for what comes with the configuration.
+/// A placeholder for what comes with the configuration.
 const ANY: &str = "…";
 
 /// The reference of all metrics, as Markdown.

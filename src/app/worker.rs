@@ -1,4 +1,4 @@
-//! One worker: a thread with a runtime of its own, on which a request is born, served and ended.
+//! One worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
 use super::{
     StartError, TurnMetrics, WorkerMetrics,
@@ -40,7 +40,7 @@ use tokio::{
 
 /// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
 const LINGER: Duration = Duration::from_millis(50);
-/// How long handshakes that have begun keep a worker that has nothing else to do any more.
+/// How long open handshakes keep a worker that has no other work.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is made of.
@@ -75,11 +75,11 @@ struct EndpointDied;
 /// A worker's end.
 pub(super) struct Ended {
     pub(super) index: usize,
-    /// It was told to, and did not panic.
+    /// It was requested, and nothing panicked.
     pub(super) in_order: bool,
 }
 
-/// Says that a worker ended, however it does.
+/// Reports that a worker ended, for whatever reason.
 struct Farewell {
     ended: Ended,
     to: mpsc::UnboundedSender<Ended>,
@@ -88,12 +88,13 @@ struct Farewell {
 impl Drop for Farewell {
     fn drop(&mut self) {
         let Ended { index, in_order } = self.ended;
-        // An error means that nobody waits any more.
+        // An error means that the receiver is gone.
         let _ = self.to.send(Ended { index, in_order });
     }
 }
 
-/// A worker's thread. It ends by the lifecycle; nobody joins it, because its [`Farewell`] says all there is to know.
+/// A worker's thread. It ends by the lifecycle; it is not joined, because its [`Farewell`] reports all there is to
+/// know.
 pub(super) struct Worker(usize);
 
 impl Worker {
@@ -144,8 +145,8 @@ fn run<H: Handler>(
     runtime.block_on(serve(parts, wrap, started))
 }
 
-/// Opens a worker's endpoints and listeners, says through `started` that they listen, and serves. Returns whether it ended in
-/// order.
+/// Opens a worker's endpoints and listeners, reports through `started` that they listen, and serves. Returns whether it
+/// ended in order.
 async fn serve<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
@@ -219,7 +220,7 @@ async fn serve<H: Handler>(
     }
 }
 
-/// What a worker looks at while it serves: it says that it turns, sets its budgets and gauges, and gives memory back.
+/// What a worker does periodically: it reports that its loop turns, sets its budgets and gauges, and returns memory.
 struct Beat<'a> {
     config: &'a Live,
     heartbeat: &'a Heartbeat,
@@ -233,7 +234,7 @@ struct Beat<'a> {
 }
 
 impl Beat<'_> {
-    /// Twice a second, or as memory asks. Does not end.
+    /// Twice a second, or when memory is short. Does not end.
     async fn run(self) {
         let Self { config, heartbeat, budgets, metrics, lines, mut pressure, workers } = self;
         let (mut idle, mut relief) = (Idle::default(), Relief::default());
@@ -263,16 +264,16 @@ impl Beat<'_> {
 /// What a worker does at each look while memory is short.
 #[derive(Debug, Default)]
 struct Relief {
-    /// Connections have ended since memory was given back.
+    /// Connections have ended since memory was returned.
     ended: bool,
     /// Looks since then.
     looks: u32,
 }
 
 impl Relief {
-    /// Ends connections, and gives back what those took that ended at the last look: they are gone by now.
+    /// Ends connections, and returns the memory of those that ended at the last look: they are gone by now.
     fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &Holders, metrics: &TurnMetrics) {
-        /// Looks after which memory is given back at the latest: a second.
+        /// Looks after which memory is returned at the latest: a second.
         const OFTEN: u32 = 10;
         self.looks += 1;
         if self.ended || self.looks >= OFTEN {
@@ -388,14 +389,15 @@ async fn accept<H: Handler>(
             },
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             () = watch.reached(Phase::Draining), if !draining => draining = true,
-            // A client may have made its handshake, of which the last flight is still to come: it is told of the end as well.
+            // A client may have made its handshake, of which the last flight is still to come: it gets CONNECTION_CLOSE
+            // as well.
             () = settled(&metrics), if draining && connections.is_empty() => break,
         }
     }
     Ok(())
 }
 
-/// Waits until no handshake is open any more, and as long as what was said at last takes to leave.
+/// Waits until no handshake is open any more, and as long as the last packets take to leave.
 async fn settled(metrics: &quic::Metrics) {
     let began = Instant::now();
     loop {
@@ -450,7 +452,7 @@ mod tests {
         }
     }
 
-    /// How `accept` ends with an endpoint whose own tasks were told to end if it `dies`.
+    /// How `accept` ends with an endpoint whose own tasks were cancelled if it `dies`.
     async fn accept_one(lifecycle: &Lifecycle, dies: bool) -> Result<(), EndpointDied> {
         let parts = parts();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,5 @@
-//! How this process was started, to start another that takes over: by the same path, looked up anew, as a link in it may lead to
-//! another version by then.
+//! How this process was started, to start another that takes over: by the same path, looked up anew, as a link in it
+//! may point to another version by then.
 
 use std::{
     env,
@@ -32,7 +32,7 @@ pub(super) struct Again {
 enum Program {
     /// By the name that was given (argv[0]): a path, or a name to look for in `PATH`.
     Named(OsString),
-    /// By the kernel's, where the name given leads elsewhere: whoever starts a program may name it as they like.
+    /// By the kernel's link, if the name given leads elsewhere: argv[0] may be any name.
     File(io::Result<PathBuf>),
 }
 
@@ -47,7 +47,7 @@ impl Again {
         Self { program, directory, arguments: arguments.collect() }
     }
 
-    /// Starts it. Whether it takes over is between the two.
+    /// Starts it. The takeover is between the two processes.
     pub(super) fn start(&self) {
         let version = env!("CARGO_PKG_VERSION");
         let (program, spawned) = match self.command() {
@@ -81,20 +81,21 @@ impl Again {
             Program::File(Ok(path)) => Command::new(path),
             Program::File(Err(error)) => return Err(io::Error::new(error.kind(), error.to_string())),
         };
-        // The service manager's watchdog is the new process' to feed (sd_watchdog_enabled(3)).
+        // The new process sends the service manager's watchdog notifications (sd_watchdog_enabled(3)).
         command.args(&self.arguments).current_dir(&self.directory).env_remove("WATCHDOG_PID");
         Ok(command)
     }
 }
 
-/// The working directory: `logical`, as a shell says it in `PWD`, if it is that.
+/// The working directory: `logical`, the shell's `PWD`, if it is that.
 fn directory(logical: Option<OsString>) -> PathBuf {
     let here = Path::new(".");
     let logical = logical.map(PathBuf::from).filter(|logical| logical.is_absolute() && is_same(logical, here));
     logical.unwrap_or_else(|| here.into())
 }
 
-/// The program that `name` leads to: as a path from `directory`, or in the folders of `path` if it has no slash (execvp(3)).
+/// The program that `name` resolves to: as a path from `directory`, or in the folders of `path` if it has no slash
+/// (execvp(3)).
 fn look_up(name: &OsStr, directory: &Path, path: Option<OsString>) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(directory.join(name)).filter(|program| is_program(program));
@@ -107,7 +108,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & EXECUTABLE != 0)
 }
 
-/// Whether both lead to one file.
+/// Whether both resolve to one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     identity(one).is_some_and(|one| identity(other) == Some(one))

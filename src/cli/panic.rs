@@ -1,5 +1,5 @@
-//! What a panic, which is always litequic's own fault, says and does: one last line that names thread, place and
-//! message, and the end of the process. A supervisor starts it anew; going on half broken would be worse.
+//! The end of the process by a panic, which is always litequic's own fault: one last line that names thread, place and
+//! message. A supervisor starts it anew; continuing half broken would be worse.
 
 use super::exit::Exit;
 use std::{
@@ -14,8 +14,8 @@ use tracing::Level;
 /// unwind, by SIGABRT where they abort (release builds).
 pub(super) fn end_the_process_on_panics() {
     panic::set_hook(Box::new(|panic| {
-        // Kept for good: whoever else has something to say, on another thread, waits for the end, so that ours is the last
-        // line. On this thread it is no obstacle (the lock is reentrant).
+        // Locked for good: output of other threads waits for the end, so that ours is the last line. On this thread it
+        // is no obstacle (the lock is reentrant).
         std::mem::forget(io::stderr().lock());
         tell(panic);
         if cfg!(panic = "unwind") {
@@ -24,7 +24,7 @@ pub(super) fn end_the_process_on_panics() {
     }));
 }
 
-/// Through the log, as everything is; to standard error where there is none.
+/// Through the log, as everything is; to standard error if there is none.
 fn tell(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("unnamed");

@@ -1,4 +1,4 @@
-//! `litequic probe`: says what this kernel allows, and what litequic would use of it.
+//! `litequic probe`: prints what this kernel supports, and what litequic would use of it.
 
 use super::exit::fail_config;
 use crate::{
@@ -13,7 +13,7 @@ use std::{
     process::ExitCode,
 };
 
-/// What `litequic probe` is told.
+/// Arguments of `litequic probe`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The configuration whose `[litequic]` counts; without it, the defaults do.
@@ -53,7 +53,7 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
     text + "\nlitequic would use: " + &used(findings, litequic) + "\n"
 }
 
-/// What is used: asked for, and there over some family.
+/// What is used: configured, and available over some address family.
 fn used(findings: &[Finding], litequic: LiteQuic) -> String {
     let LiteQuic { io, receive_batch, gso, gro, ack_merge, receive_moderation, ack_frequency, congestion, .. } =
         litequic;

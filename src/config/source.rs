@@ -1,4 +1,4 @@
-//! The file as it is read: where its keys stand, what its strings say, and every fault that was found.
+//! The file as it is read: the positions of its keys, its strings, and every fault that was found.
 
 use super::{
     draft::{Position, Positions},
@@ -22,7 +22,7 @@ pub(super) struct Source<'s> {
     text: &'s str,
     lines: Lines<'s>,
     environment: Environment<'s>,
-    /// Of every value and table that was asked for.
+    /// Of every value and table that was read.
     positions: RefCell<BTreeMap<String, Position>>,
     faults: RefCell<Vec<Fault>>,
     strays: RefCell<Vec<Stray>>,
@@ -56,7 +56,7 @@ impl<'s> Source<'s> {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    /// What `read` makes of the file, right or wrong, and the schema of such files.
+    /// What `read` returns for the file, right or wrong, and the schema of such files.
     pub(super) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
         let mut root = Section::new(self, Some(table), None, String::new());
         let value = read(&mut root);
@@ -67,7 +67,7 @@ impl<'s> Source<'s> {
         (value, schema)
     }
 
-    /// Where each value stands that was read, and every fault.
+    /// The position of each value that was read, and every fault.
     pub(super) fn found(&self) -> (Positions, Vec<Fault>) {
         (Positions::new(self.file, self.positions.take()), self.faults.take())
     }
@@ -115,7 +115,7 @@ impl<'s> Source<'s> {
         self.positions.borrow_mut().insert(key.into(), Position { line, column, value: self.quote(value) });
     }
 
-    /// What `kind` makes of a value; `None` where it refuses, and that is noted.
+    /// The result of `kind` for a value; `None` if it is rejected, and that is noted.
     pub(super) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
         self.place(key, value);
         let given = match value.get_ref() {
@@ -144,7 +144,7 @@ impl<'s> Source<'s> {
     }
 }
 
-/// The faults of a file that is not TOML. It is not read further: what its keys are is not certain.
+/// The faults of a file that is not TOML. It is not read further: its keys are uncertain.
 pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error]) -> Vec<Fault> {
     let lines = Lines::new(text);
     let fault = |error: &toml::de::Error| {

@@ -1,4 +1,4 @@
-//! What a worker counts of HTTP/3.
+//! A worker's metrics of HTTP/3.
 
 use crate::telemetry::{Counter, Gauge, LIMIT_REACHED, REQUESTS, RequestMetrics, Wake, metrics};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ metrics! {
             limit_client_header [limit: "client_header"] "Headers and trailers larger than the client accepts.",
         }
         + beside {
-            /// Of requests, which both of a worker's front modules count.
+            /// Of requests: all front ends of a worker count in it.
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
             pub wake: Arc<Wake>,

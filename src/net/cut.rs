@@ -1,4 +1,4 @@
-//! Received messages become datagrams: of one path and codepoint each, and only whole ones.
+//! Splits received messages into datagrams: of one path and codepoint each, and only whole ones.
 
 use super::sys::Arrived;
 use crate::{datagram::Received, net::Metrics};
@@ -29,8 +29,8 @@ impl Cut {
         Self { local, datagrams: Vec::with_capacity(messages), metrics }
     }
 
-    /// Cuts `count` messages, which `arrived` tells of, in place of the last batch. Those that are not whole are of no
-    /// use. Returns how many datagrams there are.
+    /// Splits `count` messages, which `arrived` describes, in place of the last batch. Incomplete ones are dropped.
+    /// Returns how many datagrams there are.
     pub(super) fn cut(&mut self, count: usize, arrived: impl Fn(usize) -> Option<Arrived>) -> usize {
         self.datagrams.clear();
         let mut bytes = 0;

@@ -18,7 +18,7 @@ use tokio::{
     net::UnixStream,
 };
 
-/// Descriptors at once; the kernel takes 253 (SCM_MAX_FD).
+/// Descriptors at once; the kernel allows 253 (SCM_MAX_FD).
 const AT_ONCE: usize = 128;
 /// Bytes of a message, at most: 16 addresses with a few dozen numbers each are some KiB.
 const MAX_LEN: u32 = 1024 * 1024;
@@ -33,7 +33,7 @@ const MAX_DESCRIPTORS: u32 = 16 * 2 * 256;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves half a message: the stream is of no use any more.
+/// Dropping the future leaves half a message: the stream cannot be used any more.
 pub async fn send(stream: &mut UnixStream, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bounded = |len: usize, max: u32| {
         u32::try_from(len).ok().filter(|len| *len <= max).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
@@ -92,7 +92,7 @@ pub async fn receive(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedF
             Ok(some)
         });
         let some = received.await?;
-        // Fewer are those that there was no room for, or none at the stream's end.
+        // Fewer means that there was no room for some, or none at the stream's end.
         if some.len() != expected {
             let why =
                 format!("received {} of {expected} file descriptors: is the limit of open files too low?", some.len());

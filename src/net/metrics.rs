@@ -1,4 +1,4 @@
-//! What a worker counts of its UDP sockets.
+//! A worker's metrics of its UDP sockets.
 
 use crate::telemetry::{Counter, IO_SYSCALLS, metrics};
 

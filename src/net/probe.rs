@@ -1,4 +1,4 @@
-//! What this kernel allows: found out by datagrams that are sent over loopback and looked at, for `litequic probe`.
+//! What this kernel supports: found out with datagrams over loopback, for `litequic probe`.
 
 use super::{
     feature,
@@ -26,18 +26,18 @@ const SEGMENT: usize = 1200;
 /// Datagrams of a probe's message.
 const SEGMENTS: usize = 3;
 
-/// Something that litequic uses where the kernel has it.
+/// A feature that litequic uses if the kernel supports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// The feature.
     pub feature: Feature,
-    /// Over which IP.
+    /// The IP version.
     pub family: Option<Family>,
     /// Whether it works, and how well; or why not.
     pub outcome: Result<String, String>,
 }
 
-/// What is looked for.
+/// The features to test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// recvmmsg(2) and sendmmsg(2).
@@ -54,7 +54,7 @@ pub enum Feature {
     LocalAddress,
     /// Packets of any size without fragments.
     MtuProbing,
-    /// The kernel hands packets to workers by their connection ID.
+    /// The kernel steers packets to workers by their connection ID.
     Steering,
     /// SO_RCVBUF.
     ReceiveBuffer,
@@ -88,7 +88,7 @@ pub enum Family {
     V6,
 }
 
-/// Looks for everything. Takes some milliseconds; a second for each kind of datagram that does not arrive.
+/// Tests everything. Takes some milliseconds; a second for each kind of datagram that does not arrive.
 pub fn probe() -> Vec<Finding> {
     let mut findings = Vec::new();
     for family in [Family::V4, Family::V6] {

@@ -1,18 +1,17 @@
-//! Which socket of a reuseport group a datagram goes to: the rule, and the classic BPF program that has the kernel
-//! follow it. Pure.
+//! Which socket of a reuseport group a datagram goes to: the rule, and the classic BPF program for the kernel. Pure.
 //!
 //! The sockets of a group belong to processes, one socket a worker: to one process, and while a new one takes over
-//! (docs/adr/0020) to the older ones too, which finish what they have begun. A process is told by its generation.
+//! (docs/adr/0020) to the older ones too, which drain. A process is identified by its generation.
 //!
 //! | packet (RFC 8999) | goes to |
 //! |---|---|
 //! | short header | the worker that the connection ID names, of the process that it names |
 //! | long header with a connection ID that looks like ours | the same |
 //! | any other long header: a client's first packets | a worker of the newest process, by four bytes of the ID |
-//! | short header that names nobody, too short to tell | any worker of the newest process |
+//! | short header with an unknown ID, or too short to decide | any worker of the newest process |
 //!
-//! A client's first packets name a connection ID of its own making, of eight random bytes at least (RFC 9000 §7.2):
-//! they spread the clients, and keep one's packets together wherever they come from. The program decides every datagram:
+//! A client's first packets have a connection ID of its own choice, of eight random bytes at least (RFC 9000 §7.2):
+//! they spread the clients, and keep one's packets together whatever their address. The program decides every datagram:
 //! what it left to the kernel's hash would go to sockets of all processes.
 //!
 //! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They are of one
@@ -38,7 +37,7 @@ const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
 /// Processes that may share a group. A conditional jump passes 255 instructions at most, and each takes five.
 pub(super) const MAX_GENERATIONS: usize = 32;
 
-/// Where the connection IDs that we issue say what.
+/// The layout of the connection IDs that litequic issues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steering {
     /// Bytes of every ID, at most 20.
@@ -68,7 +67,7 @@ impl Steering {
     pub(super) fn program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
         let (generation, worker) = (u32::from(self.generation_offset), u32::from(self.worker_offset));
         let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
-        // Where things stand. A jump's number is of instructions to pass.
+        // The offsets. A jump's number is of instructions to skip.
         const GENERATIONS: usize = 14;
         let unknown = GENERATIONS + 5 * all.len();
         let (random, spread, choose) = (unknown + 2, unknown + 4, unknown + 5);

@@ -1,4 +1,4 @@
-//! Both halves over loopback, inside a runtime, whoever the backend is.
+//! Both halves over loopback, inside a runtime, for each backend.
 
 use super::{Backend, OpenSocket, SocketOptions, uring};
 use crate::{
@@ -29,7 +29,7 @@ use tokio::time::timeout;
 const OPTIONS: SocketOptions = SocketOptions { backend: Backend::Epoll, receive_batch: 4, gso: true, gro: true };
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// [`OPTIONS`] for each backend that there is here.
+/// [`OPTIONS`] for each available backend.
 fn backends() -> Vec<SocketOptions> {
     let mut all = vec![OPTIONS];
     match uring::check() {

@@ -1,5 +1,5 @@
-//! What a client is told when litequic answers in the origin's place: one table from error to status, `Proxy-Status`
-//! error type (RFC 9209 §2.3) and message. None of it names an inner address.
+//! The answers of litequic in the origin's place: one table from error to status, `Proxy-Status` error type (RFC 9209
+//! §2.3) and message. None of it names an inner address.
 
 use super::pages::Page;
 use crate::exchange::{Response, field::REQUEST_ID};
@@ -80,7 +80,7 @@ pub(super) enum Error {
     ResponseTimeout,
     #[error("the request timed out")]
     RequestTimeout {
-        /// Whether it was a server that took the time.
+        /// Whether most of the time was a server's.
         servers: bool,
     },
 }
@@ -165,7 +165,7 @@ impl Error {
         response
     }
 
-    /// Says it in words.
+    /// The answer in words.
     fn tell(self, id: &str, response: &mut Response) {
         let status = response.status();
         let reason = status.canonical_reason().unwrap_or_default();
@@ -173,7 +173,7 @@ impl Error {
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         fields.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-        // What went wrong now need not go wrong again.
+        // The error may be temporary.
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         *response.body_mut() = body.into();
     }

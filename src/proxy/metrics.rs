@@ -1,4 +1,4 @@
-//! What a worker counts of requests on their way to an origin.
+//! A worker's metrics of requests to origins.
 
 use crate::{
     exchange::Protocol,
@@ -130,7 +130,7 @@ metrics! {
 /// An origin's name, and a server's address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerName {
-    /// As the configuration has it.
+    /// The name in the configuration.
     pub origin: Arc<str>,
     /// A URL.
     pub server: Arc<str>,
@@ -187,7 +187,7 @@ metrics! {
 }
 
 metrics! {
-    /// One server as its checks see it; the control thread counts here.
+    /// One server by its health checks; the control thread counts here.
     pub struct CheckMetrics {
         Gauge("origin_server_up", "1 while a server of an origin is healthy by its health checks, else 0.") {
             up,
@@ -223,7 +223,7 @@ const ROUTE_RESPONSES: Family = Family {
 const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit rejected." };
 /// Status classes, as in the label.
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
-/// What clients speak, in the order of the counters.
+/// HTTP versions, in the order of the counters.
 const PROTOCOLS: [&str; 3] = ["h3", "h2", "h1"];
 
 /// One route's responses on one worker, which alone counts here.
@@ -231,12 +231,12 @@ const PROTOCOLS: [&str; 3] = ["h3", "h2", "h1"];
 pub struct RouteMetrics {
     /// By protocol and class.
     responses: [[Counter; CLASSES.len()]; PROTOCOLS.len()],
-    /// Requests that its `rate_limit` refused.
+    /// Requests that its `rate_limit` rejected.
     pub limited: Counter,
 }
 
 impl RouteMetrics {
-    /// A final response to a client that speaks `protocol`.
+    /// A final response to a client of `protocol`.
     pub fn count(&self, protocol: Protocol, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).saturating_sub(2);
         let [h3, h2, h1] = &self.responses;
@@ -245,7 +245,7 @@ impl RouteMetrics {
             Protocol::Http2 => h2,
             Protocol::Http1 => h1,
         };
-        // There is no class beyond 5xx that anybody sends.
+        // No client or server uses a class beyond 5xx.
         if let Some(counter) = classes.get(class.min(CLASSES.len() - 1)) {
             counter.increment();
         }

@@ -1,5 +1,5 @@
-//! The connection IDs that litequic issues: they name the worker, so that every packet of a connection finds it
-//! wherever its client has moved to.
+//! The connection IDs that litequic issues: they name the worker, so that every packet of a connection reaches it after
+//! any migration of its client.
 //!
 //! ```text
 //! byte  0                     config rotation (3 bits) and length − 1 (5 bits), after draft-ietf-quic-load-balancers
@@ -9,20 +9,20 @@
 //!        3 + s .. 16 + s       random
 //! ```
 //!
-//! The config rotation bits are 0b111 without a server ID, which tells a QUIC-LB balancer that this ID cannot be
-//! routed and the 4-tuple must do, and 0b000, its first configuration, with one.
+//! The config rotation bits are 0b111 without a server ID, which tells a QUIC-LB balancer to route by the 4-tuple, as
+//! this ID cannot be routed, and 0b000, its first configuration, with one.
 //!
-//! Worker and generation stand in the open because a classic BPF program steers by them, and cannot decrypt. That
-//! costs little: an observer who sees two IDs of one connection learns that the same worker of the same process issued
-//! both, as it did those of all its other connections (RFC 9000 §5.1 forbids what tells connections apart, and QUIC-LB's
-//! plaintext algorithm says as much of its server ID). The other 104 bits are random: nobody guesses an ID, which is
-//! what keeps stateless resets (RFC 9000 §21.11) and other people's connections out of reach, and two are never alike.
+//! Worker and generation are in plaintext because a classic BPF program steers by them, and cannot decrypt. That costs
+//! little: an observer who sees two IDs of one connection learns that the same worker of the same process issued both,
+//! as it did those of all its other connections (RFC 9000 §5.1 forbids what identifies a connection, and QUIC-LB's
+//! plaintext algorithm reveals as much by its server ID). The other 104 bits are random: an ID cannot be guessed, which
+//! protects stateless resets (RFC 9000 §21.11) and other clients' connections, and two are never equal.
 
 use super::Generations;
 use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Validator};
 use std::sync::Arc;
 
-/// Workers that one byte tells apart.
+/// Workers that one byte distinguishes.
 pub const MAX_WORKERS: usize = 256;
 
 /// Bytes of an ID without server ID.
@@ -47,7 +47,7 @@ pub struct ServerId {
     len: u8,
 }
 
-/// Why a server ID cannot be one.
+/// Why a server ID is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a server ID has at most {MAX_SERVER_ID_LEN} bytes, not {0}")]
 pub struct LayoutError(usize);
@@ -68,7 +68,7 @@ impl ServerId {
     }
 }
 
-/// Where what stands in an ID. The same for all workers of a process, and for all processes that share a port.
+/// The layout of an ID. The same for all workers of a process, and for all processes that share a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     server_id: ServerId,
@@ -95,8 +95,8 @@ impl Layout {
         2 + usize::from(self.server_id.len)
     }
 
-    /// What tells the connection of a datagram with a short header from others: the last bytes of its destination
-    /// connection ID, which are random. `None` of a long header, and of what is too short for any.
+    /// What identifies the connection of a datagram with a short header: the last bytes of its destination connection
+    /// ID, which are random. `None` of a long header, and of a datagram that is too short.
     pub(super) fn connection(&self, datagram: &[u8]) -> Option<u64> {
         let (first, rest) = datagram.split_first()?;
         let id = rest.get(..self.id_len())?;
@@ -176,12 +176,12 @@ impl Generator for Format {
 
 impl Validator for Format {
     /// The length of a short header's connection ID. It is always the same; what follows may be any packet's, an old
-    /// process' too, whose client a stateless reset tells so.
+    /// process' too, whose client gets a stateless reset.
     ///
-    /// A packet for another worker of this process, or for another process that runs, is not ours to judge: that may
-    /// well have the connection, and a stateless reset from here would end it (RFC 9000 §21.11). It is dropped. It
-    /// comes here where the kernel does not steer, and where GRO has joined it with one that is ours, which an
-    /// attacker who wants a token can cause.
+    /// A packet for another worker of this process, or for another process that runs, is not processed here: that may
+    /// have the connection, and a stateless reset from here would end it (RFC 9000 §21.11). It is dropped. It arrives
+    /// here if the kernel does not steer, or if GRO has joined it with one of this worker's, which an attacker who
+    /// wants a token can cause.
     fn validate(&self, _: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
         let len = self.layout.id_len();
         let id = buffer.get(..len)?;

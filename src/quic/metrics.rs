@@ -1,4 +1,4 @@
-//! What a worker counts of QUIC.
+//! A worker's metrics of QUIC.
 
 use crate::telemetry::{Counter, Gauge, Histogram, LIMIT_REACHED, TIMEOUTS, Wake, metrics};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` what is
-//! in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has s2n-quic
-//! close the connection where a rule is broken that s2n-quic does not enforce. Sees each packet that leaves before it is encrypted, for `ack_frequency` and `challenges` to put their frames in.
+//! Intercepts each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to
+//! `connections`, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has
+//! s2n-quic close the connection for violations that s2n-quic does not detect. Intercepts each sent packet before it is
+//! encrypted, for `ack_frequency` and `challenges` to put their frames in.
 
 use super::{
     ack_frequency::AckFrequencies,
@@ -118,7 +119,7 @@ impl Packets {
 }
 
 impl Packets {
-    /// Counts what its client waits for: what a limit keeps it from.
+    /// Counts limits that block the client.
     fn count_blocked(&self) {
         let blocked = self.contents.blocked;
         if blocked == Blocked::default() {

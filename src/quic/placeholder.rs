@@ -1,6 +1,6 @@
 //! How a frame of litequic's own gets into a packet of s2n-quic: in the place of empty DATAGRAM frames
-//! (docs/adr/0013-adaptive-ack-frequency.md). Pure; [`super::datagrams`] writes them, and whoever the packet's mark belongs to
-//! replaces them before it is encrypted.
+//! (docs/adr/0013-adaptive-ack-frequency.md). Pure; [`super::datagrams`] writes them, and the module that marked the
+//! packet replaces them before it is encrypted.
 
 use super::frame::Frames;
 use std::ops::{Range, RangeInclusive};

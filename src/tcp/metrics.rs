@@ -1,4 +1,4 @@
-//! What a worker counts of connections over TCP.
+//! A worker's metrics of connections over TCP.
 
 use crate::telemetry::{
     CLIENT_CERTIFICATES_REFUSED, Counter, Gauge, HANDSHAKES, LIMIT_REACHED, REQUESTS, RequestMetrics, TIMEOUTS, Wake,
@@ -96,7 +96,7 @@ metrics! {
                 "Connections on which nothing moved, also of clients that vanished; over TCP those without a request.",
         }
         + beside {
-            /// Of requests, which both of a worker's front modules count.
+            /// Of requests: all front ends of a worker count in it.
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
             pub wake: Arc<Wake>,

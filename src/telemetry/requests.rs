@@ -1,4 +1,4 @@
-//! What a worker counts of requests, whatever their protocol.
+//! A worker's metrics of requests, whatever their protocol.
 
 use super::{Counter, Gauge, Histogram, LIMIT_REACHED, Sizes, TIMEOUTS, metrics};
 use http::StatusCode;

@@ -11,11 +11,11 @@ use rustls::{
 use std::{fmt, fs, path::Path, sync::Arc, time::SystemTime};
 use x509_parser::{prelude::FromDer, revocation_list::CertificateRevocationList};
 
-/// Those who may have signed a client's certificate.
+/// The certificate authorities for clients' certificates.
 #[derive(Clone)]
 pub struct Authorities {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
-    /// What it was made of.
+    /// The files' contents.
     roots: Vec<CertificateDer<'static>>,
     crls: Vec<CertificateRevocationListDer<'static>>,
 }
@@ -58,7 +58,7 @@ impl Authorities {
         Ok(Some(Self { verifier, roots, crls }))
     }
 
-    /// Revocation lists past their next update at `now`: certificates of their authorities are refused.
+    /// Revocation lists past their next update at `now`: certificates of their authorities are rejected.
     pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
         (1..).zip(&self.crls).filter_map(move |(place, crl)| {
             let (_, crl) = CertificateRevocationList::from_der(crl).ok()?;
@@ -67,7 +67,7 @@ impl Authorities {
         })
     }
 
-    /// Whether `other` believes the same.
+    /// Whether `other` has the same authorities and lists.
     pub fn is_same(&self, other: &Self) -> bool {
         self.roots == other.roots && self.crls == other.crls
     }

@@ -1,5 +1,5 @@
-//! The name in a ClientHello (RFC 6066 §3), before there is a session: which certificate a client is asked for hangs on
-//! it, and rustls wants to know that first. Pure.
+//! Reads the name in a ClientHello (RFC 6066 §3), before there is a session: the certificate request depends on it, and
+//! rustls needs that first. Pure.
 
 use rustls::server::Acceptor;
 
@@ -7,23 +7,23 @@ use rustls::server::Acceptor;
 const HEADER: usize = 4;
 /// The type of a ClientHello.
 const CLIENT_HELLO: u8 = 1;
-/// Bytes of a ClientHello that rustls takes. Longer ones are its to refuse.
+/// Bytes of a ClientHello that rustls accepts. It rejects longer ones.
 const MAX_HELLO: usize = 0xffff;
 /// Bytes of a record at most (RFC 8446 §5.1).
 const MAX_RECORD: usize = 1 << 14;
 
-/// What stands at the beginning of a handshake.
+/// The result of reading the beginning of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hello {
     /// Not all of it has come.
     Unfinished,
-    /// It asks for this name, or for none.
+    /// It has this name, or none.
     Named(Option<String>),
-    /// It is none that rustls can read; nor will a session.
+    /// rustls cannot read it; nor will a session.
     Unreadable,
 }
 
-/// Looks at the CRYPTO data that a client sent.
+/// Reads the CRYPTO data of a client.
 pub(super) fn peek(data: &[u8]) -> Hello {
     let [kind, rest @ ..] = data else { return Hello::Unfinished };
     if *kind != CLIENT_HELLO {

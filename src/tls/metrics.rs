@@ -1,4 +1,4 @@
-//! What a worker counts of TLS on QUIC; that on TCP is counted by `tcp`.
+//! A worker's metrics of TLS on QUIC; those of TLS on TCP are in `tcp`.
 
 use crate::telemetry::{CLIENT_CERTIFICATES_REFUSED, Counter, HANDSHAKES, metrics};
 

@@ -1,5 +1,5 @@
 //! How often clients acknowledge: those that offer to listen (draft-ietf-quic-ack-frequency; quinn always does, Firefox by
-//! an older draft) are asked for as much as `litequic.ack_frequency` says, and the others never.
+//! an older draft) get requests as in `litequic.ack_frequency`, and the others never.
 
 use crate::support::{
     client::{Client, Quic},
@@ -154,7 +154,7 @@ async fn a_client_that_is_asked_for_nothing_acknowledges_as_it_likes() {
         let (packets, stats) = packets_an_ack(&litequic).await;
         let (off, sent) =
             (ack_frequency == AckFrequency::Off, litequic.sum(|worker| worker.quic.ack_frequency_sent.get()));
-        // Adaptive has nothing to ask for either where nothing is busy, which no test can promise of its machine.
+        // Adaptive requests nothing either while nothing is busy, which no test can guarantee on its machine.
         assert!(sent == 0 || !off, "{sent} questions");
         if sent == 0 {
             assert!(packets < 6.0, "{packets} packets an ACK with {ack_frequency}");

@@ -1,4 +1,5 @@
-//! The operator's side: the status page in a real browser, `litequic ctl`, the token, what is told and to whom.
+//! The administration interface: the status page in a real browser, `litequic ctl`, the token, what is shown and to
+//! which clients.
 
 use crate::support::{
     client::Client,
@@ -268,7 +269,7 @@ fn chromium(program: &Path, profile: &Path) -> Command {
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
         .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
         .arg(format!("--user-data-dir={}", profile.display()))
-        // Timers run ahead while nothing loads: several questions are asked and answered.
+        // Timers run ahead while nothing loads: several polls are answered.
         .arg("--virtual-time-budget=5000");
     chromium
 }
@@ -288,7 +289,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     let mut dump = chromium(&program, profile.path());
     dump.args(["--dump-dom", "--enable-logging=stderr", &page]);
     let ended = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap();
-    // What the policy refused, or the script did wrong, the browser says.
+    // The browser reports what the policy rejected, and errors of the script.
     let complaints = ["Content Security Policy", "Uncaught"].map(|what| ended.stderr.contains(what));
     assert_eq!(complaints, [false; 2], "{}", ended.stderr);
     let shown = ended.success();
@@ -319,7 +320,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     }
 }
 
-/// A narrow frame around the page, which says how wide that is once it has its first answer, every key shown.
+/// A narrow frame around the page, which reports how wide that is once it has its first answer, every key shown.
 fn narrow(width: u32) -> String {
     format!(
         r#"<!doctype html><body style="margin:0"><iframe src="/page" width="{width}" height="900" style="border:0"></iframe>
@@ -337,7 +338,8 @@ fn narrow(width: u32) -> String {
     )
 }
 
-/// Shows `frame` at `/`, the page of `admin` at `/page` without the policy by which nobody may frame it, and passes all else on.
+/// Shows `frame` at `/`, the page of `admin` at `/page` without the policy that forbids framing it, and passes all else
+/// on.
 async fn framed(admin: SocketAddr, frame: String) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -387,7 +389,8 @@ async fn the_status_page_fits_a_telephone() {
     assert!(shown.contains("It is 320 wide of 320."), "{shown}");
 }
 
-/// The page in both colour schemes, and on a telephone, while clients of every protocol ask two origins, a server of which is down.
+/// The page in both colour schemes, and on a telephone, while clients of every protocol send requests to two origins, a
+/// server of which is down.
 async fn take_pictures(program: &Path, folder: &Path) {
     let (site, media, down) = (origin::demo().await, origin::demo().await, origin::closed_port());
     let media = format!(

@@ -180,7 +180,7 @@ fn what_is_to_be_written_is_checked_and_not_made() {
         ("access_log.path = \"logs\"", Some("cannot be written: is a directory")),
         ("access_log.path = \"file/access.log\"", Some("cannot be written: Not a directory")),
         ("access_log.path = \"readable.log\"", (!is_root).then_some("cannot be written: Permission denied")),
-        // Read once, by `run`; nobody writes to it here.
+        // Read once, by `run`; nothing writes to it here.
         ("listen.secret_file = \"pipe\"", None),
         ("admin.token_file = \"pipe\"", None),
         ("admin.handover = \"logs/socket\"", None),

@@ -1,5 +1,5 @@
-//! Clients' certificates: who is asked, who gets in, what the origin learns (RFC 9440), and which hosts a connection
-//! then serves.
+//! Clients' certificates: which clients are asked, which are accepted, what the origin gets (RFC 9440), and which hosts
+//! a connection then serves.
 
 mod person;
 mod process;
@@ -48,7 +48,7 @@ fn route(host: Option<&str>, path_prefix: &str, verify: Verify) -> Route {
     }
 }
 
-/// litequic before the origin at `origin`, which believes `ca` about clients.
+/// litequic in front of the origin at `origin`, which trusts `ca` for clients' certificates.
 async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: impl FnOnce(&mut Config)) -> Litequic {
     let directory = tempfile::tempdir().unwrap();
     let made = self_signed(["localhost", "127.0.0.1", "a.test", "b.test", "*.wild.test"]).unwrap();
@@ -311,14 +311,14 @@ async fn every_handshake_that_asks_is_a_full_one() {
     }
 }
 
-/// The same policy, authorities and field, by another door.
+/// The same policy, authorities and field, over another protocol.
 #[tokio::test]
 async fn over_tcp_clients_are_asked_and_told_of_in_the_same_way() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let routes = [route(None, "/", Verify::Required), route(Some("a.test"), "/", Verify::None)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
     let shown = authority.client();
-    // These clients believe the handshake done when they have sent their part.
+    // For these clients the handshake is complete when they have sent their part.
     let stranger = Authority::new("root").client();
     for refused in [None, Some(&stranger)] {
         assert_eq!(by_tcp(&litequic, "localhost", refused).await.rest().await, (String::new(), false));

@@ -1,5 +1,5 @@
-//! Exchanges that do not end well: origins that fail, clients that go away, limits that bite. Each side is told, and
-//! nothing is left behind.
+//! Exchanges that do not end well: origins that fail, clients that go away, limits that are reached. Each side is
+//! notified, and nothing is left behind.
 
 use crate::support::{
     client::{Client, Quic},

@@ -274,7 +274,7 @@ async fn bytes_that_come_late_after_a_content_length_of_0_are_malformed_and_the_
 async fn what_an_origin_s_environment_would_take_for_its_own_is_removed() {
     let always = Always::new(HELLO).await;
     let litequic = Litequic::start(always.address, |config| {
-        // Even where the origin is said to know names as they are.
+        // Even where the origin does not confuse names.
         config.origins.get_mut(Config::ORIGIN).unwrap().ambiguous_fields = AmbiguousFields::Pass;
     })
     .await;

@@ -1,5 +1,5 @@
-//! `litequic get` before a real litequic with a real origin: what each option does, how bodies stream both ways, and what
-//! it says when something is wrong.
+//! `litequic get` in front of a real litequic with a real origin: what each option does, how bodies stream both ways,
+//! and what it prints when something fails.
 
 use crate::support::{
     origin::{self, Script},
@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The arguments of `litequic get` that ask `litequic` for `path`.
+/// The arguments of `litequic get` for a request of `path` to `litequic`.
 fn arguments(litequic: &Litequic, path: &str, more: &[&str]) -> Vec<String> {
     let url = format!("https://127.0.0.1:{}{path}", litequic.address.port());
     ["get", "--insecure", &url].into_iter().chain(more.iter().copied()).map(Into::into).collect()

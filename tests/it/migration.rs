@@ -1,5 +1,5 @@
-//! A client that moves to an address from which nobody answers: one that forges it, to have a download sent to somebody
-//! else (RFC 9000 §9.3.1, §21.5).
+//! A client that migrates to an address from which no answer comes: one that forges it, to direct a download at a
+//! victim (RFC 9000 §9.3.1, §21.5).
 
 use crate::support::{
     client::{self, Client, Quic},
@@ -18,7 +18,7 @@ use tokio::{net::UdpSocket, select, time::timeout};
 
 /// Bytes of the largest datagram that leaves on a path of which nothing is known yet (RFC 9000 §14.1).
 const DATAGRAM: usize = 1_200;
-/// Bytes that leave on a path while nothing is heard of them (RFC 9002 §7.2): ten datagrams, and two probes or four.
+/// Bytes that are sent on a path while none is acknowledged (RFC 9002 §7.2): ten datagrams, and two probes or four.
 const FIRST_WINDOW: usize = 14 * DATAGRAM;
 /// Datagrams that come from the forged address.
 const FORGED: usize = 40;
@@ -155,7 +155,7 @@ async fn a_forged_address_gets_a_datagram_at_most_for_each_that_comes_from_it_an
     let forged = relay.keep().await;
     let mut bytes = 0;
     for sent in 1..=FORGED {
-        // The same one over and over: s2n-quic counts bytes before it looks whether it knows a packet already.
+        // The same one over and over: s2n-quic counts bytes before it checks for duplicates.
         victim.send(&forged).await.unwrap();
         bytes += received(&victim).await;
         assert!(bytes <= sent * DATAGRAM, "{bytes} bytes for {sent} datagrams of {}", forged.len());

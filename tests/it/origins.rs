@@ -1,4 +1,4 @@
-//! Origins of several servers, over HTTP/3 and real sockets: one that dies under load and comes back, health checks,
+//! Origins of several servers, over HTTP/3 and real sockets: one that ends under load and comes back, health checks,
 //! names that lead elsewhere, the PROXY protocol.
 
 use crate::support::{
@@ -39,7 +39,7 @@ use tokio::{
     time::sleep,
 };
 
-/// Requests that are always under way, each on its own connection to litequic.
+/// Requests that are always in flight, each on its own connection to litequic.
 const CLIENTS: usize = 12;
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

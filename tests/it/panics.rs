@@ -1,5 +1,5 @@
-//! A panic, wherever it happens, ends the process with one last line that says where and why: a supervisor can start it
-//! anew, which it cannot for a process that is half dead.
+//! A panic, wherever it happens, ends the process with one last line that has place and reason: a supervisor can start
+//! it anew, which it cannot for a process that is half dead.
 
 use crate::support::{
     client::{Client, Quic},

@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The environment variable that says how many bytes a large transfer has.
+/// The environment variable for the bytes of a large transfer.
 const TRANSFER: &str = "LITEQUIC_TEST_TRANSFER";
 /// Without it: some ten thousand datagrams.
 const MODEST: usize = 16_000_000;
@@ -33,10 +33,10 @@ const SLOWEST: usize = 200_000;
 const PERIODS: usize = 1024;
 /// Datagrams each way within which a handshake is done.
 const HANDSHAKE: u64 = 20;
-/// So many the next ones pass that overtake a datagram: three tell s2n-quic that it is lost (RFC 9002 §6.1.1).
+/// So many the next ones pass that overtake a datagram: by three s2n-quic detects that it is lost (RFC 9002 §6.1.1).
 const OVERTAKERS: u64 = 6;
 
-/// Bytes under way where every loss is counted.
+/// Bytes in flight where every loss is counted.
 const IN_FLIGHT: u32 = 48 * 1024;
 
 fn amount() -> usize {
@@ -113,7 +113,7 @@ async fn everything_on() -> Litequic {
     .await
 }
 
-/// A client that lets itself be asked for fewer acknowledgements, if it `offers` to. It says something now and then, so
+/// A client that supports ACK_FREQUENCY, if it `offers` that. It sends something now and then, so
 /// that it is found again behind a NAT that forgot.
 async fn connect(litequic: &Litequic, link: &Link, offers: bool) -> Client {
     connect_with(litequic, link, offers, quinn::TransportConfig::default()).await
@@ -196,7 +196,7 @@ async fn large_transfers_over_a_bad_link_stay_what_they_are_with_a_client_that_c
 async fn losses_over(down: Way) -> (Litequic, Client, Link) {
     let litequic = everything_on().await;
     let link = Link::between(litequic.address, Faults { down, seed: 3, ..Faults::default() });
-    // So little is under way that no socket's buffer overflows: nothing is lost but by the link.
+    // So little is in flight that no socket's buffer overflows: nothing is lost but by the link.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(IN_FLIGHT.into());
     let client = connect_with(&litequic, &link, true, transport).await;
@@ -223,7 +223,7 @@ async fn packets_that_were_overtaken_are_counted_as_lost_wrongly_and_reduce_no_w
     let (litequic, _client, link) = losses_over(way).await;
     assert!(link.down().held.load(Relaxed) > 0);
     litequic.wait_until("wrong losses", |worker| worker.quic.spurious_losses.get(), |wrong| wrong > 0).await;
-    // Most are: a client may forget an overtaken packet before it acknowledges it, and then nobody knows.
+    // Most are: a client may forget an overtaken packet before it acknowledges it, and then it stays unknown.
     let right =
         |worker: &WorkerMetrics| worker.quic.packets_lost.get().saturating_sub(worker.quic.spurious_losses.get());
     let lost = litequic.sum(|worker| worker.quic.packets_lost.get());

@@ -1,4 +1,4 @@
-//! Renewal while the configuration is refused: a bad edit keeps nothing from being renewed that is in force.
+//! Renewal while the configuration is rejected: an invalid edit does not prevent renewal of files in force.
 
 use crate::{
     drain::ask,
@@ -46,7 +46,7 @@ async fn a_refused_configuration_keeps_no_certificate_from_being_renewed() {
     assert!(setup.metric("litequic_renewals_total").await >= 1);
     assert!(setup.metric("litequic_config_refused_since_timestamp_seconds").await > 0);
 
-    // Who asks is told both.
+    // The answer has both.
     let again = made();
     setup.project("..v3", &again);
     let (code, answer) = setup.reload().await;

@@ -82,7 +82,7 @@ async fn say(mut stream: TcpStream, name: char) {
     }
 }
 
-/// litequic before `servers`, with two workers and cookies, unless `edit` says otherwise.
+/// litequic in front of `servers`, with two workers and cookies, unless `edit` changes that.
 async fn sticky(servers: &[Named], edit: impl FnOnce(&mut Config)) -> Litequic {
     let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
     before(&addresses, |config| {

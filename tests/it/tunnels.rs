@@ -97,7 +97,7 @@ async fn http1_tunnel(litequic: &Litequic, origin: &Script) -> (Tls, Peer) {
     (client, peer)
 }
 
-/// `litequic demo` tells what each request costs, which is nothing that a tunnel should notice.
+/// `litequic demo` prints the cost of each request, which must not affect a tunnel.
 #[tokio::test]
 async fn the_demo_has_tunnels_to_an_origin_of_ones_own() {
     let origin = tunnel::echo().await;

@@ -1,4 +1,4 @@
-//! A new process takes over, and nobody notices: each test runs real ones.
+//! A new process takes over, and no client notices: each test runs real ones.
 
 mod cookies;
 mod failures;
@@ -127,7 +127,7 @@ impl Service {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until `/status` says so.
+    /// Waits until `/status` has it.
     pub(super) async fn until(&self, key: &str, value: u64) {
         let found = timeout(PATIENCE, async {
             while self.status().await[key] != value {
@@ -175,7 +175,7 @@ impl Download {
     }
 }
 
-/// Requests by one protocol after the other, until told to end.
+/// Requests by one protocol after the other, until stopped.
 struct Load {
     ends: Arc<AtomicBool>,
     /// Requests that were answered.
@@ -249,7 +249,7 @@ async fn one_by_h1(service: &Service) -> u64 {
     1
 }
 
-/// On one connection, until it is told to go away.
+/// On one connection, until GOAWAY.
 async fn some_by_h2(service: &Service) -> u64 {
     let mut requests = service.h2().await;
     let mut answered = 0;
@@ -260,7 +260,7 @@ async fn some_by_h2(service: &Service) -> u64 {
                 check(response.into_body(), 1000).await;
                 answered += 1;
             }
-            // Sent, and nobody will ever answer it: it may be sent again (RFC 9113 §8.7).
+            // Sent, and never to be answered: it may be sent again (RFC 9113 §8.7).
             Err(error) if is_unprocessed(&error) => break,
             Err(error) => panic!("{error:?}"),
         }
@@ -268,7 +268,8 @@ async fn some_by_h2(service: &Service) -> u64 {
     answered
 }
 
-/// Whether the server said that it had not begun with a request, or the connection had been closed before it was sent.
+/// Whether the server reported that it had not processed a request, or the connection had been closed before it was
+/// sent.
 fn is_unprocessed(error: &hyper::Error) -> bool {
     let text = format!("{error:?}");
     error.is_canceled() || text.contains("REFUSED_STREAM") || text.contains("GoAway") && text.contains("NO_ERROR")
@@ -356,7 +357,7 @@ async fn a_new_process_that_fails_leaves_the_old_one_serving() {
     let mut download = Download::begin(&service, 1_000_000).await;
     let load = Load::begin(&service);
 
-    // Its configuration is wrong: it never asks.
+    // Its configuration is wrong: it never connects.
     service.edit("workers = 2", "workers = \"two\"");
     let failed = spawn_blocking({
         let command = service.command();
@@ -365,7 +366,7 @@ async fn a_new_process_that_fails_leaves_the_old_one_serving() {
     assert_eq!(failed.await.unwrap().code, Some(78));
     load.goes_on(6).await;
 
-    // It cannot have all that it wants.
+    // It cannot bind all its addresses.
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, free_tcp_port())).unwrap();
     let redirect = format!("\nredirect = \"{}\"", taken.local_addr().unwrap());
     service.edit("workers = \"two\"", &format!("workers = 2{redirect}"));
@@ -377,7 +378,7 @@ async fn a_new_process_that_fails_leaves_the_old_one_serving() {
     assert_eq!(failed.code, Some(69), "{failed:?}");
     load.goes_on(6).await;
 
-    // It dies in the worst moment: everything new comes to it already.
+    // It ends in the worst moment: new connections are steered to it already.
     service.edit(&redirect, "");
     let mut command = service.command();
     command.env("LITEQUIC_PANIC_IN", "takeover");

@@ -1,4 +1,4 @@
-//! Certificates that can be served and that clients refuse: expired, not yet valid, weak, of another name. They are
+//! Certificates that can be served and that clients reject: expired, not yet valid, weak, of another name. They are
 //! served with a warning, and stop neither a start nor a reload.
 
 use crate::{
@@ -64,7 +64,7 @@ async fn an_expired_certificate_is_served_with_a_warning_and_stops_no_start_and_
     let (_, status) = ask(setup.admin, "GET /status").await;
     assert!(status.contains("the certificate expired on ") && status.contains("is not valid before "), "{status}");
 
-    // A reload of something else, with nothing said that holds it up.
+    // A reload of something else, without a fault.
     setup.write(origin.address, "limits.max_headers = 50");
     fs::write(&file, fs::read_to_string(&file).unwrap() + BOTH).unwrap();
     let (status, answer) = setup.reload().await;

@@ -154,7 +154,7 @@ async fn clients_that_must_prove_their_address_get_in_on_every_worker() {
     assert_eq!(connections.iter().sum::<u64>(), CONNECTIONS as u64);
     assert!(connections.iter().all(|count| *count > 0), "{connections:?}");
     let retries = of_each(&litequic, |worker| worker.quic.retries.get());
-    // A client whose Retry was slow asks again.
+    // A client whose Retry was slow tries again.
     assert!(retries.iter().zip(&connections).all(|(retries, connections)| retries >= connections), "{retries:?}");
     litequic.stop().await;
 }
@@ -185,7 +185,7 @@ async fn forged_datagrams_disturb_nobody() {
     let storm = async {
         loop {
             for _ in 0..32 {
-                // An error says that a buffer is full.
+                // An error means that a buffer is full.
                 sent += u32::from(noise.send_to(&forged(), litequic.address).is_ok());
             }
             yield_now().await;

@@ -1,14 +1,14 @@
-//! The fences between the rooms of `src/`, read off the source: who may name whom, and where `unsafe` may stand.
+//! The module layers of `src/`, checked in the sources: which module may use which, and where `unsafe` is allowed.
 //!
 //! A reader of tokens rather than of Rust: comments and literals are blanked, then every `crate::…` path counts, in a
 //! `use`, a group or an expression. That a macro builds a path is not seen; none does.
 
 use std::{fmt, fs, path::Path};
 
-/// What everyone may use, the ground as well.
+/// Modules that all others may use, the ground as well.
 const BASE: &[&str] = &["number"];
 
-/// Rooms that everyone may use and that know nobody: the vocabulary.
+/// Modules that all others may use and that use none: the vocabulary.
 const GROUND: &[&str] = &[
     "config",
     "telemetry",
@@ -22,13 +22,13 @@ const GROUND: &[&str] = &[
     "datagram",
 ];
 
-/// Rooms that use the ground alone and meet in `app`.
+/// Modules that use the ground alone and meet in `app`.
 const PARTS: &[&str] = &["access_log", "net", "tls", "quic", "http3", "tcp", "proxy", "admin"];
 
 /// What two parts agree on beside the vocabulary: uses the ground, and every part may use it.
 const SEAMS: &[&str] = &["transport"];
 
-/// Wiring: may name everybody.
+/// Wiring: may use all modules.
 const WIRING: &[&str] = &["app", "cli", "lib", "main", "allocator"];
 
 /// Where `unsafe` is allowed: system calls, and the allocator's.
@@ -96,7 +96,7 @@ fn crossings(file: &str, source: &str) -> Vec<Crossing> {
                 found.push(crossing(at, format!("`{module}` uses `{named}`")));
             }
         }
-        // `super` above the room is `crate` under another name.
+        // `super` above the module is `crate` under another name.
         for (at, depth) in supers(&code) {
             if depth > depth_of(file) {
                 found.push(crossing(at, format!("`super` leaves `{module}`: name the crate's module")));
@@ -114,7 +114,7 @@ fn crossings(file: &str, source: &str) -> Vec<Crossing> {
     found
 }
 
-/// How many `super` lead from the file's module to the room's own: `http3/mod.rs` 0, `http3/frame.rs` 1.
+/// How many `super` lead from the file's module to its top-level module: `http3/mod.rs` 0, `http3/frame.rs` 1.
 fn depth_of(file: &str) -> usize {
     let levels = file.split('/').count() - 1;
     if file.ends_with("/mod.rs") { levels - 1 } else { levels }

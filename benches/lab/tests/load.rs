@@ -1,4 +1,5 @@
-//! The load generator, as the bench runs it, against servers in this process that behave, stall, lie or die.
+//! The load generator, as the bench runs it, against servers in this process that behave, stall, send false data or
+//! end.
 #![cfg(test)]
 
 use bytes::Bytes;
@@ -27,7 +28,7 @@ use tokio::{
 /// The stall of a server that stalls once.
 const STALL: Duration = Duration::from_millis(400);
 
-/// Longer than any load here: whoever takes as long does not end.
+/// Longer than any load here: one that takes as long does not end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An HTTP/3 and an HTTP/1.1 server in one, until it is dropped.
@@ -45,7 +46,7 @@ struct Behaviour {
     closed: AtomicU64,
     /// After so many the server winds the connection up, in good order.
     requests_a_connection: u64,
-    /// Held by whoever makes the server stall: nobody is answered meanwhile.
+    /// Locked while the server stalls: no client is answered meanwhile.
     gate: Mutex<()>,
 }
 
@@ -161,7 +162,7 @@ impl Drop for Server {
     }
 }
 
-/// The report of a load that ends in time. Its exit code says whether it is void.
+/// The report of a load that ends in time. Its exit code shows whether it is void.
 fn finish(mut child: Child) -> Value {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -207,7 +208,7 @@ async fn serve_h3(endpoint: quinn::Endpoint, behaviour: Arc<Behaviour>) {
                 tokio::spawn(async move {
                     let (request, mut stream) = resolver.resolve_request().await.ok()?;
                     let mut received = Vec::new();
-                    // An answer to a question half heard.
+                    // An answer to an incomplete request.
                     let hasty = request.uri().path().starts_with("/hasty");
                     while !hasty && let Ok(Some(mut piece)) = stream.recv_data().await {
                         use bytes::Buf;

@@ -20,7 +20,7 @@ function element(name, text, kind) {
   return made;
 }
 
-// A row's cells: a text, or [text, class]. The first names the row. What did not change is left, for whoever is reading it.
+// A row's cells: a text, or [text, class]. The first names the row. Unchanged cells are left, for a user who is reading them.
 function rows(id, all) {
   const body = at(id).tBodies[0];
   const text = JSON.stringify(all);

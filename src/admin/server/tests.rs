@@ -160,7 +160,7 @@ async fn a_header_too_large_or_too_slow_ends_the_connection() {
     assert!(admin.metrics.header.get() >= 2, "the large one and the slow one");
 }
 
-/// They would keep a kubelet's probe waiting for longer than it does, and the pod be restarted.
+/// They would delay a kubelet's probe beyond its timeout, and the pod would be restarted.
 #[tokio::test]
 async fn a_probe_is_answered_at_once_whoever_holds_the_places() {
     for surface in [Surface::Probes, Surface::Operator] {

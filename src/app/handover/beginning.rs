@@ -1,4 +1,5 @@
-//! How a process begins: with what it takes on from the one before, or with nothing; and how it comes to serve.
+//! The start of a process: with what it takes over from the process before, or with nothing; and how it begins to
+//! serve.
 
 use super::{Found, Keeper, Kept, Older, Predecessor};
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// How this process comes by what is not of its own making.
+/// What this process takes over.
 pub(in crate::app) struct Beginning {
     pub(in crate::app) inherited: Inherited,
     pub(in crate::app) generation: u8,
@@ -23,12 +24,12 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) older: Vec<Older>,
     /// Of `older`, from before the first packet.
     pub(in crate::app) others: Arc<Generations>,
-    /// What the operator has switched off there.
+    /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
 }
 
 impl Beginning {
-    /// Asks the process that runs, if there is one; otherwise takes what was `passed`.
+    /// Asks the running process, if there is one; otherwise takes what was `passed`.
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl Beginning {
     }
 }
 
-/// Who keeps `sockets` for the process after this one.
+/// The keeper of `sockets` for the process after this one.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
-//! What a process tells the one that takes over, besides the descriptors. Pure: JSON, and everything in it checked.
+//! What a process sends to the one that takes over, besides the descriptors. Pure: JSON, and everything in it checked.
 
 use crate::net::Generation;
 use serde_json::{Value as Json, json};
 use std::net::SocketAddr;
 
-/// Changes when an older litequic would misunderstand.
+/// Changes when an older litequic would misunderstand the offer.
 const FORMAT: u64 = 1;
 /// Bytes of a secret.
 const SECRET_LEN: usize = 32;
@@ -15,17 +15,17 @@ const SECRET_LEN: usize = 32;
 pub(super) struct Offer {
     /// Of the process that offers.
     pub(super) generation: u8,
-    /// Its litequic's. Older ones do not say it.
+    /// Its litequic's version. Older ones do not send it.
     pub(super) version: Option<String>,
-    /// Whether it wants to know the version of the one that takes over. Older ones take that for a wrong word.
+    /// Whether it wants the version of the one that takes over. Older ones would take that for a wrong message.
     pub(super) hears_version: bool,
-    /// What its tokens are made with, unless that stands in a file.
+    /// The secret of its tokens, unless that is in a file.
     pub(super) secret: Option<[u8; SECRET_LEN]>,
     pub(super) groups: Vec<OfferedGroup>,
     pub(super) listeners: Vec<OfferedListeners>,
-    /// Generations of processes that finish what they have begun.
+    /// Generations of processes that drain.
     pub(super) older: Vec<u8>,
-    /// What is in maintenance: a route or a host, or all, and for how many seconds clients are sent away. Older ones do not say it.
+    /// What is in maintenance: a route or a host, or all, and `Retry-After` in seconds. Older ones do not send it.
     pub(super) maintenance: Vec<(Option<String>, u32)>,
 }
 
@@ -119,7 +119,7 @@ fn byte(value: &Json) -> Option<u8> {
     u8::try_from(value.as_u64()?).ok()
 }
 
-/// A number of sockets: what a message's descriptors can be counts them, and bounds it.
+/// A number of sockets, bounded by how many descriptors a message can have.
 fn count(value: &Json) -> Option<usize> {
     u16::try_from(value.as_u64()?).ok().map(usize::from)
 }

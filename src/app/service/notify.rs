@@ -1,5 +1,5 @@
-//! sd_notify(3)'s datagrams, sent with a bounded wait: a manager that reads nothing must not hold up the control thread.
-//! libsystemd waits for it for ever, and so does `sd_notify::notify`, which knows no abstract addresses either.
+//! sd_notify(3)'s datagrams, sent with a bounded wait: a manager that does not read must not block the control thread.
+//! libsystemd waits without a bound, and so does `sd_notify::notify`, which does not support abstract addresses either.
 
 use std::{
     ffi::OsStr,
@@ -20,7 +20,7 @@ use std::{
 /// # Errors
 ///
 /// [`io::ErrorKind::WouldBlock`] if as many messages as the kernel keeps (net.unix.max_dgram_qlen) wait to be read all that
-/// time; others of unix(7), as for an address where nobody listens.
+/// time; others of unix(7), as for an address without a listener.
 pub(super) fn send(to: &OsStr, message: &[u8], patience: Duration) -> io::Result<()> {
     let address = match to.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),

@@ -24,13 +24,13 @@ use std::{
     process::ExitCode,
 };
 
-/// What `litequic demo` is told.
+/// Arguments of `litequic demo`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Where to listen, UDP and TCP; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
     listen: SocketAddr,
-    /// Stand before this origin instead of a small one of its own: http://HOST[:PORT], HOST:PORT or unix:/PATH.
+    /// Proxy this origin instead of a small one of its own: http://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", value_parser = origin_address)]
     origin: Option<OriginAddress>,
     #[command(flatten)]
@@ -78,7 +78,7 @@ async fn demonstrate(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(Exit::from(&error), error),
     };
     let address = running.addresses.first().copied().unwrap_or(arguments.listen);
-    // Whoever closed our output does not want the text; the demo runs all the same.
+    // A closed output is no error; the demo runs all the same.
     let _ = io::stdout().write_all(welcome(address, &origin, embedded.is_some(), &certificate).as_bytes());
     let _ = io::stdout().flush();
     let exit = serve(running, signals).await;

@@ -1,4 +1,4 @@
-//! The request that the command line asks for. Pure.
+//! The request that the command line describes. Pure.
 
 use super::{Arguments, GetError, upload::Source};
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use std::{net::IpAddr, path::PathBuf};
 
 /// The port of https (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
-/// What curl's `--data` says of its body.
+/// The type of curl's `--data`.
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 
-/// An address that a name is to have.
+/// An address that overrides a name's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Resolve {
     pub(super) host: String,
@@ -66,7 +66,7 @@ pub(super) fn duration(text: &str) -> Result<std::time::Duration, String> {
     if text == "0" { Ok(std::time::Duration::ZERO) } else { humantime::parse_duration(text).map_err(|e| e.to_string()) }
 }
 
-/// What `--data` is given: text, or a file behind an `@`.
+/// The argument of `--data`: text, or a file behind an `@`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Data {
     Text(Bytes),

@@ -106,7 +106,7 @@ fn read(from: impl Read + Send + 'static, length: Option<u64>) -> io::Result<mps
 }
 
 impl Body {
-    /// Sends it whole, unless the server wants no more. `sent` counts its bytes.
+    /// Sends it whole, unless the server stops reading. `sent` counts its bytes.
     pub(super) async fn send(self, mut out: RequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
         let mut pieces = self.pieces;
         loop {

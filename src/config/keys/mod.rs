@@ -1,5 +1,5 @@
-//! What the file may say: the top level, whose tables stand in files of their names, and the rules between tables. The schema and the
-//! search for a misspelt key know what is read here, so no key is listed twice.
+//! The file's content: the top level, whose tables are in files of their names, and the rules between tables. The
+//! schema and the search for a misspelt key use what is read here, so no key is listed twice.
 
 #[cfg(test)]
 mod patterns;
@@ -42,8 +42,8 @@ fn all() -> impl Iterator<Item = (String, &'static Key)> {
     TABLES.iter().flat_map(named)
 }
 
-/// The keys whose change waits for a restart: sockets, threads and token keys are made once, and the log's form is what collectors
-/// have been told.
+/// The keys whose change waits for a restart: sockets, threads and token keys are created once, and log collectors are
+/// configured for the log's format.
 pub fn needs_restart() -> Vec<String> {
     all().filter(|(_, key)| key.needs_restart).map(|(path, _)| path).collect()
 }
@@ -53,7 +53,7 @@ pub fn metric(key: &str) -> Option<String> {
     all().find(|(path, _)| path == key).and_then(|(_, key)| key.metric())
 }
 
-/// Everything that a file may say. Where faults were noted it is good for nothing but to look for more.
+/// The whole file. If faults were noted it only serves to find more.
 pub(super) fn config(root: &mut Section<'_>) -> Config {
     let listen = root.table("listen", "The listeners for clients.", listen::read);
     let certificates = root.tables(

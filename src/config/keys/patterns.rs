@@ -1,5 +1,5 @@
-//! That the schema's patterns and the parser agree: a pattern accepts whatever the parser accepts, and nothing that it
-//! refuses but for what no pattern can say, a range first of all.
+//! Consistency of the schema's patterns and the parser: a pattern accepts whatever the parser accepts, and nothing that
+//! it rejects but for what a pattern cannot express, first of all a range.
 
 use super::rules::{field_value, location, page};
 use crate::config::{
@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Strings for each kind.
 const TRIES: usize = 500;
 
-/// What the parser says of a text.
+/// The parser's result for a text.
 type Read = dyn Fn(&str) -> Result<(), String>;
 
 /// A kind as far as texts are concerned, whatever it makes of them.
@@ -89,7 +89,7 @@ fn all() -> Vec<Texts> {
     ]
 }
 
-/// What `schema` says of a text: the kinds' part of JSON Schema.
+/// The schema's verdict on a text: the kinds' part of JSON Schema.
 fn accepts(schema: &Json, text: &str) -> bool {
     if let Some(any) = schema["anyOf"].as_array() {
         return any.iter().any(|one| accepts(one, text));
@@ -270,7 +270,7 @@ fn a_pattern_accepts_whatever_the_parser_accepts() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Strings of the patterns' own making, against the parser.
+/// Strings generated from the patterns, against the parser.
 #[test]
 fn a_pattern_accepts_little_more_than_the_parser() {
     let mut runner = TestRunner::default();

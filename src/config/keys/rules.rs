@@ -1,4 +1,4 @@
-//! The keys of what a route does beside choosing an origin.
+//! The keys of a route that do not select an origin.
 
 use crate::config::{
     ErrorPages, Errors, FixedBody, HeaderRules, RateLimit, RateLimitBy, Redirect, Respond, Template, Variable,
@@ -14,7 +14,7 @@ use http::{HeaderName, StatusCode, header};
 use serde_json::json;
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-/// Below a millisecond a clock tells nothing; a day's share is a quota already.
+/// Below a millisecond a timer has no resolution; a day's share is a quota already.
 const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 /// Interim ones are not whole answers (RFC 9110 §15.2).
 const FINAL: RangeInclusive<u64> = 200..=599;
@@ -25,7 +25,7 @@ const IN_FIELDS: &[Variable] = &[Variable::Client, Variable::Host, Variable::Req
 /// In `redirect.to`.
 const IN_REDIRECTS: &[Variable] = &[Variable::Host, Variable::Path];
 
-/// Why a rule may not touch a field.
+/// Whether a rule may set a field, and why not.
 type FieldFault = fn(&HeaderName) -> Option<&'static str>;
 
 pub(in crate::config) fn request_headers(section: &mut Section<'_>, key: &str, about: &str) -> HeaderRules {
@@ -111,7 +111,7 @@ fn template(text: &str, allowed: &[Variable]) -> Result<Template, Wrong> {
     })
 }
 
-/// `redirect`, if it is there.
+/// `redirect`, if set.
 pub(in crate::config) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
     let has = section.has("redirect");
     let about = "A redirect of the client, in place of an origin.";
@@ -126,7 +126,7 @@ pub(in crate::config) fn redirect(section: &mut Section<'_>) -> Option<Redirect>
     redirect.filter(|_| has)
 }
 
-/// `respond`, if it is there.
+/// `respond`, if set.
 pub(in crate::config) fn respond(section: &mut Section<'_>) -> Option<Respond> {
     let has = section.has("respond");
     let about = "A fixed answer, in place of an origin's: for `robots.txt`, health checks, maintenance.";
@@ -203,9 +203,9 @@ pub(super) fn location() -> Kind<Template> {
     kind.matching(&format!(r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"))
 }
 
-/// A `Location` that leads where the operator says, whatever the client asks for: scheme and authority stand written out,
-/// or the authority is that which the client reached litequic by; and what the client may choose begins with a slash
-/// and comes after them.
+/// A `Location` whose target is the operator's choice, whatever the client requests: scheme and authority are written
+/// out, or the authority is that of the request; and the part that the client may choose begins with a slash and comes
+/// after them.
 fn parse_location(text: &str) -> Result<Template, Wrong> {
     // RFC 3986 §2; a backslash is a slash to browsers.
     if !text
@@ -253,7 +253,7 @@ fn location_authority(text: &str) -> Result<(), Wrong> {
     }
 }
 
-/// `rate_limit`, if it is there.
+/// `rate_limit`, if set.
 pub(in crate::config) fn rate_limit(section: &mut Section<'_>, key: &str, about: &str) -> Option<RateLimit> {
     section.table(key, about, |section| {
         let about = "This many requests in `per`, of all workers together. 429 beyond, with `Retry-After`.";
@@ -304,7 +304,7 @@ pub(super) fn page() -> Kind<PathBuf> {
 mod tests {
     use super::*;
 
-    /// What would be an open redirect is no value.
+    /// An open redirect is not a valid value.
     #[test]
     fn a_redirect_leads_where_the_operator_says() {
         for (text, problem) in [

@@ -1,5 +1,5 @@
-//! What the kernel says beside a datagram, and is told beside a message: control messages (cmsg(3)) with the ECN
-//! codepoint, the local address and the segments' size.
+//! Control messages (cmsg(3)) of received and sent messages: the ECN codepoint, the local address and the segments'
+//! size.
 
 use libc::{c_int, c_void, cmsghdr, in_pktinfo, in6_pktinfo, msghdr};
 use std::{
@@ -11,13 +11,13 @@ use std::{
 /// Of a TOS or traffic class byte: the ECN field (RFC 3168 §5).
 const ECN_MASK: u8 = 0b11;
 
-/// Room for control messages, aligned as their headers must be. A dual-stack socket may say all of local address (twice),
-/// ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 bytes.
+/// Room for control messages, aligned as their headers must be. A dual-stack socket may get all of local address
+/// (twice), ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control([u8; 192]);
 
-/// What the kernel is told the room is.
+/// The length that is passed to the kernel.
 pub(super) const CONTROL_LEN: usize = size_of::<Control>();
 
 /// What control messages must be aligned to.
@@ -27,7 +27,7 @@ impl Control {
     pub(super) const EMPTY: Self = Self([0; 192]);
 }
 
-/// What control messages say.
+/// The values of control messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Said {
     /// The two bits of the IP header.
@@ -39,7 +39,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// What stands in `header`'s control messages. Those of other kinds, or of an unknown length, are passed over.
+    /// The values in `header`'s control messages. Those of other kinds, or of an unknown length, are skipped.
     ///
     /// # Safety
     ///
@@ -48,7 +48,7 @@ impl Said {
     pub(super) unsafe fn read(header: &msghdr) -> Self {
         let mut said = Self::default();
         // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR return only headers that lie within msg_controllen, which the
-        // caller vouches for.
+        // caller guarantees.
         let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
         while !next.is_null() {
             // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR point to a header within the buffer, which is aligned.
@@ -85,7 +85,7 @@ impl Said {
         said
     }
 
-    /// What stands in `control`, the kernel's control messages among other bytes. Nothing if it begins at no multiple of
+    /// The values in `control`, the kernel's control messages among other bytes. None if it is not aligned to
     /// [`CONTROL_ALIGN`].
     pub(super) fn read_slice(control: &[u8]) -> Self {
         if !control.as_ptr().cast::<cmsghdr>().is_aligned() {
@@ -142,7 +142,7 @@ impl Said {
 ///
 /// `len` bytes can be read at `data`, and any bytes are a `T`.
 unsafe fn value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
-    // SAFETY: cmsg(3): the value may stand unaligned; the caller vouches for the length.
+    // SAFETY: cmsg(3): the value may stand unaligned; the caller guarantees the length.
     (len >= size_of::<T>()).then(|| unsafe { data.cast::<T>().read_unaligned() })
 }
 

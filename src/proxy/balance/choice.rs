@@ -1,9 +1,9 @@
-//! Picks the server of the next request.
+//! Selects the server of the next request.
 //!
-//! It comes from the first of these groups that is not empty, of servers that were not tried by this request: those that are
-//! healthy; backup servers that are; those that wait for what their first request after a pause brings; all. The
-//! last is what Envoy calls panic: where no server is healthy, more is known to be wrong with the findings than with one of
-//! the servers, and a request that is tried may succeed.
+//! It comes from the first of these groups that is not empty, of servers that were not tried by this request: those
+//! that are healthy; backup servers that are; those that wait for the result of their first request after an ejection;
+//! all. The last is what Envoy calls panic: when no server is healthy, the health checks are more likely to be wrong
+//! than all the servers, and a request that is tried may succeed.
 
 use super::{Key, Rotation, rendezvous};
 use crate::config::{Balance, Origin};
@@ -34,7 +34,7 @@ impl Set {
         self.0 == 0
     }
 
-    /// Them, in order.
+    /// Its members, in order.
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -45,22 +45,22 @@ impl Set {
     }
 }
 
-/// What is known of one server.
+/// The state of one server.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::proxy) struct View {
-    /// Its checks say that it is well, or there are none.
+    /// Its health checks succeed, or there are none.
     pub(in crate::proxy) up: bool,
-    /// Requests show nothing against it: not left out.
+    /// It is not ejected.
     pub(in crate::proxy) kept: bool,
-    /// It may get a request now; false while the first after a pause is under way.
+    /// It may get a request now; false while the first after an ejection is in flight.
     pub(in crate::proxy) open: bool,
     /// It gets requests only while no other server is healthy.
     pub(in crate::proxy) backup: bool,
-    /// This worker's requests that are on it now.
+    /// This worker's requests that are in flight on it.
     pub(in crate::proxy) requests: u32,
-    /// What its share goes by, beside the others'; not 0.
+    /// Its weight beside the others'; not 0.
     pub(in crate::proxy) weight: u32,
-    /// What it is known by to consistent hashing.
+    /// Its identity for consistent hashing.
     pub(in crate::proxy) key: Key,
 }
 
@@ -71,12 +71,12 @@ pub(in crate::proxy) enum Wish {
     Any,
     /// The one with this number.
     Server(usize),
-    /// The one that this key leads to.
+    /// The one that this key hashes to.
     Hash(Key),
 }
 
 impl Wish {
-    /// Whether `server`, which a request was sent to first, is the one.
+    /// Whether `server`, which a request was sent to first, is that one.
     pub(in crate::proxy) fn is_for(self, server: usize) -> bool {
         match self {
             Self::Any => false,
@@ -91,11 +91,11 @@ impl Wish {
 pub(in crate::proxy) struct Choice {
     /// Its number.
     pub(in crate::proxy) server: usize,
-    /// No server was well.
+    /// No server was healthy.
     pub(in crate::proxy) panic: bool,
 }
 
-/// One of `servers` that is not in `tried`: the one that `wish` has, or that `balance` finds in its turn. `None` where all were
+/// One of `servers` that is not in `tried`: the one that `wish` has, or the next by `balance`. `None` if all were
 /// tried.
 pub(in crate::proxy) fn choose(
     rotation: &mut Rotation,

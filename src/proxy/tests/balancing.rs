@@ -1,4 +1,4 @@
-//! Origins of several servers: which one gets a request, which is left out, and what goes to another one.
+//! Origins of several servers: which one gets a request, which is ejected, and which requests are retried.
 
 use super::{Script, Setup, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text};
 use crate::{
@@ -72,14 +72,14 @@ impl Answering {
         Self { address: tcp(port), port, listener: Some(spawn_local(accepting)), connections, requests }
     }
 
-    /// Takes no connection any more. Those that are there stay.
+    /// Accepts no connection any more. Existing ones stay.
     async fn close(&mut self) {
         let listener = self.listener.take().unwrap();
         listener.abort();
         let _ = listener.await;
     }
 
-    /// The same, and closes those that are there.
+    /// The same, and closes existing ones.
     pub(super) async fn cut(&mut self) {
         self.close().await;
         let connections = self.connections.take();
@@ -246,7 +246,7 @@ fn a_server_that_cuts_off_or_answers_with_a_status_that_counts_is_ejected() {
     });
 }
 
-/// A client that picks such a URL, as often as it likes, between the requests of others.
+/// A client that chooses such a URL, as often as it likes, between the requests of others.
 #[test]
 fn requests_that_fail_by_what_they_ask_for_leave_out_no_server_that_serves_others() {
     on_a_worker(async {

@@ -1,4 +1,4 @@
-//! What is held against a server, what is not, and what its gauges say of it when a reload comes in between.
+//! Which failures count against a server, which do not, and its gauges when a reload comes in between.
 
 use super::{
     Deaf, Script, Setup,
@@ -21,7 +21,7 @@ fn counters(setup: &Setup, server: &OriginAddress) -> Arc<ServerMetrics> {
     setup.metrics.servers.of(&ServerName::new("o", &server.to_string()))
 }
 
-/// What the next request goes by.
+/// What the next request depends on.
 fn reload(setup: &Setup, change: impl FnOnce(&mut Config)) {
     let mut next = setup.config.clone();
     change(&mut next);

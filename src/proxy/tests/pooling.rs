@@ -1,4 +1,4 @@
-//! Connections to the origin: which is used again, which never, how many there are, and what is sent twice.
+//! Connections to the origin: which is used again, which never, how many there are, and what is retried.
 
 use super::{
     Peer, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text,
@@ -17,7 +17,7 @@ use tokio::{
 
 const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
-/// Sends a request over a connection that there is none of yet, and leaves it idle.
+/// Sends a request over a new connection, and leaves it idle.
 async fn warm(setup: &Setup, script: &Script) -> Peer {
     let sent = setup.get();
     let mut peer = script.accept().await;
@@ -212,7 +212,7 @@ fn what_has_already_arrived_on_an_idle_connection_counts_before_it_is_polled() {
             let setup = script.proxy(|_| {});
             let mut peer = warm(&setup, &script).await;
             settle().await;
-            // Into the kernel, and no further: a busy worker has yet to hear of it.
+            // Into the kernel, and no further: a busy worker has not polled yet.
             let stream = peer.stream.into_std().unwrap();
             std::io::Write::write_all(&mut &stream, said.as_bytes()).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();

@@ -130,7 +130,7 @@ fn a_client_whose_server_is_gone_moves_once_and_stays_where_it_is_then() {
     });
 }
 
-/// An idle connection that closes says nothing against its server.
+/// An idle connection that closes is not a failure of its server.
 #[test]
 fn a_used_connection_that_closes_moves_no_client() {
     on_a_worker(async {
@@ -342,7 +342,7 @@ fn a_backup_server_gets_requests_only_while_no_other_is_healthy() {
     });
 }
 
-/// Without it half of the servers at most are left out, and the others' failures are the clients'.
+/// Otherwise half of the servers at most are ejected, and the others' failures are the clients'.
 #[test]
 fn for_a_backup_server_all_others_are_ejected() {
     on_a_worker(async {

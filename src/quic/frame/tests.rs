@@ -1,4 +1,4 @@
-//! Every frame that s2n-quic writes and reads, and what is none.
+//! Every frame that s2n-quic writes and reads, and invalid ones.
 
 use super::*;
 use proptest::{collection::vec, prelude::*};

@@ -1,4 +1,4 @@
-//! What s2n-quic is handed, and when: over a socket that is a list.
+//! What s2n-quic gets, and when: over a socket that is a list.
 
 use super::{Wiring, receive::Incoming, transmit::Outlet};
 use crate::{
@@ -109,7 +109,7 @@ async fn each_batch_has_a_number_of_its_own() {
     let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
     let mut incoming = Incoming::new(endless, wiring);
     for number in 1..4 {
-        // Every other time it gives way.
+        // Every other time it yields.
         while poll!(pin!(incoming.ready())).is_pending() {}
         incoming.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.number(), number)));
         incoming.queue(|batch| batch.for_each(|_, _| panic!("twice")));
@@ -163,7 +163,7 @@ async fn a_socket_that_was_drained_is_waited_for_at_once() {
     }
 }
 
-/// A socket that takes messages into a list, until it is told not to.
+/// A socket that appends messages to a list, until it is stopped.
 #[derive(Clone, Default)]
 struct Kernel {
     /// Of each message: its port, datagrams, bytes.

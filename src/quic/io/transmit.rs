@@ -1,4 +1,4 @@
-//! The endpoint's datagrams on their way to a socket: those of one connection, path and size become one message.
+//! The endpoint's datagrams for a socket: those of one connection, path and size become one message.
 
 use super::give_way;
 use crate::datagram::{Outgoing, Transmit};
@@ -16,18 +16,18 @@ use std::{
 /// each.
 const TURN: usize = 4 * 63 * 1024;
 
-/// The sending half of a socket, as s2n-quic asks for it.
+/// The sending half of a socket, as s2n-quic requires it.
 pub(super) struct Outlet<T> {
     queue: Gathering<T>,
     state: State,
 }
 
-/// Whether the endpoint has to be told that there is room again.
+/// Whether the endpoint has to be woken when there is room again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It had room for all.
     Open,
-    /// It had more to say than one turn takes, and may go on after the other tasks.
+    /// It had more to send than one turn allows, and may continue after the other tasks.
     OwesTurn,
     /// They have had their turn.
     Ready,
@@ -35,8 +35,8 @@ enum State {
     Blocked,
 }
 
-/// What gathers, and leaves when its buffer is full or the endpoint has nothing more to say. [`Queue`] has no lifetime,
-/// so it owns what it fills.
+/// The datagrams that gather, and are sent when the buffer is full or the endpoint has nothing more to send. [`Queue`]
+/// has no lifetime, so it owns what it fills.
 pub(super) struct Gathering<T> {
     transmit: T,
     outgoing: Outgoing,

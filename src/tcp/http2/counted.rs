@@ -1,4 +1,4 @@
-//! A connection's bytes on their way to hyper, its frames counted.
+//! A filter for a connection's bytes to hyper, which counts its frames.
 
 use super::frames::{Flood, Frames};
 use crate::receive_budget::Account;
@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that fails once there are too many frames in it; `tell` is told of what first.
+/// A stream that fails once there are too many frames in it; `tell` is called first with the reason.
 pub(super) struct Counted<S, T> {
     stream: S,
     frames: Frames,

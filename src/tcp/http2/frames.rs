@@ -1,10 +1,10 @@
-//! The frames of an HTTP/2 connection as they come, counted by kind: nothing is read of them but their headers
-//! (RFC 9113 §4.1). hyper and h2 bound what they hold; this bounds how often. Pure.
+//! Counts the frames of an HTTP/2 connection by kind: only their headers are read (RFC 9113 §4.1). hyper and h2 bound
+//! what they buffer; this bounds how often. Pure.
 
 use crate::rate::Bucket;
 use std::time::Instant;
 
-/// Bytes of the client's connection preface (§3.4), which is no frame.
+/// Bytes of the client's connection preface (§3.4), which is not a frame.
 const PREFACE: usize = 24;
 /// Bytes of a frame's header.
 const HEADER: usize = 9;
@@ -32,7 +32,7 @@ pub struct Frames {
     have: usize,
     control: Bucket,
     small: Bucket,
-    /// Bytes of DATA frames, padding included, since they were last asked for.
+    /// Bytes of DATA frames, padding included, since the last call.
     data: u64,
 }
 
@@ -43,12 +43,12 @@ impl Frames {
         Self { skip: PREFACE as u64, header: [0; HEADER], have: 0, control, small, data: 0 }
     }
 
-    /// Bytes of the DATA frames whose headers came since it was last asked, as flow control counts them (§6.9.1).
+    /// Bytes of the DATA frames whose headers came since the last call, as flow control counts them (§6.9.1).
     pub fn take_data(&mut self) -> u64 {
         std::mem::take(&mut self.data)
     }
 
-    /// Looks at what came.
+    /// Counts received bytes.
     ///
     /// # Errors
     ///

@@ -324,7 +324,7 @@ fn a_configuration_that_rustls_refuses_fails_the_handshake_and_nothing_else() {
     assert_eq!(failure(&mut clients, &mut Spaces::default()), 0x150);
 }
 
-/// A ClientHello that is sound.
+/// A valid ClientHello.
 fn hello() -> Vec<u8> {
     let mut hello = Vec::new();
     assert!(connect(&client()).write_hs(&mut hello).is_none());

@@ -97,7 +97,7 @@ async fn a_reloaded_authority_counts_from_the_next_handshake_on() {
     assert_eq!(connected.get("/before").await.status, 200);
     assert_eq!(of_new.refused(setup.udp, "localhost").await, UNKNOWN_CA);
 
-    // Nobody is asked to read it.
+    // No request triggers the renewal.
     setup.put("ca.crt", &new.pem());
     process.await_stderr("\"key\":\"client_certificates.ca\"");
     assert!(process.stderr().contains("renewed, certificates: 1"), "{}", process.stderr());
@@ -144,7 +144,7 @@ async fn a_reload_of_the_policy_holds_for_tickets_and_open_connections_too() {
         assert_eq!(person.asked(), 0);
     }
 
-    // Both have tickets now, which resume nothing where a certificate is asked for.
+    // Both have tickets now, which resume nothing where a certificate is requested.
     setup.write(WITH_CA);
     setup.reload(200, "client_certificates.verify: none → required\n").await;
     assert_eq!(before.get("/").await.status, 421, "another connection would be asked");
@@ -153,7 +153,7 @@ async fn a_reload_of_the_policy_holds_for_tickets_and_open_connections_too() {
     assert_eq!(strict.get("/").await.status, 200);
     assert_eq!((anonymous.asked(), known.asked()), (1, 1));
 
-    // One that has shown what is no longer needed goes on, and nothing of it is told any more.
+    // One with a certificate that is no longer requested stays open, and the certificate is not forwarded any more.
     let told = seen(&origin.seen(), "client-cert").len();
     assert_eq!(told, 1);
     setup.write("");

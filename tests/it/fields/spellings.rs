@@ -70,7 +70,7 @@ fn rule(config: &mut Config, what: &str) {
 /// The spellings that WSGI and nginx both take for one.
 const SPELLINGS: [&str; 4] = ["x-internal-user", "x_internal_user", "x-internal_user", "x_internal-user"];
 
-/// What the origin at `address`, which answers with the user that it believes, hears by each protocol and spelling.
+/// What the origin at `address`, which answers with the user that it trusts, gets by each protocol and spelling.
 async fn believes(address: SocketAddr) {
     use AmbiguousFields::{Drop, Pass};
     for (ambiguous, what, expected) in [

@@ -1,4 +1,4 @@
-//! Redirects, clocks and pages.
+//! Redirects, timeouts and pages.
 
 use super::{configured_in, started};
 use crate::support::{
@@ -111,7 +111,7 @@ async fn a_response_that_stalls_longer_than_its_route_allows_is_reset() {
     litequic.stop().await;
 }
 
-/// litequic before an origin that answers `answer`, with pages in a directory that must live as long.
+/// litequic in front of an origin that answers `answer`, with pages in a directory that must exist as long.
 async fn with_pages(answer: &str) -> (Litequic, tempfile::TempDir, Always) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in

@@ -40,7 +40,7 @@ respond = { body = "ok" }
 rate_limit = { requests = 1, per = "1h" }
 "#;
 
-/// A directory with the file, which must live as long, litequic, and an origin that nobody is to reach.
+/// A directory with the file, which must live as long, litequic, and an origin that must not be reached.
 async fn fixed() -> (Litequic, tempfile::TempDir, Script) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("robots.txt"), "User-agent: *\nDisallow: /\n").unwrap();

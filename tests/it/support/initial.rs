@@ -15,7 +15,7 @@ use tokio::{net::UdpSocket, time::Instant};
 
 /// The least that a datagram with an Initial has (RFC 9000 §14.1).
 pub(crate) const FULL: usize = 1200;
-/// A version of which RFC 9000 §15 says that it forces negotiation.
+/// A version that forces negotiation (RFC 9000 §15).
 const NO_VERSION: [u8; 4] = [0x1a, 0x2a, 0x3a, 0x4a];
 const TAG_LEN: usize = 16;
 
@@ -41,7 +41,7 @@ pub(crate) struct Initial<'a> {
     pub(crate) number: u32,
 }
 
-/// What a Retry says.
+/// The content of a Retry.
 #[derive(Debug, Clone)]
 pub(crate) struct Retry {
     /// The ID to which the client is to send from now on.
@@ -49,7 +49,7 @@ pub(crate) struct Retry {
     pub(crate) token: Vec<u8>,
 }
 
-/// A connection ID that nobody has.
+/// An unknown connection ID.
 pub(crate) fn fresh_id() -> [u8; 8] {
     rand::random()
 }
@@ -181,7 +181,7 @@ impl Stranger {
         }
     }
 
-    /// Asks for a Retry, which must come.
+    /// Causes a Retry, which must come.
     pub(crate) async fn retry(&mut self) -> Retry {
         let id = fresh_id();
         self.send(&self.packet(&Initial::to(&id))).await;
@@ -228,7 +228,7 @@ fn keys(destination: &[u8]) -> Keys {
     Keys::initial(Version::V1, suite, suite.quic.unwrap(), destination, Side::Client)
 }
 
-/// A long header of a version that nobody has, `size` bytes.
+/// A long header of an unknown version, `size` bytes.
 pub(crate) fn unknown_version(source: &[u8], size: usize) -> Vec<u8> {
     let length = u8::try_from(source.len()).unwrap();
     let mut datagram = [&[0xc0][..], &NO_VERSION, &[8, 1, 2, 3, 4, 5, 6, 7, 8, length], source].concat();

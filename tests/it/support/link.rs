@@ -21,11 +21,11 @@ use tokio::{
     time::sleep_until,
 };
 
-/// Datagrams that wait in one direction of one client's way, unless it says otherwise; a real router's queue is as short.
+/// Datagrams that wait in one direction of one client's path, by default; a real router's queue is as short.
 const QUEUE: usize = 1024;
 /// Bytes of a short header up to the end of litequic's connection IDs.
 const HEADER: usize = 17;
-/// Bytes of the sockets' buffers, so that the kernel loses nothing that nobody counts.
+/// Bytes of the sockets' buffers, so that the kernel loses nothing uncounted.
 const SOCKET_BUFFER: usize = 2 * 1024 * 1024;
 /// A datagram that is held back goes at the latest after this, whether or not others have passed it.
 const HOLD_AT_MOST: Duration = Duration::from_millis(20);
@@ -230,7 +230,7 @@ async fn relay(front: Arc<UdpSocket>, shared: Arc<Shared>, from: watch::Receiver
     let mut clients: HashMap<SocketAddr, mpsc::Sender<Vec<u8>>> = HashMap::new();
     let mut buffer = vec![0; 65_536];
     loop {
-        // An error says that a client is gone (ICMP).
+        // An error means that a client is gone (ICMP).
         let Ok((length, client)) = front.recv_from(&mut buffer).await else { continue };
         let index = clients.len() as u64;
         let to = clients.entry(client).or_insert_with(|| {
@@ -262,7 +262,7 @@ async fn flow(
     let mut buffer = vec![0; 65_536];
     loop {
         let now = Instant::now();
-        // Errors of sending say that a buffer is full, or that somebody is gone: datagrams are lost.
+        // Errors of sending say that a buffer is full, or that a peer is gone: datagrams are lost.
         while let Some(datagram) = up.due(now) {
             Counts::add(&shared.up.went);
             let _ = back.send_to(&datagram, shared.server).await;
@@ -302,7 +302,7 @@ async fn flow(
     }
 }
 
-/// One direction. Decides by numbers and the seed; knows no socket and no clock.
+/// One direction. Decides by numbers and the seed; uses no socket and no clock.
 struct Lane {
     way: Way,
     random: StdRng,
@@ -368,7 +368,7 @@ impl Lane {
         self.let_go(now, number, counts);
     }
 
-    /// Those held back that `number`, or the time, lets go.
+    /// Those held back that `number`, or the time, releases.
     fn let_go(&mut self, now: Instant, number: u64, counts: &Counts) {
         let (go, stay) = std::mem::take(&mut self.held).into_iter().partition(|held| held.0 <= number || held.1 <= now);
         self.held = stay;

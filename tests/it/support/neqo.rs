@@ -27,7 +27,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// neqo's, and in microseconds what it says there.
+/// neqo's parameter, in microseconds.
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;
 const GRANULARITY: u64 = 1000;
 /// The bytes of the frame's type.

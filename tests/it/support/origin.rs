@@ -177,7 +177,7 @@ impl Always {
         }
     }
 
-    /// How often somebody connected.
+    /// How many connections there were.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Clients that switch protocols by each of the three doors, and an origin that echoes what WebSockets say.
+//! Clients that switch protocols over each HTTP version, and an origin that echoes WebSocket messages.
 
 use super::{
     proxy::Litequic,
@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::protocol::Role};
 
-/// Between two looks at what nobody tells of.
+/// Poll interval for state without events.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// By which a client comes.
@@ -37,7 +37,7 @@ pub(crate) enum HttpVersion {
 impl HttpVersion {
     pub(crate) const ALL: [Self; 3] = [Self::Http1, Self::Http2, Self::Http3];
 
-    /// The status that says that the protocol is switched.
+    /// The status of a successful switch.
     pub(crate) const fn yes(self) -> u16 {
         match self {
             Self::Http1 => 101,
@@ -69,7 +69,7 @@ impl Switched {
     }
 }
 
-/// Asks for `protocol` at `path` by `door`, with `more` fields.
+/// Requests `protocol` at `path` `over` an HTTP version, with `more` fields.
 pub(crate) async fn switch(
     litequic: &Litequic,
     over: HttpVersion,
@@ -84,7 +84,7 @@ pub(crate) async fn switch(
     }
 }
 
-/// A WebSocket at `path` by `door`.
+/// A WebSocket at `path` `over` an HTTP version.
 pub(crate) async fn websocket(
     litequic: &Litequic,
     over: HttpVersion,
@@ -124,7 +124,7 @@ async fn by_http2(litequic: &Litequic, path: &str, protocol: &'static str, more:
     let io = TokioIo::new(tls.stream);
     let (mut requests, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.expect("HTTP/2");
-    // h2 says no `:protocol` before the server's SETTINGS let it.
+    // h2 sends no `:protocol` before the server's SETTINGS allow it.
     let mut connection = Box::pin(connection);
     let enabled = async {
         while !connection.is_extended_connect_protocol_enabled() {
@@ -135,7 +135,7 @@ async fn by_http2(litequic: &Litequic, path: &str, protocol: &'static str, more:
     within("SETTINGS_ENABLE_CONNECT_PROTOCOL", enabled).await;
     let mut kept = JoinSet::new();
     kept.spawn(async move {
-        // How it ends is the streams' to tell.
+        // The streams report how it ends.
         let _ = connection.await;
     });
     let mut request = Request::builder().method(Method::CONNECT).uri(format!("https://localhost{path}"));
@@ -190,7 +190,7 @@ async fn by_http3(litequic: &Litequic, path: &str, protocol: &str, more: &[(&str
                 return;
             }
         }
-        // An error means that litequic wants no more.
+        // An error means that litequic has closed it.
         let _ = send.finish();
         let _ = send.stopped().await;
     });
@@ -222,7 +222,7 @@ pub(crate) async fn echo() -> SocketAddr {
     echo_beside("").await
 }
 
-/// The same, which gives everybody else `page`.
+/// The same, which gives all others `page`.
 pub(crate) async fn echo_beside(page: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! A client that does not offer the extension by which it can be asked for fewer acknowledgements
-//! (draft-ietf-quic-ack-frequency): quinn, which always does, with that transport parameter left out.
+//! A client that does not support ACK_FREQUENCY (draft-ietf-quic-ack-frequency): quinn, which always does, with that
+//! transport parameter removed.
 
 use super::{client, raw::varint};
 use quinn::{

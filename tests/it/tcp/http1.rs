@@ -1,4 +1,4 @@
-//! What HTTP/1.1 must not pass, as raw bytes over TLS: the rows of docs/proxying.md. None of it reaches the origin.
+//! What HTTP/1.1 must reject, as raw bytes over TLS: the rows of docs/proxying.md. None of it reaches the origin.
 
 use crate::support::{
     origin::Always,
@@ -150,7 +150,7 @@ async fn a_body_that_breaks_the_chunked_coding_is_a_400_and_gets_no_last_chunk()
     litequic.stop().await;
 }
 
-/// What is refused is answered in its turn; what was asked before is served.
+/// A rejected request is answered in its turn; earlier ones are served.
 #[tokio::test]
 async fn a_request_that_is_refused_is_answered_behind_those_before_it() {
     let origin = Always::new(Always::EMPTY_200).await;

@@ -1,4 +1,4 @@
-//! Who may switch protocols, how the origin is asked, and which of its answers is a yes.
+//! Which requests may switch protocols, what the origin gets, and which of its answers are a success.
 
 use super::{
     ASK, CONNECT, H3_FRAME_UNEXPECTED, H3_MESSAGE_ERROR, PROTOCOL_ERROR, YES, is_reset, no_tunnel_is_open, other,
@@ -145,7 +145,7 @@ async fn a_client_whose_wish_is_not_granted_goes_on_with_http_1_1() {
         (ASK.to_owned(), true),
         (with("Connection: keep-alive, UPGRADE\r\nUpgrade: h2c, Other\r\n"), true),
         (with("Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: other\r\n"), true),
-        // The rest is served as if it had not asked (RFC 9110 §7.8).
+        // The rest is served as if there were no `Upgrade` (RFC 9110 §7.8).
         (with("Upgrade: other\r\n"), false),
         (with("Connection: Upgrade\r\n"), false),
         (with("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"), false),

@@ -1,4 +1,4 @@
-//! How long a tunnel may be quiet, how many there may be, what they hold, and how a drain ends them.
+//! How long a tunnel may be idle, how many there may be, what they buffer, and how a drain ends them.
 
 use super::{YES, is_reset, no_tunnel_is_open, open, other};
 use crate::support::{
@@ -101,7 +101,7 @@ async fn a_quiet_tunnel_outlives_the_idle_timeout_of_its_connection() {
     for over in HttpVersion::ALL {
         all.push(open(&litequic, over, &origin).await);
     }
-    // What idles out does so in that time; nothing tells of what does not.
+    // An idle tunnel ends in that time; there is no event for one that does not.
     tokio::time::sleep(2 * idle).await;
     for ((mut stream, mut peer, _kept), over) in all.into_iter().zip(HttpVersion::ALL) {
         stream.write_all(b"still here").await.unwrap();

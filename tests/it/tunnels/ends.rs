@@ -1,4 +1,4 @@
-//! What goes through a tunnel, and how each of its ends is told of the other.
+//! The bytes of a tunnel, and how the end of either side is forwarded.
 
 use super::{
     CANCEL, H3_REQUEST_CANCELLED, http1_tunnel, http2_tunnel, is_reset, no_tunnel_is_open, open, other, raw_tunnel,

@@ -145,7 +145,7 @@ async fn a_successor_that_cannot_be_found_is_said_and_the_process_goes_on() {
     ended(process).await;
 }
 
-/// `handover` is in the configuration, and somebody starts a second one without a thought of it.
+/// `handover` is in the configuration, and an operator starts a second process by mistake.
 #[tokio::test]
 async fn a_second_run_says_itself_whose_place_it_takes() {
     let service = Service::new().await;

@@ -52,7 +52,7 @@ fn values(path: &Path) -> Option<Json> {
     Some(json!({ "config": config, "env": env }))
 }
 
-/// What `helm template` says of the edge chart with `values`; `None` if it accepts them.
+/// The error of `helm template` for the edge chart with `values`; `None` if it accepts them.
 fn refusal(helm: &Helm, values: &Json) -> Option<String> {
     let file = helm.folder.path().join("refused.yaml");
     fs::write(&file, values.to_string()).unwrap();
@@ -91,7 +91,7 @@ fn what_check_accepts_helm_accepts_too() {
     }
 }
 
-/// One value each, and what is said of it.
+/// One value each, and its error.
 #[test]
 fn a_value_that_would_fail_in_the_pod_is_refused_at_once() {
     let Some(helm) = Helm::find() else { return };

@@ -117,7 +117,7 @@ impl Server {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Its processes: the group, and whoever descends from it.
+    /// Its processes: the group, and all descendants.
     pub(crate) fn processes(&self) -> Vec<(Pid, ProcessStat)> {
         tree(self.group(), &all())
     }
@@ -155,7 +155,7 @@ impl Drop for Server {
             let end = Instant::now() + patience;
             while Instant::now() < end {
                 if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
-                    // Whoever outlived the head of the group.
+                    // A process that outlived the head of the group.
                     let _ = killpg(self.group(), Signal::SIGKILL);
                     return;
                 }
@@ -165,7 +165,7 @@ impl Drop for Server {
     }
 }
 
-/// What a command said and used.
+/// The output and the CPU time of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// Its standard output.

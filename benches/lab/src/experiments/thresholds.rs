@@ -27,7 +27,7 @@ const JOINED: u64 = 300; // Mbit/s
 /// The contender that acknowledges as RFC 9000 §13.2.2 recommends.
 pub(super) const EVERY_SECOND: &str = "ack-2";
 
-/// litequic, measured by clients of one threshold each. `auto`: 2, until litequic asks for another.
+/// litequic, measured by clients of one threshold each. `auto`: 2, until litequic requests another.
 pub(super) fn variants() -> Result<Vec<Variant>> {
     let variant = |(name, threshold): (&str, &str)| Variant {
         name: name.to_owned(),

@@ -1,5 +1,5 @@
-//! The emulator: reads packets from TUN devices, asks the model when they leave, and hands them over then. One thread for
-//! any number of links; the model is pure, this keeps its time.
+//! The emulator: reads packets from TUN devices, computes by the model when they leave, and forwards them then. One
+//! thread for any number of links; the model is pure, this keeps its time.
 
 use super::{
     log::{Entry, Log},
@@ -32,7 +32,7 @@ const HEARTBEAT: Duration = Duration::from_millis(5);
 /// Packets in flight in one direction, at most: 65,536 of 1500 bytes are 100 MB, a second at 800 Mbit/s.
 const IN_FLIGHT: usize = 65_536;
 
-/// A packet under way, ordered by when it is due, then by when it came.
+/// A packet in flight, ordered by when it is due, then by when it came.
 #[derive(Debug)]
 struct InFlight {
     due: Duration,
@@ -64,7 +64,7 @@ impl Ord for InFlight {
     }
 }
 
-/// What an emulator is asked for meanwhile.
+/// Requests to an emulator meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Asked {
     /// Its report, and its end.
@@ -134,7 +134,7 @@ impl Emulator {
         }
     }
 
-    /// Emulates, and does what is asked, until that is to end.
+    /// Emulates, and serves requests, until it is to end.
     pub(super) fn run(&mut self, asked: impl Fn() -> Option<Asked>) -> Result<Report> {
         let mut readable = vec![true; self.devices.len()];
         let mut until = self.began.elapsed() + HEARTBEAT;
@@ -171,7 +171,7 @@ impl Emulator {
         let mut polled: Vec<PollFd> =
             self.devices.iter().map(|device| PollFd::new(device.as_fd(), PollFlags::POLLIN)).collect();
         match ppoll(&mut polled, Some(sleep), None) {
-            // A signal: whoever asks will see what it meant.
+            // A signal: the caller sees what it meant.
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Runs a load over a wire: connects, warms up, measures, and says what voids it. Knows no protocol.
+//! Runs a load over a wire: connects, warms up, measures, and reports what voids it. Independent of the protocol.
 
 use super::{
     arguments::{Arguments, Kind},
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Handshakes under way at a time while the connections of a load are opened: no server's backlog overflows.
+/// Handshakes in flight at a time while the connections of a load are opened: no server's backlog overflows.
 const CONNECTING_AT_ONCE: usize = 64;
 
 /// Failures after which nothing more is started: the run is void already.
@@ -55,14 +55,14 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         progress: (0, now),
     };
     let outcome = engine.phases();
-    // Nobody shall keep connections of a load that is over.
+    // No connection outlives its load.
     let now = Instant::now();
     for (slot, state) in engine.slots.iter().enumerate() {
         if *state != Slot::Empty {
             engine.wire.close(slot, now);
         }
     }
-    // A load that came to its end may leave a replacement connecting; nobody wants it any more.
+    // A load that came to its end may leave a replacement connecting; it is not needed any more.
     let connecting = if outcome.is_err() { engine.connecting } else { 0 };
     let unanswered = (engine.running + connecting) as u64;
     summary::report(arguments, outcome, engine.tally, &engine.expected, unanswered, engine.reconnects)
@@ -98,7 +98,7 @@ struct Engine<'a, W> {
     in_flight: Vec<Option<Instant>>,
     /// Requests in flight.
     running: usize,
-    /// Tokens of open connections without a request under way.
+    /// Tokens of open connections without a request in flight.
     free: VecDeque<usize>,
     /// Intended starts of refused requests.
     again: VecDeque<Instant>,
@@ -107,7 +107,7 @@ struct Engine<'a, W> {
     tally: Tally,
     reconnects: u64,
     deadline: Instant,
-    /// When what is under way is abandoned.
+    /// When requests in flight are abandoned.
     cut: Option<Instant>,
     /// When the load's beginning is over, and what bodies had moved then.
     beginning: Option<(Instant, Option<u64>)>,
@@ -303,8 +303,8 @@ impl<W: Wire> Engine<'_, W> {
         }
     }
 
-    /// Opens all connections, makes the warm-up's requests on them, holds them, and asks each for one response at the
-    /// end: whoever answers has lasted.
+    /// Opens all connections, makes the warm-up's requests on them, keeps them open, and sends each one request at the
+    /// end: a connection that answers has lasted.
     fn idle(&mut self, warm: &mut Pace) -> Result<(), String> {
         self.connect_all()?;
         self.requests(warm)?;
@@ -357,7 +357,7 @@ impl<W: Wire> Engine<'_, W> {
         }
     }
 
-    /// Opens anew what the server has wound up, once nothing is under way there.
+    /// Reopens connections that the server has closed, once nothing is in flight there.
     fn reconnect(&mut self) {
         for slot in std::mem::take(&mut self.draining) {
             let tokens = slot * self.streams..(slot + 1) * self.streams;
@@ -431,7 +431,7 @@ impl<W: Wire> Engine<'_, W> {
                     self.reconnects += 1;
                     self.connect(slot, now, now);
                 } else {
-                    // A connection that is lost with nothing under way is one failure.
+                    // A connection that is lost with nothing in flight is one failure.
                     self.tally.wrong(lost.max(1), reason);
                 }
             }

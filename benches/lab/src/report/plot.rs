@@ -8,7 +8,7 @@ use plotters::prelude::{
 };
 
 const SIZE: (u32, u32) = (960, 420); // pixels
-/// Colours that people who confuse red and green tell apart (Okabe and Ito 2008).
+/// Colours that people with red-green colour blindness can distinguish (Okabe and Ito 2008).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),

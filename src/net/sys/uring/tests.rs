@@ -1,4 +1,4 @@
-//! What a ring does where the kernel has no room, or is asked by the wrong thread.
+//! A ring without room in the kernel, or used by the wrong thread.
 
 use super::{Kind, MultishotReceive, Refusal, Ring};
 use crate::{datagram::Outgoing, net::sys::PLAIN_MESSAGE};
@@ -22,7 +22,7 @@ fn socket() -> (UdpSocket, SocketAddr) {
     (socket, local)
 }
 
-/// `None`, and a word about it, where there is no io_uring.
+/// `None`, and a message about it, without io_uring.
 fn ring(completions: usize) -> Option<(Ring, SocketAddr)> {
     let (socket, local) = socket();
     match Ring::new(&socket, local, completions) {
@@ -35,7 +35,7 @@ fn ring(completions: usize) -> Option<(Ring, SocketAddr)> {
     }
 }
 
-/// A datagram for each of `bytes`, which is all that it says, ten times.
+/// A datagram for each of `bytes`, which it repeats ten times.
 fn outgoing(local: SocketAddr, remote: SocketAddr, bytes: impl IntoIterator<Item = u8>) -> Outgoing {
     let mut outgoing = Outgoing::new(1472);
     let path =
@@ -88,7 +88,7 @@ fn sends_that_the_kernel_did_not_take_are_never_sent_and_hold_up_none() {
     let Some((ring, local)) = ring(1) else { return };
     let (client, from) = socket();
     let messages = outgoing(local, from, 0..20);
-    // The kernel takes entries of the thread alone that made the ring.
+    // The kernel takes entries only of the thread that created the ring.
     let outcomes = thread::scope(|scope| scope.spawn(|| send(&ring, &messages)).join().unwrap());
     assert_eq!(outcomes, [Err(libc::ENOBUFS); 20]);
     drop(messages);
@@ -109,7 +109,7 @@ fn buffers_that_the_kernel_does_not_give_back_are_not_given_to_others() {
     let Some((ring, local)) = ring(1) else { return };
     let mut batch = MultishotReceive::new(ring.clone(), 2, PLAIN_MESSAGE).unwrap();
     let (client, _) = socket();
-    // The kernel forgets buffers for the thread alone that made the ring: dropped by another, they stay.
+    // The kernel unregisters buffers only for the thread that created the ring: dropped by another, they stay.
     let bytes = batch.buffers.get_mut(0).unwrap().as_ptr() as usize;
     thread::scope(|scope| scope.spawn(move || drop(batch)).join().unwrap());
     let others: Vec<Vec<u8>> = (0..100).map(|_| vec![1; 4 * PLAIN_MESSAGE]).collect();

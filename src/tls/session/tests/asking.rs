@@ -1,4 +1,4 @@
-//! Sessions that ask their client for a certificate.
+//! Sessions that request a certificate of their client.
 
 use super::*;
 use crate::{
@@ -10,7 +10,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// What `localhost` asks for, to be changed.
+/// The certificate request of `localhost`, to be changed.
 #[derive(Clone, Default)]
 struct Strict(Arc<AtomicBool>);
 
@@ -20,7 +20,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Believes `made` alone, as an authority that is its own client.
+/// Trusts `made` alone, as an authority that is its own client.
 fn asking(made: &SelfSigned, policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static) -> ServerTls {
     let ca = file(&made.cert_pem);
     let files = ClientCertificates { ca: Some(ca.path().into()), ..ClientCertificates::default() };
@@ -109,7 +109,7 @@ fn a_client_that_is_asked_resumes_nothing_and_gets_nothing_to_resume_with() {
     }
 }
 
-/// Both sides are polled in pieces; the second is asked to look at the ClientHello first.
+/// Both sides are polled in pieces; the second has to read the ClientHello first.
 fn codes(bytes: &[u8], piece: usize) -> [Option<u64>; 2] {
     [tls(made()), asking(made(), |_| CertificateRequest::Optional)].map(|mut tls| {
         let (mut session, mut spaces) = (session(&mut tls), Spaces::default());
@@ -157,7 +157,7 @@ proptest::proptest! {
     fn no_client_hello_makes_a_session_panic_that_looks_at_it_first(bytes in hostile_hello(), piece in 1_usize..600) {
         let _ = codes(&bytes, piece);
         let [plain, looked_at] = codes(&bytes, usize::MAX);
-        // With a name that differs now, what is asked differs, and nothing else.
+        // With another name the request differs, and nothing else.
         proptest::prop_assert_eq!(plain, looked_at);
     }
 }

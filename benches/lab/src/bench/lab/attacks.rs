@@ -32,7 +32,7 @@ const STATUS_PORT: u16 = 8447;
 /// For attackers to have begun before the honest client does.
 const BEGIN: Duration = Duration::from_secs(1);
 const BEGIN_QUICK: Duration = Duration::from_millis(200);
-/// For the honest client to end, beside the time it asks.
+/// For the honest client to end, beside the time of its requests.
 const HONEST: Duration = Duration::from_secs(20);
 /// Attackers are the machine's last concern: honest client and origin run on the same core.
 const NICE: &str = "19";
@@ -208,7 +208,7 @@ impl Lab {
         Ok(run)
     }
 
-    /// Starts a contender, has it prove itself, attacks it, asks it honestly meanwhile.
+    /// Starts a contender, verifies it, attacks it, and sends it honest requests meanwhile.
     fn attacked(&mut self, assault: &Assault, opponent: &Opponent, trial: &Trial) -> Result<Stood> {
         self.start_origin(true)?;
         let name = &opponent.present.contender.name;

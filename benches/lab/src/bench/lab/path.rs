@@ -1,4 +1,4 @@
-//! What a link's report says of a run, as figures. Pure.
+//! Figures of a run from a link's report. Pure.
 
 use super::attempt::{OTHER_PORT, PORT};
 use crate::link::{Report, Sample};

@@ -40,7 +40,7 @@ FROM dependencies AS program
 COPY benches benches
 COPY examples examples
 COPY src src
-# Without what a debugger wants: a backtrace still has its functions' names.
+# Without debug information: a backtrace still has its functions' names.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --release --locked --package litequic --bin litequic && \
     objcopy --strip-debug target/*/release/litequic /litequic
@@ -77,7 +77,7 @@ LABEL org.opencontainers.image.title="litequic" \
 COPY LICENSE /usr/share/doc/litequic/LICENSE
 COPY packaging/container/litequic.toml /etc/litequic/litequic.toml
 COPY --from=program --chmod=0755 /litequic /usr/local/bin/litequic
-# Distroless' nonroot, by number: Kubernetes' runAsNonRoot knows no names.
+# Distroless' nonroot, by number: Kubernetes' runAsNonRoot accepts no names.
 USER 65532:65532
 EXPOSE 8443/udp 8443/tcp
 STOPSIGNAL SIGTERM

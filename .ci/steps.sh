@@ -17,7 +17,8 @@ mkdir -p "$WORK"
 rm -rf "$WORK/reports" "$WORK/steps"
 mkdir "$WORK/reports" "$WORK/steps"
 
-# Runs a step, says how it ended and how long it took. A step that fails does not end the run, so that one run tells all.
+# Runs a step, prints how it ended and how long it took. A step that fails does not end the run, so that one run reports
+# all.
 step() {
     local name=$1 began=$SECONDS status
     shift
@@ -182,7 +183,7 @@ built() {
     cargo nextest list --workspace --locked --list-type binaries-only --message-format json >"$WORK/binaries.json"
 }
 
-# Whether the laboratory can run here, with "tun" over paths, too; says what is missing otherwise.
+# Whether the laboratory can run here, with "tun" over paths, too; prints what is missing otherwise.
 has_laboratory() {
     if ((EUID != 0 || $(nproc) < 2)) || ! unshare --net true 2>/dev/null || [[ ${1-} == tun && ! -e /dev/net/tun ]]; then
         echo "SKIPPED: needs root, two cores${1:+, /dev/net/tun} and network namespaces"
@@ -190,7 +191,7 @@ has_laboratory() {
     fi
 }
 
-# Says whether the tests may use io_uring: a container may not.
+# Prints whether the tests may use io_uring: a container may not.
 has_io_uring() {
     local probed
     probed=$(target/debug/litequic probe | grep '^io_uring')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The gate on instructions: counts by callgrind what benches/replay.rs takes for each case, and compares with
-# benches/replay.txt. The same program takes the same number each time; whoever takes 1 % more or less says why there.
+# benches/replay.txt. The same program takes the same number each time; a change by 1 % more or less needs its reason there.
 # usage: benches/gate.sh [--write]; --write replaces the numbers in benches/replay.txt, and keeps the reasons
 # Needs valgrind.
 set -euo pipefail

@@ -41,12 +41,12 @@ use s2n_quic_core::{
 use std::{env, hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 const LIMITS: FieldLimits = FieldLimits { bytes: 32 * 1024, fields: 100 };
-/// Octets of a full datagram, and of a STREAM frame's data in it.
+/// Bytes of a full datagram, and of a STREAM frame's data in it.
 const DATAGRAM: usize = 1452;
 const DATA: usize = 1410;
 /// Datagrams of a MB.
 const MEGABYTE: u64 = 1_000_000 / DATA as u64;
-/// Octets of a DATA frame of litequic's.
+/// Bytes of a DATA frame of litequic's.
 const FRAME: usize = 16 * 1024;
 /// Datagrams that are received together.
 const BATCH: usize = 16;
@@ -227,7 +227,7 @@ fn upload() -> Replay {
     })
 }
 
-/// Octets of stream data in a packet of [`upload`].
+/// Bytes of stream data in a packet of [`upload`].
 fn piece_of(packet: &[u8]) -> usize {
     let offset = packet.get(2).map_or(0, |first| 1 << (first >> 6));
     packet.len() - 2 - offset
@@ -236,7 +236,7 @@ fn piece_of(packet: &[u8]) -> usize {
 /// What litequic reads of a client's transport parameters.
 fn handshake() -> Replay {
     let digits = PARAMETERS.trim().as_bytes();
-    let octet = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("digits"), 16).expect("digits");
-    let parameters: Vec<u8> = digits.chunks(2).map(octet).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("digits"), 16).expect("digits");
+    let parameters: Vec<u8> = digits.chunks(2).map(byte).collect();
     Box::new(move || assert!(black_box(Offer::read(black_box(&parameters))).is_some()))
 }

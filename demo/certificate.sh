@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes a certificate for localhost, unless a good one is there, and says how a browser is told to trust it.
+# Creates a certificate for localhost, unless a valid one is there, and prints how to make a browser trust it.
 # usage: certificate.sh FOLDER, with LITEQUIC_PORT, PLAIN_PORT and NGINX_PORT in the environment
 set -eu
 folder=$1
@@ -13,7 +13,7 @@ if ! openssl x509 -in "$folder/tls.crt" -noout -checkend 86400 >/dev/null 2>&1; 
             -keyout "$folder/tls.key" -out "$folder/tls.crt" 2>/dev/null
     )
     chmod 644 "$folder/tls.crt"
-    # As whom litequic runs in its image.
+    # The user of litequic in its image.
     [ "$(id -u)" != 0 ] || chown 65532:65532 "$folder/tls.key"
 fi
 spki=$(openssl x509 -in "$folder/tls.crt" -noout -pubkey | openssl pkey -pubin -outform der |
@@ -24,7 +24,7 @@ HTTP/3, LiteQUIC on    https://localhost:$LITEQUIC_PORT/
 HTTP/3, LiteQUIC off   https://localhost:$PLAIN_PORT/
 HTTP/2, nginx alone    https://localhost:$NGINX_PORT/
 
-Nobody trusts the certificate, and without trust no browser speaks HTTP/3. Chromium and Chrome are told by
+No client trusts the certificate, and without trust no browser uses HTTP/3. Chromium and Chrome trust it with
 
   chromium --user-data-dir="\$(mktemp -d)" --origin-to-force-quic-on=localhost:$LITEQUIC_PORT,localhost:$PLAIN_PORT --ignore-certificate-errors-spki-list=$spki --host-resolver-rules="MAP localhost 127.0.0.1" https://localhost:$LITEQUIC_PORT/
 TEXT

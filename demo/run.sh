@@ -37,7 +37,7 @@ if [ -z "${LITEQUIC:-}" ] && [ ! -x "$litequic" ]; then
     cargo build --release --locked --manifest-path "$root/Cargo.toml" --target-dir "$root/target"
 fi
 
-# Made under another name first: what is there is whole.
+# Made under another name first: an existing file is complete.
 mkdir -p "$work"
 media=$work/media-$LENGTH
 if [ ! -d "$media" ]; then

@@ -32,7 +32,7 @@ site() {
         return 200 '{"litequic": $LITEQUIC_PORT, "plain": $PLAIN_PORT, "nginx": $NGINX_PORT}';
     }
 
-    # For the page's table. A demo tells its counters to whoever asks; anything else keeps them to itself.
+    # For the page's table. A demo shows its counters to every client; anything else keeps them to itself.
     ${RESOLVER:+resolver $RESOLVER valid=5s;}
     location = /metrics/litequic {
         set \$metrics $LITEQUIC_METRICS;

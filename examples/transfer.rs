@@ -219,7 +219,7 @@ async fn download(target: &Target, requests: &mut Requests, sha256: Option<&str>
     Ok(found)
 }
 
-/// Sends the pattern. Gives its digest, which is the origin's too if the origin says one.
+/// Sends the pattern. Returns its digest, which is compared with the origin's if the origin sends one.
 async fn upload(target: &Target, requests: &mut Requests, method: Method, chunked: bool) -> Result<String> {
     let mut request = Request::builder().method(method).uri(target.url.clone());
     if !chunked {
@@ -236,7 +236,7 @@ async fn upload(target: &Target, requests: &mut Requests, method: Method, chunke
         digest.update(&piece);
         sent += piece.len() as u64;
         if let Err(error) = stream.send_data(piece).await {
-            // An origin may answer without reading all: its answer says why.
+            // An origin may answer without reading all: its answer has the reason.
             refused = Some(error);
             break;
         }
@@ -284,7 +284,7 @@ async fn small(target: Target, requests: u64, streams: u64) -> Result<()> {
                         Ok(_) => done.set(done.get() + 1),
                         Err(error) => {
                             lost.set(lost.get() + 1);
-                            // The first ones tell what goes wrong.
+                            // The first ones show what goes wrong.
                             if lost.get() <= 10 {
                                 eprintln!("lost: {error:#}");
                             }

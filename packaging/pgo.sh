@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes target/release/litequic-pgo: litequic and all libraries in it, compiled with a profile of what they do under load
-# (profile-guided optimization): what tarball and image ship. docs/performance.md says what that saves. The profile is
+# (profile-guided optimization): what tarball and image ship. docs/performance.md has the gain. The profile is
 # packaging/litequic.profdata.gz. Of a function that has changed since it was made the compiler knows nothing, and says
 # nothing; nor of any in a crate that has another version since, depends on one, or is built with other settings: a function's
 # name has all that in it. .ci/nightly looks whether it still does something.
@@ -35,7 +35,7 @@ if [ "${1-}" = --train ]; then
         cargo build --release --locked --package litequic-lab --target-dir target
     build instrumented "-Cprofile-generate=$work/raw"
     packaging/train.sh "$work/instrumented/$host/release/litequic" target/release/litequic-lab
-    # --sparse: functions that never ran are left out, which makes a quarter of it.
+    # --sparse: functions that never ran are omitted, which makes a quarter of it.
     "$profdata" merge --sparse --output "$work/litequic.profdata" "$work/raw"
     gzip --best --no-name --stdout "$work/litequic.profdata" >"$profile.gz"
 fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Has a litequic do what a profile of it should know: what the laboratory measures. Small objects, with few fields and with a
+# Runs the loads of a profile on a litequic: those that the laboratory measures. Small objects, with few fields and with a
 # browser's; large bodies at several ACK thresholds, with loss, and at a distance, where sending is paced; uploads;
 # handshakes, new and resumed; HTTP/2, HTTP/1.1, tunnels. The origin is the small one of `litequic demo`, clients are the
 # laboratory's and curl; 127.0.0.1 alone.

@@ -9,8 +9,8 @@ unsafe extern "C" {
     fn mi_collect(force: bool);
 }
 
-/// Gives the system back what the calling thread no longer uses. mimalloc does so by itself only when that thread
-/// allocates or frees again, which one that nobody asks for anything does not.
+/// Returns to the system the memory that the calling thread has freed. mimalloc does so by itself only when that thread
+/// allocates or frees again, which an idle one does not.
 pub(crate) fn release() {
     // SAFETY: mimalloc.h has the same signature; any thread may call it at any time.
     unsafe { mi_collect(true) }

@@ -1,14 +1,14 @@
 //! litequic terminates HTTP/3 and forwards plaintext HTTP/1.1 to an origin that was never changed.
 //!
-//! The way of a request: [`net`] receives datagrams, [`quic`] makes connections of them, [`http3`] makes
-//! requests, [`tcp`] those of clients without HTTP/3; [`exchange`] is what the front doors and the proxy agree on,
-//! [`proxy`] sends the request to the origin. [`app`] wires them; [`cli`] starts it. `docs/architecture.md` has the picture.
+//! A request's path: [`net`] receives datagrams, [`quic`] turns them into connections, [`http3`] into requests; [`tcp`]
+//! serves clients without HTTP/3. [`exchange`] is the interface between these front ends and the proxy, and [`proxy`]
+//! sends the request to the origin. [`app`] connects them; [`cli`] starts it. `docs/architecture.md` has the picture.
 // It panics within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 
 pub mod access_log;
 pub mod admin;
-// Fuzz targets need no endpoint: without these two nobody makes one, which is most of what there is to compile.
+// Fuzz targets need no endpoint: without these two none is made, and an endpoint is most of the code to compile.
 #[cfg(not(fuzzing))]
 pub mod app;
 pub mod budget;

@@ -1,29 +1,29 @@
-//! starting → ready → draining → stopped, and who waits for whom.
+//! The process' phases: starting → ready → draining → stopped.
 //!
 //! The control thread moves the state forward; workers and connections watch it. It never moves back.
 
 use tokio::{sync::watch, task::JoinError};
 
-/// Where the process stands.
+/// The phase of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Not every worker listens yet.
     Starting,
     /// Serving.
     Ready,
-    /// Readiness fails, so that balancers look elsewhere; new work is still taken.
+    /// Readiness fails, so that balancers choose another server; new work is still accepted.
     Leaving,
-    /// GOAWAY goes out; what runs may finish.
+    /// GOAWAY is sent; requests in flight may finish.
     Draining,
-    /// What still runs is cut off.
+    /// What still runs is cancelled.
     Stopping,
 }
 
-/// Moves the state forward.
+/// Sets the state.
 #[derive(Debug, Clone)]
 pub struct Lifecycle(watch::Sender<Phase>);
 
-/// Sees the state.
+/// Reads the state.
 #[derive(Debug, Clone)]
 pub struct Watch(watch::Receiver<Phase>);
 
@@ -70,8 +70,8 @@ impl Watch {
     }
 }
 
-/// For whoever joins a worker's tasks: a task that panicked takes its worker with it, and that the process, so that
-/// nothing goes on half broken.
+/// For a task that joins a worker's tasks: a task that panicked ends its worker, and that ends the process, so that
+/// nothing continues half broken.
 pub fn pass_panic_on(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && let Ok(panic) = error.try_into_panic()

@@ -1,9 +1,9 @@
-//! How often something may happen: a token bucket. Pure; whoever asks brings the time.
+//! Rate limiting by a token bucket. Pure; the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-/// What may happen at once unless somebody says otherwise: as much as in this time. Honest peers come in gusts (a page left, the end of a stall), and
-/// only what goes on for ever costs for ever.
+/// Default burst: what the rate allows in this time. Honest peers send in bursts (a page left, the end of a stall), and
+/// only sustained load costs.
 const BURST: Duration = Duration::from_secs(10);
 
 /// A bucket of so many tokens a second, and more at once.
@@ -13,7 +13,7 @@ pub struct Bucket {
     burst: Duration,
     /// How long it takes until the bucket is full again.
     owed: Duration,
-    /// When that was reckoned.
+    /// When that was computed.
     at: Option<Instant>,
 }
 
@@ -28,7 +28,7 @@ impl Bucket {
         Self { per_second: per_second.max(1), burst, owed: Duration::ZERO, at: None }
     }
 
-    /// Takes `count` tokens; false if there were fewer. What is taken beyond has to be made up for as well.
+    /// Takes `count` tokens; false if there were fewer. What was taken beyond is a debt that delays later tokens.
     pub fn take(&mut self, count: u32, now: Instant) -> bool {
         let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         let price = Duration::from_secs(count.into()) / self.per_second;
@@ -37,7 +37,7 @@ impl Bucket {
         self.owed <= self.burst
     }
 
-    /// Takes a token if there is one, and says whether; nothing has to be made up for.
+    /// Takes a token if there is one, and returns whether; leaves no debt.
     pub fn take_if_there(&mut self, now: Instant) -> bool {
         let mut taken = *self;
         let given = taken.take(1, now);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_only_what_is_there_gets_the_rate_however_often_he_asks() {
+    fn a_client_that_takes_only_what_is_there_gets_the_rate_however_often_it_asks() {
         let start = Instant::now();
         let mut bucket = Bucket::with_burst(1000, Duration::from_secs(1));
         let given = (0..100_000).filter(|n| bucket.take_if_there(start + Duration::from_micros(20 * n))).count();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plain reckoning of tokens, in fractions.
+        /// Against a plain computation of tokens, in fractions.
         #[test]
         fn it_gives_what_a_count_of_tokens_would(
             per_second in 1u32..100_000,

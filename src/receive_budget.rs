@@ -1,10 +1,10 @@
-//! What a worker's clients may send ahead, and what litequic holds of it: bytes that were received and not read yet, because
-//! an origin is slow or because bytes before them are missing. QUIC and HTTP/2 share it.
+//! The receive budget of a worker: the bytes that its clients may send ahead, and those that litequic buffers, received
+//! and not read yet, because an origin is slow or because bytes before them are missing. QUIC and HTTP/2 share it.
 //!
-//! A window is a promise, and cannot be changed while a connection lives (docs/upstream/receive-windows.md). So promises
-//! are not bounded, what is held is: a new connection's window depends on what is held and on what connections with an upload
-//! may send, idle connections count for nothing, and once more is held than the budget, the connection that holds most is
-//! closed (docs/adr/0026-receive-windows.md). Pure.
+//! A window is a promise, and cannot shrink while a connection is open (docs/upstream/receive-windows.md). So promises
+//! are not bounded, but buffered bytes are: a new connection's window depends on what is buffered and on what
+//! connections with an upload may send, idle connections count as nothing, and once more is buffered than the budget,
+//! the connection that buffers most is closed (docs/adr/0026-receive-windows.md). Pure.
 
 use crate::number::Number;
 use futures_util::task::AtomicWaker;
@@ -46,7 +46,7 @@ impl ReceiveBudget {
         Self(Arc::new(Shared { bytes: Number::new(bytes), floor, held, granted, accounts }))
     }
 
-    /// From now on `bytes`.
+    /// Sets the budget to `bytes`.
     pub fn resize(&self, bytes: u64) {
         self.0.bytes.set(bytes);
     }
@@ -61,7 +61,8 @@ impl ReceiveBudget {
         self.0.granted.get()
     }
 
-    /// Bytes that are held, or may be soon: what a new connection's window goes by.
+    /// The larger of what is buffered and what connections with an upload may send: a new connection's window depends
+    /// on it.
     pub fn used(&self) -> u64 {
         self.held().max(self.granted())
     }
@@ -78,7 +79,7 @@ impl ReceiveBudget {
         Grant { id, account }
     }
 
-    /// Has the connection closed that holds most. What it holds counts no longer: it is freed within this turn.
+    /// Closes the connection that holds most. Its bytes no longer count: they are freed within this turn.
     fn close_one(&self) {
         let accounts = self.accounts();
         let holding = accounts.by_id.values().filter(|account| !account.0.is_over.load(Relaxed));
@@ -147,7 +148,7 @@ impl Account {
             return;
         }
         let before = held.get();
-        // Flow control allows no more: what exceeds it is of streams that were reset, which nobody reads to their end.
+        // Flow control allows no more: what exceeds it is of streams that were reset, which are not read to their end.
         let now = before.saturating_add(bytes).min(*window);
         held.set(now);
         budget.0.held.add(now.saturating_sub(before));
@@ -169,7 +170,7 @@ impl Account {
         self.taken(self.held());
     }
 
-    /// A request's body is an upload: as long as this lives, the connection's window counts as used.
+    /// A request's body is an upload: as long as this exists, the connection's window counts as used.
     pub fn upload(&self) -> Upload {
         let State { budget, window, uploads, .. } = &*self.0;
         if uploads.get() == 0 {
@@ -205,7 +206,7 @@ impl Drop for Upload {
     }
 }
 
-/// What was read of one request: tells when it turns out to be an upload.
+/// What was read of one request: finds out when it turns out to be an upload.
 #[derive(Debug)]
 pub struct Taken {
     account: Account,
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_most_is_closed_once_more_is_held_than_the_budget() {
+    fn the_largest_holder_is_closed_once_more_is_held_than_the_budget() {
         let budget = ReceiveBudget::new(2 * MIB, FLOOR);
         let grants: Vec<Grant> = (0..4).map(|_| budget.begin(MIB)).collect();
         for (grant, bytes) in grants.iter().zip([MIB / 2, MIB, MIB / 2]) {

@@ -1,5 +1,5 @@
-//! How many slots of a pool each source holds: an address, or a network of them. Pure but for the lock, and the log, of
-//! [`Pool`].
+//! How many slots of a pool each source holds; a source is an address or a network. Pure but for the lock, and the log,
+//! of [`Pool`].
 //!
 //! While a pool has room, a source may have as many slots as it likes: many clients may be behind one address. Once more
 //! than half of it is taken, a source may have an eighth of it.
@@ -19,7 +19,8 @@ const SHARE: u64 = 8;
 /// How often a source is logged.
 const LOGGED: Duration = Duration::from_secs(60);
 
-/// Who holds slots of one pool. Sources that hold none are forgotten, so that there are as many as slots at most.
+/// Which sources hold slots of one pool. Sources that hold none are removed, so that there are as many as slots at
+/// most.
 #[derive(Debug)]
 pub struct Shares<S> {
     held: HashMap<S, Held>,
@@ -72,7 +73,8 @@ impl<S: Copy + Eq + Hash> Shares<S> {
         }
     }
 
-    /// `source` was refused a slot of `pool`, which is logged once a minute of each; whether it was now.
+    /// `source` was rejected by `pool`, which is logged at most once a minute for each source; returns whether it was
+    /// now.
     pub fn refused(&mut self, source: S, pool: &str, now: Instant) -> bool
     where
         S: fmt::Display,
@@ -82,7 +84,7 @@ impl<S: Copy + Eq + Hash> Shares<S> {
         let due = held.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOGGED);
         if due {
             held.logged = Some(now);
-            tracing::warn!(%source, pool, "a source has its share of a pool that is more than half full; more is refused");
+            tracing::warn!(%source, pool, "a source has reached its share of a pool that is more than half full; rejecting more");
         }
         due
     }
@@ -120,7 +122,7 @@ impl<S: Copy + Eq + Hash + fmt::Display> Pool<S> {
         Self { name, shares: Arc::default() }
     }
 
-    /// [`Shares::admits`]; a refusal is logged.
+    /// [`Shares::admits`]; a rejection is logged.
     pub fn admits(&self, source: Option<S>, taken: u64, limit: u64) -> bool {
         self.with(|shares| {
             let admitted = shares.admits(source, taken, limit);
@@ -192,7 +194,8 @@ mod tests {
     }
 
     proptest! {
-        /// 2,000 clients behind one address are served while there is room; beside an attacker nobody else is refused.
+        /// 2,000 clients behind one address are served while there is room; beside an attacker no other source is
+        /// rejected.
         #[test]
         fn whatever_a_source_takes_others_find_a_place(
             limit in 16_u64..2_000,

@@ -1,6 +1,6 @@
-//! What HTTP/3 has to know of its client's transport: how far each request stream may go (RFC 9000 §4.1), and how the client
-//! behaves below HTTP/3. QUIC knows, and implements the traits; docs/adr/0009-queue-within-the-peers-window.md says why HTTP/3
-//! has to care.
+//! What HTTP/3 reads from its client's transport: how far each request stream may go (RFC 9000 §4.1), and how the
+//! client behaves below HTTP/3. QUIC implements the traits; docs/adr/0009-queue-within-the-peers-window.md says why
+//! HTTP/3 needs them.
 
 use crate::{budget::path::Room, receive_budget::Account};
 use std::task::{Context, Poll, Waker};
@@ -14,7 +14,7 @@ pub trait Windows {
     /// The account of what comes on a connection, by s2n-quic's ID; `None` if the connection is gone.
     fn account(&self, connection: u64) -> Option<Account>;
 
-    /// Tells how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
+    /// Reports how the client of a connection, by s2n-quic's ID, behaves below HTTP/3.
     fn excess(&self, connection: u64) -> Box<dyn Excess>;
 }
 
@@ -24,14 +24,15 @@ pub trait Excess {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Notice>;
 }
 
-/// What [`Excess`] tells.
+/// What [`Excess`] reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// The client sends more of what moves no data than it may.
     Flood,
     /// The client moved for the last time that the transport can follow.
     LastAddress,
-    /// The client wants no more of a stream that litequic opened one way: its control stream, as it opens no other.
+    /// The client sent STOP_SENDING for a unidirectional stream of litequic's: its control stream, as it opens no
+    /// other.
     CriticalStreamStopped,
 }
 
@@ -43,7 +44,7 @@ pub trait Window {
     /// Wakes `waker` when the limit has risen or the client has asked to send no more. The last one registered counts.
     fn register(&self, waker: &Waker);
 
-    /// How many of `ready` bytes the path has a use for, on top of `sent` bytes of which `outstanding` are not acknowledged.
+    /// How many of `ready` bytes the path can use, on top of `sent` bytes of which `outstanding` are not acknowledged.
     fn room(&self, sent: u64, outstanding: u64, ready: u64) -> Room;
 
     /// Bytes that the client takes within a round trip, as its acknowledgements have shown; 0 before, and while none come.

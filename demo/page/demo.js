@@ -1,5 +1,5 @@
 'use strict';
-// Plays the video by dash.js, says by which protocol its segments came, and asks both litequic for their metrics. Puts
+// Plays the video by dash.js, shows the protocol of its segments, and requests the metrics of both litequic. Puts
 // texts alone into the page.
 const EVERY = 1000;
 const at = id => document.getElementById(id);
@@ -31,7 +31,7 @@ async function ways() {
   }
 }
 
-// What the browser itself says of each segment (Resource Timing, nextHopProtocol).
+// The browser's own report of each segment (Resource Timing, nextHopProtocol).
 const segments = new Map();
 new PerformanceObserver(list => {
   for (const entry of list.getEntries()) {
@@ -126,7 +126,7 @@ at('load').addEventListener('click', async () => {
       bytes += body.byteLength;
     }
   };
-  put('loaded', 'Under way.');
+  put('loaded', 'Loading.');
   try {
     await Promise.all(Array.from({ length: 6 }, take));
     const seconds = (performance.now() - started) / 1000;

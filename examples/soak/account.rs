@@ -1,5 +1,5 @@
-//! Each request ends in exactly one of: verified, failed for an origin's restart, cancelled by us, wrong. Pure: knows no
-//! socket and no clock.
+//! Each request ends in exactly one of: verified, failed for an origin's restart, cancelled by the client, wrong. Pure:
+//! has no socket and no clock.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The first ones tell what goes wrong.
+/// The first ones show what goes wrong.
 const MAX_DETAILS: usize = 20;
 /// Far more than fit into the life of any request.
 const MAX_OUTAGES: usize = 64;
-/// An origin that listens again is not yet an origin of which litequic knows that its old connections are gone: that
+/// An origin that listens again is not yet one whose old connections litequic has found closed: that
 /// takes a turn of a worker's loop, which a machine with much else to do may hold up.
 const AFTERMATH: Duration = Duration::from_millis(250);
 /// What litequic resets a stream with when a response breaks off (docs/proxying.md).
@@ -43,7 +43,7 @@ pub(crate) enum Origin {
 pub(crate) enum End {
     /// So many bytes of bodies, each compared.
     Whole(u64),
-    /// We did not want the rest; so many were compared.
+    /// The client cancelled the rest; so many were compared.
     Cancelled(u64),
     Failed(Failure),
     /// Something else came than was due.
@@ -70,7 +70,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A request under way. To be given back to [`Account::end`].
+/// A request in flight. To be given back to [`Account::end`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Ticket {
@@ -117,7 +117,7 @@ impl Account {
         Ticket { kind, origin, what, began: now }
     }
 
-    /// Says what is wrong, for the first that are.
+    /// Prints the fault, for the first ones.
     pub(crate) fn end(&mut self, ticket: Ticket, end: End, now: Instant) -> Option<&str> {
         let explained = ticket.origin == Origin::Restarted && self.was_out(ticket.began, now);
         let tally = self.tallies.entry(ticket.kind).or_default();
@@ -189,7 +189,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What becomes of a request that lives from the 10th to the 20th second, while the origin is out in `outage`.
+    /// The outcome of a request from the 10th to the 20th second, while the origin is down in `outage`.
     fn judged(origin: Origin, end: End, outage: (u32, u32)) -> Tally {
         let zero = Instant::now();
         let mut account = Account::default();

@@ -83,7 +83,7 @@ impl Connector {
     }
 }
 
-/// HTTP/3's own streams want some.
+/// HTTP/3's own streams need some.
 const MIN_WINDOW: VarInt = VarInt::from_u32(16 << 10);
 
 /// A connection. Dropped, it is closed.
@@ -104,7 +104,7 @@ pub(crate) enum Next {
     Enough,
 }
 
-/// What was broken off as it was told to be, and after how many bytes.
+/// What was cancelled on request, and after how many bytes.
 pub(crate) struct Broken {
     stream: Stream,
     pub(crate) bytes: u64,
@@ -126,8 +126,8 @@ impl Broken {
 }
 
 impl Client {
-    /// Reads the body at `path`, or a part of it, and compares it. `next` hears how many bytes came, 0 at first.
-    /// Breaks off if it says so.
+    /// Reads the body at `path`, or a part of it, and compares it. `next` gets the number of bytes so far, 0 at first.
+    /// Cancels if it returns so.
     pub(crate) async fn download(
         &self,
         path: &str,
@@ -171,8 +171,8 @@ impl Client {
         Err(End::Whole(bytes))
     }
 
-    /// Sends `content` in pieces of `piece` bytes, and compares the digest that comes back. `next` hears how many went
-    /// out.
+    /// Sends `content` in pieces of `piece` bytes, and compares the digest that comes back. `next` gets how many were
+    /// sent out.
     pub(crate) async fn upload(
         &self,
         path: &str,
@@ -195,7 +195,7 @@ impl Client {
             digest.update(&piece);
             bytes += piece.len() as u64;
             if let Err(error) = moving(stream.send_data(piece)).await {
-                // The answer says why.
+                // The answer has the reason.
                 refused = Some(error);
                 break;
             }
@@ -250,7 +250,7 @@ impl Client {
         )
     }
 
-    /// CONNECTION_CLOSE, whatever is under way.
+    /// CONNECTION_CLOSE, even with requests in flight.
     pub(crate) fn close(&self) {
         self.quic.close(VarInt::from_u32(0x100), b"");
     }

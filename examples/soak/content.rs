@@ -1,4 +1,5 @@
-//! Bodies that anybody can make and check from a seed, at any place, and dice that fall the same way for one seed.
+//! Bodies that can be generated and checked from a seed, at any place, and random numbers that are the same for one
+//! seed.
 //! Pure. Two bodies differ everywhere, so that bytes of another stream, or of another place, do not pass.
 
 use bytes::Bytes;

@@ -37,7 +37,7 @@ const STREAMS: u64 = 4;
 const SLOW: (u64, u64) = (20_000, 1_000_000);
 /// What a slow reader takes: at least that many bytes a second.
 const SLOW_BYTES_PER_SECOND: (u64, u64) = (2_000, 16_000);
-/// How long it lives at most, in seconds.
+/// How long it runs at most, in seconds.
 const SLOW_LIFE: (u64, u64) = (10, 90);
 /// What it lets the server send ahead.
 const SLOW_WINDOW: (u64, u64) = (4 << 10, 64 << 10);
@@ -59,7 +59,7 @@ impl World {
         self.account.borrow_mut().begin(kind, origin, what.to_owned(), Instant::now())
     }
 
-    #[expect(clippy::print_stdout, reason = "what is wrong is told at once")]
+    #[expect(clippy::print_stdout, reason = "faults are printed at once")]
     fn end(&self, ticket: Ticket, end: End) {
         if let Some(wrong) = self.account.borrow_mut().end(ticket, end, Instant::now()) {
             println!("WRONG: {wrong}");
@@ -211,7 +211,7 @@ async fn small(world: &World, dice: &mut Dice) {
     future::join_all(streams.collect::<Vec<_>>()).await;
 }
 
-/// A download by a client that reads little at a time, with a window to match, as long as it lives.
+/// A download by a client that reads little at a time, with a window to match, as long as it runs.
 async fn slow(world: &World, dice: &mut Dice) {
     let window = u32::try_from(dice.between(SLOW_WINDOW.0, SLOW_WINDOW.1)).ok();
     let Some(client) = world.connect(dice, window).await else { return };

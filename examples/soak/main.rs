@@ -9,7 +9,7 @@
 //!
 //! Nothing may go wrong but what was in flight to the restarted origin, and that must look failed (`account`). Memory
 //! and descriptors must stay flat (`trend`); every gauge must return to 0; litequic must end with 0. Otherwise the exit
-//! code is 1, and the first faults are told. A seed makes the same players; what they meet is the machine's.
+//! code is 1, and the first faults are printed. A seed makes the same players; what they meet is the machine's.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command that reports")]
 
 mod account;
@@ -54,11 +54,11 @@ const RESTART_PAUSE_MS: u64 = 1_500;
 /// Between two samples; less for a short run, so that its trend has some.
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 const SAMPLES_AT_LEAST: u32 = 24;
-/// For what is under way when the load ends.
+/// For requests in flight when the load ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(100);
 /// For the gauges to return to 0: idle connections to origins stay for 5 seconds, clients that vanished for 15.
 const QUIET: Duration = Duration::from_secs(45);
-/// Descriptors that may differ between before and after: the admin connection that asks.
+/// Descriptors that may differ between before and after: the admin connection of the check.
 const DESCRIPTORS_LEFT: u64 = 2;
 
 #[derive(Debug, Parser)]
@@ -173,7 +173,7 @@ fn beside_this_one() -> Result<PathBuf> {
     Ok(this.parent().and_then(|folder| folder.parent()).context("no folder above")?.join("litequic"))
 }
 
-/// Reloads and samples, for as long as was asked for or until Ctrl-C.
+/// Reloads and samples, for the given time or until Ctrl-C.
 async fn hold(scene: &mut Scene, report: &mut Report, began: Instant, arguments: &Arguments) -> Result<()> {
     let length = Duration::from_secs(60) * arguments.minutes;
     let mut reloads = interval(Duration::from_secs(arguments.reload_every));
@@ -211,7 +211,7 @@ async fn look(scene: &Scene, began: Instant) -> Result<Sample> {
 }
 
 /// Ends the origin in good order and kills it, in turn, until the load ends. Gives how often, and the origin, which the
-/// last requests want.
+/// last requests need.
 async fn restart(world: Rc<World>, mut origin: Restarted, mut dice: Dice) -> Result<(u64, Restarted)> {
     let mut restarts = 0;
     loop {
@@ -235,7 +235,7 @@ async fn join(mut players: JoinSet<()>) {
     while players.join_next().await.is_some() {}
 }
 
-/// After the load: every gauge at 0, no descriptor left, every reload taken on; then the end.
+/// After the load: every gauge at 0, no descriptor left, every reload applied; then the end.
 async fn silence(scene: &mut Scene, report: &mut Report, began: Instant) -> Result<()> {
     let deadline = Instant::now() + QUIET;
     let last = loop {
@@ -260,7 +260,7 @@ async fn silence(scene: &mut Scene, report: &mut Report, began: Instant) -> Resu
     let reloads = |result| report.metrics.get(&format!("litequic_reloads_total{{result=\"{result}\"}}")).copied();
     let (ok, refused) = (reloads("ok").unwrap_or_default(), reloads("refused").unwrap_or_default());
     if ok < report.reloads || refused > 0 {
-        report.fault(format!("{} reloads: {ok} taken on, {refused} refused", report.reloads));
+        report.fault(format!("{} reloads: {ok} applied, {refused} rejected", report.reloads));
     }
     scene.litequic.signal("TERM")?;
     let code = scene.litequic.ended().await.context("after SIGTERM")?;

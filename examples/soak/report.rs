@@ -1,4 +1,4 @@
-//! What is told: a line a sample, a table in the end, and the same as JSON.
+//! The report: a line a sample, a table in the end, and the same as JSON.
 
 use crate::{
     account::{Account, Kind, Tally},

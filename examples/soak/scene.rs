@@ -122,7 +122,7 @@ impl Process {
             }
             sleep(LOOK_AGAIN).await;
         }
-        bail!("nobody listens at {address}");
+        bail!("nothing listens at {address}");
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct Restarted {
 pub(crate) struct Places {
     pub(crate) udp: SocketAddr,
     pub(crate) admin: SocketAddr,
-    /// One process with two addresses: a reload sends requests to the other one, and nobody notices.
+    /// One process with two addresses: a reload sends requests to the other one, and no client notices.
     steady: [SocketAddr; 2],
     restarted: SocketAddr,
 }
@@ -201,7 +201,7 @@ impl Scene {
         Ok((Self { litequic, steady, places, folder }, restarted))
     }
 
-    /// Writes the `generation`th configuration, now and then with a new certificate, and tells litequic.
+    /// Writes the `generation`th configuration, now and then with a new certificate, and has litequic reload.
     pub(crate) fn reload(&self, generation: u64) -> Result<()> {
         const RENEWED_EVERY: u64 = 5;
         if generation.is_multiple_of(RENEWED_EVERY) {
@@ -236,7 +236,7 @@ impl Restarted {
     }
 }
 
-/// What litequic says at its admin address to a GET of `path`.
+/// litequic's answer at its admin address to a GET of `path`.
 pub(crate) async fn ask(admin: SocketAddr, path: &str) -> Result<String> {
     let asked = async {
         let mut stream = TcpStream::connect(admin).await?;
@@ -251,7 +251,8 @@ pub(crate) async fn ask(admin: SocketAddr, path: &str) -> Result<String> {
     timeout(PATIENCE, asked).await.context("the admin address does not answer")?
 }
 
-/// What is new in each configuration disturbs nobody: limits that are never reached, routes to the same answers.
+/// What is new in each configuration has no effect on clients: limits that are never reached, routes to the same
+/// answers.
 fn configuration(places: &Places, generation: u64) -> String {
     let n = generation;
     let Places { udp, admin, steady: [one, other], restarted } = places;
@@ -281,7 +282,7 @@ fn configuration(places: &Places, generation: u64) -> String {
         512 << (n / 2 % 2),
         1 + n % 10,
         60 + n % 10,
-        // Shorter than `idle`: an origin that does not answer is told from a litequic that does not.
+        // Shorter than `idle`: an origin that does not answer is distinguished from a litequic that does not.
         8 + n % 3,
     )
 }

@@ -10,7 +10,7 @@ const RSS_SLACK_PERCENT: u64 = 15;
 /// Connections to origins come and go: what a leak leaves behind an hour is more.
 const DESCRIPTORS_SLACK: u64 = 64;
 
-/// What must be 0 when nobody asks for anything any more.
+/// What must be 0 when there are no requests any more.
 pub(crate) const GAUGES: [&str; 6] = [
     "litequic_connections_open",
     "litequic_connections_held",
@@ -33,7 +33,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Looks at the process `id` and at what it says of itself.
+    /// Samples the process `id` and its metrics.
     ///
     /// # Errors
     ///

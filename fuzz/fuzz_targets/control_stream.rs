@@ -1,4 +1,4 @@
-//! A control stream's bytes in any chunks: the same said, SETTINGS first and once, GOAWAY never rising.
+//! A control stream's bytes in any chunks: the same results, SETTINGS first and once, GOAWAY never rising.
 #![no_main]
 
 use bytes::Bytes;

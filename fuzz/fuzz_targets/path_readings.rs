@@ -23,7 +23,7 @@ fn routing(path_reading: PathReading) -> Routing {
     let mut config = Config::simple(([127, 0, 0, 1], 443).into(), origin, "cert".into(), "key".into());
     let route = |(number, prefix): (usize, &str)| Route {
         path_prefix: prefix.into(),
-        // Tells by which route a request goes.
+        // Shows the route of a request.
         rewrite_host: Some(format!("r{number}")),
         path_reading,
         ..Route::catch_all(Config::ORIGIN)

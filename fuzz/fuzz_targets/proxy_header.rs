@@ -1,4 +1,4 @@
-//! A PROXY protocol header: whatever it says, what litequic takes of it is what a header written anew says.
+//! A PROXY protocol header: whatever its content, litequic's result is that of a header encoded anew.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -29,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 
     if head.protocol.is_some() {
-        return; // litequic's client asks for none
+        return; // litequic's client requests none
     }
     let mut out = BytesMut::new();
     message::encode_request(&head.method, &head.uri, &head.headers, &mut out).expect("has scheme and authority");

@@ -1,4 +1,4 @@
-//! A client's transport parameters: what is taken for an offer can be asked for.
+//! A client's transport parameters: every offer that is read can be used for a request.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

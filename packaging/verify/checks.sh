@@ -10,7 +10,7 @@ failed=0
 work=$(mktemp -d)
 readonly work
 
-# check NAME COMMAND...: says whether it succeeds; its output only if it does not.
+# check NAME COMMAND...: reports whether it succeeds; its output only if it does not.
 check() {
     local name=$1
     shift

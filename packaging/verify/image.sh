@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# image.sh [IMAGE]: runs the container image as docs/container.md says, hardened, and looks whether it does what it should.
+# image.sh [IMAGE]: runs the container image as in docs/container.md, hardened, and checks that it works.
 # Needs docker and openssl, and an nginx that runs without root as ORIGIN_IMAGE. Leaves nothing behind.
 cd "$(dirname "$0")"
 # shellcheck source=packaging/verify/checks.sh
@@ -56,7 +56,7 @@ if command -v curl >/dev/null; then
 fi
 check "ctl in the container" says '"phase": "ready"' docker exec "$net-proxy" litequic ctl status --json
 
-# A download of some nine seconds is under way when the container is told to stop.
+# A download of some nine seconds is in flight when the container is stopped.
 docker run -d --name "$net-client" "${hardened[@]}" -v "$work/tls.crt:/ca.crt:ro" "$image" \
     get --ca /ca.crt --resolve "example.com:8443:$proxy" --output - https://example.com:8443/slow >/dev/null
 check "a download began" wait_for 10 says '"requests_open": 1' docker exec "$net-proxy" litequic ctl status --json
@@ -80,7 +80,7 @@ io = "io-uring"
 [admin]
 listen = "127.0.0.1:9443"
 CONF
-# `ctl` there asks at an address that its environment has.
+# `ctl` there uses the address in its environment.
 sed -i 's/9443/9555/' "$work/ring.toml"
 docker run -d --name "$net-ring" "${hardened[@]}" -e LITEQUIC_ADMIN=127.0.0.1:9555 -v "$work/tls.crt:/tls/tls.crt:ro" -v "$work/tls.key:/tls/tls.key:ro" \
     -v "$work/ring.toml:/etc/litequic/litequic.toml:ro" "$image" >/dev/null

@@ -4,7 +4,7 @@
 # (LITEQUIC, default target/release/litequic). The cluster's nodes must have the image, and ORIGIN_IMAGE or a way to it.
 #   NODE=ADDRESS         where NodePorts and HOST_PORT are reached; the first node's InternalIP
 #   HOST_PORT=PORT       that the DaemonSet binds on each node; 443
-#   KILL='COMMAND ID'    kills a container by its runtime's ID; without it the sidecar is told to end
+#   KILL='COMMAND ID'    kills a container by its runtime's ID; without it the sidecar is stopped by a signal
 # Works in the namespaces litequic-verify and litequic-verify-node, which are made anew and removed.
 cd "$(dirname "$0")/../.."
 # shellcheck source=packaging/verify/checks.sh
@@ -55,7 +55,7 @@ get() {
     shift 4
     "$litequic" get --timeout 60s --ca "$work/$ca.crt" --resolve "$host:$port:$node" "$@" "https://$host:$port$path"
 }
-# whole HOST PORT PATH CA: whether all of the origin's blob came.
+# whole HOST PORT PATH CA: whether the origin's whole blob came.
 whole() { get "$@" --output - | cmp - "$work/blob"; }
 # pods LABELS: the newest last.
 pods() { k get pods -l "$1" --sort-by=.metadata.creationTimestamp -o name; }
@@ -69,7 +69,7 @@ edge=(edge helm/litequic --set "image.repository=${image%:*},image.tag=${image##
     --set "extraVolumeMounts[0].name=pages,extraVolumeMounts[0].mountPath=/etc/litequic/pages"
     --set "config.error_pages.502=/etc/litequic/pages/502.txt,config.origins.dead.url=http://127.0.0.1:1"
     --set "config.routes[0].path_prefix=/dead,config.routes[0].origin=dead")
-# A key with a value that litequic refuses, and what helm then says.
+# A key with a value that litequic rejects, and helm's error.
 faults=("timeouts.idle=30x" "/config/timeouts/idle'" "origin.url=web:80" "/config/origin/url'"
     "routes[0].origin=nope" 'routes\[0\].origin = "nope": no origin has this name')
 # refuses PREFIX COMMAND...: each of the faults.
@@ -157,7 +157,7 @@ taken() { says '"limits.max_headers": "77"' k exec "$(pods app.kubernetes.io/ins
 check "it is taken on while serving" wait_for 180 taken
 check "by the same pods" test "$before" = "$(pods app.kubernetes.io/instance=edge)"
 
-echo "# upgrades that are refused"
+echo "# upgrades that are rejected"
 # What a rollout would change.
 installed() {
     pods app.kubernetes.io/instance=edge
@@ -183,23 +183,23 @@ before=$(installed)
 right=$(revision)
 check "the check before a rollback refuses what it refused before" says 'edge-litequic-check failed' h rollback edge "$wrong" --wait --timeout 180s
 check "no pod and no configuration was touched" untouched
-# Helm takes the rollback to be under way until another one succeeds.
+# Helm takes the rollback to be in progress until another one succeeds.
 check "a rollback to what was accepted" h rollback edge "$right" --wait --timeout 180s
 check "no pod was touched" test "$before" = "$(installed)"
 
-echo "# a new certificate and a new error page, while the configuration is refused"
+echo "# a new certificate and a new error page, while the configuration is rejected"
 dead() { says "$1" get www.example.com "$port" /dead "$2"; }
 check "the error page is served" dead '^the first page$' second
 k get configmap edge-litequic -o yaml | sed 's/max_connections = 10000/max_connections = 0/' | k replace -f - >/dev/null
 refused() { says '"refused_since": *[1-9]' k exec "$(pods app.kubernetes.io/instance=edge | tail -n 1)" -- /usr/local/bin/litequic ctl status --json; }
-check "the configuration is refused" wait_for 180 refused
+check "the configuration is rejected" wait_for 180 refused
 secret litequic-tls first
 page "the second page"
 renewed() { local _; for _ in {1..12}; do get www.example.com "$port" / first || return 1; done; }
 check "the new certificate is served by both pods" wait_for 180 renewed
 turned() { local _; for _ in {1..12}; do dead '^the second page$' first || return 1; done; }
 check "the new error page, too" wait_for 180 turned
-check "the configuration is refused still" refused
+check "the configuration is still rejected" refused
 check "an upgrade mends it" h upgrade "${edge[@]}" --set config.litequic.receive_batch=64
 check "it is taken on" wait_for 180 not refused
 check "by the same pods" says '^0 0$' k get pods -l app.kubernetes.io/instance=edge -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'

@@ -50,7 +50,7 @@ check "mended, it reloads again" inside systemctl reload litequic
 upgraded() { is ActiveState active && ! is MainPID "$pid" && ! is MainPID 0; }
 check "SIGUSR2 starts another process" inside systemctl kill --kill-whom=main --signal=SIGUSR2 litequic
 check "... which becomes the main one" wait_for 30 upgraded
-check "... and says from whom it took over" wait_for 10 says 'took over.*version_before' journal
+check "... and logs the version that it took over from" wait_for 10 says 'took over.*version_before' journal
 check "stops" inside systemctl stop litequic
 
 break_it

@@ -1,4 +1,4 @@
-//! A line of the access log: what it says of a request, and how it is written so that no value ends it.
+//! A line of the access log: which fields a request has, and how they are escaped so that no value ends the line.
 
 use crate::{config::AccessField, exchange::Facts};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Bytes of one value: what a client sent is no longer in the log, however long it was.
+/// Bytes of one value: longer ones from a client are cut.
 pub(super) const MAX_VALUE: usize = 2048;
 
 /// How a line is written.
@@ -19,8 +19,8 @@ pub(super) enum Style {
     Logfmt,
 }
 
-/// A line that is being written. Keys are ours, values are anybody's: what leaves here is printable ASCII without a quote
-/// that was not put there by us, so that no value ends its line, or its place in it.
+/// A line that is being written. Keys are litequic's, values may come from a client: the output is printable ASCII
+/// without a quote in a value, so that no value ends its line, or its place in it.
 pub(super) struct Line<'a> {
     style: Style,
     text: &'a mut String,
@@ -49,7 +49,7 @@ impl<'a> Line<'a> {
         self.text.push_str(if self.style == Style::Json { "\":" } else { "=" });
     }
 
-    /// A text, however it came; left out where it is empty.
+    /// A text from any source; left out if empty.
     pub(super) fn text(&mut self, key: &str, value: &[u8]) {
         if value.is_empty() {
             return;
@@ -63,7 +63,7 @@ impl<'a> Line<'a> {
             return;
         }
         self.text.push('"');
-        // A character that the cut went through, or that is none, is U+FFFD.
+        // A character that was cut, or is invalid, is U+FFFD.
         for character in String::from_utf8_lossy(value).chars() {
             match character {
                 '"' | '\\' => self.text.extend(['\\', character]),
@@ -98,7 +98,7 @@ impl<'a> Line<'a> {
         let _ = write!(self.text, "{quote}{}{quote}", humantime::format_rfc3339_millis(value));
     }
 
-    /// What is shown as printable ASCII without blanks.
+    /// A value that displays as printable ASCII without blanks.
     pub(super) fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
         self.key(key);
         let quote = if self.style == Style::Json { "\"" } else { "" };
@@ -106,10 +106,10 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What `field` says of a request.
+/// The fields of a request.
 pub(super) fn write(line: &mut Line<'_>, field: AccessField, facts: &Facts) {
     let key = field.name();
-    // What stands behind `?` may be nobody's business (a token), so that it is a field of its own.
+    // The query may be confidential (a token), so it is a field of its own.
     let target = |n| facts.path.splitn(2, |byte| *byte == b'?').nth(n).unwrap_or_default();
     let address = |address: SocketAddr| address.to_string();
     match field {

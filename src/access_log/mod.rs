@@ -1,5 +1,5 @@
-//! The access log: what of it is in force, for workers to follow. A worker puts lines together (line.rs) of what was noted of
-//! a request on its way, and hands them to the thread that writes them (writer.rs).
+//! The access log: the settings in force, which workers follow. A worker formats lines (line.rs) from the record of a
+//! request, and sends them to the writing thread (writer.rs).
 
 mod line;
 mod metrics;
@@ -21,11 +21,11 @@ use std::{
 };
 use writer::{Leaving, Lines, Sink, Target, Writing};
 
-/// Lines have nowhere to go: the operator's fault.
+/// Lines cannot be written: the operator's fault.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write access_log.path = \"{path}\": {source}")]
 pub struct OpenError {
-    /// Where they were to go.
+    /// The path.
     path: AccessTarget,
     /// The system's reason.
     source: io::Error,
@@ -39,7 +39,7 @@ pub struct AccessLog {
     metrics: Arc<WriterMetrics>,
 }
 
-/// How lines are put together and where they go, where there are any.
+/// How lines are formatted and where they go, if there are any.
 type InForce = Arc<ArcSwapOption<Setting>>;
 
 #[derive(Debug)]
@@ -50,11 +50,11 @@ struct Setting {
     sink: Sink,
 }
 
-/// Those who write.
+/// The writers.
 #[derive(Debug, Default)]
 struct Writers {
     now: Option<(AccessTarget, Writing)>,
-    /// Of earlier configurations, until workers have handed over what they had for them.
+    /// Writers of earlier configurations, until workers have sent them all they had.
     leaving: Vec<Leaving>,
 }
 
@@ -75,7 +75,8 @@ impl AccessLog {
         Ok(Arc::new(log))
     }
 
-    /// Opens what `config` has lines go to, unless they go there already. To be followed, or dropped if it is not.
+    /// Opens the target of `config`, unless lines go there already. To be followed by [`AccessLog::follow`], or
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -95,8 +96,8 @@ impl AccessLog {
         }
     }
 
-    /// Has workers follow `config`, for which was `opened` what it needs. They do from their next request on, or within
-    /// half a second; what they have put together by then goes where it was to go.
+    /// Has workers follow `config`, whose target was `opened`. They do from their next request on, or within half a
+    /// second; what they have formatted by then goes to the former target.
     pub fn follow(&self, config: &config::AccessLog, Opened(opened): Opened) {
         let mut writers = self.writers();
         writers.leaving.retain_mut(|leaving| !leaving.has_ended());
@@ -120,14 +121,14 @@ impl AccessLog {
         self.now.store(setting.map(Arc::new));
     }
 
-    /// Has the file opened anew, by the name that it had: after a rotation.
+    /// Reopens the file by its name: after a rotation.
     pub fn reopen(&self) {
         if let Some(setting) = &*self.now.load() {
             setting.sink.reopen();
         }
     }
 
-    /// Waits until all lines are written that workers which have ended handed over; two seconds at most.
+    /// Waits until all lines are written that ended workers sent; two seconds at most.
     pub async fn finish(&self) {
         let Writers { now, leaving } = std::mem::take(&mut *self.writers());
         let now = async {
@@ -163,7 +164,7 @@ impl OfWorker {
     }
 }
 
-/// Puts one worker's lines together.
+/// Formats one worker's lines.
 struct Pen {
     now: Cache<InForce, Option<Arc<Setting>>>,
     metrics: Arc<Metrics>,
@@ -172,7 +173,7 @@ struct Pen {
 }
 
 impl Pen {
-    /// By what is in force. Lines by what was are handed over first.
+    /// By the setting in force. Lines of the former one are sent first.
     fn follow(&mut self) -> Option<&mut (Arc<Setting>, Lines)> {
         let now = self.now.load();
         let follows = match (now, &self.lines) {
@@ -187,14 +188,14 @@ impl Pen {
     }
 }
 
-/// Hears of requests.
+/// Notified of requests.
 struct Recorder(Rc<RefCell<Pen>>);
 
-/// Hands lines over that would wait for others.
+/// Sends lines that would otherwise wait for more.
 pub struct Flusher(Rc<RefCell<Pen>>);
 
 impl Flusher {
-    /// To be called now and then.
+    /// To be called periodically.
     pub fn flush(&self) {
         if let Some((_, lines)) = self.0.borrow_mut().follow() {
             lines.flush();

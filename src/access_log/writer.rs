@@ -1,5 +1,5 @@
-//! The access log's way to its file. Workers put lines together and hand them over in pieces, without waiting; one thread
-//! writes them. What does not find room is dropped and counted.
+//! The path of a line to its file. Workers format lines and send them in pieces, without waiting; one thread writes
+//! them. Pieces that do not fit into the queue are dropped and counted.
 
 use super::{
     line::{Line, Style},
@@ -22,15 +22,15 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Pieces that wait for the writer: 16 MiB of lines of usual length, some seconds of a disk that does not answer.
+/// Pieces in the writer's queue: 16 MiB of lines of usual length, some seconds of a disk that does not answer.
 const MAX_WAITING: usize = 1024;
-/// A worker's lines are handed over once they are that long, and at every [`Lines::flush`].
+/// A worker's lines are sent once they are that long, and at every [`Lines::flush`].
 const PIECE: usize = 16 * 1024;
 /// How long the end of the process waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
-/// How long opening a file may take: a pipe that nobody reads is never opened.
+/// How long opening a file may take: opening a pipe without a reader never returns.
 const OPENING: Duration = Duration::from_secs(5);
-/// Between two tries to tell a writer that is behind.
+/// Between two attempts to reach a writer that is behind.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 /// Where lines go.
@@ -38,7 +38,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(10);
 pub(super) enum Target {
     /// Standard error.
     Stderr,
-    /// A file that is appended to, and made where there is none.
+    /// A file that is appended to, and created if missing.
     File(PathBuf),
 }
 
@@ -66,23 +66,23 @@ impl Output {
     }
 }
 
-/// What the writer is told.
+/// Messages to the writer.
 enum Message {
     Lines(Piece),
-    /// To look whether the file is to be opened anew.
+    /// Check whether the file is to be reopened.
     Reopen,
-    /// That all is said.
+    /// No more lines follow.
     End,
 }
 
-/// Lines of one worker, put together.
+/// Formatted lines of one worker.
 #[derive(Default)]
 struct Piece {
     text: String,
     lines: u64,
 }
 
-/// The writing thread, as the rest of the process sees it.
+/// The writing thread, as other modules use it.
 #[derive(Debug)]
 pub(super) struct Writing {
     sink: Sink,
@@ -98,7 +98,7 @@ impl Writing {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up; the file may be made all the same.
+    /// Dropping the future gives up; the file may be created all the same.
     pub(super) async fn start(target: Target, metrics: Arc<WriterMetrics>) -> io::Result<Self> {
         let (sender, waiting) = sync_channel(MAX_WAITING);
         let (tell, opened) = oneshot::channel();
@@ -106,14 +106,14 @@ impl Writing {
         let reopen = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&reopen);
         thread::Builder::new().name("access-log".into()).spawn(move || {
-            // Here, as opening may wait for somebody else.
+            // On this thread, as opening may block.
             match target.open() {
                 Ok(output) => {
                     if tell.send(Ok(())).is_ok() {
                         Writer { target, output, waiting, reopen: asked, metrics }.run();
                     }
                 }
-                // Nobody may wait any more.
+                // The caller may have given up.
                 Err(error) => drop(tell.send(Err(error))),
             }
             // The same.
@@ -122,29 +122,29 @@ impl Writing {
         match timeout(OPENING, opened).await {
             Ok(Ok(opened)) => opened?,
             Ok(Err(_)) => return Err(io::Error::other("its thread ended")),
-            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it was not opened in time")),
+            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "opening it timed out")),
         }
         Ok(Self { sink: Sink { writer: sender, reopen }, leaving: Leaving(done) })
     }
 
-    /// The way to it.
+    /// The channel to it.
     pub(super) const fn sink(&self) -> &Sink {
         &self.sink
     }
 
-    /// Has it end once nobody has a [`Sink`] any more.
+    /// It ends once no [`Sink`] is left.
     pub(super) fn leave(self) -> Leaving {
         self.leaving
     }
 
-    /// Waits until all lines are written that workers which have ended handed over; two seconds at most.
+    /// Waits until all lines are written that ended workers sent; two seconds at most.
     pub(super) async fn finish(self) {
         let last = async {
             while let Err(TrySendError::Full(_)) = self.sink.writer.try_send(Message::End) {
                 sleep(TRY_AGAIN).await;
             }
         };
-        // A disk that does not answer does not keep the process.
+        // A disk that does not answer does not delay the end of the process.
         let _ = timeout(LAST_LINES, async { tokio::join!(last, self.leaving.finish()) }).await;
     }
 }
@@ -161,12 +161,12 @@ impl Leaving {
 
     /// Waits for its end, two seconds at most.
     pub(super) async fn finish(self) {
-        // An error says that it has ended, too.
+        // An error means that it has ended, too.
         let _ = timeout(LAST_LINES, self.0).await;
     }
 }
 
-/// The way to a writing thread.
+/// The channel to a writing thread.
 #[derive(Debug, Clone)]
 pub(super) struct Sink {
     writer: SyncSender<Message>,
@@ -179,8 +179,8 @@ impl Sink {
         Lines { style, piece: Piece::default(), writer: self.writer.clone(), metrics }
     }
 
-    /// Has the file opened anew, by the name that it had: after a rotation. Lines that are written from now on go to the
-    /// file of that name; if it cannot be opened they go where they went.
+    /// Reopens the file by its name: after a rotation. Lines that are written from now on go to the file of that name;
+    /// if it cannot be opened they go where they went.
     pub(super) fn reopen(&self) {
         self.reopen.store(true, Relaxed);
         // Wakes the writer; if there is no room it is awake.
@@ -204,7 +204,7 @@ impl Writer {
             if self.reopen.swap(false, Relaxed) {
                 match self.target.open() {
                     Ok(output) => self.output = output,
-                    Err(error) => tracing::warn!(%error, "the access log's file cannot be opened anew"),
+                    Err(error) => tracing::warn!(%error, "cannot reopen the access log"),
                 }
             }
             let piece = match message {
@@ -216,7 +216,7 @@ impl Writer {
             if let Err(error) = &written {
                 self.metrics.lost.fetch_add(piece.lines, Relaxed);
                 if !failing {
-                    tracing::warn!(%error, "the access log cannot be written");
+                    tracing::warn!(%error, "cannot write the access log");
                 }
             }
             failing = written.is_err();
@@ -224,7 +224,7 @@ impl Writer {
     }
 }
 
-/// One worker's lines on their way to the writer.
+/// One worker's lines before they reach the writer.
 pub(super) struct Lines {
     style: Style,
     piece: Piece,
@@ -233,7 +233,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Adds a line of what `write` puts into it. Never waits.
+    /// Adds a line that `write` fills. Never waits.
     pub(super) fn add(&mut self, write: impl FnOnce(&mut Line<'_>)) {
         Line::append(self.style, &mut self.piece.text, write);
         self.piece.lines += 1;
@@ -242,7 +242,7 @@ impl Lines {
         }
     }
 
-    /// Hands over what there is; to be called now and then, so that no line waits for others.
+    /// Sends what there is; to be called periodically, so that no line waits for more.
     pub(super) fn flush(&mut self) {
         if self.piece.lines == 0 {
             return;

@@ -28,7 +28,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// What can be asked for.
+/// The resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resource {
     Health,
@@ -69,7 +69,7 @@ impl Resource {
         }
     }
 
-    /// As `Allow` says it.
+    /// As `Allow` lists it.
     const fn methods(self) -> &'static str {
         if self.changes() { "POST" } else { "GET, HEAD" }
     }
@@ -78,18 +78,18 @@ impl Resource {
         if self.changes() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
     }
 
-    /// Whether asking for it does something.
+    /// Whether a request for it changes something.
     const fn changes(self) -> bool {
         matches!(self, Self::Reload | Self::Maintenance | Self::Drain)
     }
 
-    /// Whether it is for whoever may reach the address, token or not: the page holds nothing before it is told a token.
+    /// Whether it needs no token: the page shows nothing before it has one.
     const fn is_open(self) -> bool {
         matches!(self, Self::Health | Self::Ready | Self::Page)
     }
 
-    /// Whether its answer is for the operator's eyes. That of the others is known to whoever reaches the service; probes and
-    /// load balancers ask for them by any name.
+    /// Whether its answer is for the operator only. The others are shown to every client that reaches the service;
+    /// probes and load balancers request them by any name.
     const fn tells(self) -> bool {
         matches!(self, Self::Metrics | Self::Status | Self::Config)
     }
@@ -108,11 +108,11 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
     };
     let Some(resource) = on_surface().find(|resource| resource.path() == request.uri.path()) else {
         let list = on_surface().map(|resource| format!("{} {}\n", resource.methods(), resource.path()));
-        return text(StatusCode::NOT_FOUND, format!("not found; there are\n{}", list.collect::<String>()));
+        return text(StatusCode::NOT_FOUND, format!("not found; available:\n{}", list.collect::<String>()));
     };
     if !resource.allows(&request.method) {
         let mut answer =
-            text(StatusCode::METHOD_NOT_ALLOWED, format!("{} takes {}\n", resource.path(), resource.methods()));
+            text(StatusCode::METHOD_NOT_ALLOWED, format!("{} allows {}\n", resource.path(), resource.methods()));
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.methods()));
         return answer;
     }
@@ -120,14 +120,14 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
     if let Some(token) = token.filter(|_| !resource.is_open())
         && !token.is_shown(&request.headers)
     {
-        let mut answer = text(StatusCode::UNAUTHORIZED, "this takes the token\n".into());
+        let mut answer = text(StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".into());
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return answer;
     }
-    // A name that its owner has lead to this machine makes a foreign page and this address one origin, whose requests have
-    // neither Origin nor, at plain HTTP, Sec-Fetch-Site; without a token nothing else tells them apart.
+    // With a name that its owner resolves to this machine, a foreign page and this address are one origin, whose
+    // requests have neither Origin nor, at plain HTTP, Sec-Fetch-Site; without a token nothing else distinguishes them.
     if token.is_none() && resource.tells() && !is_own_name(request, &state.names) {
-        return text(StatusCode::FORBIDDEN, "ask by an IP address, localhost or a name in admin.names\n".into());
+        return text(StatusCode::FORBIDDEN, "Host must be an IP address, localhost or a name in admin.names\n".into());
     }
     match resource {
         Resource::Page => page(),
@@ -144,7 +144,7 @@ pub(super) async fn answer(state: &State, surface: Surface, request: &Parts) -> 
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
         Resource::Reload | Resource::Maintenance | Resource::Drain if request.headers.contains_key(ORIGIN) => {
-            text(StatusCode::FORBIDDEN, "not for web pages\n".into())
+            text(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
         }
         Resource::Reload => reload(state).await,
         Resource::Maintenance => maintenance(state, request.uri.query().unwrap_or_default()),
@@ -175,7 +175,7 @@ fn page() -> Answer {
     answer
 }
 
-/// Never asks about the origin: an origin that is down is no reason to restart the proxy.
+/// Never depends on an origin: one that is down is no reason to restart the proxy.
 fn health(heartbeats: &[Arc<Heartbeat>]) -> Answer {
     let hung = |(index, heartbeat): (usize, &Arc<Heartbeat>)| hung(index, heartbeat.age());
     let hung: String = heartbeats.iter().enumerate().filter_map(hung).collect();
@@ -183,7 +183,7 @@ fn health(heartbeats: &[Arc<Heartbeat>]) -> Answer {
 }
 
 fn hung(worker: usize, age: Duration) -> Option<String> {
-    (age > WORKER_DEADLINE).then(|| format!("worker {worker} has not turned for {:.1} s\n", age.as_secs_f64()))
+    (age > WORKER_DEADLINE).then(|| format!("worker {worker} has hung for {:.1} s\n", age.as_secs_f64()))
 }
 
 async fn reload(state: &State) -> Answer {
@@ -213,7 +213,7 @@ fn maintenance(state: &State, query: &str) -> Answer {
 
 fn drain(state: &State) -> Answer {
     if state.lifecycle.advance(Phase::Leaving) {
-        tracing::info!("asked to drain by the admin listener");
+        tracing::info!("drain requested by POST /drain");
         text(StatusCode::ACCEPTED, "draining\n".into())
     } else {
         text(StatusCode::ACCEPTED, "draining already\n".into())
@@ -262,7 +262,7 @@ mod tests {
     fn a_worker_is_hung_once_past_the_deadline() {
         assert_eq!(hung(0, WORKER_DEADLINE), None);
         let late = WORKER_DEADLINE + Duration::from_millis(100);
-        assert_eq!(hung(3, late).as_deref(), Some("worker 3 has not turned for 5.1 s\n"));
+        assert_eq!(hung(3, late).as_deref(), Some("worker 3 has hung for 5.1 s\n"));
     }
 
     #[tokio::test]
@@ -277,7 +277,7 @@ mod tests {
             let (request, ()) = request.body(()).unwrap().into_parts();
             answer(&state, surface, &request).await.status().as_u16()
         };
-        // Refused before anybody is asked.
+        // Rejected before the reload is requested.
         for (method, origin, surface, expected) in [
             (Method::GET, false, Surface::Operator, 405),
             (Method::POST, true, Surface::Operator, 403),
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// With a token or without one, `probes` shows metrics to whoever asks by a name that is its own, and none else.
+    /// With a token or without one, `probes` shows metrics to requests by a name that is its own, and to no other.
     #[tokio::test]
     async fn metrics_are_no_more_for_a_foreign_name_than_the_status() {
         let token = Token::new_for_tests("0123456789abcdef");

@@ -1,26 +1,26 @@
-//! `POST /maintenance`: which routes the operator switches off, and on again. The request's query says it: `state=on` or
+//! `POST /maintenance`: switches routes to maintenance, and back. The request's query has the order: `state=on` or
 //! `state=off`, `route` with a name or a host, `retry_after` in seconds. Pure.
 
 use std::{fmt, ops::RangeInclusive};
 
-/// What `POST /maintenance` asks for.
+/// The order of `POST /maintenance`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MaintenanceOrder {
     /// On; else off.
     pub on: bool,
     /// A route's name, or the host of several; without it all routes.
     pub route: Option<String>,
-    /// What clients are told, in seconds.
+    /// `Retry-After` for clients, in seconds.
     pub retry_after: u32,
 }
 
-/// Does it: says what is so now, or why nothing has changed.
+/// Applies it: returns what is in maintenance now, or why nothing has changed.
 pub type Maintain = Box<dyn Fn(&MaintenanceOrder) -> Result<String, String> + Send + Sync>;
 
 impl MaintenanceOrder {
-    /// Seconds, unless the operator says others: a short maintenance.
+    /// Default in seconds: a short maintenance.
     pub const RETRY_AFTER: u32 = 300;
-    /// Seconds: who is told to come back after a week does not come back.
+    /// In seconds: a client that is sent away for a week does not come back.
     pub const RETRY_AFTER_RANGE: RangeInclusive<u32> = 1..=604_800;
     /// Bytes of a name or a host: the longest host, and the longest path that a request has room for, are longer than any name.
     const MAX_ROUTE: usize = 4096;
@@ -50,10 +50,10 @@ impl MaintenanceOrder {
                     let seconds = value.parse().ok().filter(|seconds| Self::RETRY_AFTER_RANGE.contains(seconds));
                     retry_after = seconds.ok_or_else(|| {
                         let (least, most) = (Self::RETRY_AFTER_RANGE.start(), Self::RETRY_AFTER_RANGE.end());
-                        format!("retry_after is no number of seconds from {least} to {most}")
+                        format!("retry_after is not a number of seconds from {least} to {most}")
                     })?;
                 }
-                _ => return Err("the query has state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
+                _ => return Err("unknown parameter: the query may have state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
             }
         }
         let on = on.ok_or("the query has neither state=on nor state=off")?;
@@ -111,11 +111,11 @@ mod tests {
             ("state=on&route=", Err("route is neither a name nor a host".into())),
             ("state=on&route=%", Err("route is neither a name nor a host".into())),
             ("state=on&route=%ff", Err("route is neither a name nor a host".into())),
-            ("state=on&retry_after=0", Err("retry_after is no number of seconds from 1 to 604800".into())),
-            ("state=on&retry_after=-1", Err("retry_after is no number of seconds from 1 to 604800".into())),
+            ("state=on&retry_after=0", Err("retry_after is not a number of seconds from 1 to 604800".into())),
+            ("state=on&retry_after=-1", Err("retry_after is not a number of seconds from 1 to 604800".into())),
             (
                 "state=on&rout=a",
-                Err("the query has state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
+                Err("unknown parameter: the query may have state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
             ),
         ] {
             assert_eq!(MaintenanceOrder::parse(query), expected, "{query}");

@@ -1,4 +1,4 @@
-//! What the admin addresses count.
+//! The admin addresses' metrics.
 
 use crate::telemetry::{Counter, metrics};
 

@@ -1,5 +1,5 @@
-//! Where the operator reaches litequic: liveness, readiness, metrics, status, configuration, reload, maintenance, drain.
-//! Plain HTTP/1.1 on the control thread, so that it answers while every worker is busy.
+//! Administration interface: liveness, readiness, metrics, status, configuration, reload, maintenance, drain. Plain
+//! HTTP/1.1 on the control thread, so that it answers while every worker is busy.
 //!
 //! | path       | method    | probes | listen | answer                                                              |
 //! |------------|-----------|--------|--------|---------------------------------------------------------------------|
@@ -13,8 +13,9 @@
 //! | `/maintenance` | POST  | no     | yes    | 200 with the routes that are in maintenance now, or 422            |
 //! | `/drain`   | POST      | no     | yes    | 202: readiness fails from now on, and the process ends in good order |
 //!
-//! `/metrics`, `/status` and `/config` are for requests by an IP address, `localhost` or a name in `names`, unless they show
-//! the token of `listen`. Where there is a token, `listen` answers nothing but the page and `/healthz`, `/readyz` to whoever does not show it.
+//! `/metrics`, `/status` and `/config` are for requests by an IP address, `localhost` or a name in `names`, unless they
+//! have the token of `listen`. If a token is set, `listen` answers nothing but the page and `/healthz`, `/readyz`
+//! without it.
 
 mod answer;
 mod maintenance;
@@ -43,8 +44,8 @@ use crate::{
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
-/// After how long without a tick a worker counts as hung. Ten times [`Heartbeat::INTERVAL`]: a loop that is that
-/// late serves nobody, while one that is merely saturated ticks in between.
+/// After how long without a tick a worker counts as hung. Ten times [`Heartbeat::INTERVAL`]: a loop that is that late
+/// serves no client, while one that is merely saturated ticks in between.
 pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How much an admin address shows.
@@ -56,7 +57,7 @@ pub enum Surface {
     Operator,
 }
 
-/// Asks for a reload; whoever does it answers what changed, or every fault.
+/// Requests a reload; the reloader answers with what changed, or every fault.
 pub type ReloadRequest = oneshot::Sender<Result<String, String>>;
 
 /// What the answers are made of; shared by all admin addresses.
@@ -66,27 +67,28 @@ pub struct State {
     pub registry: Registry,
     /// What the control thread counts.
     pub control: Arc<ControlMetrics>,
-    /// What the admin addresses count.
+    /// The admin addresses' metrics.
     pub metrics: Arc<Metrics>,
-    /// What `/metrics` tells of them.
+    /// The cached text of `/metrics`.
     pub scrape: Scrape,
     /// Told to leave by `POST /drain`.
     pub lifecycle: Lifecycle,
     /// One a worker, by its index.
     pub heartbeats: Vec<Arc<Heartbeat>>,
-    /// Whether new clients are welcome.
+    /// Whether new clients are accepted.
     pub readiness: Readiness,
-    /// Where `POST /reload` goes, if anywhere.
+    /// The receiver of `POST /reload`, if any.
     pub reload: Option<mpsc::Sender<ReloadRequest>>,
-    /// What requests to `[admin] listen` have to show, if anything.
+    /// The token that requests to `[admin] listen` need, if any.
     pub token: Option<Token>,
-    /// By which names, in lower case, requests may ask for what is the operator's, besides IP addresses and `localhost`.
+    /// The names, in lower case, by which requests may reach the operator's resources, besides IP addresses and
+    /// `localhost`.
     pub names: Vec<String>,
-    /// What the admin listener cannot know by itself.
+    /// What other modules provide to the admin listener.
     pub inside: Option<Inside>,
 }
 
-/// What the rest of the process tells of itself.
+/// What it shows of the rest of the process.
 pub struct Inside {
     /// More members of `/status`, an object; asked for once a request.
     pub status: Tell,
@@ -96,7 +98,7 @@ pub struct Inside {
     pub maintain: Maintain,
 }
 
-/// Tells what is so now.
+/// Returns what is in maintenance now.
 pub type Tell = Box<dyn Fn() -> Pin<Box<dyn Future<Output = serde_json::Value> + Send>> + Send + Sync>;
 
 impl fmt::Debug for Inside {

@@ -1,4 +1,4 @@
-//! The connections of an admin address, and which of them makes room for a newcomer. Pure.
+//! The connections of an admin address, and which of them is closed for a new one. Pure.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,8 @@ impl Activity {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State { answers, since: now };
     }
 
-    /// Those that make room first are first: whoever asks for nothing, or takes its time with an answer, the longest time.
+    /// The first of this order is closed first: the connection that has been idle, or has waited for its answer, the
+    /// longest.
     fn order(&self) -> (bool, Instant) {
         let State { answers, since } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (answers, since)
@@ -49,7 +50,7 @@ impl<K: Copy + Eq + Hash, H> Places<K, H> {
         Self { most, taken: HashMap::new() }
     }
 
-    /// If there is no place left: the connection that has to make room, which has none from now on.
+    /// If there is no place left: the connection to be closed, which has none from now on.
     pub(super) fn displace(&mut self) -> Option<H> {
         if self.taken.len() < self.most {
             return None;
@@ -58,7 +59,7 @@ impl<K: Copy + Eq + Hash, H> Places<K, H> {
         self.leave(first)
     }
 
-    /// A connection that begins at `now`, by `begin`, which is to tell what it does.
+    /// A connection that begins at `now`, created by `begin`, which reports its activity.
     pub(super) fn take(&mut self, now: Instant, begin: impl FnOnce(Arc<Activity>) -> (K, H)) {
         let activity = Arc::new(Activity::new(now));
         let (key, end) = begin(Arc::clone(&activity));

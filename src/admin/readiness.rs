@@ -1,4 +1,4 @@
-//! Whether new clients are welcome: the lifecycle says so and, where the operator asked for it, origins do.
+//! Whether new clients are accepted: it depends on the lifecycle and, if so configured, on origins.
 
 use crate::lifecycle::{Lifecycle, Phase};
 use std::{fmt, pin::Pin, time::Duration};
@@ -7,21 +7,22 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How long an origin may take to be found reachable: below kubelet's probe timeout when that is set to a few seconds,
-/// and kubelet asks again anyway.
+/// How long a probe of an origin may take: below kubelet's probe timeout when that is set to a few seconds, and kubelet
+/// asks again anyway.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a finding stands, so that however often readiness is asked for, an origin is probed once a second at most.
+/// How long a result is reused, so that however often readiness is requested, an origin is probed once a second at
+/// most.
 const PROBE_VALIDITY: Duration = Duration::from_secs(1);
 
-/// Asks whether origins can be reached; resolves to the reason when one cannot.
+/// Probes whether origins can be reached; resolves to the reason when one cannot.
 pub type OriginProbe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 /// Decides what `/readyz` answers.
 pub struct Readiness {
     probe: Option<OriginProbe>,
-    /// The last finding and when it was made. Held while an origin is probed: whoever asks meanwhile waits for the
-    /// same finding.
+    /// The last result and when it was made. Locked while an origin is probed: concurrent callers wait for the same
+    /// result.
     last: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
@@ -31,11 +32,11 @@ impl Readiness {
         Self { probe, last: Mutex::new(None) }
     }
 
-    /// `Ok` when new clients are welcome, else the reason.
+    /// `Ok` when new clients are accepted, else the reason.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the probe under way; the next caller starts another.
+    /// Dropping the future drops the probe in progress; the next caller starts another.
     pub(super) async fn check(&self, lifecycle: &Lifecycle) -> Result<(), String> {
         match lifecycle.phase() {
             Phase::Starting => return Err("starting: not every worker listens yet".into()),
@@ -51,8 +52,8 @@ impl Readiness {
             return finding.clone();
         }
         let finding = match timeout(PROBE_TIMEOUT, probe()).await {
-            Ok(finding) => finding.map_err(|reason| format!("an origin is out of reach: {reason}")),
-            Err(_) => Err(format!("an origin is out of reach: no answer within {PROBE_TIMEOUT:?}")),
+            Ok(finding) => finding.map_err(|reason| format!("an origin is unreachable: {reason}")),
+            Err(_) => Err(format!("an origin is unreachable: no answer within {PROBE_TIMEOUT:?}")),
         };
         *last = Some((Instant::now(), finding.clone()));
         finding
@@ -109,7 +110,7 @@ mod tests {
         let ready = at(Phase::Ready);
         let answers = future::join_all((0..10).map(|_| readiness.check(&ready))).await;
         for answer in answers {
-            assert_eq!(answer, Err("an origin is out of reach: connection refused".into()));
+            assert_eq!(answer, Err("an origin is unreachable: connection refused".into()));
         }
         assert_eq!(probes.load(Relaxed), 1);
     }
@@ -133,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_leaves_asks_no_origin() {
-        let readiness = Readiness::new(Some(Box::new(|| panic!("the origin was asked"))));
+        let readiness = Readiness::new(Some(Box::new(|| panic!("the origin was probed"))));
         assert!(readiness.check(&at(Phase::Leaving)).await.is_err());
     }
 }

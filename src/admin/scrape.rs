@@ -1,4 +1,4 @@
-//! The text of `/metrics`: made for whoever asks, but not for a flood of askers.
+//! The text of `/metrics`, cached so that a flood of requests does not render it each time.
 
 use crate::{rate::Bucket, telemetry::Registry};
 use bytes::Bytes;
@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the text is made at most, a second, and as often at once: several Prometheus servers that ask every second.
-/// Beyond it the last one is told again, which then is no older than 50 ms.
+/// How often the text is rendered at most, a second, and as often at once: several Prometheus servers that scrape every
+/// second. Beyond it the last text is returned again, which then is no older than 50 ms.
 const A_SECOND: u32 = 20;
 
-/// The text, and how often it was made. One for all admin addresses, whose answers share its bytes.
+/// The text, and how often it was rendered. One for all admin addresses, whose answers share its bytes.
 #[derive(Debug)]
 pub struct Scrape(Mutex<Made>);
 
@@ -29,7 +29,7 @@ impl Default for Scrape {
 }
 
 impl Scrape {
-    /// What to tell at `now` of `registry`.
+    /// The text of `registry` at `now`.
     pub(super) fn text(&self, registry: &Registry, now: Instant) -> Bytes {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if made.bucket.take_if_there(now) {
@@ -46,7 +46,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_flood_of_scrapes_is_told_one_text_and_whoever_comes_later_a_new_one() {
+    fn a_flood_of_scrapes_gets_one_text_and_a_later_one_a_new_one() {
         let (scrape, mut registry, start) = (Scrape::default(), Registry::default(), Instant::now());
         let admin = Arc::<Metrics>::default();
         registry.register(admin.clone());

@@ -1,4 +1,4 @@
-//! An admin address: takes connections, bounded in number, time and size, until the process stops.
+//! An admin address: accepts connections, bounded in number, time and size, until the process stops.
 
 use super::{
     State, Surface,
@@ -28,17 +28,17 @@ use tokio::{
 /// After an accept that failed for want of file descriptors, the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long answers under way may take once the process stops.
+/// How long answers in progress may take once the process stops.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
-/// How long a request beyond [`Limits::requests`] waits: what asks as fast as it is answered then costs next to nothing.
+/// How long a request beyond [`Limits::requests`] waits: a client that repeats at once then costs next to nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a client of an admin address may do at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time. For a further one that ends which has been without a request for the longest time, so that
-    /// a probe is answered whoever holds the places.
+    /// Connections at a time. For a further one the connection is closed that has been without a request for the
+    /// longest time, so that a probe is answered however many connections are held.
     pub connections: usize,
     /// Requests a second, and at once, of an address; further ones wait.
     pub requests: u32,
@@ -55,11 +55,11 @@ impl Default for Limits {
         Self {
             // A few kubelets, scrapers and operators; far below any limit of file descriptors.
             connections: 64,
-            // Many times what those ask for.
+            // Many times what those send.
             requests: 200,
-            // Longer than the usual pause between two probes would only keep idle connections.
+            // A longer timeout than the usual pause between two probes would only keep idle connections.
             header_timeout: Duration::from_secs(5),
-            // Whoever reads slowly on purpose does not hold a place for longer than that.
+            // A client that reads slowly on purpose does not hold a place for longer.
             connection_age: Duration::from_secs(60),
             header_bytes: 16 * 1024,
         }
@@ -85,7 +85,7 @@ impl Server {
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         if surface == Surface::Operator && !address.ip().to_canonical().is_loopback() {
-            tracing::warn!(%address, "[admin] listen is open to other machines, and its token travels as it is: have the way encrypted");
+            tracing::warn!(%address, "[admin] listen is reachable from other machines, and the token is sent in plaintext: encrypt this link");
         }
         Ok(Self { listener, surface, limits })
     }
@@ -99,8 +99,8 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until `watch` sees [`Phase::Stopping`], or `replaced` comes about, which says that another process accepts
-    /// from here; then answers under way may finish for a moment.
+    /// Serves until `watch` sees [`Phase::Stopping`], or `replaced` completes, which means that another process accepts
+    /// from here; then answers in progress may finish for a moment.
     ///
     /// # Cancel safety
     ///
@@ -133,7 +133,7 @@ impl Server {
                         });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the admin listener could not accept a connection");
+                        tracing::warn!(%error, "the admin listener failed to accept a connection");
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -145,7 +145,7 @@ impl Server {
     }
 }
 
-/// How often an address answers.
+/// The rate limit of an address.
 struct Pace(Mutex<Bucket>);
 
 impl Pace {
@@ -208,8 +208,8 @@ async fn connection(stream: TcpStream, limits: Limits, asked: Asked, mut watch: 
         if error.is_timeout() || error.is_parse_too_large() {
             metrics.header.increment();
         }
-        // The client's fault, and an operator who looks for it.
-        tracing::debug!(%error, "an admin connection broke off");
+        // The client's fault; for an operator who debugs it.
+        tracing::debug!(%error, "an admin connection failed");
     }
 }
 

@@ -1,5 +1,5 @@
-//! `/status`: what litequic does now, as JSON, for the status page and for programs. Counters as they stand; whoever wants
-//! rates asks twice.
+//! `/status`: the current state of litequic, as JSON, for the status page and for programs. Counters are totals; for
+//! rates a client requests it twice.
 
 use super::State;
 use crate::{lifecycle::Phase, memory, telemetry::Process};

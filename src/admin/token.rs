@@ -1,4 +1,4 @@
-//! The secret that whoever asks an admin address has to know, where there is one.
+//! The token that requests to an admin address need, if one is set.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::{HeaderMap, header::AUTHORIZATION};
@@ -9,9 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a token, at least: what nobody guesses at the rate at which an admin address answers.
+/// Bytes of a token, at least: it cannot be guessed at the rate at which an admin address answers.
 const LEAST: usize = 16;
-/// At most: what is larger is another file, or never ends.
+/// At most: a larger file is another file, or never ends.
 const MOST: usize = 1024;
 
 /// A secret in printable ASCII. Is shown nowhere.
@@ -29,12 +29,12 @@ pub enum TokenError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Its environment variable is not there.
+    /// Its environment variable is not set.
     #[error("the environment variable {0} is not set")]
     Unset(String),
-    /// It is nothing that a header field could carry, or that nobody would guess.
+    /// It does not fit into a header field, or could be guessed.
     #[error(
-        "the token of {0} is not {LEAST} to {MOST} printable characters without blanks, such as `openssl rand -hex 32` writes"
+        "the token of {0} must be {LEAST} to {MOST} printable characters without blanks, such as `openssl rand -hex 32` prints"
     )]
     Unfit(String),
 }
@@ -73,7 +73,7 @@ impl Token {
         if fits { Ok(Self(text.into())) } else { Err(TokenError::Unfit(place())) }
     }
 
-    /// Whether a request shows it: `Authorization: Bearer TOKEN` (RFC 6750 §2.1). Takes as long for a token that is
+    /// Whether a request has it: `Authorization: Bearer TOKEN` (RFC 6750 §2.1). Takes as long for a token that is
     /// nearly right as for one that is not at all.
     pub(super) fn is_shown(&self, fields: &HeaderMap) -> bool {
         let mut lines = fields.get_all(AUTHORIZATION).iter();
@@ -83,7 +83,7 @@ impl Token {
             && verify_slices_are_equal(shown.trim_start().as_bytes(), self.0.as_bytes()).is_ok()
     }
 
-    /// The field's value that shows it.
+    /// The field's value that carries it.
     pub fn authorization(&self) -> String {
         format!("Bearer {}", self.0)
     }

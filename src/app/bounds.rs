@@ -1,4 +1,4 @@
-//! The limits that hold, in one line of the log at the start: those of the configuration, and what the system makes of them.
+//! Logs the limits in force, in one line at the start: those of the configuration, and what the system makes of them.
 
 use crate::{
     app::memory,
@@ -7,7 +7,8 @@ use crate::{
 };
 use rustix::process::{Resource, getrlimit};
 
-/// Logs them. Those of connections, handshakes and tunnels, and the buffers, are of each of so many `workers`.
+/// Logs them. Limits of connections, handshakes and tunnels, and the buffers, are per worker, of which there are
+/// `workers`.
 pub(super) fn log(config: &Config, workers: usize) {
     let limits = &config.limits;
     let memory = memory::allowed(limits.memory);

@@ -21,13 +21,13 @@ use std::{
 /// A configuration without a fault, and what its files hold.
 #[derive(Debug)]
 pub struct Loads {
-    /// What it says.
+    /// The configuration.
     pub config: Config,
     /// With the authorities of clients' certificates.
     pub certificates: CertificateStore,
     /// By their paths.
     pub pages: Pages,
-    /// What can be used and probably should not.
+    /// Warnings: what can be used and probably should not.
     pub warnings: Vec<Warning>,
 }
 
@@ -107,11 +107,11 @@ fn client_certificates_key(config: &Config, error: &CertificateError) -> &'stati
     if is_crl { "client_certificates.crl" } else { "client_certificates.ca" }
 }
 
-/// Hosts of routes that no client reaches without being warned.
+/// Hosts of routes for which clients get a certificate warning.
 fn uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mut Findings) {
     for (n, route) in config.routes.iter().enumerate() {
         if let Some(host) = route.host.as_deref().filter(|host| !store.covers_pattern(host)) {
-            let problem = format!("no certificate has the name {host}: clients refuse the one that they get");
+            let problem = format!("no certificate has the name {host}: clients will reject the one that they get");
             findings.warn(&format!("routes[{n}].host"), problem);
         }
     }
@@ -123,7 +123,7 @@ fn ambiguities(config: &Config, findings: &mut Findings) {
     for (first, second) in config::ambiguities(&config.routes) {
         let Some(name) = names.get(first) else { continue };
         let problem = format!(
-            "a request can meet this and routes[{first}] ({name}): that one gets it, as it is first in the file"
+            "a request can match both this and routes[{first}] ({name}), which wins: it comes first in the file"
         );
         findings.warn(&format!("routes[{second}].match"), problem);
     }
@@ -157,7 +157,8 @@ fn secret(config: &Config, findings: &mut Findings) {
     let Some(path) = config.listen.secret_file.as_ref().filter(|path| !is_pipe(path)) else { return };
     match Secrets::load(path) {
         Ok(secrets) if secrets.is_exposed() => {
-            findings.warn("listen.secret_file", "others may read it: a reader can reset clients' connections");
+            findings
+                .warn("listen.secret_file", "the file is readable by others: a reader can reset clients' connections");
         }
         Ok(_) => {}
         Err(error) => findings.fault("listen.secret_file", error),
@@ -174,7 +175,8 @@ fn token(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// What requests to `[admin] listen` have to show: of the file or the variable that the configuration names, if it does.
+/// What requests to `[admin] listen` have to present: the token of the file or the variable that the configuration
+/// names, if it does.
 pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
     match (&config.admin.token_file, &config.admin.token_env) {
         (Some(path), _) => Ok(Some(Token::read(path)?)),
@@ -183,12 +185,12 @@ pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
     }
 }
 
-/// Whether the file is one that can be read once only, and perhaps not at once: that is left to the start.
+/// Whether the file can be read once only, and perhaps not at once: that is left to the start.
 fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
 }
 
-/// Whether lines could be written, found out without making the file.
+/// Whether lines could be written, without creating the file.
 fn access_log(config: &Config, findings: &mut Findings) {
     let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
     let writable = match fs::metadata(path) {
@@ -202,19 +204,19 @@ fn access_log(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Whether the socket could be made. One that is there already is another process's, or is replaced.
+/// Whether the socket could be created. An existing one is another process's, or is replaced.
 fn handover(config: &Config, findings: &mut Findings) {
     let Some(path) = &config.admin.handover else { return };
     let problem = match fs::symlink_metadata(path) {
-        Ok(file) if !file.file_type().is_socket() => Some("is there already, and no socket".into()),
-        _ => can_make(path).err().map(|error| format!("cannot be made: {error}")),
+        Ok(file) if !file.file_type().is_socket() => Some("exists and is not a socket".into()),
+        _ => can_make(path).err().map(|error| format!("cannot be created: {error}")),
     };
     if let Some(problem) = problem {
         findings.fault("admin.handover", problem);
     }
 }
 
-/// Whether there could be a file `path`.
+/// Whether a file `path` could be created.
 fn can_make(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !fs::metadata(folder)?.is_dir() {

@@ -1,13 +1,13 @@
-//! When a worker that has become idle gives memory back: after a flood, what was freed would stay with the process until
-//! the next traffic. Pure but for the allocator's call.
+//! When an idle worker returns memory to the system: after a flood, freed memory would stay with the process until the
+//! next traffic. Pure but for the allocator's call.
 
 use std::{sync::OnceLock, time::Duration};
 
-/// A worker is idle that was busy for less of the time between two looks.
+/// A worker is idle if it was busy for less of the time between two looks.
 const IDLE: Duration = Duration::from_millis(50);
-/// And is so for so many looks in a row: not within a pause of a client's.
+/// Idle looks in a row before memory is returned: longer than a pause of a client's.
 const LOOKS: u32 = 4;
-/// And once more after so many further looks: what was left to run out then, such as idle connections, is gone as well.
+/// And once more after so many further looks: what was left to expire then, such as idle connections, is gone as well.
 const AGAIN: u32 = 16;
 /// How long it must have been busy before for there to be something worth a call that takes up to milliseconds. It makes
 /// at most a hundredth of the worker's time.
@@ -15,12 +15,13 @@ const WORTH: Duration = Duration::from_millis(100);
 
 static RELEASE: OnceLock<fn()> = OnceLock::new();
 
-/// Has workers call `release`, which gives back what the calling thread has freed. The first one stays.
+/// Has workers call `release`, which returns the memory that the calling thread has freed. The first call sets it for
+/// good.
 pub(crate) fn release_by(release: fn()) {
     let _ = RELEASE.set(release);
 }
 
-/// Gives back what the calling thread has freed.
+/// Returns the memory that the calling thread has freed.
 pub(super) fn release() {
     if let Some(release) = RELEASE.get() {
         release();
@@ -41,7 +42,7 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Looks at a worker that was busy for `busy` in all, twice a second. True if it is to give memory back now.
+    /// Looks at a worker that was busy for `busy` in all, twice a second. True if it is to return memory now.
     pub(super) fn look(&mut self, busy: Duration) -> bool {
         let worked = busy.saturating_sub(self.busy);
         self.busy = busy;

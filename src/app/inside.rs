@@ -1,4 +1,4 @@
-//! What the admin listener tells of the rest of the process: certificates, origins, the configuration in force; and
+//! What the admin listener shows of the rest of the process: certificates, origins, the configuration in force; and
 //! whether origins are ready.
 
 use super::{WorkerMetrics, reload::InForce};
@@ -23,10 +23,10 @@ use tokio::{
 
 /// How long a server may take to be found reachable.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a finding stands: however many pages are open, a server is tried once in that time.
+/// How long a result is reused: however many pages are open, a server is tried once in that time.
 const PROBE_VALIDITY: Duration = Duration::from_secs(5);
 
-/// Tells of what is `in_force`, by now and later; clients reach it at `addresses`.
+/// Shows what is `in_force`, now and later; clients reach it at `addresses`.
 pub(super) fn inside(in_force: &InForce, addresses: &[SocketAddr]) -> Inside {
     let (config, resolver) = (Arc::clone(&in_force.config), Arc::clone(&in_force.resolver));
     let origins = Arc::new(Origins { in_force: in_force.clone(), last: Mutex::new(None) });
@@ -116,7 +116,7 @@ fn certificates(store: &CertificateStore) -> Json {
     store.certificates().iter().map(one).collect()
 }
 
-/// Ready when a server of each origin is well that a route leads to, or nobody asks for one.
+/// Ready when each origin that a route uses has a healthy server, or if readiness does not depend on origins.
 pub(super) fn origin_probe(in_force: &InForce) -> OriginProbe {
     let in_force = in_force.clone();
     Box::new(move || {
@@ -137,24 +137,26 @@ pub(super) fn origin_probe(in_force: &InForce) -> OriginProbe {
 
 /// # Errors
 ///
-/// What is wrong with the last of `servers`, where none of them is well.
+/// The problem of the last of `servers`, if none of them is healthy.
 async fn any_is_well(servers: impl Iterator<Item = &ServerState>, patience: Duration) -> Result<(), String> {
     let problems = servers.map(async |server| match problem(server, patience).await {
         None => Err(()),
         Some(problem) => Ok(format!("{}: {problem}", server.address)),
     });
-    // The first that is well ends the search.
+    // The first healthy one ends the search.
     match future::try_join_all(problems).await {
         Err(()) => Ok(()),
         Ok(problems) => Err(problems.into_iter().next_back().unwrap_or_default()),
     }
 }
 
-/// What is wrong with `server`: by its checks where there are any, else by a connection.
+/// The problem of `server`: by its health checks if there are any, else by a connection.
 async fn problem(server: &ServerState, patience: Duration) -> Option<String> {
     match &server.check {
         Some(Check { up: true, .. }) => None,
-        Some(Check { problem, .. }) => Some(problem.clone().unwrap_or_else(|| "not well by its checks".into())),
+        Some(Check { problem, .. }) => {
+            Some(problem.clone().unwrap_or_else(|| "unhealthy: its health check failed".into()))
+        }
         None => connect(&server.address, patience).await,
     }
 }
@@ -163,14 +165,14 @@ async fn connect(address: &OriginAddress, patience: Duration) -> Option<String> 
     match timeout(patience, proxy::probe(address, patience)).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("does not accept a connection in time".into()),
+        Err(_) => Some("connecting timed out".into()),
     }
 }
 
-/// How the origins' servers stand.
+/// The states of the origins' servers.
 struct Origins {
     in_force: InForce,
-    /// The last finding, when it was made, and of which configuration. Held while they are tried.
+    /// The last result, when it was made, and of which configuration. Locked while they are tried.
     last: Mutex<Option<(Instant, Arc<Routing>, Json)>>,
 }
 

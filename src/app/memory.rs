@@ -1,4 +1,4 @@
-//! Looks at the memory that the process uses, and tells the workers how short it is.
+//! Watches the memory that the process uses, and signals to the workers how short it is.
 
 use super::reload::InForce;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use tokio::{select, time::sleep};
 
-/// Looks until the process stops.
+/// Watches until the process stops.
 pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
     let control = &in_force.metrics.control;
     let usage = Usage::of_this_process();
@@ -21,9 +21,9 @@ pub(super) async fn watch(in_force: InForce, gauge: Gauge, mut watch: Watch) {
             let reading = match usage.read(limit(in_force.config.load().limits.memory)) {
                 Ok(reading) => reading,
                 Err(error) => {
-                    // What held goes on to hold.
+                    // The last step stays in force.
                     if !std::mem::replace(&mut failed, true) {
-                        tracing::warn!(%error, "the memory that is used cannot be read");
+                        tracing::warn!(%error, "cannot read the memory usage");
                     }
                     sleep(LOOK).await;
                     continue;

@@ -1,4 +1,4 @@
-//! All that is counted: each module's metrics, of each worker, and those of the process.
+//! The registry of metrics: those of each module, for each worker, and those of the process.
 
 use crate::{
     access_log, admin, http3, net,
@@ -27,7 +27,7 @@ pub struct Metrics {
 
 /// What one worker counts, by module. It alone writes.
 #[derive(Debug, Clone, Default)]
-#[expect(missing_docs, reason = "the modules say it")]
+#[expect(missing_docs, reason = "the modules document them")]
 pub struct WorkerMetrics {
     pub net: Arc<net::Metrics>,
     pub quic: Arc<quic::Metrics>,
@@ -50,7 +50,7 @@ metrics! {
                 progress."
         ) {
             receive_granted
-                "A body counts as an upload from 64 KiB on. What is granted to new connections depends on it: see \
+                "A body counts as an upload from 64 KiB on. The window of a new connection depends on it: see \
                     `limits.worker_receive_buffer`.",
         }
         Gauge(
@@ -146,7 +146,7 @@ impl Metrics {
         self.workers.iter().map(read).sum()
     }
 
-    /// One worker, with everything in it that there can be: labels that come with the configuration are `…`.
+    /// One worker, with every label that there can be: those that come with the configuration are `…`.
     pub fn example() -> Self {
         let metrics = Self::new(1);
         let (any, server) = (ANY, ServerName::new(ANY, ANY));
@@ -161,7 +161,7 @@ impl Metrics {
     }
 }
 
-/// Stands for what comes with the configuration.
+/// A placeholder for what comes with the configuration.
 const ANY: &str = "…";
 
 /// The reference of all metrics, as Markdown.

@@ -1,4 +1,5 @@
-//! The composition root: the only place that knows every part. Reads as a table of contents of a running litequic.
+//! The composition root: the only module that depends on all others. Reads as a table of contents of a running
+//! litequic.
 
 pub mod reload;
 
@@ -45,8 +46,8 @@ use tokio::{
 };
 use worker::{Ended, Worker};
 
-/// How long this process goes on as before once another one has taken over: so that whoever came to it in that moment,
-/// with a handshake and a request to make, is served here.
+/// How long this process serves as before once another one has taken over: so that clients that were steered to it in
+/// that moment, with a handshake and a request to make, are served here.
 const HANDOVER_GRACE: Duration = Duration::from_secs(1);
 
 /// How long workers may take to close their connections once the process stops.
@@ -57,18 +58,18 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 pub struct Options {
     /// Write TLS secrets to the file that the environment variable `SSLKEYLOGFILE` names.
     pub key_log: bool,
-    /// Where `POST /reload` goes. Without it there is none.
+    /// The receiver of `POST /reload`. `None`: there is none.
     pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
     /// What a service manager has bound.
     pub inherited: Inherited,
-    /// Says how short memory is. Without it litequic looks itself, as `limits.memory` says.
+    /// Reports how short memory is. Without it litequic watches memory itself, as `limits.memory` says.
     pub memory: Option<Gauge>,
 }
 
 /// Why litequic did not start. Nothing is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The operator's files, which were good a moment ago.
+    /// The operator's files, valid a moment ago.
     #[error("{}", lines(.0))]
     Pages(Vec<PageError>),
     /// The operator's file as well.
@@ -80,13 +81,13 @@ pub enum StartError {
     /// The token that the configuration names.
     #[error(transparent)]
     Token(#[from] admin::TokenError),
-    /// A UDP address is taken, or not ours.
+    /// A UDP address is in use, or not local.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// A TCP address is taken, or not ours.
+    /// A TCP address is in use, or not local.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// An admin address is taken, or not ours.
+    /// An admin address is in use, or not local.
     #[error("cannot bind {key} = \"{address}\": {source}")]
     Admin {
         /// The key of `[admin]`.
@@ -96,10 +97,10 @@ pub enum StartError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The sockets that a service manager passed are none that can be used.
-    #[error("a socket that was passed cannot be used: {0}")]
+    /// The sockets that a service manager passed cannot be used.
+    #[error("cannot use a socket that the service manager passed: {0}")]
     Passed(io::Error),
-    /// The process that runs keeps its place.
+    /// The running process keeps its place.
     #[error(transparent)]
     TakeOver(#[from] HandoverError),
     /// The Unix socket that the configuration names.
@@ -110,14 +111,14 @@ pub enum StartError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The kernel has none.
-    #[error("no pipe can be made: {0}")]
+    /// pipe(2) failed.
+    #[error("cannot create a pipe: {0}")]
     Pipe(io::Error),
-    /// rustls refused what it was given.
-    #[error("TLS cannot be set up: {0}")]
+    /// rustls rejected what it was given.
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The system has no randomness.
-    #[error("no random secrets can be made")]
+    /// The system's random number generator failed.
+    #[error("cannot generate random secrets")]
     Random,
     /// A thread or its endpoint did not start.
     #[error("worker {index} did not start: {reason}")]
@@ -133,14 +134,14 @@ fn lines(errors: &[impl ToString]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// A worker ended although nobody told it to: its sockets are dead, so the process must end.
+/// A worker ended without a request to: its sockets are dead, so the process must end.
 #[derive(Debug, thiserror::Error)]
-#[error("worker {0} died")]
+#[error("worker {0} ended unexpectedly")]
 pub struct WorkerDied(usize);
 
 /// A litequic that serves.
 pub struct Running {
-    /// Where clients reach it, in the order of `[listen] udp`.
+    /// The addresses for HTTP/3, in the order of `[listen] udp`.
     pub addresses: Vec<SocketAddr>,
     /// The same over TCP, in the order of `[listen] tcp`.
     pub tcp: Vec<SocketAddr>,
@@ -155,10 +156,10 @@ pub struct Running {
     /// Advance it to [`Phase::Leaving`] to drain, to [`Phase::Stopping`] to stop at once.
     pub lifecycle: Lifecycle,
     in_force: InForce,
-    /// To have the access log's file opened anew, where there is one.
+    /// Reopens the access log's file, if there is one.
     pub access_log: Arc<AccessLog>,
     workers: Vec<Worker>,
-    /// Every worker's sockets once more, read by nobody: the kernel's program picks a socket by its place in the group,
+    /// Duplicates of every worker's sockets, never read: the kernel's program picks a socket by its place in the group,
     /// and a worker that ends before the others would change their places.
     kept: Kept,
     ended: mpsc::UnboundedReceiver<Ended>,
@@ -181,7 +182,7 @@ fn secrets(config: &Config) -> Result<Secrets, StartError> {
 }
 
 /// Starts litequic: binds every address that it does not inherit, starts the workers, then the admin listeners. Returns
-/// when clients may come. To be called on a tokio runtime, which the admin listeners use; workers have threads and
+/// when it accepts clients. To be called on a tokio runtime, which the admin listeners use; workers have threads and
 /// runtimes of their own. Where another process runs that can be taken over from, it is, with the last step.
 ///
 /// `wrap` is put around each worker's proxy; pass the identity for the proxy alone.
@@ -199,7 +200,7 @@ pub async fn start<H: Handler>(
 }
 
 impl Running {
-    /// Waits until litequic has ended: told to by [`Running::lifecycle`], after the drain.
+    /// Waits until litequic has ended: requested by [`Running::lifecycle`], after the drain.
     ///
     /// # Errors
     ///
@@ -225,7 +226,7 @@ impl Running {
             select! {
                 biased;
                 Some(ended) = self.ended.recv() => {
-                    // Workers may have heard of a phase that this loop has yet to see.
+                    // Workers may have seen a phase that this loop has not seen yet.
                     if self.lifecycle.phase() < Phase::Draining || !ended.in_order {
                         break Err(WorkerDied(ended.index));
                     }
@@ -251,7 +252,7 @@ impl Running {
         outcome
     }
 
-    /// How long clients may still come. A process that was taken over from need not wait until balancers look elsewhere.
+    /// How long new connections are still accepted. A process that was taken over from need not wait for balancers.
     fn grace(&self) -> Duration {
         if self.kept.is_handed_over() { HANDOVER_GRACE } else { self.timeouts().drain_grace }
     }
@@ -260,7 +261,7 @@ impl Running {
         self.in_force.config.load().timeouts
     }
 
-    /// Moves on to `phase`, or to a later one if somebody was faster.
+    /// Moves on to `phase`, unless a later one was set meanwhile.
     fn enter(&self, phase: Phase) -> Phase {
         self.lifecycle.advance(phase);
         let now = self.lifecycle.phase();

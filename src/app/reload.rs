@@ -1,8 +1,8 @@
-//! Reload: reads everything anew, and takes it on as a whole or not at all. Runs on the control thread; workers follow
+//! Reload: reads everything anew, and applies it as a whole or not at all. Runs on the control thread; workers follow
 //! what it stores, and no connection, endpoint or pool is touched by it.
 //!
-//! Three things ask for one: SIGHUP, a file that changed, `POST /reload`. While one is refused, certificates and error pages
-//! are renewed by the configuration in force.
+//! A reload is triggered by SIGHUP, by a file that changed, or by `POST /reload`. While a configuration is rejected,
+//! certificates and error pages are renewed by the one in force.
 
 use super::{
     Loads, Metrics, Running,
@@ -37,10 +37,10 @@ use tokio::{
 
 /// Requests for a reload that may wait: each is answered by the next one that begins.
 const MAX_WAITING: usize = 8;
-/// Names of routes that an answer lists at most, to whoever named one that there is not.
+/// Names of routes that an error answer lists at most.
 const MAX_NAMES: usize = 64;
 
-/// The way from `POST /reload` to the [`Reloader`].
+/// The channel from `POST /reload` to the [`Reloader`].
 pub fn requests() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<admin::ReloadRequest>) {
     mpsc::channel(MAX_WAITING)
 }
@@ -50,18 +50,18 @@ pub fn requests() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<admin::
 pub struct InForce {
     pub(super) config: config::Live,
     pub(super) routing: Arc<ArcSwap<Routing>>,
-    /// Told of each change of `routing`.
+    /// Notified of each change of `routing`.
     pub(super) rerouted: Arc<Notify>,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) access: Arc<AccessLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) last_reload: Arc<LastReload>,
-    /// Held by whoever replaces `routing`, which follows from what it was and from `config`.
+    /// Held while `routing` is replaced, which follows from what it was and from `config`.
     replacing: Arc<Mutex<()>>,
 }
 
 impl InForce {
-    /// Begins with what was read at the start, and with what the process before had in `maintenance`.
+    /// Begins with what was read at the start, and with what was in `maintenance` in the previous process.
     pub(super) fn new(
         config: &Config,
         pages: Pages,
@@ -82,7 +82,7 @@ impl InForce {
                 route = one.route(),
                 retry_after = one.retry_after,
                 routes = one.routes.len(),
-                "in maintenance, as in the process before"
+                "in maintenance, as in the previous process"
             );
         }
         in_force
@@ -92,13 +92,13 @@ impl InForce {
         self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the operator has switched to maintenance.
+    /// Routes that are in maintenance.
     pub(super) fn in_maintenance(&self) -> Vec<InMaintenance> {
         let _stays = self.replacing();
         self.routing.load().in_maintenance(&self.config.load())
     }
 
-    /// Switches routes to maintenance, or back; says what is so now.
+    /// Switches maintenance of routes on or off; returns what is in maintenance now.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl InForce {
         if now.is_empty() { Ok("no route is in maintenance\n".into()) } else { Ok(now.iter().map(line).collect()) }
     }
 
-    /// Takes on `next` as far as can be; says what it changes.
+    /// Applies `next` as far as possible; returns the changes.
     fn replace(&self, next: Loads, lines: Opened) -> Vec<Change> {
         let Loads { config: next, certificates, pages, .. } = next;
         let replacing = self.replacing();
@@ -159,12 +159,15 @@ impl InForce {
         self.observe();
         for one in self.in_maintenance().iter().filter(|one| one.routes.is_empty()) {
             let route = one.route();
-            tracing::warn!(route, "in maintenance, and the configuration has no such route any more: lift it by ctl");
+            tracing::warn!(
+                route,
+                "in maintenance, but the configuration no longer has such a route: end it with litequic ctl"
+            );
         }
         changes
     }
 
-    /// Takes on what was read anew, with the configuration as it is; says what is another now.
+    /// Applies what was read anew, with the configuration as it is; returns what changed.
     fn renew(&self, renewal: Renewal) -> Vec<Change> {
         let Renewal { certificates, pages, .. } = renewal;
         let _replacing = self.replacing();
@@ -180,7 +183,7 @@ impl InForce {
         changes
     }
 
-    /// What has another content now in the same files.
+    /// The changes of content within the same files.
     fn renewed(&self, next: &Config, certificates: &CertificateStore, pages: &Pages) -> Vec<Change> {
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         let mut changes = renewed(&now, &self.resolver.store(), next, certificates);
@@ -220,7 +223,7 @@ impl InForce {
     }
 }
 
-/// Says each of `warnings` in the log.
+/// Logs each of `warnings`.
 pub fn log_warnings(warnings: &[Warning]) {
     for Warning(warning) in warnings {
         tracing::warn!("{warning}");
@@ -261,7 +264,7 @@ pub enum Source {
     Given(Box<Config>),
 }
 
-/// A configuration with the content of its files, or why it cannot be taken on.
+/// A configuration with the content of its files, or why it is rejected.
 struct Loaded {
     outcome: Result<Loads, Vec<String>>,
     /// Every file that was or should have been read.
@@ -281,7 +284,7 @@ impl Source {
     }
 }
 
-/// Who asks for a reload.
+/// What triggers a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trigger {
     Signal,
@@ -299,18 +302,18 @@ impl Trigger {
     }
 }
 
-/// Reloads when it is asked to.
+/// Reloads when triggered.
 pub struct Reloader {
     source: Source,
     in_force: InForce,
-    /// Then the service manager hears of the other process alone.
+    /// True once the other process alone notifies the service manager.
     handed_over: watch::Receiver<bool>,
     /// Follows `[log]`.
     log: Box<dyn Fn(&Log)>,
     watcher: Option<Watcher>,
     /// What `watcher` watches.
     watched: BTreeSet<PathBuf>,
-    /// That files cannot be watched was said.
+    /// Whether it was logged that files cannot be watched.
     warned: bool,
 }
 
@@ -326,7 +329,7 @@ impl Reloader {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the watch; a reload under way is then taken on or not, never in part.
+    /// Dropping the future ends the watch; a reload in progress is then applied or not, never in part.
     pub async fn run(mut self, mut hangup: Signal, mut requests: mpsc::Receiver<admin::ReloadRequest>) -> Infallible {
         let mut files = named(&self.in_force.config.load()).collect::<BTreeSet<_>>();
         if let Source::File(file) = &self.source {
@@ -342,7 +345,7 @@ impl Reloader {
             let outcome = self.reload(trigger).await;
             self.tell_manager(service::ready);
             if let Some(waiting) = waiting.take() {
-                // Whoever asked may have gone.
+                // The client may have gone.
                 let _ = waiting.send(outcome.answer);
             }
             files = outcome.files;
@@ -361,7 +364,7 @@ impl Reloader {
         }
     }
 
-    /// Unless it hears of another process by now.
+    /// Unless another process does so by now.
     fn tell_manager(&self, tell: fn()) {
         if !*self.handed_over.borrow() {
             tell();
@@ -373,7 +376,7 @@ impl Reloader {
         let mut warned = self.warned;
         let mut warn = |what: String, error: std::io::Error| {
             if !std::mem::replace(&mut warned, true) {
-                tracing::warn!(%error, "{what} cannot be watched: a changed file is read on SIGHUP alone");
+                tracing::warn!(%error, "cannot watch {what}: a changed file is read on SIGHUP only");
             }
         };
         self.watcher = match Watcher::new(&files, |path, error| warn(path.display().to_string(), error)) {
@@ -412,7 +415,7 @@ impl Reloader {
                 let now = self.in_force.config.load();
                 (self.log)(&now.log);
                 control.refused_since.set(0);
-                // A file that was written and says the same is no news.
+                // A file that was written with the same content is not reported.
                 let told = !(changes.is_empty() && trigger == Trigger::Files);
                 if told {
                     let now = seconds(SystemTime::now());
@@ -428,7 +431,7 @@ impl Reloader {
                 control.count_reload(true, now);
                 self.in_force.last_reload.set(now, trigger, Err(&faults));
                 for fault in &faults {
-                    tracing::error!(%fault, by = trigger.name(), "not reloaded");
+                    tracing::error!(%fault, by = trigger.name(), "configuration rejected, not reloaded");
                 }
                 let faults: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
                 Err(faults + "not reloaded\n" + &self.renew(trigger).await)
@@ -438,7 +441,7 @@ impl Reloader {
         Reloaded { answer, files }
     }
 
-    /// Renews what the configuration in force names, the new one being refused; says what, a line a change.
+    /// Renews what the configuration in force names, the new one being rejected; returns what, a line for each change.
     async fn renew(&self, trigger: Trigger) -> String {
         let InForce { config, resolver, routing, .. } = self.in_force.clone();
         let read = move || Renewal::read(&config.load(), &resolver.store(), routing.load().pages());
@@ -448,11 +451,11 @@ impl Reloader {
         };
         let by = trigger.name();
         for error in &renewal.kept {
-            tracing::warn!(%error, by, "not renewed: what was read before stays in force");
+            tracing::warn!(%error, by, "not renewed: the previous content stays in force");
         }
         let changes = self.in_force.renew(renewal);
         for Change { key, what } in &changes {
-            tracing::info!(key, change = what, by, "renewed, with the configuration that was in force before");
+            tracing::info!(key, change = what, by, "renewed, under the configuration that was already in force");
         }
         let control = &self.in_force.metrics.control;
         if !changes.is_empty() {
@@ -461,7 +464,7 @@ impl Reloader {
         changes.iter().map(|change| format!("{change}\n")).collect()
     }
 
-    /// Says in the log what changed, and returns it, a line a change.
+    /// Logs what changed, and returns it, a line for each change.
     fn tell(&self, trigger: Trigger, changes: &[Change]) -> String {
         let by = trigger.name();
         for change in changes {
@@ -486,12 +489,12 @@ impl Reloader {
     }
 }
 
-/// How the last reload went, for `/status`: what it changed, or why it was refused.
+/// The outcome of the last reload, for `/status`: what it changed, or why it was rejected.
 #[derive(Debug, Default)]
 pub(super) struct LastReload(Mutex<Option<Json>>);
 
 impl LastReload {
-    /// Changes or faults that are kept: `/status` is asked for every two seconds, and the log has them all.
+    /// Changes or faults that are kept: `/status` is polled every two seconds, and the log has them all.
     const LINES: usize = 8;
     /// Characters of one.
     const LENGTH: usize = 300;
@@ -514,9 +517,9 @@ impl LastReload {
     }
 }
 
-/// How a reload went.
+/// The outcome of a reload.
 struct Reloaded {
-    /// For whoever asked: what changed, or every fault.
+    /// The answer to `POST /reload`: what changed, or every fault.
     answer: Result<String, String>,
     /// Those to watch from now on.
     files: BTreeSet<PathBuf>,

@@ -1,6 +1,6 @@
-//! Renewal while the configuration is refused: certificates, authorities, revocation lists and error pages are read anew by
-//! the configuration in force, so that a bad edit does not leave clients with a certificate until it expires. Each is
-//! renewed by itself: one that cannot be read stays as it is.
+//! Renewal while the configuration is rejected: certificates, authorities, revocation lists and error pages are read
+//! anew by the configuration in force, so that a bad edit does not leave clients with a certificate until it expires.
+//! Each is renewed by itself: one that cannot be read stays as it is.
 
 use crate::{
     config::Config,
@@ -8,7 +8,7 @@ use crate::{
     tls::{Authorities, Certificate, CertificateErrors, CertificateStore},
 };
 
-/// What could be read anew, with what could not and stays.
+/// What could be read, with what could not and stays as it is.
 pub(super) struct Renewal {
     pub(super) certificates: CertificateStore,
     pub(super) pages: Pages,
@@ -41,7 +41,7 @@ fn certificates(config: &Config, store: &CertificateStore, kept: &mut Vec<Certif
     let mut served = served.collect::<Vec<_>>().into_iter();
     match served.next() {
         Some(default) => CertificateStore::new(default, served),
-        // There always is one; without it, what is served is.
+        // There always is one; otherwise the served one is kept.
         None => CertificateStore::new(store.default_certificate().clone(), []),
     }
 }

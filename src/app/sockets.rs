@@ -1,5 +1,4 @@
-//! Everything that clients and the operator reach: sockets that the service manager or the process before has bound, or
-//! new ones.
+//! All sockets of the process: those that the service manager or the previous process has bound, and new ones.
 
 use super::StartError;
 use crate::{
@@ -14,7 +13,7 @@ use std::{
     thread,
 };
 
-/// Sockets that another process has bound. What the configuration does not name is closed.
+/// Sockets that another process has bound. Those that the configuration does not name are closed.
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// By address.
@@ -24,7 +23,7 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// What a service manager passes: each for the keys that name its address. Several UDP sockets of one address are a
+    /// Sockets of a service manager: each for the keys that name its address. Several UDP sockets of one address are a
     /// reuseport group, in the order of their bind(2).
     ///
     /// # Errors
@@ -43,9 +42,9 @@ impl Inherited {
         Ok(Self { groups: groups.collect::<Result<_, _>>()?, listeners })
     }
 
-    /// How many workers there are: one a core, unless the configuration says another number; the standard library reads
-    /// the affinity mask and the cgroups' quotas, versions 1 and 2, and a quota of 1.5 counts as 1. For groups that belong
-    /// to nobody yet, one a socket: each is to be read.
+    /// How many workers there are: one a core, unless the configuration has another number; the standard library reads
+    /// the affinity mask and the cgroups' quotas, versions 1 and 2, and a quota of 1.5 counts as 1. For inherited
+    /// groups without an owner, one a socket: each has to be read.
     pub(super) fn workers(&self, config: &Config) -> usize {
         let passed = self.groups.iter().filter(|group| group.generations().is_empty());
         let passed = passed.filter(|group| config.listen.udp.contains(&group.address()));
@@ -91,7 +90,7 @@ pub(super) struct Sockets {
     pub(super) probes: Option<TcpListener>,
 }
 
-/// How often a port that the kernel chose for UDP may turn out to be another's in TCP.
+/// How often to try again if a port that the kernel chose for UDP is in use in TCP.
 const MAX_TRIES: usize = 32;
 
 impl Sockets {
@@ -99,7 +98,7 @@ impl Sockets {
     ///
     /// # Errors
     ///
-    /// [`StartError`]: an address is taken, or not ours.
+    /// [`StartError`]: an address is in use, or not local.
     pub(super) fn bind(
         config: &Config,
         mut inherited: Inherited,
@@ -114,7 +113,7 @@ impl Sockets {
             let tcp = Listeners::bind(&config.listen.tcp, &mut inherited, workers, |ip| port_of(&addresses, ip));
             match tcp {
                 Ok(tcp) => break (groups, udp, addresses, tcp),
-                // A number that nobody asked for: the next may be free for both.
+                // The kernel's choice: another port may be free for both.
                 Err(error) if error.is_taken() && tries < MAX_TRIES && has_free_choice(config) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -132,11 +131,11 @@ impl Sockets {
         let probes = operator("admin.probes", config.admin.probes)?;
         groups.extend(inherited.groups);
         for group in groups.iter().filter(|group| group.generations().is_empty()) {
-            tracing::warn!(address = %group.address(), "a UDP socket was passed that no key of [listen] names");
+            tracing::warn!(address = %group.address(), "the service manager passed a UDP socket that no key of [listen] names");
         }
         groups.retain(|group| !group.generations().is_empty());
         for (address, _) in inherited.listeners {
-            tracing::warn!(%address, "a TCP socket was passed that no key names: it is closed");
+            tracing::warn!(%address, "the service manager passed a TCP socket that no key names: closing it");
         }
         Ok(Self { groups, udp, addresses, tcp, redirects, admin, probes })
     }
@@ -204,8 +203,8 @@ impl Listeners {
         self.0.iter().map(|(address, _)| *address).collect()
     }
 
-    /// Duplicates of those of one of `workers`, each with what `with` says of its address: all are accepted from, and
-    /// every worker has one to accept from.
+    /// Duplicates of the listeners for one of `workers`, each with what `with` returns for its address: all are
+    /// accepted from, and every worker has one to accept from.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
+//! The start in its steps: prepared, bound, running. What fails before the last one leaves nothing behind.
 
 use super::{
     Metrics, Options, Running, StartError, bounds, files,
@@ -32,7 +32,7 @@ use std::{
 };
 use tokio::{select, sync::mpsc, task::JoinSet};
 
-/// What the operator's files and a process that runs already bring: no address is bound yet.
+/// The operator's files and the offer of a running process: no address is bound yet.
 pub(super) struct Prepared<'c> {
     config: &'c Config,
     options: Options,
@@ -81,7 +81,7 @@ impl<'c> Prepared<'c> {
         let inherited = mem::take(&mut self.beginning.inherited);
         let mut sockets = Sockets::bind(self.config, inherited, self.count, self.beginning.generation)?;
         let (tcp, redirects) = (sockets.tcp.addresses(), sockets.redirects.addresses());
-        // The https that a redirect leads to.
+        // The https port that redirects lead to.
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
         let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
         let token = files::read_token(self.config)?;
@@ -100,7 +100,7 @@ impl<'c> Prepared<'c> {
     }
 }
 
-/// All sockets are there, and nobody reads them yet.
+/// All sockets exist, and none is read yet.
 pub(super) struct Bound<'c> {
     prepared: Prepared<'c>,
     sockets: Sockets,
@@ -114,7 +114,7 @@ pub(super) struct Bound<'c> {
 }
 
 impl Bound<'_> {
-    /// Starts the workers and the admin listeners, and takes over from the process that runs, if there is one.
+    /// Starts the workers and the admin listeners, and takes over from the running process, if there is one.
     pub(super) async fn run<H: Handler>(
         mut self,
         wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
@@ -181,7 +181,7 @@ impl Bound<'_> {
         };
         let alt_svc = |address| alt_svc(config, &addresses.udp, address);
         let redirects = sockets.redirects.of(index, *count, |_| ())?;
-        let companion = worker::Companion {
+        let tcp = worker::TcpParts {
             listeners: sockets.tcp.of(index, *count, alt_svc)?,
             tls: tcp_tls.clone(),
             redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
@@ -205,7 +205,7 @@ impl Bound<'_> {
                 pressure: gauge.pressure(),
             },
             metrics: counters.clone(),
-            companion,
+            tcp,
             resolver: Arc::clone(resolver),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
@@ -232,7 +232,7 @@ impl Bound<'_> {
     }
 }
 
-/// Where clients reach litequic.
+/// Logs the addresses of clients' listeners.
 struct Addresses {
     udp: Vec<SocketAddr>,
     tcp: Vec<SocketAddr>,
@@ -251,12 +251,12 @@ impl Addresses {
             tracing::info!(%address, workers, "listening for HTTP/1.1 and HTTP/2");
         }
         for address in &self.redirects {
-            tracing::info!(%address, https, "listening for plain HTTP, to send clients on to https");
+            tracing::info!(%address, https, "listening for plain HTTP, to redirect clients to https");
         }
     }
 }
 
-/// A day: a client that has heard of HTTP/3 remembers it for as long.
+/// A day: a client remembers HTTP/3 for as long.
 const ALT_SVC_AGE: Duration = Duration::from_secs(86_400);
 
 /// Where HTTP/3 is, for clients of the TCP listener at `address` (RFC 7838 §3): at the port that they reach, which is the

@@ -1,9 +1,9 @@
-//! Notices that files may have changed: of the configuration and of certificates, as editors, `mv`, certificate
-//! clients and Kubernetes change them. Says that they did, not how; whoever asks reads them anew.
+//! Notices that files may have changed: of the configuration and of certificates, as editors, `mv`, certificate clients
+//! and Kubernetes change them. Reports that they did, not how; the caller reads them anew.
 //!
-//! What is watched are directories, by inotify(7), for a file that is replaced is another inode. On the way to a file
-//! every directory counts in which a link stands: Kubernetes swaps the link `..data` beside the one that it is asked
-//! for. A directory that is moved or deleted says so itself, and where one is missing its parent is watched for it.
+//! inotify(7) watches directories, for a file that is replaced is another inode. On the path to a file every directory
+//! counts in which a link stands: Kubernetes swaps the link `..data` beside the one that is watched. A directory that
+//! is moved or deleted reports so itself, and where one is missing its parent is watched for it.
 
 use futures_util::StreamExt;
 use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Files that belong together are written one after the other: they are read once nothing has changed for that long.
 const QUIET: Duration = Duration::from_millis(500);
-/// But not later than this, however long somebody writes.
+/// But not later than this, even if writing goes on.
 const LONGEST: Duration = Duration::from_secs(5);
 /// Links that a path may lead through: what path_resolution(7) allows.
 const MAX_LINKS: usize = 40;
@@ -67,7 +67,7 @@ impl Watcher {
     ///
     /// # Cancel safety
     ///
-    /// What was noticed before is forgotten; whoever drops the future to read the files misses nothing.
+    /// Events from before are discarded; a caller that drops the future to read the files misses nothing.
     pub(super) async fn changed(&mut self) {
         settled(async || self.next().await).await;
     }
@@ -85,7 +85,7 @@ impl Watcher {
                     }
                 }
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "files are not watched any more: SIGHUP reloads");
+                    tracing::warn!(%error, "watching files failed: only SIGHUP reloads from now on");
                     return std::future::pending().await;
                 }
                 None => return std::future::pending().await,
@@ -105,8 +105,8 @@ async fn settled(mut next: impl AsyncFnMut()) {
     }
 }
 
-/// The directory entries on which it depends what `file` is: each link on the way, and the file, or whatever is missing
-/// first. Directories come without links.
+/// The directory entries that determine what `file` is: each link on the way, and the file, or the first missing
+/// component. Directories come without links.
 fn entries(file: &Path) -> Vec<(PathBuf, OsString)> {
     let mut found = Vec::new();
     // Without a working directory nothing relative can be found.
@@ -189,7 +189,7 @@ mod tests {
         assert!(found(&root, "loop").len() <= MAX_LINKS + 1);
     }
 
-    /// A watcher that tells each change that it noticed.
+    /// A watcher that reports each change that it noticed.
     fn watch(file: &Path) -> (mpsc::UnboundedReceiver<()>, JoinHandle<()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut watcher =

@@ -1,4 +1,4 @@
-//! One worker: a thread with a runtime of its own, on which a request is born, served and ended.
+//! One worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
 use super::{
     StartError, TurnMetrics, WorkerMetrics,
@@ -40,7 +40,7 @@ use tokio::{
 
 /// After the last connection has closed, so that its CONNECTION_CLOSE leaves before the endpoint goes.
 const LINGER: Duration = Duration::from_millis(50);
-/// How long handshakes that have begun keep a worker that has nothing else to do any more.
+/// How long open handshakes keep a worker that has no other work.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 /// What a worker is made of.
@@ -51,15 +51,15 @@ pub(super) struct WorkerParts {
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) endpoint: EndpointParts<ServerTls>,
     pub(super) metrics: WorkerMetrics,
-    pub(super) companion: Companion,
+    pub(super) tcp: TcpParts,
     pub(super) resolver: Arc<CertificateResolver>,
     pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) watch: Watch,
 }
 
-/// What a worker listens at over TCP.
-pub(super) struct Companion {
+/// A worker's TCP listeners.
+pub(super) struct TcpParts {
     /// One a listen address, with the `Alt-Svc` of its answers.
     pub(super) listeners: Vec<(TcpListener, Option<HeaderValue>)>,
     pub(super) tls: TcpTls,
@@ -75,11 +75,11 @@ struct EndpointDied;
 /// A worker's end.
 pub(super) struct Ended {
     pub(super) index: usize,
-    /// It was told to, and did not panic.
+    /// It was requested, and nothing panicked.
     pub(super) in_order: bool,
 }
 
-/// Says that a worker ended, however it does.
+/// Reports that a worker ended, for whatever reason.
 struct Farewell {
     ended: Ended,
     to: mpsc::UnboundedSender<Ended>,
@@ -88,12 +88,13 @@ struct Farewell {
 impl Drop for Farewell {
     fn drop(&mut self) {
         let Ended { index, in_order } = self.ended;
-        // An error means that nobody waits any more.
+        // An error means that the receiver is gone.
         let _ = self.to.send(Ended { index, in_order });
     }
 }
 
-/// A worker's thread. It ends by the lifecycle; nobody joins it, because its [`Farewell`] says all there is to know.
+/// A worker's thread. It ends by the lifecycle; it is not joined, because its [`Farewell`] reports all there is to
+/// know.
 pub(super) struct Worker(usize);
 
 impl Worker {
@@ -144,8 +145,8 @@ fn run<H: Handler>(
     runtime.block_on(serve(parts, wrap, started))
 }
 
-/// Opens a worker's endpoints and listeners, says through `started` that they listen, and serves. Returns whether it ended in
-/// order.
+/// Opens a worker's endpoints and listeners, reports through `started` that they listen, and serves. Returns whether it
+/// ended in order.
 async fn serve<H: Handler>(
     parts: WorkerParts,
     wrap: impl Fn(Proxy) -> H,
@@ -177,9 +178,14 @@ async fn serve<H: Handler>(
     let holders = Rc::<Holders>::default();
     let budgets =
         tcp::Budgets { send: Rc::clone(&budget), receive, pressure: pressure.clone(), holders: Rc::clone(&holders) };
-    let doors =
-        Doors { config: &config, metrics: &metrics.tcp, budgets: &budgets, watch: &parts.watch, tasks: &mut endpoints };
-    doors.open(parts.companion, &handler, covers.clone(), certificates, &records);
+    let tcp_servers = TcpServers {
+        config: &config,
+        metrics: &metrics.tcp,
+        budgets: &budgets,
+        watch: &parts.watch,
+        tasks: &mut endpoints,
+    };
+    tcp_servers.open(parts.tcp, &handler, covers.clone(), certificates, &records);
     let (live, shared, covers) = (Arc::clone(&config), (Rc::clone(&budget), holders), Box::new(covers));
     let front = Front::new(live, Arc::clone(&metrics.http3), covers, quic::client_address, shared, parts.watch.clone());
     let front = Rc::new(front.recording(records));
@@ -201,7 +207,7 @@ async fn serve<H: Handler>(
     let endpoints_end = async {
         while let Some(ended) = endpoints.join_next().await {
             if let Ok(Err(EndpointDied)) = ended {
-                tracing::error!(worker = parts.index.0, "an endpoint ended by itself: its socket or QUIC failed");
+                tracing::error!(worker = parts.index.0, "an endpoint ended unexpectedly: its socket or QUIC failed");
                 return false;
             }
             pass_panic_on(ended.map(|_| ()));
@@ -214,7 +220,7 @@ async fn serve<H: Handler>(
     }
 }
 
-/// What a worker looks at while it serves: it says that it turns, sets its budgets and gauges, and gives memory back.
+/// What a worker does periodically: it reports that its loop turns, sets its budgets and gauges, and returns memory.
 struct Beat<'a> {
     config: &'a Live,
     heartbeat: &'a Heartbeat,
@@ -228,7 +234,7 @@ struct Beat<'a> {
 }
 
 impl Beat<'_> {
-    /// Twice a second, or as memory asks. Does not end.
+    /// Twice a second, or when memory is short. Does not end.
     async fn run(self) {
         let Self { config, heartbeat, budgets, metrics, lines, mut pressure, workers } = self;
         let (mut idle, mut relief) = (Idle::default(), Relief::default());
@@ -258,16 +264,16 @@ impl Beat<'_> {
 /// What a worker does at each look while memory is short.
 #[derive(Debug, Default)]
 struct Relief {
-    /// Connections have ended since memory was given back.
+    /// Connections have ended since memory was returned.
     ended: bool,
     /// Looks since then.
     looks: u32,
 }
 
 impl Relief {
-    /// Ends connections, and gives back what those took that ended at the last look: they are gone by now.
+    /// Ends connections, and returns the memory of those that ended at the last look: they are gone by now.
     fn look(&mut self, pressure: &memory::Pressure, workers: usize, holders: &Holders, metrics: &TurnMetrics) {
-        /// Looks after which memory is given back at the latest: a second.
+        /// Looks after which memory is returned at the latest: a second.
         const OFTEN: u32 = 10;
         self.looks += 1;
         if self.ended || self.looks >= OFTEN {
@@ -284,14 +290,14 @@ impl Relief {
             self.ended |= connections > 0;
             metrics.limit_memory_held.add(connections);
             if connections > 0 {
-                tracing::warn!(connections, bytes, "memory is short: the connections that hold the most end");
+                tracing::warn!(connections, bytes, "memory is short: ending the connections that hold the most");
             }
         }
     }
 }
 
-/// What the listeners of a worker take part in.
-struct Doors<'a> {
+/// The parts that a worker's TCP listeners share.
+struct TcpServers<'a> {
     config: &'a Live,
     metrics: &'a Arc<tcp::Metrics>,
     budgets: &'a tcp::Budgets,
@@ -299,17 +305,17 @@ struct Doors<'a> {
     tasks: &'a mut JoinSet<Result<(), EndpointDied>>,
 }
 
-impl Doors<'_> {
-    /// Serves `companion` beside HTTP/3, by the same `handler`.
+impl TcpServers<'_> {
+    /// Serves HTTP/1.1 and HTTP/2 beside HTTP/3, by the same `handler`.
     fn open<H: Handler>(
         mut self,
-        companion: Companion,
+        parts: TcpParts,
         handler: &Rc<H>,
         covers: impl Fn(&Client, &str) -> bool + 'static,
         certificates: Arc<CertificateResolver>,
         records: &Records,
     ) {
-        let Companion { listeners, tls, redirects, https } = companion;
+        let TcpParts { listeners, tls, redirects, https } = parts;
         let tls: Rc<tcp::ChooseTls> = Rc::new(move |name, local| tls.choose(name, local));
         let (config, metrics) = (|| Arc::clone(self.config), || Arc::clone(self.metrics));
         let (covers, watch) = (Box::new(covers), || self.watch.clone());
@@ -383,14 +389,15 @@ async fn accept<H: Handler>(
             },
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             () = watch.reached(Phase::Draining), if !draining => draining = true,
-            // A client may have made its handshake, of which the last flight is still to come: it is told of the end as well.
+            // A client may have made its handshake, of which the last flight is still to come: it gets CONNECTION_CLOSE
+            // as well.
             () = settled(&metrics), if draining && connections.is_empty() => break,
         }
     }
     Ok(())
 }
 
-/// Waits until no handshake is open any more, and as long as what was said at last takes to leave.
+/// Waits until no handshake is open any more, and as long as the last packets take to leave.
 async fn settled(metrics: &quic::Metrics) {
     let began = Instant::now();
     loop {
@@ -418,9 +425,9 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// Has nothing to do.
-    struct Nobody;
+    struct NoHandler;
 
-    impl Handler for Nobody {
+    impl Handler for NoHandler {
         async fn handle(&self, _: Exchange) -> Result<Response, Abort> {
             Err(Abort::Internal)
         }
@@ -445,7 +452,7 @@ mod tests {
         }
     }
 
-    /// How `accept` ends with an endpoint whose own tasks were told to end if it `dies`.
+    /// How `accept` ends with an endpoint whose own tasks were cancelled if it `dies`.
     async fn accept_one(lifecycle: &Lifecycle, dies: bool) -> Result<(), EndpointDied> {
         let parts = parts();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -466,7 +473,7 @@ mod tests {
         let shared = (Budget::for_worker(0), Rc::default());
         let metrics = Arc::clone(&parts.metrics);
         let front = Front::new(parts.config, Arc::default(), covers, quic::client_address, shared, watch.clone());
-        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(Nobody), Rc::new(front), metrics, watch)).await;
+        let outcome = timeout(PATIENCE, accept(endpoint, Rc::new(NoHandler), Rc::new(front), metrics, watch)).await;
         if let Some(tasks) = tasks {
             tasks.shutdown_background();
         }

@@ -2,14 +2,15 @@
 //! bounded. HTTP/1.1, HTTP/2 and HTTP/3 share it.
 //!
 //! s2n-quic and h2 bound a stream's send buffer alone, so a stream leases bytes from its connection's and its worker's
-//! budget before it hands them over. They are held until the client has acknowledged them (QUIC), or the kernel has
-//! taken them (TCP). A lease follows what is outstanding, up and down, by three rules. A client that acknowledges nothing
-//! never holds more than its first share, and what its connection was seen to take within a round trip. First packet trains, first shares and all that acknowledgements allow beyond
-//! have a part of a budget each, so that a newcomer is served however much the others hold; where even the trains are
-//! taken, it gets a packet at a time. And of a part a stream may have as much as is left, times a constant: the dynamic
-//! threshold of shared-memory switches (Choudhury and Hahne, 1998). Pure.
+//! budget before it writes them. They stay leased until the client has acknowledged them (QUIC), or the kernel has
+//! taken them (TCP). A lease follows what is outstanding, up and down, by three rules. A client that acknowledges
+//! nothing never holds more than its first share, and what its connection was seen to take within a round trip. First
+//! packet trains, first shares and all that acknowledgements allow beyond have a part of a budget each, so that a new
+//! stream is served however much the others hold; when even the trains are taken, it gets a packet at a time. And of a
+//! part a stream may have as much as is left, times a constant: the dynamic threshold of shared-memory switches
+//! (Choudhury and Hahne, 1998). Pure.
 //!
-//! [`path`] says how much of that QUIC has a use for.
+//! [`path`] computes how much of that QUIC can use.
 
 pub mod path;
 
@@ -45,7 +46,7 @@ impl Part {
         self.limit.get().saturating_sub(self.used.get())
     }
 
-    /// How many bytes more a stream may take that has `own` of it: until it has `share` times what is left then.
+    /// How many bytes more a stream may take that has `own` of it: until it has `share` times what is then left.
     fn allows(&self, own: u64, share: u64) -> u64 {
         self.left().saturating_mul(share).saturating_sub(own) / (share + 1)
     }
@@ -101,7 +102,7 @@ impl Budget {
         Rc::new(Self { trains, first, grown, share, split })
     }
 
-    /// From now on `limit` bytes. What is leased beyond it stays so until it is given back.
+    /// Sets the limit to `limit` bytes. What is leased beyond it stays so until it is given back.
     pub fn resize(&self, limit: u64) {
         let Split { trains, first, grown } = (self.split)(limit);
         self.trains.limit.set(trains);
@@ -165,8 +166,8 @@ impl Lease {
         Self { connection, worker, limit, held: Held::default(), proven_from: 0, window: 0, denied: false }
     }
 
-    /// The same of a stream whose bytes count as acknowledged once a buffer of `buffer` bytes has taken them, which says
-    /// nothing of the client.
+    /// The same of a stream whose bytes count as acknowledged once a buffer of `buffer` bytes has taken them, which
+    /// proves nothing about the client.
     pub fn behind_buffer(mut self, buffer: u64) -> Self {
         self.proven_from = buffer;
         self

@@ -36,7 +36,7 @@ pub struct Path {
     pub min_rtt: u64,
 }
 
-/// What is queued.
+/// The queued bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queued {
     /// Bytes that the connection's streams have handed over and QUIC has not sent,

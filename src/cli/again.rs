@@ -1,5 +1,5 @@
-//! How this process was started, to start another that takes over: by the same path, looked up anew, as a link in it may lead to
-//! another version by then.
+//! How this process was started, to start another that takes over: by the same path, looked up anew, as a link in it
+//! may point to another version by then.
 
 use std::{
     env,
@@ -32,7 +32,7 @@ pub(super) struct Again {
 enum Program {
     /// By the name that was given (argv[0]): a path, or a name to look for in `PATH`.
     Named(OsString),
-    /// By the kernel's, where the name given leads elsewhere: whoever starts a program may name it as they like.
+    /// By the kernel's link, if the name given leads elsewhere: argv[0] may be any name.
     File(io::Result<PathBuf>),
 }
 
@@ -47,7 +47,7 @@ impl Again {
         Self { program, directory, arguments: arguments.collect() }
     }
 
-    /// Starts it. Whether it takes over is between the two.
+    /// Starts it. The takeover is between the two processes.
     pub(super) fn start(&self) {
         let version = env!("CARGO_PKG_VERSION");
         let (program, spawned) = match self.command() {
@@ -57,14 +57,14 @@ impl Again {
         let program = Path::new(&program).display();
         match spawned {
             Ok(mut child) => {
-                tracing::info!(process = child.id(), %program, version, "a new process has been started");
+                tracing::info!(process = child.id(), %program, version, "started a new process");
                 // One a call; it ends with its process or with this one.
                 thread::spawn(move || match child.wait().as_ref().map(ExitStatus::success) {
                     Ok(true) => {}
-                    _ => tracing::error!(process = child.id(), "the new process has ended"),
+                    _ => tracing::error!(process = child.id(), "the new process ended"),
                 });
             }
-            Err(error) => tracing::error!(%program, %error, "no new process can be started"),
+            Err(error) => tracing::error!(%program, %error, "cannot start a new process"),
         }
     }
 
@@ -72,7 +72,7 @@ impl Again {
         let mut command = match &self.program {
             Program::Named(name) => {
                 let found = look_up(name, &self.directory, env::var_os("PATH"));
-                let missing = || io::Error::new(io::ErrorKind::NotFound, format!("there is no {}", name.display()));
+                let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{} was not found", name.display()));
                 let mut command = Command::new(found.ok_or_else(missing)?);
                 // As this one, so that the next one can do the same.
                 command.arg0(name);
@@ -81,20 +81,21 @@ impl Again {
             Program::File(Ok(path)) => Command::new(path),
             Program::File(Err(error)) => return Err(io::Error::new(error.kind(), error.to_string())),
         };
-        // The service manager's watchdog is the new process' to feed (sd_watchdog_enabled(3)).
+        // The new process sends the service manager's watchdog notifications (sd_watchdog_enabled(3)).
         command.args(&self.arguments).current_dir(&self.directory).env_remove("WATCHDOG_PID");
         Ok(command)
     }
 }
 
-/// The working directory: `logical`, as a shell says it in `PWD`, if it is that.
+/// The working directory: `logical`, the shell's `PWD`, if it is that.
 fn directory(logical: Option<OsString>) -> PathBuf {
     let here = Path::new(".");
     let logical = logical.map(PathBuf::from).filter(|logical| logical.is_absolute() && is_same(logical, here));
     logical.unwrap_or_else(|| here.into())
 }
 
-/// The program that `name` leads to: as a path from `directory`, or in the folders of `path` if it has no slash (execvp(3)).
+/// The program that `name` resolves to: as a path from `directory`, or in the folders of `path` if it has no slash
+/// (execvp(3)).
 fn look_up(name: &OsStr, directory: &Path, path: Option<OsString>) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(directory.join(name)).filter(|program| is_program(program));
@@ -107,7 +108,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & EXECUTABLE != 0)
 }
 
-/// Whether both lead to one file.
+/// Whether both resolve to one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     identity(one).is_some_and(|one| identity(other) == Some(one))

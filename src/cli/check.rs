@@ -1,4 +1,4 @@
-//! `litequic check --config FILE`: says what is wrong with a configuration, or what it holds.
+//! `litequic check --config FILE`: prints the faults of a configuration, or its summary.
 
 use super::exit::fail_config;
 use crate::{
@@ -11,15 +11,15 @@ use std::{
     process::ExitCode,
 };
 
-/// Prints one line about the configuration at `path` to stdout, and its warnings to stderr; or its faults to stderr, with
-/// [`Exit::Config`](super::exit::Exit::Config). What it names is judged with it: certificates, error pages, secrets, and
-/// what is to be written.
+/// Prints one line about the configuration at `path` to stdout, and its warnings to stderr; or its faults to stderr,
+/// with [`Exit::Config`](super::exit::Exit::Config). The files that it names are checked too: certificates, error
+/// pages, secrets, and files to be written.
 pub fn run(path: &Path) -> ExitCode {
     let app::Loads { config, warnings, .. } = match app::load(Draft::load(path)) {
         Ok(loads) => loads,
         Err(faults) => return fail_config(&faults),
     };
-    // Whoever closed our output does not want the rest of it: the exit code still says how it went.
+    // A closed output is no error: the exit code is still right.
     for warning in warnings {
         let _ = writeln!(io::stderr(), "{warning}");
     }
@@ -27,7 +27,7 @@ pub fn run(path: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the configuration at `path` holds, on one line.
+/// A summary of the configuration at `path`, on one line.
 pub fn summary(path: &Path, config: &Config) -> String {
     let mut summary = format!(
         "{}: ok ({}, {}, {})",
@@ -38,7 +38,7 @@ pub fn summary(path: &Path, config: &Config) -> String {
     );
     let idle = unused(config);
     if !idle.is_empty() {
-        summary += &format!("; no route leads to {}", idle.join(", "));
+        summary += &format!("; no route uses {}", idle.join(", "));
     }
     summary
 }
@@ -47,7 +47,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The origins that no route names: allowed, since a route may be switched off for a while, but worth a word.
+/// The origins that no route names: allowed, since a route may be switched off for a while, but worth a warning.
 fn unused(config: &Config) -> Vec<&str> {
     let used = |name: &str| config.routes.iter().any(|route| route.origin() == Some(name));
     config.origins.keys().map(String::as_str).filter(|name| !used(name)).collect()

@@ -10,7 +10,7 @@ use std::{
 
 /// Prints the script for `shell`.
 pub fn run(shell: Shell, mut command: Command) -> ExitCode {
-    // In memory first: the generator panics where its output ends early.
+    // In memory first: the generator panics if its output is closed early.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "litequic", &mut script);
     match io::stdout().write_all(&script) {

@@ -1,4 +1,5 @@
-//! `litequic ctl`: asks a running litequic, at its `admin.listen`; what `admin.probes` answers too, there as well.
+//! `litequic ctl`: sends a request to the `admin.listen` of a running litequic; those that `admin.probes` answers may
+//! go there as well.
 
 mod status;
 
@@ -28,40 +29,41 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// A reload reads files and looks at certificates; nothing that is asked for takes longer.
+/// A reload reads files and checks certificates; no request takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// More than any answer has.
 const MAX_ANSWER: usize = 16 << 20;
-/// Between the two answers from which `status` tells rates.
+/// Between the two answers from which `status` computes rates.
 const BETWEEN: Duration = Duration::from_secs(1);
 /// Clears a terminal and goes to its first column and row (ECMA-48 §8.3.39, §8.3.21).
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// What `litequic ctl` is told.
+/// Arguments of `litequic ctl`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What to ask for.
+    /// The request.
     #[arg(value_enum)]
     what: What,
     /// Of maintenance: on or off.
     #[arg(value_enum, required_if_eq("what", "maintenance"))]
     state: Option<OnOff>,
-    /// Of maintenance: the name of a route, or a host for all its routes that have an origin. Without it, all that have one.
+    /// Of maintenance: the name of a route, or a host for all its routes that have an origin. Without it, all routes
+    /// that have an origin.
     #[arg(long, value_name = "NAME_OR_HOST", requires = "state")]
     route: Option<String>,
-    /// Of maintenance: when clients are to come back.
+    /// Of maintenance: Retry-After for clients.
     #[arg(long, value_name = "SECONDS", requires = "state", value_parser = clap::value_parser!(u32).range(retry_after()))]
     retry_after: Option<u32>,
-    /// Where the running litequic has its admin.listen.
+    /// The admin.listen of the running litequic.
     #[arg(long, value_name = "ADDR", env = "LITEQUIC_ADMIN", default_value = "127.0.0.1:9443")]
     admin: SocketAddr,
-    /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN, if it is set.
+    /// The file of its admin.token_file; without one the environment variable LITEQUIC_ADMIN_TOKEN is used, if set.
     #[arg(long, value_name = "FILE", env = "LITEQUIC_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// `status`: print what it answered, as JSON.
+    /// `status`: print the answer as JSON.
     #[arg(long, conflicts_with = "watch")]
     json: bool,
-    /// `status`: show it again and again, every so many seconds; 2 if there is no number.
+    /// `status`: repeat, every so many seconds; 2 if there is no number.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
@@ -72,21 +74,21 @@ const TOKEN: &str = "LITEQUIC_ADMIN_TOKEN";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// What it does now: a screen of text, or JSON.
+    /// Its status: a screen of text, or JSON.
     Status,
     /// Its configuration, without secrets, as JSON.
     Config,
-    /// Have it drain and end.
+    /// Drain and end the process.
     Drain,
-    /// Have it read its configuration and certificates anew; says every change, or every fault.
+    /// Reload its configuration and certificates; prints every change, or every fault.
     Reload,
-    /// Have routes answered with 503 and Retry-After, or served again; says which are in maintenance then.
+    /// Answer routes with 503 and Retry-After, or serve them again; prints those that are in maintenance then.
     Maintenance,
-    /// What it counts, as OpenMetrics text.
+    /// Its metrics, as OpenMetrics text.
     Metrics,
     /// Whether every worker's loop turns: for a container's health check.
     Health,
-    /// Whether new clients are welcome.
+    /// Whether new clients are accepted.
     Ready,
 }
 
@@ -118,10 +120,10 @@ impl What {
     }
 }
 
-/// Asks, and prints the answer: to stdout, or to stderr where it is a refusal.
+/// Sends the request, and prints the answer: to stdout, or to stderr if it is an error.
 pub fn run(arguments: Arguments) -> ExitCode {
     if arguments.what != What::Status && (arguments.json || arguments.watch.is_some()) {
-        return fail(Exit::Usage, "--json and --watch are for `ctl status`");
+        return fail(Exit::Usage, "--json and --watch need `ctl status`");
     }
     let order = match (arguments.what, arguments.state) {
         (What::Maintenance, Some(state)) => Some(MaintenanceOrder {
@@ -129,7 +131,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             route: arguments.route,
             retry_after: arguments.retry_after.unwrap_or(MaintenanceOrder::RETRY_AFTER),
         }),
-        (_, Some(_)) => return fail(Exit::Usage, "on and off are for maintenance alone"),
+        (_, Some(_)) => return fail(Exit::Usage, "on and off need `ctl maintenance`"),
         (_, None) => None,
     };
     let token = match (&arguments.token_file, env::var_os(TOKEN)) {
@@ -181,7 +183,7 @@ fn print(text: &[u8]) -> ExitCode {
     }
 }
 
-/// Shows the status to people: once, or again `every` so often until the process is ended.
+/// Prints the status for people: once, or again after each `every` until the process is ended.
 async fn show(admin: SocketAddr, token: Option<&Token>, every: Option<Duration>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     let colour = is_terminal && has_colour(|name| env::var(name).ok());
@@ -198,7 +200,7 @@ async fn show(admin: SocketAddr, token: Option<&Token>, every: Option<Duration>)
                 before = now;
                 screen
             }
-            // It may come back.
+            // It may answer again.
             (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
             (Err(failure), None) => return failure.exit(),
         };
@@ -221,10 +223,10 @@ fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
 async fn status(admin: SocketAddr, token: Option<&Token>) -> Result<Json, Failure> {
     let body = answer(admin, What::Status, None, token).await?;
     serde_json::from_slice(&body)
-        .map_err(|error| Failure::unavailable(admin, format_args!("the answer is no JSON: {error}")))
+        .map_err(|error| Failure::unavailable(admin, format_args!("the answer is not JSON: {error}")))
 }
 
-/// The body of an answer that is no refusal.
+/// The body of a successful answer.
 async fn answer(
     admin: SocketAddr,
     what: What,

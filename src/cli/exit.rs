@@ -10,7 +10,7 @@ use std::{
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// As asked.
+    /// As requested.
     Success = 0,
     /// `get`, `ctl`: the response's status is 400 or above.
     Status = 1,
@@ -24,7 +24,7 @@ pub enum Exit {
     Software = 70,
     /// `EX_IOERR`: the output cannot be written.
     Output = 74,
-    /// `EX_PROTOCOL`: `get`: the server broke a rule, or broke off.
+    /// `EX_PROTOCOL`: `get`: the server violated the protocol, or closed the connection.
     Protocol = 76,
     /// `EX_CONFIG`: the configuration, or a file that it names.
     Config = 78,
@@ -54,14 +54,14 @@ impl From<&StartError> for Exit {
     }
 }
 
-/// Says why on standard error.
+/// Prints why on standard error.
 pub fn fail(exit: Exit, why: impl Display) -> ExitCode {
-    // Whoever closed our output gets the exit code alone.
+    // If standard error is closed, only the exit code remains.
     let _ = writeln!(io::stderr(), "litequic: {why}");
     exit.into()
 }
 
-/// Says a configuration's faults on standard error, each line as editors and CI read it: `FILE:LINE:COLUMN: …`.
+/// Prints a configuration's faults on standard error, each line as editors and CI read it: `FILE:LINE:COLUMN: …`.
 pub fn fail_config(faults: &Faults) -> ExitCode {
     // As above.
     let _ = writeln!(io::stderr(), "{faults}");

@@ -20,7 +20,7 @@ use clap_complete::Shell;
 use exit::Exit;
 use std::{path::PathBuf, process::ExitCode};
 
-/// What `--version` prints; a build that is meant for measurements says so.
+/// What `--version` prints; a build for measurements is marked.
 const VERSION: &str = if cfg!(feature = "laboratory") {
     concat!(env!("CARGO_PKG_VERSION"), "+laboratory")
 } else {
@@ -39,23 +39,23 @@ struct Arguments {
 enum Command {
     /// Serve.
     Run(run::Arguments),
-    /// Say every fault of a configuration, and exit with 78 if there is one.
+    /// Print every fault of a configuration, and exit with 78 if there is one.
     Check {
         /// The configuration.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Try HTTP/3 out: serve a small origin, or your own, with a certificate made on the spot.
+    /// Try HTTP/3: serve a small origin, or your own, with a certificate made on the spot.
     Demo(demo::Arguments),
-    /// Ask a running litequic: for its status, its health, its configuration, a reload, maintenance, a drain.
+    /// Control a running litequic: status, health, configuration, reload, maintenance, drain.
     Ctl(ctl::Arguments),
     /// Make one HTTP/3 request: for health checks and scripts.
     Get(Box<get::Arguments>),
-    /// Say what this kernel allows, and what litequic would use of it.
+    /// Print what this kernel supports, and what litequic would use of it.
     Probe(probe::Arguments),
     /// Print the configuration's JSON schema.
     Schema,
-    /// Print a script by which a shell completes this command line.
+    /// Print a shell's completion script.
     Completions {
         /// The shell.
         #[arg(value_enum)]
@@ -74,15 +74,15 @@ enum Command {
     },
 }
 
-/// Runs the command that the process' arguments name. `release` gives the system back what the calling thread's allocator has
-/// kept of what was freed.
+/// Runs the command that the process' arguments name. `release` returns to the system the memory that the calling
+/// thread's allocator has kept of what was freed.
 pub fn main(release: fn()) -> ExitCode {
     app::release_by(release);
     panic::end_the_process_on_panics();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Whoever closed our output does not want the text.
+            // A closed output is no error.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
         }

@@ -1,5 +1,5 @@
-//! What a panic, which is always litequic's own fault, says and does: one last line that names thread, place and
-//! message, and the end of the process. A supervisor starts it anew; going on half broken would be worse.
+//! The end of the process by a panic, which is always litequic's own fault: one last line that names thread, place and
+//! message. A supervisor starts it anew; continuing half broken would be worse.
 
 use super::exit::Exit;
 use std::{
@@ -14,8 +14,8 @@ use tracing::Level;
 /// unwind, by SIGABRT where they abort (release builds).
 pub(super) fn end_the_process_on_panics() {
     panic::set_hook(Box::new(|panic| {
-        // Kept for good: whoever else has something to say, on another thread, waits for the end, so that ours is the last
-        // line. On this thread it is no obstacle (the lock is reentrant).
+        // Locked for good: output of other threads waits for the end, so that ours is the last line. On this thread it
+        // is no obstacle (the lock is reentrant).
         std::mem::forget(io::stderr().lock());
         tell(panic);
         if cfg!(panic = "unwind") {
@@ -24,7 +24,7 @@ pub(super) fn end_the_process_on_panics() {
     }));
 }
 
-/// Through the log, as everything is; to standard error where there is none.
+/// Through the log, as everything is; to standard error if there is none.
 fn tell(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("unnamed");
@@ -36,10 +36,12 @@ fn tell(panic: &PanicHookInfo<'_>) {
         let _ = writeln!(io::stderr(), "{backtrace}");
     }
     if tracing::enabled!(Level::ERROR) {
-        tracing::error!(thread, panic = message, place, "litequic is at fault and stops: a panic");
+        tracing::error!(thread, panic = message, place, "internal error: a thread panicked, stopping");
     } else {
-        // Whoever closed our output gets the exit code alone.
-        let _ =
-            writeln!(io::stderr(), "litequic: at fault and stops: a panic in thread {thread} at {place}: {message}");
+        // If standard error is closed, only the exit code remains.
+        let _ = writeln!(
+            io::stderr(),
+            "litequic: internal error, stopping: thread {thread} panicked at {place}: {message}"
+        );
     }
 }

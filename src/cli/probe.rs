@@ -1,4 +1,4 @@
-//! `litequic probe`: says what this kernel allows, and what litequic would use of it.
+//! `litequic probe`: prints what this kernel supports, and what litequic would use of it.
 
 use super::exit::fail_config;
 use crate::{
@@ -13,7 +13,7 @@ use std::{
     process::ExitCode,
 };
 
-/// What `litequic probe` is told.
+/// Arguments of `litequic probe`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The configuration whose `[litequic]` counts; without it, the defaults do.
@@ -53,7 +53,7 @@ fn report(findings: &[Finding], litequic: LiteQuic) -> String {
     text + "\nlitequic would use: " + &used(findings, litequic) + "\n"
 }
 
-/// What is used: asked for, and there over some family.
+/// What is used: configured, and available over some address family.
 fn used(findings: &[Finding], litequic: LiteQuic) -> String {
     let LiteQuic { io, receive_batch, gso, gro, ack_merge, receive_moderation, ack_frequency, congestion, .. } =
         litequic;
@@ -85,7 +85,7 @@ fn used(findings: &[Finding], litequic: LiteQuic) -> String {
     };
     let io = match io {
         Io::IoUring if works(Feature::IoUring) => format!("io_uring, batches of {receive_batch}"),
-        Io::IoUring => format!("epoll for lack of io_uring, batches of {receive_batch}"),
+        Io::IoUring => format!("epoll (io_uring is unavailable), batches of {receive_batch}"),
         Io::Auto | Io::Epoll => format!("epoll, batches of {receive_batch}"),
         Io::S2nQuic => "s2n-quic's own I/O".into(),
     };
@@ -127,7 +127,7 @@ mod tests {
             (
                 &none[..],
                 LiteQuic { io: Io::IoUring, ..defaults },
-                "epoll for lack of io_uring, batches of 128, no GSO, no GRO, no ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC",
+                "epoll (io_uring is unavailable), batches of 128, no GSO, no GRO, no ECN, ACK merge, receive moderation, adaptive ACK frequency, CUBIC",
             ),
             (
                 &ring[..],

@@ -1,4 +1,4 @@
-//! `litequic reference`: the pages of `docs/reference/`, made from what the program itself goes by.
+//! `litequic reference`: the pages of `docs/reference/`, made from the program's own tables.
 
 use crate::{app, config};
 use clap::ValueEnum;
@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-/// What there is a reference of.
+/// The pages of the reference.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Page {
     /// Every key of the configuration.

@@ -1,4 +1,4 @@
-//! `litequic run`: serves until it is told to stop.
+//! `litequic run`: serves until it is stopped.
 
 use super::{
     again::Again,
@@ -19,10 +19,10 @@ use listenfd::ListenFd;
 use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What takes the configuration's place. Each requires the next, so that one requires all.
+/// Arguments that replace the configuration. Each requires the next, so that one requires all.
 const WITHOUT_FILE: [&str; 4] = ["listen", "origin", "cert", "key"];
 
-/// What `litequic run` is told.
+/// Arguments of `litequic run`.
 #[derive(Debug, Args)]
 #[command(override_usage = "litequic run --config <FILE> [OPTIONS]\n       \
                             litequic run --listen <ADDR> --origin <URL> --cert <FILE> --key <FILE> [OPTIONS]")]
@@ -49,7 +49,7 @@ pub struct Arguments {
     log: LogArguments,
 }
 
-/// How to log, instead of what the configuration says.
+/// How to log, instead of what the configuration has.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct LogArguments {
     /// The least severe level that is logged.
@@ -114,7 +114,7 @@ impl LogArguments {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until it is stopped.
 pub fn run(arguments: Arguments) -> ExitCode {
     // Before there are threads: it changes the environment.
     let passed = ListenFd::from_env();
@@ -166,7 +166,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 fn inherited(mut passed: ListenFd) -> Result<Inherited, StartError> {
     let (mut udp, mut tcp) = (Vec::new(), Vec::new());
     for place in 0..passed.len() {
-        // What is neither is an error, which names it.
+        // A socket of another kind is an error, which names it.
         match passed.take_udp_socket(place) {
             Ok(socket) => udp.extend(socket),
             Err(_) => tcp.extend(passed.take_tcp_listener(place).map_err(StartError::Passed)?),
@@ -181,7 +181,7 @@ fn configuration(arguments: &Arguments) -> Result<Draft, config::Faults> {
         Arguments { listen: Some(listen), origin: Some(origin), cert: Some(cert), key: Some(key), .. } => {
             Ok(Draft::given(Config::simple(*listen, origin.clone(), cert.clone(), key.clone())))
         }
-        // The command line's rules ask for one or the other.
+        // The command line has one or the other.
         _ => Err(config::Faults(Vec::new())),
     }
 }
@@ -204,9 +204,9 @@ pub(super) async fn serve(running: Running, signals: Signals) -> ExitCode {
     }
 }
 
-/// The signals that end litequic, the first drains, the second ends it now; and the one that has the access log's file
-/// opened anew, and the one that has another process take over. Made before litequic says that it listens:
-/// whoever reads that may send one at once.
+/// The signals: those that end litequic, of which the first drains and the second stops at once; the one that reopens
+/// the access log's file; and the one that starts another process that takes over. Installed before litequic logs that
+/// it listens: a script that reads that line may send a signal at once.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -240,7 +240,7 @@ impl Signals {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
                 _ = self.rotate.recv() => {
-                    // Without an access log there is nothing to open anew, and no reason to end.
+                    // Without an access log there is nothing to reopen, and no reason to end.
                     access_log.reopen();
                     continue;
                 }
@@ -253,7 +253,7 @@ impl Signals {
                 }
             };
             let next = if told { Phase::Stopping } else { Phase::Leaving };
-            tracing::info!(signal = name, "told to {}", if told { "stop now" } else { "drain" });
+            tracing::info!(signal = name, "received a signal to {}", if told { "stop now" } else { "drain" });
             lifecycle.advance(next);
             told = true;
         }

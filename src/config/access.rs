@@ -1,4 +1,4 @@
-//! `[access_log]`: a line a request.
+//! `[access_log]`: a line for each request.
 
 use super::{
     section::Section,
@@ -9,27 +9,27 @@ use serde_json::json;
 use std::{fmt, path::PathBuf};
 
 keys! {
-    /// What is written of each request.
+    /// The access log: a line for each request.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AccessLog {
-        /// Where lines go: a file is appended to, and opened anew on `SIGUSR1`. Without it there are none. One that cannot be opened is a
-        /// fault of the start, and of a reload.
+        /// Target of the lines: `stderr`, or a file, which is appended to and reopened on `SIGUSR1`. Without it there
+        /// is no access log. A file that cannot be opened is a fault of the start, and of a reload.
         path: Option<AccessTarget> = None, optional(access_target(), "none");
 
-        // What log collectors take.
-        /// An object a line, or `key=value` with blanks between.
+        // The format that log collectors accept.
+        /// An object a line, or `key=value` separated by blanks.
         format: AccessFormat = AccessFormat::Json, one_of(AccessFormat::NAMES);
 
-        /// What is in a line, in this order.
+        /// The fields of a line, in this order.
         fields: Vec<AccessField> = Self::FIELDS.to_vec(), list(one_of(AccessField::NAMES), 1..=AccessField::NAMES.len());
 
-        /// The share of requests that get a line, picked at random as they begin.
+        /// The share of requests that are logged, selected at random as they begin.
         sample: Share = Share::ALL, share();
     }
 }
 
 impl AccessLog {
-    /// What says who asked for what, what became of it and how long it took; no more of what a client sent than that.
+    /// The client, the request, its outcome and its duration; nothing else that a client sent.
     pub const FIELDS: &[AccessField] = &[
         AccessField::Time,
         AccessField::RequestId,
@@ -56,7 +56,7 @@ pub(super) fn read(section: &mut Section<'_>) -> AccessLog {
     let mut log = AccessLog::read(section);
     for (n, field) in log.fields.iter().enumerate() {
         if log.fields.iter().take(n).any(|other| other == field) {
-            section.fault_in_list("fields", n, "stands there twice");
+            section.fault_in_list("fields", n, "is listed twice");
         }
     }
     if let Some(AccessTarget::File(path)) = &mut log.path {
@@ -114,7 +114,7 @@ impl Share {
     /// The whole.
     pub const ALL: Self = Self(1_000_000);
 
-    /// `part` of 1; `None` where that is nothing, or more than all.
+    /// `part` of 1; `None` if that is nothing, or more than all.
     pub fn of(part: f64) -> Option<Self> {
         let millionths = (part * f64::from(Self::ALL.0)).round();
         let is_share = (1.0..=f64::from(Self::ALL.0)).contains(&millionths);
@@ -155,9 +155,9 @@ fields! {
     Client = "client",
     /// Its address and port.
     ClientPort = "client_port",
-    /// The address that it reached.
+    /// The local address of the connection.
     Local = "local",
-    /// What it spoke.
+    /// The HTTP version.
     Protocol = "protocol",
     /// The name in its TLS handshake.
     ServerName = "server_name",
@@ -167,7 +167,7 @@ fields! {
     Host = "host",
     /// Its path without the query.
     Path = "path",
-    /// What stands after the `?`.
+    /// The query, without the `?`.
     Query = "query",
     /// `User-Agent`
     UserAgent = "user_agent",
@@ -179,7 +179,7 @@ fields! {
     Route = "route",
     /// The origin's name.
     Origin = "origin",
-    /// The server of it that was asked last.
+    /// The server of it that was tried last.
     Server = "server",
     /// The response's status.
     Status = "status",
@@ -195,7 +195,7 @@ fields! {
     OriginTime = "origin_time",
     /// How it ended.
     End = "end",
-    /// Why it did not go well.
+    /// The reason of a failure.
     Error = "error",
 }
 

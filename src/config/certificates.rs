@@ -1,4 +1,4 @@
-//! `[[certificates]]` and `[client_certificates]`: whom clients believe litequic to be, and whom litequic believes about clients.
+//! `[[certificates]]` and `[client_certificates]`: litequic's certificates, and the authorities for those of clients.
 
 use super::{
     names::path,
@@ -8,7 +8,7 @@ use super::{
 };
 use std::path::PathBuf;
 
-/// Whom a key needs to be of use.
+/// What a key needs to have an effect.
 pub(super) const WITH_CA: &str = "client_certificates.ca, the path of a PEM file";
 
 keys! {
@@ -24,18 +24,19 @@ keys! {
 }
 
 keys! {
-    /// Which clients show certificates, and whom litequic believes about them.
+    /// Whether clients present certificates, and the certificate authorities that verify them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ClientCertificates {
-        /// The authorities that may have signed a client's certificate, in PEM. Without it no client is asked for one, and no key may
-        /// want one.
+        /// The authorities that may have signed a client's certificate, in PEM. Without it no client is asked for one,
+        /// and no key may require one.
         ca: Option<PathBuf> = None, file(path("the path of a PEM file"));
 
-        /// What the authorities have revoked: X.509 CRLs in PEM, one of each authority in a client's chain. A certificate of an
-        /// authority without one, or with one past its next update, is refused.
+        /// The authorities' revocation lists: X.509 CRLs in PEM, one of each authority in a client's chain. A
+        /// certificate of an authority without one, or with one past its next update, is rejected.
         crl: Option<PathBuf> = None, file(path("the path of a PEM file"));
 
-        /// Whether clients show a certificate, for routes that do not say. Without it `required`, once there is a `ca`.
+        /// Whether clients present a certificate, for routes without a setting of their own. Without it `required`,
+        /// once there is a `ca`.
         verify: Verify = Verify::None, implied(one_of(Verify::NAMES));
 
         /// Whether the origin gets `Client-Cert-Chain` beside `Client-Cert`.
@@ -43,14 +44,14 @@ keys! {
     }
 }
 
-/// Whether a client has to show a certificate.
+/// Whether a client has to present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
     /// It is not asked.
     None,
-    /// It is asked, and may have none; one that does not hold is refused.
+    /// It is asked, and need not have one; an invalid one is rejected.
     Optional,
-    /// It is refused without one.
+    /// Its connection is rejected without one.
     Required,
 }
 
@@ -60,7 +61,7 @@ impl Verify {
         &[("none", Self::None), ("optional", Self::Optional), ("required", Self::Required)];
 }
 
-/// Reads `[client_certificates]`, and says whether there is a CA, right or wrong.
+/// Reads `[client_certificates]`, and returns whether there is a CA, valid or not.
 pub(super) fn read(section: &mut Section<'_>) -> (ClientCertificates, bool) {
     let mut certificates = ClientCertificates::read(section);
     let has_ca = section.has("ca");
@@ -68,7 +69,7 @@ pub(super) fn read(section: &mut Section<'_>) -> (ClientCertificates, bool) {
         let asks = certificates.verify != Verify::None;
         let useless = [("verify", asks), ("crl", true), ("chain", certificates.chain)];
         for (key, _) in useless.into_iter().filter(|(_, is_useless)| *is_useless) {
-            section.fault(key, "is of no use without an authority", Some(WITH_CA), None);
+            section.fault(key, "has no effect without an authority", Some(WITH_CA), None);
         }
     }
     if certificates.ca.is_some() && !section.has("verify") {

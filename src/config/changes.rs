@@ -1,6 +1,6 @@
 //! What a comparison of two configurations finds, key by key. Tables add to it (`table`), `diff` begins it. Pure.
 
-/// What was found to have changed.
+/// The changes found.
 #[derive(Default)]
 pub(super) struct Changes {
     /// What is the same too, with its value.
@@ -20,13 +20,13 @@ impl Changes {
             self.push(key, show(new));
         } else if old != new {
             let (old, new) = (cut(&show(old)), cut(&show(new)));
-            // What is not shown, or was cut off.
+            // A value that is not shown, or was cut off.
             self.push(key, if old == new { format!("{new}, with other values") } else { format!("{old} → {new}") });
         }
     }
 }
 
-/// The beginning of a long list: a line of the log has an end.
+/// The beginning of a long list: a line of the log is limited.
 pub(super) fn cut(shown: &str) -> String {
     const SHOWN: usize = 4;
     let values: Vec<&str> = shown.split(", ").collect();

@@ -1,6 +1,6 @@
-//! A configuration that is still being judged: as far as it could be read, where each of its values stands, and what is
-//! wrong with it so far. Whoever reads the files that it names adds what is wrong with those, so that every fault is
-//! reported in one round, with its position.
+//! A configuration that is being checked: as far as it could be read, the position of each of its values, and the
+//! faults found so far. A caller that reads the files that it names adds their faults, so that every fault is reported
+//! in one round, with its position.
 
 use super::{
     Config,
@@ -15,14 +15,14 @@ use std::{
 /// A configuration before its verdict.
 #[derive(Debug)]
 pub struct Draft {
-    /// As far as it could be read, to judge the files that it names: a path that is missing or wrong is empty. `None` where
-    /// it is not TOML. Nothing may run by it before [`Findings::verdict`].
+    /// As far as it could be read, to check the files that it names: a path that is missing or wrong is empty. `None`
+    /// if it is not TOML. Nothing may run by it before [`Findings::verdict`].
     pub config: Option<Config>,
     /// What was found so far.
     pub findings: Findings,
 }
 
-/// What is wrong with a [`Draft`], and what may be.
+/// The faults and the warnings of a [`Draft`].
 #[derive(Debug)]
 pub struct Findings {
     positions: Positions,
@@ -41,7 +41,7 @@ impl Draft {
         Self::new(Some(config), Positions::of_command_line(), Vec::new())
     }
 
-    /// The configuration, without a look at the files that it names.
+    /// The configuration, without reading the files that it names.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Findings {
     }
 }
 
-/// Where the values of a configuration stand, by their keys.
+/// The positions of a configuration's values, by their keys.
 #[derive(Debug)]
 pub(super) struct Positions {
     /// `None` for the command line.
@@ -91,7 +91,7 @@ pub(super) struct Positions {
     by_key: BTreeMap<String, Position>,
 }
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Debug)]
 pub(super) struct Position {
     pub(super) line: usize,
@@ -114,7 +114,7 @@ impl Positions {
         let position = self.by_key.get(key);
         let (file, key) = match (&self.file, key) {
             (Some(file), key) => (file.clone(), key.into()),
-            // What `run` takes in place of a file.
+            // The arguments of `run` that replace a file.
             (None, "certificates[0].cert") => ("--cert".into(), String::new()),
             (None, "certificates[0].key") => ("--key".into(), String::new()),
             (None, key) => ("command line".into(), key.into()),

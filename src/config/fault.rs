@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: where, what stands there, what would be right.
+//! A fault of a configuration: its position, the value, and what is expected.
 
 use std::{fmt, path::PathBuf};
 
@@ -7,13 +7,13 @@ use std::{fmt, path::PathBuf};
 pub struct Fault {
     /// The file as it was named on the command line.
     pub file: PathBuf,
-    /// From 1. `None` where the file as a whole is at fault.
+    /// From 1. `None` if the file as a whole is at fault.
     pub line: Option<usize>,
     /// In characters, from 1.
     pub column: Option<usize>,
     /// The path of the key, such as `routes[1].host`; empty where no key is at fault.
     pub key: String,
-    /// What stands there, as it is written, cut to [`Fault::MAX_QUOTE`] characters.
+    /// The value as it is written, cut to [`Fault::MAX_QUOTE`] characters.
     pub value: Option<String>,
     /// What is wrong with it.
     pub problem: String,
@@ -32,7 +32,7 @@ impl Fault {
         (self.line.unwrap_or(usize::MAX), self.column.unwrap_or(usize::MAX))
     }
 
-    /// `severity` stands between the place and the key, as compilers have it.
+    /// `severity` is between the position and the key, as in a compiler's messages.
     fn write(&self, f: &mut fmt::Formatter<'_>, severity: &str) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let (Some(line), Some(column)) = (self.line, self.column) {
@@ -62,7 +62,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What can be used and probably should not. Its `Display` is one line: `FILE:LINE:COLUMN: warning: KEY = VALUE: PROBLEM`
+/// A value that can be used and probably should not. Its `Display` is one line: `FILE:LINE:COLUMN: warning: KEY =
+/// VALUE: PROBLEM`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning(pub Fault);
 

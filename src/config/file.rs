@@ -1,4 +1,4 @@
-//! The configuration file: read, judged, described. What its keys are stands in `keys`.
+//! The configuration file: read, checked, described. Its keys are in `keys`.
 
 use super::{
     Config, Draft, Fault, Faults,
@@ -23,7 +23,8 @@ pub fn load(path: &Path) -> Result<Config, Faults> {
     Draft::load(path).verdict()
 }
 
-/// Reads `text` as the content of `file`, beside which relative paths lie; `environment` gives variables by name.
+/// Reads `text` as the content of `file`, whose folder relative paths start at; `environment` returns variables by
+/// name.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! `[limits]`: what a client may do at most. Every limit has a default with its reason, and a metric that counts
-//! when it bites (`litequic_limit_reached_total`).
+//! `[limits]`: limits for clients. Every limit has a default with its reason, and a metric that counts when it is
+//! reached (`litequic_limit_reached_total`).
 
 use super::{
     Network,
@@ -18,7 +18,7 @@ use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 /// (RFC 9000 §4.6).
 const STREAMS: RangeInclusive<u64> = 1..=1_000_000;
 const REQUESTS: RangeInclusive<u64> = 1..=1 << 60;
-/// Less than 1 KiB takes no browser's header; a field section is held in memory as a whole.
+/// Less than 1 KiB is too small for any browser's header; a field section is held in memory as a whole.
 const HEADER_BYTES: RangeInclusive<u64> = KIB..=MIB;
 const HEADERS: RangeInclusive<u64> = 1..=10_000;
 /// Less than a few packets' worth stalls each stream; a u32 holds the rest.
@@ -26,20 +26,20 @@ const BUFFER: RangeInclusive<u64> = 16 * KIB..=GIB;
 const WORKER_BUFFER: RangeInclusive<u64> = 16 * KIB..=1024 * GIB;
 /// A process that has just started takes 10 MiB.
 const MEMORY: RangeInclusive<u64> = 4 * MIB..=1024 * GIB;
-/// Bytes a second: more than 1 MiB is no slow client.
+/// Bytes a second: a client that reads more than 1 MiB is not slow.
 const RATE: RangeInclusive<u64> = 0..=MIB;
 
 keys! {
-    /// What a client may do at most.
+    /// Limits for clients.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
         // About what one core serves; each idle connection takes some 10 KiB.
-        /// Connections a worker; further ones are refused (CONNECTION_REFUSED).
+        /// Connections a worker; further ones are rejected (CONNECTION_REFUSED).
         max_connections: u32 = 20_000, number(COUNT), counted;
 
         // A core does a few thousand handshakes a second: this many in flight is more than a round trip's worth.
-        /// Handshakes in flight a worker from which on a client first proves its address by a Retry. 0 is always; more than
-        /// `max_handshakes` is never.
+        /// Handshakes in flight a worker from which on a client has to validate its address by a Retry. 0 is always;
+        /// more than `max_handshakes` is never.
         retry_handshakes: u32 = 256, number(COUNT_OR_NONE), counted_by("litequic_retries_sent_total");
 
         // A flood with forged addresses never gets past Retry; one with real ones stops here.
@@ -47,20 +47,20 @@ keys! {
         max_handshakes: u32 = 2_048, number(COUNT), counted;
 
         // What nginx and the RFC (9114 §6.1: at least 100) agree on.
-        /// Requests at once on a connection (`initial_max_streams_bidi`). A client waits.
+        /// Requests at once on a connection (`initial_max_streams_bidi`). A client waits for a free stream.
         max_streams: u32 = 128, number(STREAMS), counted;
 
         // Half of the connections; 16 KiB of buffers each, and as much again of QUIC's or TLS'.
-        /// WebSockets and the like at once a worker. 503 beyond. 0 offers none. They count as requests too (`max_streams`), and no
-        /// longer as `max_connections` of their origin.
+        /// Tunnels (WebSocket and other upgrades) at once a worker. 503 beyond. 0 disables them. They count as requests
+        /// too (`max_streams`), and no longer as `max_connections` of their origin.
         max_tunnels: u32 = 10_000, number(COUNT_OR_NONE), counted_by("litequic_tunnels_refused_total");
 
-        // A connection does not live for ever, so that load spreads again after a scale-up.
+        // A connection is not kept for ever, so that load spreads again after a scale-up.
         /// Requests on a connection in all; then GOAWAY.
         max_requests: u64 = 1_000_000, number(REQUESTS), counted;
 
         // A browser that leaves a page cancels what is open, `max_streams` at most, and a seek in a video a request or two: a
-        // thousand at once are seven pages left within a second, and nobody leaves one a second for ever.
+        // thousand at once are seven pages left within a second, and no user leaves one a second for ever.
         /// Requests a second that a client may cancel on a connection, ten seconds' worth at once. The connection is closed beyond
         /// (H3_EXCESSIVE_LOAD).
         max_resets: u32 = 100, number(COUNT), counted;
@@ -76,11 +76,11 @@ keys! {
         /// which one follows the other. The connection is closed beyond (H3_EXCESSIVE_LOAD).
         max_small_frames: u32 = 10_000, number(COUNT), counted;
 
-        // What origins accept: nginx takes 4 × 8 KiB.
+        // What origins accept: nginx allows 4 × 8 KiB.
         /// Bytes of a header as RFC 9114 §4.2.2 counts them: name, value, and 32 a field. 431 beyond.
         max_header_bytes: u32 = 32 * 1024, size(HEADER_BYTES), counted;
 
-        // What Apache takes.
+        // Apache's default.
         /// Fields of a header. 431 beyond.
         max_headers: u32 = 100, number(HEADERS), counted;
 
@@ -89,32 +89,33 @@ keys! {
         max_body_bytes: Option<u64> = None, or_none(size(BODY_BYTES)), counted;
 
         // A tenth of what GPRS does, for ten requests at once.
-        /// Bytes a second of a request's body on average, as long as its client is waited for; 408 beyond. A client that sends nothing
-        /// may do so for `rate_grace`. 0 is no minimum.
+        /// Bytes a second of a request's body on average, as long as litequic waits for its client; 408 beyond. A
+        /// client that sends nothing may do so for `rate_grace`. 0 is no minimum.
         min_upload_rate: u64 = 240, size(RATE), counted;
 
         // The same.
-        /// Bytes a second of a response on average that its client takes, as long as it is waited for; beyond, the stream is reset,
-        /// over HTTP/1.1 the connection closed. 0 is no minimum.
+        /// Bytes a second of a response on average that its client reads, as long as litequic waits for it; beyond, the
+        /// stream is reset, over HTTP/1.1 the connection closed. 0 is no minimum.
         min_download_rate: u64 = 240, size(RATE), counted;
 
         // Apache's: a tunnel of a train, a change of network.
-        /// How long a client is waited for in all, beyond the time that `min_upload_rate` and `min_download_rate` give it.
+        /// How long litequic waits for a client in all, beyond the time that `min_upload_rate` and `min_download_rate`
+        /// allow.
         rate_grace: Duration = Duration::from_secs(20), duration(TIMEOUT);
 
         // A short video: browsers see a 413 only when they have sent all (Chromium over HTTP/3). nginx has no bound but time.
-        /// Bytes of a request's body that are discarded once the request was answered, by a 413 for example: browsers see the answer
-        /// only when they have sent all. Then the client is told to stop (HTTP/3, HTTP/2), or the connection is closed (HTTP/1.1). 0
-        /// does so at once (HTTP/1.1: within 2 s).
+        /// Bytes of a request's body that are discarded once the request was answered, by a 413 for example: browsers
+        /// read the answer only when they have sent all. Then the stream is stopped (HTTP/3, HTTP/2), or the connection
+        /// is closed (HTTP/1.1). 0 does so at once (HTTP/1.1: within 2 s).
         max_lingering_bytes: u64 = 64 * MIB, size(BODY_BYTES), counted;
 
         // One stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight: s2n-quic raises a window once a tenth of it was
         // read, so that nine tenths of it are there at any time.
-        /// Bytes a stream that a client may send ahead. It waits.
+        /// Bytes a stream that a client may send ahead (flow control window). The client waits beyond.
         stream_receive_buffer: u32 = 3 * 1024 * 1024, size(BUFFER), counted;
 
         // Two such streams: one whose origin does not read leaves the connection's other requests their windows.
-        /// Bytes a connection that a client may send ahead. It waits.
+        /// Bytes a connection that a client may send ahead (flow control window). The client waits beyond.
         connection_receive_buffer: u32 = 6 * 1024 * 1024, size(BUFFER), counted;
 
         // A container's memory with room for the rest. Of what is read at once hardly anything is held; of uploads that their
@@ -125,38 +126,41 @@ keys! {
         worker_receive_buffer: u64 = 256 * MIB, size(WORKER_BUFFER), counted;
 
         // 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory while a lost packet is missing.
-        /// Response bytes in memory a stream, until its client has acknowledged them (QUIC) or the kernel has taken them (TCP, 1 MiB at
-        /// most). That much a path may have in flight; what one does not need is not used. The origin waits. Not set, it is no more than
-        /// `connection_send_buffer`.
+        /// Response bytes in memory a stream, until its client has acknowledged them (QUIC) or the kernel has taken
+        /// them (TCP, 1 MiB at most). That much may be in flight on a path; what a path does not need is not used. The
+        /// origin waits beyond. Not set, it is no more than `connection_send_buffer`.
         stream_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // What one stream may have: the streams of a connection share its congestion window.
-        /// The same a connection (TCP, 4 MiB at most). The origin waits. Not set, it is no more than `worker_send_buffer`.
+        /// The same a connection (TCP, 4 MiB at most). The origin waits beyond. Not set, it is no more than
+        /// `worker_send_buffer`.
         connection_send_buffer: u32 = 16 * 1024 * 1024, size(BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
-        // A worker's share of a small container's memory: half of it is for those who have read, and a stream alone may have
-        // half of that. 1,000 who have not hold 32 MiB. Beyond it each stream gets less at a time, none fails.
-        /// The same a worker, HTTP/1.1, HTTP/2 and HTTP/3 together. Each stream gets less at a time, none fails. Clients that
-        /// acknowledge nothing take half of it at most.
+        // A worker's share of a small container's memory: half of it is for clients that have read, and a stream alone
+        // may have half of that. 1,000 that have not hold 32 MiB. Beyond it each stream gets less at a time, none
+        // fails.
+        /// The same a worker, HTTP/1.1, HTTP/2 and HTTP/3 together. Beyond it each stream gets less at a time, none
+        /// fails. Clients that acknowledge nothing take half of it at most.
         worker_send_buffer: u64 = 64 * MIB, size(WORKER_BUFFER), counted_by("litequic_limit_reached_total{limit=\"send_buffer\"}");
 
         // A container's limit is its memory cgroup's; elsewhere the process does not know what it may take.
-        /// Memory of the process. From 85 % of it on a client gets no third connection, and connections without a request end; from 90 %
-        /// on what bodies may hold is made smaller; from 95 % on no client gets any connection, and those that hold the most end, ten a
-        /// second and worker. `worker_send_buffer` and `worker_receive_buffer` of all workers are a quarter of it each at most.
-        /// `"cgroup"`: what the memory cgroup allows; a size: that at most; `"none"`: any.
+        /// Memory of the process. From 85 % of it on a client gets no third connection, and connections without a
+        /// request are closed; from 90 % on the buffers of bodies are made smaller; from 95 % on no connection is
+        /// accepted, and those that hold the most are closed, ten a second and worker. `worker_send_buffer` and
+        /// `worker_receive_buffer` of all workers are a quarter of it each at most. `"cgroup"`: the limit of the memory
+        /// cgroup; a size: that at most; `"none"`: no limit.
         memory: MemoryLimit = MemoryLimit::Cgroup, memory(MEMORY),
             counted_by("litequic_limit_reached_total{limit=\"memory_connections\"}");
     }
 }
 
 keys! {
-    /// What counts as one client of these limits: `limits.by_source`, and what belongs to it.
+    /// Sources: the clients that these limits count as one. `limits.by_source`, and what belongs to it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Sources {
-        /// Whether a source, an address or a network of them, may have an eighth and no more of a worker's connections, handshakes,
-        /// tunnels and connections to an origin's server, once more than half of these are taken. Behind a trusted proxy the address
-        /// that it names counts for the latter two, and all are free in the former.
+        /// Whether a source, an address or a network, is limited to an eighth of a worker's connections, handshakes,
+        /// tunnels and connections to an origin's server, once more than half of these are in use. Behind a trusted
+        /// proxy the address that it forwards counts for the latter two, and the former two are not limited.
         limited("by_source"): bool = true, boolean(),
             counted_by("litequic_limit_reached_total{limit=\"source_connections\"}");
 
@@ -176,7 +180,7 @@ keys! {
 /// Reads `[limits]`.
 pub(super) fn read(section: &mut Section<'_>) -> (Limits, Sources) {
     let (mut limits, sources) = (Limits::read(section), Sources::read(section));
-    // Nobody who sets one has to set those below it: their defaults are no larger.
+    // An operator who sets one need not set those below it: their defaults are no larger.
     if !section.has("connection_send_buffer") {
         let most = u32::try_from(limits.worker_send_buffer).unwrap_or(u32::MAX);
         limits.connection_send_buffer = limits.connection_send_buffer.min(most);
@@ -218,18 +222,18 @@ pub(super) fn read(section: &mut Section<'_>) -> (Limits, Sources) {
 /// How much memory the process may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// What its memory cgroup allows, and those that it is in; without a limit of theirs, any.
+    /// The limit of its memory cgroup, and of those that contain it; without one, no limit.
     #[default]
     Cgroup,
-    /// So many bytes in RAM besides the pages of files, and what its cgroups allow.
+    /// That many bytes in RAM besides the pages of files, and at most its cgroups' limits.
     Bytes(u64),
-    /// Any, whatever its cgroup allows.
+    /// No limit, whatever its cgroup allows.
     None,
 }
 
 impl Limits {
-    /// What a connection may send ahead however much the others have, beyond the budget if need be: a request's header and
-    /// some 25 Mbit/s at 20 ms.
+    /// What a connection may send ahead however much the others have, beyond the budget if necessary: a request's
+    /// header and some 25 Mbit/s at 20 ms.
     pub const RECEIVE_FLOOR: u64 = 64 * 1024;
     /// A connection gets at most what is left divided by this: whole windows as long as a quarter of the default budget is
     /// used, and half of it in a budget of 64 MiB; less then, and never all that is left.

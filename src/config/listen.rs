@@ -1,4 +1,4 @@
-//! `[listen]`: where clients reach litequic, and by how many threads.
+//! `[listen]`: the listeners for clients, and the number of worker threads.
 
 use super::{
     Congestion, Network,
@@ -15,35 +15,36 @@ use std::{
 };
 
 keys! {
-    /// Where clients reach litequic.
+    /// The listeners for clients.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Listen {
-        /// Where HTTP/3 is served. `[::]:PORT` takes IPv4 as well. No port 0: a client must know it.
+        /// Addresses for HTTP/3. `[::]:PORT` includes IPv4. No port 0: a client must know it.
         udp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 1..=Self::MAX_ADDRESSES), restart;
 
-        /// Where HTTP/1.1 and HTTP/2 are served, over TLS, by the same routes; their answers announce HTTP/3 (`Alt-Svc`). Without the
-        /// key, the addresses of `listen.udp`; `[]` is nowhere.
+        /// Addresses for HTTP/1.1 and HTTP/2 over TLS, with the same routes; their answers advertise HTTP/3
+        /// (`Alt-Svc`). Without the key, the addresses of `listen.udp`; `[]` is none.
         tcp: Vec<SocketAddr> = vec![Self::UDP], list(address(), 0..=Self::MAX_ADDRESSES), restart;
 
-        /// Where plain HTTP is answered 308, to the same host, path and query at https: at `advertised_port`, or the first of
-        /// `listen.tcp`.
+        /// Addresses for plain HTTP, which is answered with a redirect (308) to the same host, path and query at https:
+        /// at `advertised_port`, or the port of the first of `listen.tcp`.
         redirect: Vec<SocketAddr> = Vec::new(), list(address(), 0..=Self::MAX_ADDRESSES), restart;
 
-        /// Networks whose TCP connections begin with a PROXY protocol header, by which their client is known.
+        /// Networks whose TCP connections begin with a PROXY protocol header, which names their client.
         proxy_protocol_from: Vec<Network> = Vec::new(), list(network(), 0..=MAX_NETWORKS);
 
-        /// The port that clients reach, where a Service or a balancer maps another than the one bound: in `Alt-Svc` and redirects.
-        /// Without it the port of `listen.udp`.
+        /// The port that clients connect to, if a Service or a balancer maps another than the one bound: in `Alt-Svc`
+        /// and redirects. Without it the port of `listen.udp`.
         advertised_port: Option<NonZeroU16> = None, optional(port(), "that of listen.udp"), restart;
 
-        /// Worker threads. `auto` is one a core that the process may use: its affinity mask, bounded by its cgroup's CPU quota, rounded
-        /// down to at least 1.
+        /// Worker threads. `auto` is one for each core that the process may use: its affinity mask, bounded by its
+        /// cgroup's CPU quota, rounded down to at least 1.
         workers: Workers = Workers::Auto, workers(Self::MAX_WORKERS), restart;
 
-        /// A file of 32 to 4096 random octets (`openssl rand -hex 32`), from which the keys of Retry and reset tokens and of the cookies
-        /// of `origin.sticky` follow, octet for octet. Clients of a process that crashed learn so from the next one with the same file,
-        /// and Retry tokens and cookies stay good. Without it the keys are random and die with the process.
-        secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random octets")), restart;
+        /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens
+        /// and of the cookies of `origin.sticky` are derived, byte for byte. After a crash, the next process with the
+        /// same file resets its predecessor's connections, and Retry tokens and cookies stay valid. Without it the keys
+        /// are random and end with the process.
+        secret_file: Option<PathBuf> = None, file(path("the path of a file of at least 32 random bytes")), restart;
 
         /// `litequic.congestion` of some addresses of `listen.udp`.
         congestion: Vec<(SocketAddr, Congestion)> = Vec::new(), by(congestion, |all| show_congestion(all));
@@ -51,11 +52,11 @@ keys! {
 }
 
 impl Listen {
-    /// No privileged port is needed, and a port above 1024 is what a Service or a balancer maps 443 to.
+    /// A privileged port is not needed, and a port above 1024 is what a Service or a balancer maps 443 to.
     pub const UDP: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8443);
     /// Each address is a socket a worker.
     pub const MAX_ADDRESSES: usize = 16;
-    /// What fits into the octet of a connection ID that names the worker.
+    /// What fits into the byte of a connection ID that names the worker.
     pub const MAX_WORKERS: u16 = 256;
 
     /// All of HTTP at one address, by as many workers as there are cores.
@@ -83,17 +84,17 @@ pub(super) fn read(section: &mut Section<'_>) -> Listen {
     for (key, addresses, others) in [("udp", udp, none), ("tcp", tcp, none), ("redirect", &*listen.redirect, tcp)] {
         for (n, address) in addresses.iter().enumerate() {
             if let Some(other) = addresses.iter().take(n).chain(others).find(|other| clash(address, other)) {
-                section.fault_in_list(key, n, &format!("is taken by {other} already"));
+                section.fault_in_list(key, n, &format!("is already used by {other}"));
             }
         }
     }
     let is_other = |name: &str| name.parse().is_ok_and(|address| !udp.contains(&address));
-    section.fault_in_map("congestion", is_other, "is no address of listen.udp");
+    section.fault_in_map("congestion", is_other, "is not an address of listen.udp");
     listen
 }
 
 fn congestion(section: &mut Section<'_>, key: &str, about: &str) -> Vec<(SocketAddr, Congestion)> {
-    let named = |name: &str| name.parse().map_err(|_| "is no address and port".into());
+    let named = |name: &str| name.parse().map_err(|_| "is not an address and port".into());
     section.map(key, ".+", named, one_of(Congestion::NAMES), Listen::MAX_ADDRESSES, about)
 }
 
@@ -102,7 +103,7 @@ fn show_congestion(all: &[(SocketAddr, Congestion)]) -> String {
     if shown.is_empty() { "none".into() } else { shown.join(", ") }
 }
 
-/// Whether both cannot be bound by groups of sockets that share a port (SO_REUSEPORT): `[::]` takes IPv4 as well.
+/// Whether both cannot be bound by groups of sockets that share a port (SO_REUSEPORT): `[::]` includes IPv4.
 fn clash(one: &SocketAddr, other: &SocketAddr) -> bool {
     let wildcards = |v6: &SocketAddr, v4: &SocketAddr| {
         v6.is_ipv6() && v6.ip().is_unspecified() && v4.is_ipv4() && v4.ip().is_unspecified()

@@ -1,16 +1,16 @@
-//! `[log]`: what is logged, and how.
+//! `[log]`: the log.
 
 use super::{table::keys, values::one_of};
 
 keys! {
-    /// What is logged and how.
+    /// The log.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Log {
-        // What an operator wants to know of a healthy proxy.
+        // What an operator reads of a healthy proxy.
         /// The least severe level that is written.
         level: Level = Level::Info, one_of(Level::NAMES);
 
-        // The form that the reader can use.
+        // The format that fits the reader.
         /// `auto` is human on a terminal and JSON, an object a line, otherwise.
         format: LogFormat = LogFormat::Auto, one_of(LogFormat::NAMES), restart;
     }

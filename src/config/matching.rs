@@ -1,7 +1,7 @@
-//! What a route asks of a request besides host and path (`[routes.match]`), and which of two routes comes first. Pure.
+//! Conditions of a route besides host and path (`[routes.match]`), and the precedence of routes. Pure.
 //!
-//! The order of routes is that of the Kubernetes Gateway API (HTTPRouteRule): host, exact path, longest prefix, methods, number
-//! of header fields, number of query parameters. What is left alike goes by the length of the patterns, then by the file.
+//! The precedence is that of the Kubernetes Gateway API (HTTPRouteRule): host, exact path, longest prefix, methods,
+//! number of header fields, number of query parameters. A tie goes by the length of the patterns, then by the file.
 
 use super::{
     Route,
@@ -21,8 +21,8 @@ keys! {
         /// Without it, every method.
         methods: Vec<Method> = Vec::new(), list(method(), 0..=Self::MAX_METHODS);
 
-        /// The request has each of these fields: with that value, with a value that begins so (`"text*"`), or with any (`"*"`). Of a
-        /// field with several lines one has to fit. Case counts in values and not in names.
+        /// The request has each of these fields: with that value, with a value that begins so (`"text*"`), or with any
+        /// (`"*"`). Of a field with several lines one has to match. Case counts in values and not in names.
         headers: Vec<(HeaderName, Pattern)> = Vec::new(), by(headers, show_headers);
 
         /// The request's query has each of these parameters, by the same patterns. Names and values are compared as they are
@@ -34,7 +34,7 @@ keys! {
 impl Match {
     /// RFC 9110 §9.3 has eight.
     pub const MAX_METHODS: usize = 16;
-    /// Each is looked up in every request that host and path lead to the route.
+    /// Each is looked up in every request that host and path select the route for.
     pub const MAX_CONDITIONS: usize = 16;
     /// Bytes of a pattern: twice a long token.
     pub const MAX_PATTERN: usize = 1024;
@@ -44,7 +44,7 @@ impl Match {
         self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty()
     }
 
-    /// How much it asks for: of two routes with the same host and path the one with more comes first.
+    /// How specific it is: of two routes with the same host and path the more specific one comes first.
     pub fn weight(&self) -> Weight {
         let patterns = self.headers.iter().map(|(_, pattern)| pattern);
         let patterns = patterns.chain(self.query.iter().map(|(_, pattern)| pattern));
@@ -64,7 +64,7 @@ impl Match {
         methods || clash(&self.headers, &other.headers) || clash(&self.query, &other.query)
     }
 
-    /// The same for all that ask for the same.
+    /// The same for all with the same conditions.
     pub(super) fn canonical(&self) -> String {
         let mut methods: Vec<&str> = self.methods.iter().map(Method::as_str).collect();
         methods.sort_unstable();
@@ -77,7 +77,7 @@ impl Match {
     }
 }
 
-/// What is asked for, in words that fit a name: values are left out, as they may be secrets.
+/// The conditions, in words that fit a name: values are left out, as they may be secrets.
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let methods = self.methods.iter().map(ToString::to_string);
@@ -95,7 +95,7 @@ fn clash<N: PartialEq>(one: &[(N, Pattern)], other: &[(N, Pattern)]) -> bool {
     one.iter().any(|(name, pattern)| clashes(name, pattern))
 }
 
-/// How much a [`Match`] asks for: compared from its first field on.
+/// How specific a [`Match`] is: compared from its first field on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight {
     /// There are methods.
@@ -108,14 +108,14 @@ pub struct Weight {
     pub length: usize,
 }
 
-/// What a value has to be.
+/// The pattern of a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
     /// Anything.
     Present,
-    /// Something that begins so.
+    /// A prefix.
     Prefix(String),
-    /// This.
+    /// The whole value.
     Equal(String),
 }
 
@@ -129,7 +129,7 @@ impl Pattern {
         }
     }
 
-    /// Whether `value` fits.
+    /// Whether `value` matches.
     pub fn fits(&self, value: &[u8]) -> bool {
         match self {
             Self::Present => true,
@@ -146,7 +146,7 @@ impl Pattern {
         }
     }
 
-    /// Whether no value fits both.
+    /// Whether no value matches both.
     fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Present, _) | (_, Self::Present) => false,
@@ -171,7 +171,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// The routes that a request can meet as well as one before them in `routes`, and nothing but their order in the file
+/// The routes that a request can match as well as one before them in `routes`, and nothing but their order in the file
 /// decides: pairs of places, the one that comes first, and the other.
 pub fn ambiguities(routes: &[Route]) -> Vec<(usize, usize)> {
     let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
@@ -209,7 +209,7 @@ fn field_name(text: &str) -> Result<HeaderName, Wrong> {
         "host" => "is what host matches",
         // HTTP/2 and HTTP/3 do not have them, or know the length otherwise.
         "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "content-length"
-        | "transfer-encoding" => "belongs to the connection, or says where the message ends",
+        | "transfer-encoding" => "is a connection-specific or framing field",
         _ => return Ok(name),
     };
     Err(problem.into())
@@ -224,7 +224,7 @@ fn query(section: &mut Section<'_>, key: &str, about: &str) -> Query {
     let parameter = |text: &str| {
         let fits = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#'));
         let fits = fits && (1..=Match::MAX_PATTERN).contains(&text.len());
-        if fits { Ok(text.to_owned()) } else { Err("not a parameter's name as a URL has it".into()) }
+        if fits { Ok(text.to_owned()) } else { Err("not the name of a query parameter as in a URL".into()) }
     };
     section.map(key, "[!-\"$%'-<>-~]+", parameter, pattern(), Match::MAX_CONDITIONS, about)
 }
@@ -241,7 +241,7 @@ fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
 pub(super) fn pattern() -> Kind<Pattern> {
     let parse = |text: String| {
         if text.len() > Match::MAX_PATTERN {
-            return Err(format!("has {} bytes, and {} are the most", text.len(), Match::MAX_PATTERN).into());
+            return Err(format!("has {} bytes, at most {} are allowed", text.len(), Match::MAX_PATTERN).into());
         }
         if text.trim() != text {
             return Err("begins or ends with a blank".into());

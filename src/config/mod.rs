@@ -1,4 +1,4 @@
-//! The configuration as the rest of litequic sees it: typed, checked, with every default filled in.
+//! The configuration as other modules use it: typed, checked, with every default filled in.
 //!
 //! [`parse`] turns TOML into it in one step and names every fault at once. Nothing below re-checks what a
 //! [`Config`] holds.
@@ -66,34 +66,34 @@ use std::{
 /// The configuration that is in force. A reload replaces it as a whole; workers read it without a lock.
 pub type Live = Arc<ArcSwap<Config>>;
 
-/// What litequic runs by.
+/// The configuration of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where clients reach litequic.
+    /// The listeners for clients.
     pub listen: Listen,
     /// At least one; the first is served to a client that names none of the others' names.
     pub certificates: Vec<CertificateFiles>,
-    /// Whether and by whom clients' certificates are verified.
+    /// Whether and by which authorities clients' certificates are verified.
     pub client_certificates: ClientCertificates,
     /// In the order of the file; which one serves a request is decided by `proxy::routes`.
     pub routes: Vec<Route>,
-    /// For the errors that a route has no page for, and for requests that no route takes.
+    /// For the errors that a route has no page for, and for requests that match no route.
     pub error_pages: ErrorPages,
     /// By name. Every route's origin is among them.
     pub origins: BTreeMap<String, Origin>,
-    /// What a client may do at most.
+    /// Limits for clients.
     pub limits: Limits,
-    /// What counts as one client of these limits, and which are free of them.
+    /// What counts as one client of these limits, and which are exempt.
     pub sources: Sources,
-    /// How long litequic waits.
+    /// Timeouts.
     pub timeouts: Timeouts,
     /// How datagrams are received and sent.
     pub litequic: LiteQuic,
-    /// Where the operator reaches litequic.
+    /// Administration interface.
     pub admin: Admin,
-    /// What is logged and how.
+    /// The log.
     pub log: Log,
-    /// What is written of each request.
+    /// The access log.
     pub access_log: AccessLog,
     /// Peers whose `Forwarded` and `X-Forwarded-*` fields are appended to instead of removed: networks as
     /// (address, prefix length).
@@ -109,12 +109,13 @@ impl Config {
     /// The name under which `[origin]` is among [`Config::origins`].
     pub const ORIGIN: &str = "origin";
 
-    /// What `address` counts as in pools that sources share; `None` if it is not limited: a trusted proxy stands for many.
+    /// The source of `address`, in pools that sources share; `None` if it is not limited: a trusted proxy stands for
+    /// many.
     pub fn source(&self, address: IpAddr) -> Option<Network> {
         self.sources.source(address, &self.trusted_proxies)
     }
 
-    /// What decides the congestion windows of connections to a UDP address of `listen.udp`.
+    /// The congestion control of connections to a UDP address of `listen.udp`.
     pub fn congestion(&self, listener: SocketAddr) -> Congestion {
         let own = self.listen.congestion.iter().find(|(address, _)| *address == listener);
         own.map_or(self.litequic.congestion, |(_, congestion)| *congestion)

@@ -1,5 +1,5 @@
-//! Values that name something on the network or on disk: addresses, networks, hosts, paths. Beside what reads each stands
-//! the pattern that the schema has of it.
+//! Values that name something on the network or on disk: addresses, networks, hosts, paths. Each reader is followed by
+//! the pattern that the schema has for it.
 
 use super::{
     Network,
@@ -17,7 +17,7 @@ const IP: &str = "[0-9]+\\.[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*";
 pub(super) const IPV6: &str = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[0-9]+)?\]";
 pub(super) const PORT: &str = "0*[1-9][0-9]{0,4}";
 pub(super) const NAME: &str = r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?";
-/// A name whose last label is no decimal number; whether it is a hexadecimal one, a pattern does not tell.
+/// A name whose last label is not a decimal number; hexadecimal ones a pattern does not find.
 const NO_NUMBER: &str = r"([0-9A-Za-z_-]{1,63}\.)*[0-9]{0,62}[A-Za-z_-][0-9A-Za-z_-]{0,62}\.?";
 const IPV4: &str = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}";
 /// PATH_MAX of Linux (limits.h).
@@ -106,13 +106,13 @@ pub(super) fn host_pattern() -> Kind<String> {
     text(expected, parse, Clone::clone).matching(&format!(r"(\*\.)?{NO_NUMBER}|{IPV4}\.?|{IPV6}"))
 }
 
-/// A host by which litequic itself is reached: a name or an IP address.
+/// A host by which clients reach the admin interface: a name or an IP address.
 pub(super) fn host() -> Kind<String> {
     text("a host such as \"litequic.internal\"", |text| parse_host(&text), Clone::clone)
 }
 
-/// The host of an address that has several spellings as requests are compared with: an IPv6 address that stands for an IPv4
-/// address as that. Others of an IPv4 address than four decimal numbers no request has.
+/// The host of an address that has several spellings as requests are compared with: an IPv4-mapped IPv6 address as the
+/// IPv4 address. No request has another spelling of an IPv4 address than four decimal numbers.
 fn one_spelling(host: String) -> Result<String, Wrong> {
     let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Some(address) = inner.and_then(|inner| inner.parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()) {
@@ -168,10 +168,7 @@ pub(super) fn parse_host(text: &str) -> Result<String, Wrong> {
         return Ok(format!("[{address}]"));
     }
     if text.parse::<Ipv6Addr>().is_ok() {
-        return Err(Wrong {
-            problem: "an IPv6 address stands in brackets".into(),
-            nearest: Some(format!("\"[{text}]\"")),
-        });
+        return Err(Wrong { problem: "an IPv6 address needs brackets".into(), nearest: Some(format!("\"[{text}]\"")) });
     }
     parse_name(text)
 }
@@ -190,7 +187,7 @@ fn parse_name(text: &str) -> Result<String, Wrong> {
     } else if name.contains(':') {
         "a host has no port"
     } else if name.contains('*') {
-        "`*.` stands at the beginning only"
+        "`*.` is allowed at the beginning only"
     } else if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
         "not a host"
     } else if name.len() > MAX_NAME || name.split('.').any(|label| label.is_empty() || label.len() > MAX_LABEL) {
@@ -232,7 +229,7 @@ fn plain_path(plain: &'static str, expected: &str) -> Kind<String> {
     text(expected, parse, Clone::clone).matching(&format!("(/{segment})+"))
 }
 
-/// What logs, metrics and the operator call a route. It has no slash, which every name has that is made of host and path.
+/// A route's name in logs, metrics and commands. It has no slash, unlike every name that is made of host and path.
 pub(super) fn route_name() -> Kind<String> {
     let parse = |text: String| {
         let fits = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
@@ -242,10 +239,10 @@ pub(super) fn route_name() -> Kind<String> {
     text("a name such as \"shop\"", parse, Clone::clone).matching(&format!("[0-9A-Za-z_.-]{{1,{MAX_ROUTE_NAME}}}"))
 }
 
-/// A method (RFC 9110 §9.1), as requests write it. CONNECT and TRACE get as far as no route.
+/// A method (RFC 9110 §9.1), as requests write it. CONNECT and TRACE never reach a route.
 pub(super) fn method() -> Kind<Method> {
     let parse = |text: String| match Method::from_bytes(text.as_bytes()) {
-        Ok(Method::CONNECT | Method::TRACE) => Err("reaches no route".into()),
+        Ok(Method::CONNECT | Method::TRACE) => Err("never reaches a route".into()),
         Ok(method) if text.bytes().any(|byte| byte.is_ascii_lowercase()) => {
             let upper = method.as_str().to_ascii_uppercase();
             Err(Wrong {
@@ -273,7 +270,7 @@ pub(super) fn field_name() -> Kind<HeaderName> {
         let name =
             HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| is_token(&text)).ok_or("not a field's name")?;
         // Over HTTP/2 and HTTP/3 it is `:authority`.
-        if name == http::header::HOST { Err("is no field of every request".into()) } else { Ok(name) }
+        if name == http::header::HOST { Err("is not a field of every request".into()) } else { Ok(name) }
     };
     text("a field's name, such as \"x-user\"", parse, ToString::to_string).matching(TOKEN)
 }
@@ -291,8 +288,8 @@ pub(super) fn upgrade() -> Kind<String> {
         let problem = if !is_token(name) || !version.is_none_or(is_token) {
             "not a token"
         } else if matches!(name, "http" | "h2c" | "h2" | "h3" | "tls") {
-            // What went through it would be requests that nobody looks at.
-            "changes what litequic itself speaks with its client"
+            // Requests could pass through it without being checked.
+            "would change the protocol between litequic and its client"
         } else {
             return Ok(protocol);
         };

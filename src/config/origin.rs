@@ -1,4 +1,4 @@
-//! `[origin]`, `[origins.NAME]`: where requests go, how they are spread over servers, and the connections to each.
+//! `[origin]`, `[origins.NAME]`: origins, load balancing over their servers, and the connections to each.
 
 use super::{
     Share,
@@ -13,111 +13,116 @@ use http::HeaderName;
 use serde_json::json;
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
 
-/// More is better left to the client, which waits.
+/// More is better left to the client, which can wait.
 const REQUEST_BUFFER: RangeInclusive<u64> = 0..=1024 * 1024;
-/// Less would ask a name server without pause.
+/// Less would query a name server without pause.
 const DNS_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 /// Less would be a load of its own.
 const HEALTH_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
-/// Of answers in a row: more is longer than anybody waits.
+/// Consecutive results: more takes longer than any operator would wait.
 const STREAK: RangeInclusive<u64> = 1..=1000;
-/// HAProxy's most. A server that is to get none is not in the list.
+/// HAProxy's maximum. A server without traffic is left out of the list.
 const WEIGHT: RangeInclusive<u64> = 1..=256;
 /// What fits into `sun_path` with its final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 
 keys! {
-    /// One origin: its servers, and how requests are spread over them. By default it has no server yet.
+    /// One origin: its servers, and how requests are distributed over them. By default it has no server yet.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Origin counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
-        /// Where the origin's servers listen, no two alike; port 80 unless given. litequic speaks plaintext HTTP/1.1. The path of a
-        /// socket has at most 107 bytes. A table has a server's address with its weight, or makes it a backup server.
+        /// Addresses of the origin's servers, all different; port 80 unless given. litequic sends plaintext HTTP/1.1.
+        /// The path of a socket has at most 107 bytes. A table sets a server's address with its weight, or makes it a
+        /// backup server.
         servers("url"): Vec<OriginServer> = Vec::new(), by(servers, |all| show_servers(all));
 
-        /// Which server gets the next request: one after the other, or the one on which the fewest requests of this worker are open for
-        /// its weight, in turn where several are.
+        /// Load balancing: round robin, or the server with the fewest open requests of this worker for its weight,
+        /// round robin among several.
         balance: Balance = Balance::RoundRobin, one_of(Balance::NAMES);
 
-        // nginx's and HAProxy's default as well: most servers are as fast as ever once they answer.
-        /// For how long the share of a server that comes back grows, linearly from a hundredth of its weight to its weight.
+        // nginx's and HAProxy's default as well: most servers are at full speed once they answer.
+        /// How long the share of a server that is healthy again grows, linearly from a hundredth of its weight to its
+        /// weight.
         slow_start: Option<Duration> = None, or_none(duration(TIMEOUT));
 
-        /// Keeps each client on one server. Without this table `balance` selects a server for each request.
+        /// Session persistence: keeps each client on one server. Without this table `balance` selects a server for each
+        /// request.
         sticky: Option<Sticky> = None, optional_table(sticky, Sticky::show);
 
-        // One or two failures are an accident, five in a row are a state.
-        /// After how many failures in a row a worker leaves a server out.
+        // One or two failures are an accident, five in a row are not.
+        /// Outlier ejection: after how many consecutive failures a worker ejects a server.
         eject_after: Option<u32> = Some(5), or_none(number(STREAK));
 
-        // What a server answers is often up to the client, who picks the URL.
-        /// Answers that count as failures, such as `["502-504"]`. Without them, a server fails by what it does not answer: a client that
-        /// asks for a URL whose answer is a 503 must not have it left out.
+        // A server's answer often depends on the client, which chooses the URL.
+        /// Answers that count as failures, such as `["502-504"]`. Without them, only a missing answer is a failure: a
+        /// client that requests a URL whose answer is a 503 must not get the server ejected.
         eject_statuses: Vec<Statuses> = Vec::new(), list(statuses(), 0..=Health::MAX_STATUSES);
 
-        // A process that is started again is back by then.
-        /// For how long, the first time; twice, four and eight times as long while it does not get better.
+        // A process that restarts is ready by then.
+        /// For how long a server is ejected, the first time; twice, four and eight times as long while it keeps
+        /// failing.
         eject_time: Duration = Duration::from_secs(10), duration(TIMEOUT);
 
-        // What fails at most servers is the requests' or the network's fault, and fewer servers would not bear it better.
-        /// The share of the servers that a worker leaves out at a time; one in any case, and never the last that is well. While a backup
-        /// server is well, all others may be left out.
+        // If most servers fail, the requests or the network are the cause, and fewer servers would not help.
+        /// The share of the servers that a worker ejects at a time; one in any case, and never the last healthy one.
+        /// While a backup server is healthy, all others may be ejected.
         max_ejected: Share = Share(500_000), share();
 
-        // A server among five that is gone; much more would be a second load on servers that fail for the first.
-        /// Requests that may be sent again, as a share of those that come. With `"none"` only `retry_minimum` permits any.
+        // One server of five that is down; much more would double the load on servers that fail because of it.
+        /// Retry budget: retries as a share of requests. With `"none"` only `retry_minimum` permits any.
         retry_share: Option<Share> = Some(Share(200_000)), or_none(share()), counted_by("litequic_origin_retries_refused_total");
 
-        // So that a share of little is not nothing.
-        /// Requests a second that may be sent again beyond that share, ten seconds' worth at once.
+        // So that the share of a low rate is not nothing.
+        /// Retries a second beyond that share, ten seconds' worth at once.
         retry_minimum: u32 = 10, number(COUNT_OR_NONE), counted_by("litequic_origin_retries_refused_total");
 
         /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2.
         proxy_protocol: bool = false, boolean();
 
-        /// A request that each server is asked now and then, by GET. Without this table there is none.
+        /// Active health checks: a periodic GET to each server. Without this table there are none.
         health: Option<Health> = None, optional_table(Health::read, |health| health.path.clone());
 
-        // More than a server of one machine answers at once.
+        // More than a server on one machine answers at once.
         /// Connections to a server at most.
         max_connections: u32 = 512, number(COUNT), counted;
 
         // Twice the connections: a burst, not a backlog.
-        /// Requests that wait for a connection; further ones are answered 503.
+        /// Requests queued for a connection; further ones are answered 503.
         max_queue: u32 = 1_024, number(COUNT_OR_NONE), counted;
 
         // nginx' `client_body_buffer_size` on 64-bit machines.
-        /// Bytes of a request's body that are read before the request gets a connection: the whole of a body that is no longer, by its
-        /// Content-Length, the first bytes of any other. A slow client so holds no connection until it has sent something. 0 reads
-        /// nothing ahead.
+        /// Bytes of a request's body that are read before the request gets a connection: the whole of a body that is no
+        /// longer, by its Content-Length, the first bytes of any other. A slow client then occupies no connection until
+        /// it has sent something. 0 reads nothing ahead.
         request_buffer: u64 = 16 * 1024, size(REQUEST_BUFFER);
 
         // Below nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
-        /// An idle connection is closed after that long. Keep it below the origin's own keep-alive timeout, so that litequic closes
-        /// first.
+        /// Idle timeout of a connection to a server. Keep it below the origin's own keep-alive timeout, so that
+        /// litequic closes first.
         idle_timeout: Duration = Duration::from_secs(60), duration(TIMEOUT);
 
         // So that a name's new addresses get traffic.
         /// A connection is not used again beyond this age, so that a name's new addresses get traffic.
         max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration(TIMEOUT));
 
-        // `max_age` already has new addresses get traffic, and a new connection costs a round trip.
-        /// Requests on a connection to a server at most; it is closed behind the last one's response (nginx' `keepalive_requests`). For
-        /// a load balancer of TCP connections in front of the servers, or server processes that restart after so many requests.
+        // `max_age` already moves traffic to new addresses, and a new connection costs a round trip.
+        /// Requests on a connection to a server at most; it is closed after the last one's response (nginx'
+        /// `keepalive_requests`). For a load balancer of TCP connections in front of the servers, or server processes
+        /// that restart after so many requests.
         max_requests: Option<u64> = None, or_none(number(COUNT)), counted;
 
-        // What Kubernetes' DNS caches for.
-        /// A name is looked up again after that long.
+        // Kubernetes' DNS cache time.
+        /// How often a name is resolved again.
         dns_interval: Duration = Duration::from_secs(30), duration(DNS_INTERVAL);
 
-        /// What becomes of request fields with `_` in their names, or anything else but letters, digits and `-`. CGI, FastCGI, WSGI, Rack
-        /// and PHP take `x_user` for `X-User`. `drop` leaves them out, `reject` answers 400, `pass` is for an origin that knows names as
-        /// they are, or needs such fields.
+        /// Treatment of request fields with `_` in their names, or anything else but letters, digits and `-`. CGI,
+        /// FastCGI, WSGI, Rack and PHP confuse `x_user` with `X-User`. `drop` removes them, `reject` answers 400,
+        /// `pass` is for an origin that does not confuse names, or needs such fields.
         ambiguous_fields: AmbiguousFields = AmbiguousFields::default(), one_of(AmbiguousFields::NAMES);
     }
 }
 
 impl Origin {
-    /// More are a list that nobody keeps by hand: a name stands for all of its addresses.
+    /// A longer list could not be maintained by hand: a name stands for all of its addresses.
     pub const MAX_SERVERS: usize = 64;
 
     /// An origin of one server at `address`, with every default.
@@ -144,13 +149,13 @@ keys! {
     /// A server of an origin: one of `origin.url`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct OriginServer {
-        /// Where it listens.
+        /// Its address.
         address("url"): OriginAddress = OriginAddress::Unix(PathBuf::new()), required(origin_address());
 
-        /// Its share of the requests beside those of the other servers: with 3 it gets three times as many as one with 1.
+        /// Its weight: with 3 it gets three times as many requests as a server with 1.
         weight: u16 = 1, number(WEIGHT);
 
-        /// Whether it gets requests only while no other server is healthy. One server at least is no backup server.
+        /// Whether it gets requests only while no other server is healthy. One server at least is not a backup.
         backup: bool = false, boolean();
     }
 }
@@ -188,13 +193,13 @@ fn servers(section: &mut Section<'_>, key: &str, about: &str) -> Vec<OriginServe
             section.fault_in_list(key, n, &format!("a socket's path has at most {MAX_SOCKET_PATH} bytes"));
         }
         if servers.iter().take(n).any(|other| other.address == server.address) {
-            section.fault_in_list(key, n, "stands there twice");
+            section.fault_in_list(key, n, "is listed twice");
         }
     }
     let are_all_backups = !servers.is_empty() && servers.iter().all(|server| server.backup);
-    // One that was refused may be the one that is none.
+    // One with a fault may be the one that is not a backup.
     if are_all_backups && section.is_right_list(key) {
-        section.fault(key, "has backup servers alone", Some("a server that is no backup server"), None);
+        section.fault(key, "has only backup servers", Some("a server that is not a backup"), None);
     }
     servers
 }
@@ -234,16 +239,16 @@ impl<T: Table> Reader<Option<T>> for OptionalTable<T> {
     }
 }
 
-/// `ambiguous_fields`: what becomes of request fields whose names have another character than letters, digits and `-`.
+/// `ambiguous_fields`: treatment of request fields whose names have another character than letters, digits and `-`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AmbiguousFields {
-    /// The origin does not get them. What nginx does: no origin is misled that believes a field, whether a rule is about it
-    /// or not, and no request fails.
+    /// They are removed. nginx does the same: an origin that trusts a field is not misled, whether a rule names it or
+    /// not, and no request fails.
     #[default]
     Drop,
     /// 400.
     Reject,
-    /// The origin gets them.
+    /// They are forwarded.
     Pass,
 }
 
@@ -260,9 +265,9 @@ impl AmbiguousFields {
 /// `balance`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other.
+    /// Round robin.
     RoundRobin,
-    /// The one on which the fewest requests of this worker are open; in turn where several are.
+    /// The one with the fewest open requests of this worker; round robin among several.
     LeastRequests,
 }
 
@@ -280,12 +285,12 @@ impl Balance {
 }
 
 keys! {
-    /// `[origin.sticky]`: keeps each client on one server.
+    /// `[origin.sticky]`: session persistence, each client on one server.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Sticky {
-        /// What a client is known by. `cookie`: a signed cookie that names the server that answered, set by litequic. `address`: a
-        /// consistent hash of its IPv4 address, or of the first 64 bits of its IPv6 address. `header`: a consistent hash of a header
-        /// field's value; `balance` selects a server for requests without the field.
+        /// What identifies a client. `cookie`: a signed cookie that names the server that answered, set by litequic.
+        /// `address`: a consistent hash of its IPv4 address, or of the first 64 bits of its IPv6 address. `header`: a
+        /// consistent hash of a header field's value; `balance` selects a server for requests without the field.
         by: StickyBy = StickyBy::Cookie, one_of(StickyBy::NAMES);
 
         /// The cookie's name, another one for each origin. Its attributes are `Path=/; Secure; HttpOnly; SameSite=Lax`.
@@ -297,7 +302,7 @@ keys! {
 }
 
 impl Sticky {
-    /// Says what it does, and not what does it.
+    /// Shows the keys that have an effect.
     pub const COOKIE: &str = "origin_server";
 
     fn show(&self) -> String {
@@ -338,12 +343,12 @@ impl StickyBy {
 fn sticky(section: &mut Section<'_>) -> Sticky {
     let mut sticky = Sticky::read(section);
     if !section.is_right(&["by", "cookie"]) {
-        // It is not known, so that it is no other's either.
+        // It was not read, so it cannot conflict.
         sticky.cookie.clear();
     }
     for (key, by) in [("cookie", StickyBy::Cookie), ("header", StickyBy::Header)] {
         if sticky.by != by && section.is_right(&["by"]) {
-            section.fault(key, &format!("is of no use with by = {:?}", sticky.by.name()), None, None);
+            section.fault(key, &format!("has no effect with by = {:?}", sticky.by.name()), None, None);
         }
     }
     if sticky.by == StickyBy::Header && !section.has("header") {
@@ -353,33 +358,33 @@ fn sticky(section: &mut Section<'_>) -> Sticky {
 }
 
 keys! {
-    /// `[origin.health]`: a request that each server is asked now and then.
+    /// `[origin.health]`: active health checks, a periodic GET to each server.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Health {
-        /// What is asked for, with a query if need be.
+        /// The path of the request, with a query if necessary.
         path: String = String::new(), required(target());
 
         /// Its `Host`. Without it, the server's own address; `localhost` for a Unix socket.
         host: Option<String> = None, optional(authority(), "the server's");
 
-        // A dead server is found within a quarter of a minute, by few requests.
-        /// From the end of a check to the next, a tenth more or less by chance.
+        // A failed server is detected within a quarter of a minute, by few requests.
+        /// Interval from the end of a check to the next, a tenth more or less by chance.
         interval: Duration = Duration::from_secs(5), duration(HEALTH_INTERVAL);
 
-        // Slower than any answer that needs no work.
-        /// A check that has not been answered by then has failed.
+        // Longer than any answer without work takes.
+        /// Timeout of a check.
         timeout: Duration = Duration::from_secs(2), duration(TIMEOUT);
 
         // One might be an accident.
-        /// Checks in a row that go well before a server that is not well counts as well again.
+        /// Consecutive successful checks until an unhealthy server is healthy.
         healthy: u32 = 2, number(STREAK);
 
-        // The same, and a server that is wrongly left out costs more.
-        /// Checks in a row that fail before a server that is well counts as not well.
+        // The same, and a server that is ejected by mistake costs more.
+        /// Consecutive failed checks until a healthy server is unhealthy.
         unhealthy: u32 = 3, number(STREAK);
 
-        // A redirect is no sign of life: a proxy before the application sends one as well.
-        /// Which answers are well.
+        // A redirect does not prove that the application works: a proxy before it sends one as well.
+        /// Statuses of a successful check.
         statuses: Vec<Statuses> = vec![Statuses { first: 200, last: 299 }], list(statuses(), 1..=Self::MAX_STATUSES);
     }
 }
@@ -388,7 +393,7 @@ impl Health {
     /// What a list of them has at most.
     pub const MAX_STATUSES: usize = 16;
 
-    /// Whether an answer with `status` is well.
+    /// Whether an answer with `status` is a success.
     pub fn accepts(&self, status: u16) -> bool {
         self.statuses.iter().any(|statuses| statuses.contain(status))
     }
@@ -422,11 +427,11 @@ impl fmt::Display for Statuses {
     }
 }
 
-/// Why a text is no [`Statuses`].
+/// Why a text is not a [`Statuses`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StatusesError {
     /// No digits, or more than one range.
-    #[error("neither a status nor two with a - between")]
+    #[error("neither a status nor a range such as 200-299")]
     Form,
     /// Below 200 or above 599.
     #[error("is not the status of a final response, from 200 to 599")]
@@ -451,7 +456,7 @@ impl FromStr for Statuses {
     }
 }
 
-/// Where a server of an origin listens.
+/// The address of an origin's server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OriginAddress {
     /// `http://HOST[:PORT]`
@@ -475,7 +480,7 @@ impl fmt::Display for OriginAddress {
     }
 }
 
-/// Why a text is no [`OriginAddress`].
+/// Why a text is not an [`OriginAddress`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OriginAddressError {
     /// litequic does not encrypt what it sends to an origin.
@@ -490,7 +495,7 @@ pub enum OriginAddressError {
     /// `http://USER@HOST`
     #[error("has a user name, which litequic does not send")]
     User,
-    /// No host, or none that can be looked up.
+    /// No host, or none that can be resolved.
     #[error("{0}")]
     Host(String),
     /// `http://HOST:x`
@@ -555,7 +560,7 @@ pub(super) fn target() -> Kind<String> {
         } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.contains('#') {
             "other characters than printable ASCII, and `#`, are percent-encoded"
         } else if text.parse::<http::Uri>().is_err() {
-            "is no path of a URL"
+            "is not the path of a URL"
         } else {
             return Ok(text);
         };

@@ -1,15 +1,15 @@
-//! The reference of all keys, as Markdown: what the schema says, for people.
+//! The reference of all keys, as Markdown: the schema, for people.
 
 use super::{metric, needs_restart, schema};
 use serde_json::Value as Json;
 
-/// Every key of the file with its values, default and purpose, whether it needs a restart, and which metric counts when what it bounds
-/// is reached: a table for each section.
+/// Every key of the file with its values, default and purpose, whether it needs a restart, and which metric counts when
+/// its limit is reached: a table for each section.
 pub fn reference() -> String {
     let mut page = Page { lines: Vec::new(), told: Vec::new(), need_restart: needs_restart() };
     page.say("# Configuration keys");
     page.say("");
-    page.say("Made by `litequic reference configuration`. What belongs together, and how values are written, is in");
+    page.say("Made by `litequic reference configuration`. Related keys, and how values are written, are in");
     page.say("[configuration.md](../configuration.md). What needs a restart is not followed by a");
     page.say("[reload](../operating.md#reload).");
     page.section("The top level", "", &schema());
@@ -18,7 +18,7 @@ pub fn reference() -> String {
 
 struct Page {
     lines: Vec<String>,
-    /// The keys that the page has, and under which heading: the same are told once.
+    /// The keys that the page has, and under which heading: repeated ones are listed once.
     told: Vec<(Json, String)>,
     need_restart: Vec<String>,
 }
@@ -101,12 +101,12 @@ fn table(schema: &Json) -> Option<Table<'_>> {
     of("items").map(Table::Many).or_else(|| of("additionalProperties").map(Table::Named))
 }
 
-/// What may stand in a list in place of a value, where that is a table.
+/// Alternatives to a value in a list, if that is a table.
 fn table_in_list(schema: &Json) -> Option<&Json> {
     schema["anyOf"].as_array()?.iter().find(|one| one["properties"].is_object())
 }
 
-/// `each` with what is said of all.
+/// `each` with the description of all.
 fn told_as(each: &Json, about: &Json) -> Json {
     let mut each = each.clone();
     if let Some(fields) = each.as_object_mut() {
@@ -136,7 +136,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.into() } else { format!("{path}.{name}") }
 }
 
-/// A path as it stands in a table's head.
+/// A path as it is written in a table's head.
 fn head(path: &str) -> String {
     path.replace("[]", "")
 }

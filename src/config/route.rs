@@ -1,4 +1,4 @@
-//! `[[routes]]`: which requests go where, and what becomes of them on the way.
+//! `[[routes]]`: which requests match, where they go, and what is changed on the way.
 
 use super::{
     ErrorPages, HeaderRules, Match, RateLimit, RouteTimeouts, Target, Verify,
@@ -20,33 +20,35 @@ keys! {
     /// One of `[[routes]]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Route {
-        /// What logs, metrics and `litequic ctl` call the route. Without it, they make a name of host, path and `match`.
+        /// The route's name in logs, metrics and `litequic ctl`. Without it, the name is made of host, path and
+        /// `match`.
         name: Option<String> = None, optional(route_name(), "made of host and path");
 
         /// Compared without case, port and trailing dot; `*.` stands for one or more labels. Without it, every host.
         host: Option<String> = None, optional(host_pattern(), "any");
 
-        /// Matches whole segments: `/live` takes `/live/1` and not `/lively`.
+        /// Matches whole segments: `/live` matches `/live/1` and not `/lively`.
         path_prefix: String = "/".into(), path_prefix();
 
-        /// Instead of `path_prefix`: this path and no other. A slash at its end counts.
+        /// Instead of `path_prefix`: exactly this path. A slash at its end counts.
         path: Option<String> = None, optional(exact_path(), "none");
 
-        /// What a request has to be besides. A route with conditions comes before one without that has the same host and path.
+        /// Further conditions for a request. A route with conditions comes before one without that has the same host
+        /// and path.
         conditions("match"): Match = Match::default(), table();
 
-        /// Who serves it: a name of `[origins.NAME]`, or `origin`. Required without `redirect` and `respond`.
+        /// The origin: a name of `[origins.NAME]`, or `origin`. Required without `redirect` and `respond`.
         target("origin"): Target = Target::Origin(String::new()), OneTarget;
 
-        /// How the origin may read a path: a request that could be read as another route's is answered 400. `any` is percent-decoded,
-        /// with slashes merged, without `;` parameters, with `\` as `/`, and regardless of case; `case-sensitive` the same but for case;
-        /// `raw` byte by byte, so that nothing is refused.
+        /// How the origin may decode a path: a request whose path could also match another route is answered 400. `any`
+        /// is percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
+        /// `case-sensitive` the same but for case; `raw` byte by byte, so that no request is rejected.
         path_reading: PathReading = PathReading::default(), one_of(PathReading::NAMES);
 
-        /// What stands in the path in place of `path_prefix`: with `/api` and `/`, `/api/users` becomes `/users`.
+        /// Replaces `path_prefix` in the path: with `/api` and `/`, `/api/users` becomes `/users`.
         rewrite_prefix: Option<String> = None, optional(path_prefix(), "none");
 
-        /// What the origin gets as `Host`. Without it, what the client asked for.
+        /// The `Host` that the origin gets. Without it, the client's.
         rewrite_host: Option<String> = None, optional(authority(), "the client's");
 
         // No body is longer than what a stream can carry.
@@ -56,40 +58,43 @@ keys! {
         /// Instead of `client_certificates.verify`.
         client_certificate: Option<Verify> = None, optional(one_of(Verify::NAMES), "client_certificates.verify");
 
-        /// What becomes of the header that the origin gets: `remove`, then `set`, then `add`. A rule is about every spelling of its field
-        /// (`x_user` for `X-User`), and keeps it out of trailers. What litequic says itself no rule may: `Host` (that is `rewrite_host`),
-        /// `Forwarded`, `X-Forwarded-*`, `X-Request-ID`, `Client-Cert`; nor what belongs to the connection or frames the message.
+        /// Rules for the request's header: `remove`, then `set`, then `add`. A rule applies to every spelling of its
+        /// field (`x_user` for `X-User`), and removes it from trailers. Fields that litequic sets are excluded: `Host`
+        /// (use `rewrite_host`), `Forwarded`, `X-Forwarded-*`, `X-Request-ID`, `Client-Cert`; so are
+        /// connection-specific and framing fields.
         request_headers: HeaderRules = HeaderRules::default(), by(rules::request_headers, rules::show_headers);
 
-        /// What becomes of the header that the client gets, of litequic's own answers too: `remove`, then `set`, then `add`. What is
-        /// removed or set is kept out of trailers. No rule may touch `Alt-Svc`, nor what belongs to the connection or frames the message.
+        /// Rules for the response's header, also of litequic's own answers: `remove`, then `set`, then `add`. Fields
+        /// that are removed or set are removed from trailers. `Alt-Svc` and connection-specific and framing fields are
+        /// excluded.
         response_headers: HeaderRules = HeaderRules::default(), by(rules::response_headers, rules::show_headers);
 
         /// Instead of those of `[timeouts]`, for this route.
         timeouts: RouteTimeouts = RouteTimeouts::default(), table();
 
-        /// How often this route may be asked; without this table, at will.
+        /// Rate limit of this route; without this table, none.
         rate_limit: Option<RateLimit> = None, by(rules::rate_limit, rules::show_rate_limit);
 
-        /// The file that is the body of this route's errors with that status, before what `[error_pages]` has: a number from `400` to
-        /// `599`, or `4xx`, `5xx`. A number comes before its class.
+        /// The file that is the body of this route's errors with that status, with precedence over `[error_pages]`: a
+        /// number from `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class.
         error_pages: ErrorPages = ErrorPages::default(), by(rules::error_pages, rules::show_pages);
 
-        /// Whether error pages, the route's and those of `[error_pages]`, also stand in for the origin's errors. There must be one.
+        /// Whether error pages, the route's and those of `[error_pages]`, also replace the origin's errors. There must
+        /// be one.
         intercept_errors: bool = false, boolean();
 
-        // What users of other proxies are used to have without asking for it.
+        // What other proxies do by default.
         /// Protocols to which a client and the origin may switch, by HTTP/1.1 as by HTTP/2 and HTTP/3; with `[]` none.
         upgrade: Vec<String> = vec!["websocket".into()], list(upgrade(), 0..=Self::MAX_UPGRADES);
     }
 }
 
 impl Route {
-    /// Each is compared with what a request asks for.
+    /// Each is compared with the host of a request.
     pub const MAX_UPGRADES: usize = 16;
 
-    /// What logs and metrics call each of `routes`: its name, or its host (`*` for any), its prefix, or `=` and its path, and
-    /// what it asks for besides. Of several that would be called the same all but the first have a number.
+    /// The names of `routes` in logs and metrics: the configured name, or its host (`*` for any), its prefix, or `=`
+    /// and its path, and its conditions. Of several that would have the same name all but the first have a number.
     pub fn names(routes: &[Self]) -> Vec<String> {
         let mut taken: BTreeMap<String, usize> = BTreeMap::new();
         let name = |route: &Self| {
@@ -128,15 +133,15 @@ impl Route {
     }
 }
 
-/// `path_reading`: how an origin reads paths, as far as litequic knows.
+/// `path_reading`: how an origin decodes paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PathReading {
-    /// In any way that origins are known to. The default: who does not know can only be too strict.
+    /// In any known way. The default: without knowledge of the origin it can only be too strict.
     #[default]
     Any,
-    /// In any of them, but upper and lower case are two.
+    /// In any of them, but case-sensitive.
     CaseSensitive,
-    /// As its bytes are.
+    /// Byte by byte.
     Raw,
 }
 
@@ -155,7 +160,7 @@ impl PathReading {
     }
 }
 
-/// What a route may count on.
+/// What a route may refer to.
 pub(super) struct Around<'a> {
     pub(super) origins: &'a BTreeSet<&'a str>,
     pub(super) has_ca: bool,
@@ -163,7 +168,7 @@ pub(super) struct Around<'a> {
     pub(super) has_pages: bool,
 }
 
-/// What requests the routes take that were read.
+/// The requests that earlier routes match.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Host, path, prefix, conditions.
@@ -172,7 +177,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether one of them takes whatever comes.
+    /// Whether one of them matches every request.
     pub(super) fn has_catch_all(&self) -> bool {
         self.places.contains(&(None, None, String::new(), String::new()))
     }
@@ -186,17 +191,17 @@ pub(super) fn read(
 ) -> Route {
     let route = Route::read(section);
     if !has_ca && route.client_certificate.is_some_and(|verify| verify != Verify::None) {
-        section.fault("client_certificate", "is of no use without an authority", Some(WITH_CA), None);
+        section.fault("client_certificate", "has no effect without an authority", Some(WITH_CA), None);
     }
     let answers_itself = section.has("redirect") || section.has("respond");
     if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !answers_itself {
-        // nginx takes it, and passes the origin's error on: whoever asked that nobody sees it would not hear of that.
+        // nginx accepts this, and forwards the origin's error: an operator who wants to hide it would not notice.
         let expected = "pages in [error_pages] or in error_pages of the route";
-        section.fault("intercept_errors", "is of no use without an error page", Some(expected), None);
+        section.fault("intercept_errors", "has no effect without an error page", Some(expected), None);
     }
     for (n, token) in route.upgrade.iter().enumerate() {
         if route.upgrade.iter().take(n).any(|other| other == token) {
-            section.fault_in_list("upgrade", n, "stands there twice, with no regard to case: once is enough");
+            section.fault_in_list("upgrade", n, "is listed twice, ignoring case");
         }
     }
     if !section.has("origin") && !answers_itself {
@@ -206,15 +211,15 @@ pub(super) fn read(
         ["origin", "rewrite_host", "max_body_bytes", "request_headers", "timeouts", "intercept_errors", "upgrade"];
     if section.has("respond") {
         for key in useless.into_iter().chain(["redirect", "rewrite_prefix"]).filter(|key| section.has(key)) {
-            section.fault(key, "is of no use beside respond", None, None);
+            section.fault(key, "has no effect beside respond", None, None);
         }
     } else if section.has("redirect") {
         for key in useless.into_iter().filter(|key| section.has(key)) {
-            section.fault(key, "is of no use beside redirect", None, None);
+            section.fault(key, "has no effect beside redirect", None, None);
         }
     }
     if section.has("path") {
-        section.fault("path_prefix", "is of no use beside path", None, None);
+        section.fault("path_prefix", "has no effect beside path", None, None);
     }
     if let Some(name) = route.name.as_ref().filter(|_| section.is_right(&["name"]))
         && !seen.names.insert(name.clone())
@@ -250,7 +255,7 @@ fn unknown(section: &Section<'_>, origin: &str, origins: &BTreeSet<&str>) {
     section.fault("origin", "no origin has this name", Some(expected), near.as_deref());
 }
 
-/// The keys `origin`, `redirect` and `respond`, one of which there is.
+/// The keys `origin`, `redirect` and `respond`, exactly one of which is set.
 struct OneTarget;
 
 impl Reader<Target> for OneTarget {

@@ -1,4 +1,4 @@
-//! What a route says beside where its requests go: fields to set, redirects, its own clocks, pages for errors, a rate.
+//! What a route has besides its target: header rules, redirects, its own timeouts, error pages, a rate limit.
 
 use super::{
     table::{keys, optional},
@@ -7,19 +7,19 @@ use super::{
 use http::{HeaderName, StatusCode};
 use std::{collections::BTreeMap, fmt, path::Path, path::PathBuf, time::Duration};
 
-/// Changes to a header: what `remove` names goes, then `set` replaces, then `add` adds a line.
+/// Changes to a header: `remove` first, then `set`, then `add`, which adds a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeaderRules {
-    /// Fields that go.
+    /// Fields to remove.
     pub remove: Vec<HeaderName>,
-    /// Fields with the one value that they get.
+    /// Fields with the one value to set.
     pub set: Vec<(HeaderName, Template)>,
-    /// Fields with a value that they get beside those that are there.
+    /// Fields with a value to add beside existing ones.
     pub add: Vec<(HeaderName, Template)>,
 }
 
 impl HeaderRules {
-    /// What a value has at most, in bytes: twice a long Content-Security-Policy.
+    /// The longest value, in bytes: twice a long Content-Security-Policy.
     pub const MAX_VALUE: usize = 8 * 1024;
     /// Fields that each of the three keys names at most.
     pub const MAX_FIELDS: usize = 64;
@@ -37,18 +37,18 @@ pub struct Template(pub Vec<Part>);
 /// A piece of a [`Template`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// As it is.
+    /// Literal text.
     Text(String),
-    /// A request's.
+    /// A variable.
     Variable(Variable),
 }
 
-/// What a request fills in.
+/// The variables of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variable {
     /// The client's IP address.
     Client,
-    /// What the client asked for: `:authority` or `Host`, with its port.
+    /// The requested authority: `:authority` or `Host`, with its port.
     Host,
     /// The request's ID.
     RequestId,
@@ -57,7 +57,7 @@ pub enum Variable {
 }
 
 impl Variable {
-    /// By the name that stands in braces.
+    /// By the name that is in braces.
     pub const NAMES: &[(&str, Self)] =
         &[("client", Self::Client), ("host", Self::Host), ("request_id", Self::RequestId), ("path", Self::Path)];
 }
@@ -115,14 +115,14 @@ impl fmt::Display for Template {
     }
 }
 
-/// Where a route's requests go.
+/// The target of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// To the one of [`Config::origins`](super::Config::origins) that has this name.
+    /// The one of [`Config::origins`](super::Config::origins) that has this name.
     Origin(String),
-    /// Elsewhere, by the client.
+    /// A redirect.
     Redirect(Redirect),
-    /// Nowhere: litequic answers.
+    /// A fixed answer of litequic's own.
     Respond(Respond),
 }
 
@@ -136,7 +136,7 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Which a redirect may have (RFC 9110 §15.4).
+    /// The statuses of a redirect (RFC 9110 §15.4).
     pub const STATUSES: [StatusCode; 5] = [
         StatusCode::MOVED_PERMANENTLY,
         StatusCode::FOUND,
@@ -144,7 +144,7 @@ impl Redirect {
         StatusCode::TEMPORARY_REDIRECT,
         StatusCode::PERMANENT_REDIRECT,
     ];
-    /// Keeps method and body, and no browser remembers it for ever.
+    /// Keeps method and body, and browsers do not cache it for ever.
     pub const STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 }
 
@@ -153,13 +153,13 @@ impl Redirect {
 pub struct Respond {
     /// A final one.
     pub status: StatusCode,
-    /// What comes with it.
+    /// Its body.
     pub body: FixedBody,
     /// Fields of its header.
     pub headers: Vec<(HeaderName, Template)>,
 }
 
-/// Where the body of a fixed answer comes from.
+/// The source of a fixed answer's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FixedBody {
     /// There is none.
@@ -171,7 +171,7 @@ pub enum FixedBody {
 }
 
 impl Respond {
-    /// What a health check looks for.
+    /// The usual status of a health check.
     pub const STATUS: StatusCode = StatusCode::OK;
     /// Bytes of `body`: beyond that a file is easier to read.
     pub const MAX_BODY: usize = 16 * 1024;
@@ -204,7 +204,7 @@ impl fmt::Display for Respond {
 }
 
 keys! {
-    /// A route's own clocks; where one is `None`, that of `[timeouts]` holds.
+    /// A route's own timeouts; `None` is that of `[timeouts]`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RouteTimeouts {
         // `Some(None)` is no limit.
@@ -222,13 +222,13 @@ keys! {
 /// `rate_limit`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// So many requests …
+    /// That many requests …
     pub requests: u32,
     /// … in that time,
     pub per: Duration,
     /// and so many at once.
     pub burst: u32,
-    /// Of whom.
+    /// Counted by client, or all together.
     pub by: RateLimitBy,
 }
 
@@ -282,7 +282,7 @@ impl fmt::Display for Errors {
     }
 }
 
-/// The `Content-Type` of a page by the end of its name; `None` if it is none of those that a page can have.
+/// The `Content-Type` of a page by its file name extension; `None` if a page cannot have it.
 pub fn media_type(page: &Path) -> Option<&'static str> {
     match page.extension()?.to_str()? {
         "html" | "htm" => Some("text/html; charset=utf-8"),
@@ -308,24 +308,24 @@ pub fn body_type(file: &Path) -> Option<&'static str> {
     })
 }
 
-/// Why a rule may not touch the request's field `name`; `None` if it may. Whatever is no letter or digit counts as `-`, as
-/// CGI-like origins take one for the other.
+/// Why a rule may not set the request's field `name`; `None` if it may. Whatever is not a letter or digit counts as
+/// `-`, as CGI-like origins confuse them.
 pub fn request_field_fault(name: &HeaderName) -> Option<&'static str> {
     match &*plain(name) {
         "host" => Some("is what rewrite_host sets"),
         "forwarded" | "client-cert" | "client-cert-chain" | "x-request-id" => Some(SAID_BY_LITEQUIC),
-        "proxy" | "expect" | "max-forwards" | "early-data" => Some("is not a rule's to say"),
+        "proxy" | "expect" | "max-forwards" | "early-data" => Some("cannot be set by a rule"),
         name if name.starts_with("x-forwarded-") => Some(SAID_BY_LITEQUIC),
         name => connection_fault(name),
     }
 }
 
-const SAID_BY_LITEQUIC: &str = "is what litequic itself says of the client";
+const SAID_BY_LITEQUIC: &str = "is set by litequic";
 
 /// The same for a response's field.
 pub fn response_field_fault(name: &HeaderName) -> Option<&'static str> {
     match &*plain(name) {
-        "alt-svc" => Some("is what litequic itself says of HTTP/3"),
+        "alt-svc" => Some("is set by litequic"),
         name => connection_fault(name),
     }
 }
@@ -334,7 +334,7 @@ fn plain(name: &HeaderName) -> String {
     name.as_str().replace(|char: char| !char.is_ascii_alphanumeric(), "-")
 }
 
-/// RFC 9110 §7.6.1, and what says how long a message is.
+/// RFC 9110 §7.6.1, and the fields that frame a message.
 fn connection_fault(name: &str) -> Option<&'static str> {
     let own = [
         "connection",
@@ -346,7 +346,7 @@ fn connection_fault(name: &str) -> Option<&'static str> {
         "transfer-encoding",
         "trailer",
     ];
-    own.contains(&name).then_some("belongs to the connection, or says where the message ends")
+    own.contains(&name).then_some("is a connection-specific or framing field")
 }
 
 #[cfg(test)]

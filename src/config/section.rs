@@ -1,6 +1,6 @@
-//! Reads a TOML table key by key. What is asked for is what the file may hold: each call reads a value, notes its
-//! fault, and notes the key for the schema and for the search for a misspelt one. So every fault is found at once, and
-//! keys, ranges, defaults and schema stand in one place (`table.rs`).
+//! Reads a TOML table key by key. The keys that are read define what the file may have: each call reads a value, notes
+//! its fault, and notes the key for the schema and for the search for a misspelt one. So every fault is found at once,
+//! and keys, ranges, defaults and schema are in one place (`table.rs`).
 
 use super::{
     source::{Source, Stray, join},
@@ -17,7 +17,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// One table of the file; without a table, a place where one might stand: it reads as empty and has no faults.
+/// One table of the file; if the file does not have it, it reads as empty and has no faults.
 pub(super) struct Section<'s> {
     source: &'s Source<'s>,
     table: Option<&'s DeTable<'s>>,
@@ -25,9 +25,9 @@ pub(super) struct Section<'s> {
     path: String,
     properties: Map<String, Json>,
     required: Vec<String>,
-    /// Keys whose value was refused.
+    /// Keys whose value was rejected.
     wrong: Vec<String>,
-    /// Of arrays: which of their values were not refused.
+    /// Of arrays: which of their values were not rejected.
     right: BTreeMap<String, Vec<usize>>,
 }
 
@@ -60,7 +60,7 @@ impl<'s> Section<'s> {
         self.table?.get(key)
     }
 
-    /// Notes `key` for the schema; `expected` is what only people read of it.
+    /// Notes `key` for the schema; `expected` is for people.
     fn describe(&mut self, key: &str, mut schema: Json, expected: &str, default: Option<Json>, about: &str) {
         if let Some(schema) = schema.as_object_mut() {
             schema.insert("description".into(), about.into());
@@ -81,7 +81,7 @@ impl<'s> Section<'s> {
         value
     }
 
-    /// Whether this is a table of the file, and in it none of `keys` was refused.
+    /// Whether this is a table of the file, and in it none of `keys` was rejected.
     pub(super) fn is_right(&self, keys: &[&str]) -> bool {
         self.table.is_some() && !self.wrong.iter().any(|wrong| keys.contains(&wrong.as_str()))
     }
@@ -124,8 +124,8 @@ impl<'s> Section<'s> {
         self.optional(key, kind, about)
     }
 
-    /// The values of `key`: an array of so many, or a single one as it is. `None` where the key is missing; what is wrong is left
-    /// out.
+    /// The values of `key`: an array of so many, or a single one as it is. `None` if the key is missing; wrong values
+    /// are left out.
     pub(super) fn list<T>(
         &mut self,
         key: &str,
@@ -137,7 +137,8 @@ impl<'s> Section<'s> {
         let values = self.elements(key, &count, |section, path, value| section.source.value(path, value, &kind));
         let array =
             json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
-        let expected = format!("{} to {} of: {}; one may stand alone", count.start(), count.end(), kind.expected);
+        let expected =
+            format!("{} to {} of: {}; a single one needs no list", count.start(), count.end(), kind.expected);
         let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
         self.describe(key, json!({ "anyOf": [kind.schema, array] }), &expected, Some(default.into()), about);
         values
@@ -171,14 +172,18 @@ impl<'s> Section<'s> {
         let table = example.finish();
         let each = json!({ "anyOf": [kind.schema, table] });
         let array = json!({ "type": "array", "items": each, "minItems": count.start(), "maxItems": count.end() });
-        let expected =
-            format!("{} to {} of: {}, or a table; one may stand alone", count.start(), count.end(), kind.expected);
+        let expected = format!(
+            "{} to {} of: {}, or a table; a single one needs no list",
+            count.start(),
+            count.end(),
+            kind.expected
+        );
         self.describe(key, json!({ "anyOf": [kind.schema, table, array] }), &expected, None, about);
         values.unwrap_or_default()
     }
 
-    /// What `read` makes of each value of `key`, with its path: of an array of so many, or of a single one. `None` where the key is
-    /// missing; what is wrong is left out.
+    /// The result of `read` for each value of `key`, with its path: of an array of so many, or of a single one. `None`
+    /// if the key is missing; wrong values are left out.
     fn elements<T>(
         &mut self,
         key: &str,
@@ -204,7 +209,7 @@ impl<'s> Section<'s> {
         Some(values)
     }
 
-    /// Whether none of the values of the array `key`, or the one that stands alone, was refused.
+    /// Whether none of the values of the array `key`, or the single one, was rejected.
     pub(super) fn is_right_list(&self, key: &str) -> bool {
         let count = self.get(key).map_or(0, |value| value.get_ref().as_array().map_or(1, |array| array.len()));
         self.right.get(key).is_some_and(|right| right.len() == count)
@@ -384,7 +389,7 @@ impl<'s> Section<'s> {
         self.source.note(Some(value.span()), path, self.source.quote(value), problem.into(), expected, nearest);
     }
 
-    /// Notes the keys that nobody asked for. Returns the table's schema.
+    /// Notes the unknown keys. Returns the table's schema.
     pub(super) fn finish(self) -> Json {
         for (name, value) in self.table.into_iter().flatten() {
             if !self.properties.contains_key(name.get_ref().as_ref()) {

@@ -1,4 +1,4 @@
-//! The file as it is read: where its keys stand, what its strings say, and every fault that was found.
+//! The file as it is read: the positions of its keys, its strings, and every fault that was found.
 
 use super::{
     draft::{Position, Positions},
@@ -22,7 +22,7 @@ pub(super) struct Source<'s> {
     text: &'s str,
     lines: Lines<'s>,
     environment: Environment<'s>,
-    /// Of every value and table that was asked for.
+    /// Of every value and table that was read.
     positions: RefCell<BTreeMap<String, Position>>,
     faults: RefCell<Vec<Fault>>,
     strays: RefCell<Vec<Stray>>,
@@ -56,7 +56,7 @@ impl<'s> Source<'s> {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    /// What `read` makes of the file, right or wrong, and the schema of such files.
+    /// What `read` returns for the file, right or wrong, and the schema of such files.
     pub(super) fn read<T>(&'s self, table: &'s DeTable<'s>, read: impl FnOnce(&mut Section<'s>) -> T) -> (T, Json) {
         let mut root = Section::new(self, Some(table), None, String::new());
         let value = read(&mut root);
@@ -67,7 +67,7 @@ impl<'s> Source<'s> {
         (value, schema)
     }
 
-    /// Where each value stands that was read, and every fault.
+    /// The position of each value that was read, and every fault.
     pub(super) fn found(&self) -> (Positions, Vec<Fault>) {
         (Positions::new(self.file, self.positions.take()), self.faults.take())
     }
@@ -115,7 +115,7 @@ impl<'s> Source<'s> {
         self.positions.borrow_mut().insert(key.into(), Position { line, column, value: self.quote(value) });
     }
 
-    /// What `kind` makes of a value; `None` where it refuses, and that is noted.
+    /// The result of `kind` for a value; `None` if it is rejected, and that is noted.
     pub(super) fn value<T>(&self, key: &str, value: &Spanned<DeValue<'_>>, kind: &Kind<T>) -> Option<T> {
         self.place(key, value);
         let given = match value.get_ref() {
@@ -144,7 +144,7 @@ impl<'s> Source<'s> {
     }
 }
 
-/// The faults of a file that is not TOML. It is not read further: what its keys are is not certain.
+/// The faults of a file that is not TOML. It is not read further: its keys are uncertain.
 pub(super) fn syntax_faults(file: &Path, text: &str, errors: &[toml::de::Error]) -> Vec<Fault> {
     let lines = Lines::new(text);
     let fault = |error: &toml::de::Error| {
@@ -185,7 +185,7 @@ fn expand(text: &str, environment: Environment<'_>) -> Result<String, String> {
         expanded.push_str(before);
         let (name, after) = after.split_once('}').ok_or("`${` without `}`")?;
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            return Err(format!("`${{{}}}` names no environment variable", quote(name)));
+            return Err(format!("`${{{}}}` is not the name of an environment variable", quote(name)));
         }
         let value = environment(name).ok_or_else(|| format!("environment variable {} is not set", quote(name)))?;
         expanded.push_str(&value);
@@ -249,8 +249,8 @@ mod tests {
             ("a${NAME_1}b", Ok("a${NAME_1}b")),
             ("${NAME_1", Err("`${` without `}`")),
             ("${OTHER}", Err("environment variable OTHER is not set")),
-            ("${}", Err("`${}` names no environment variable")),
-            ("${a b}", Err("`${a b}` names no environment variable")),
+            ("${}", Err("`${}` is not the name of an environment variable")),
+            ("${a b}", Err("`${a b}` is not the name of an environment variable")),
         ] {
             assert_eq!(expand(text, &environment), expanded.map(Into::into).map_err(Into::into), "{text}");
         }

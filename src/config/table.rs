@@ -1,9 +1,10 @@
-//! Tables of keys. A row of [`keys!`] says of a key all that is known of it: its field and what it is for, the default, how its
-//! value is read from the file and shown, whether a reload can follow it, and which metric counts when it bites.
+//! Tables of keys. A row of [`keys!`] has all that is known of a key: its field and its description, the default, how
+//! its value is read from the file and shown, whether it needs a restart, and which metric counts when its limit is
+//! reached.
 //!
 //! ```text
 //! keys! {
-//!     /// What a client may do at most.
+//!     /// Limits for clients.
 //!     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 //!     pub struct Limits counted by "litequic_limit_reached_total{limit=\"*\"}" {
 //!         /// Requests on a connection in all; then GOAWAY.                documents the field, the schema and the reference
@@ -24,7 +25,7 @@ use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
 pub(super) trait Table: Sized {
     const KEYS: &'static [Key];
 
-    /// What `section` says, with defaults where it says nothing, or nothing right.
+    /// The table as `section` has it, with defaults for values that are missing or wrong.
     fn read(section: &mut Section<'_>) -> Self;
 
     /// Notes what `next` changes of the keys of the table at `path`.
@@ -39,7 +40,7 @@ pub(super) trait Table: Sized {
 pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) needs_restart: bool,
-    /// The metric that counts when what the key bounds is reached.
+    /// The metric that counts when the key's limit is reached.
     metric: Metric,
 }
 
@@ -110,7 +111,7 @@ impl<T> Reader<T> for Kind<T> {
     }
 }
 
-/// A value that may be missing: what that means, a list of changes says as `none`.
+/// A value that may be missing; `none` is how a list of changes shows that.
 pub(super) fn optional<T>(kind: Kind<T>, none: &'static str) -> Optional<T> {
     Optional { kind, none }
 }
@@ -220,7 +221,7 @@ impl<T> Reader<T> for Implied<T> {
     }
 }
 
-/// What `read` makes of a key, as it is more than a value: the section, the key, what it is for.
+/// The result of `read` for a key, as it is more than a value: the section, the key, its description.
 pub(super) fn by<T>(read: fn(&mut Section<'_>, &str, &str) -> T, show: fn(&T) -> String) -> By<T> {
     By { read, show }
 }
@@ -266,7 +267,7 @@ pub(super) fn about(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// See the module's own words.
+/// See the module's documentation.
 macro_rules! keys {
     ($(#[$meta:meta])* pub struct $Table:ident counted by $metric:literal { $($rows:tt)+ }) => {
         $crate::config::table::keys!(@table $metric [$(#[$meta])*] $Table { $($rows)+ });

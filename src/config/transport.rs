@@ -1,4 +1,4 @@
-//! `[litequic]`: the transport. Every key works by itself, so that what each brings can be measured.
+//! `[litequic]`: the transport. Every key works by itself, so that the gain of each can be measured.
 
 use super::{
     section::Section,
@@ -12,14 +12,14 @@ const RECEIVE_BATCH: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u6
 const INITIAL_WINDOW: RangeInclusive<u64> = LiteQuic::MIN_INITIAL_WINDOW as u64..=LiteQuic::MAX_INITIAL_WINDOW as u64;
 
 keys! {
-    /// How datagrams are received and sent. The defaults are all that saves CPU time.
+    /// How datagrams are received and sent. The defaults are those with the lowest CPU cost.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LiteQuic {
-        /// The system calls that move datagrams. `auto` is `epoll`. `io-uring` costs the same, and is `epoll` where the kernel refuses
-        /// it.
+        /// The system calls for datagrams. `auto` is `epoll`. `io-uring` costs the same, and falls back to `epoll` if
+        /// io_uring is unavailable.
         io: Io = Io::Auto, one_of_also(Io::NAMES, Io::TO_COMPARE), restart;
 
-        // What a busy worker finds waiting, and a call's fixed cost is nothing beside. Each holds 64 KiB with GRO.
+        // As many as a busy worker finds queued, so that a call's fixed cost is small. Each holds 64 KiB with GRO.
         /// Messages received at once, at most. Each has a buffer of 64 KiB, or of 2 KiB without `gro`, for each listen address and
         /// worker; with `io-uring` two.
         receive_batch: u16 = 128, number(RECEIVE_BATCH), restart;
@@ -30,27 +30,28 @@ keys! {
         /// Whether a message may hold several datagrams on its way in (UDP_GRO).
         gro: bool = true, boolean(), restart;
 
-        /// Whether the newest of the acknowledgements that a client sent since the last batch is processed first, and those that it
-        /// makes superfluous are not.
+        /// Whether the newest of the acknowledgements that a client sent since the last batch is processed first, and
+        /// those that it makes superfluous are skipped (ACK merging).
         ack_merge: bool = true, boolean(), restart;
 
-        /// Whether a worker with many downloads in flight takes datagrams every 1 or 2 ms, an eighth of a round trip at most, instead of
-        /// when each arrives: acknowledgements then form batches.
+        /// Whether a worker with many downloads in flight reads datagrams every 1 or 2 ms, an eighth of a round trip at
+        /// most, instead of when each arrives: acknowledgements then form batches.
         receive_moderation: bool = true, boolean(), restart;
 
-        /// How many packets clients acknowledge at once, of those that let themselves be asked (draft-ietf-quic-ack-frequency: Firefox,
-        /// quinn, Chromium with `AFIA`). `adaptive` asks for more, up to 32, while a worker is busy. A number is asked for at the
-        /// beginning of each connection, however little there is to do; more than fits into a client's congestion window slows it down.
+        /// How many packets clients acknowledge at once, if they support ACK_FREQUENCY (draft-ietf-quic-ack-frequency:
+        /// Firefox, quinn, Chromium with `AFIA`). `adaptive` requests more, up to 32, while a worker is busy. A number
+        /// is requested at the beginning of each connection, even if the worker is idle; more than fits into a client's
+        /// congestion window slows it down.
         ack_frequency: AckFrequency = AckFrequency::Adaptive, ack_frequency(), restart;
 
-        /// What decides how much may be in flight, of connections that begin: `cubic` (RFC 9438) shares a bottleneck with TCP as TCP
-        /// does, `bbr` (version 2) goes by what the path delivers, and takes random loss for no congestion.
+        /// Congestion control of new connections: `cubic` (RFC 9438) shares a bottleneck with TCP as TCP does, `bbr`
+        /// (version 2) follows the path's delivery rate, and does not take random loss for congestion.
         congestion: Congestion = Congestion::Cubic, one_of(Congestion::NAMES);
 
         // More than the 10 of RFC 9002 §7.2, less than the 32 of Chromium and quic-go, for reasons in
         // docs/adr/0027-initial-window.md.
-        /// Packets that a connection that begins may have in flight before any is acknowledged (RFC 9002 §7.2). The first 10 leave at
-        /// once, more within the first round trip.
+        /// Packets that a new connection may have in flight before any is acknowledged (RFC 9002 §7.2). The first 10
+        /// are sent at once, more within the first round trip.
         initial_window: u16 = 24, number(INITIAL_WINDOW);
     }
 }
@@ -69,7 +70,7 @@ pub(super) fn read(section: &mut Section<'_>) -> LiteQuic {
     let mut litequic = LiteQuic::read(section);
     if litequic.io == Io::S2nQuic && litequic.ack_frequency == AckFrequency::Adaptive {
         if section.is_right(&["ack_frequency"]) {
-            let problem = "goes by the batches of litequic's own I/O, which io = \"s2n-quic\" is not";
+            let problem = "needs the batches of litequic's own I/O, which io = \"s2n-quic\" does not have";
             section.fault("ack_frequency", problem, Some("\"off\", a number, or another io"), None);
         }
         litequic.ack_frequency = AckFrequency::Off;
@@ -80,20 +81,21 @@ pub(super) fn read(section: &mut Section<'_>) -> LiteQuic {
 /// `io`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Io {
-    /// The best that the kernel has: [`Io::Epoll`].
+    /// The default: [`Io::Epoll`].
     Auto,
     /// litequic's own, over epoll.
     Epoll,
-    /// litequic's own, over io_uring; over epoll where the kernel refuses that.
+    /// litequic's own, over io_uring; falls back to epoll if io_uring is unavailable.
     IoUring,
-    /// That of the QUIC library: what litequic's own is measured by.
+    /// That of the QUIC library: the reference for measurements of litequic's own.
     S2nQuic,
 }
 
 impl Io {
     /// By the names of the file.
     pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("epoll", Self::Epoll), ("io-uring", Self::IoUring)];
-    /// The file may say that too. It is in no document for operators: the laboratory and the demo compare litequic's own with it.
+    /// The file may also have this. It is not documented for operators: the laboratory and the demo compare it with
+    /// litequic's own.
     pub const TO_COMPARE: &[(&str, Self)] = &[("s2n-quic", Self::S2nQuic)];
 
     /// Its name in the file.
@@ -132,18 +134,18 @@ impl Congestion {
 /// `ack_frequency`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckFrequency {
-    /// To acknowledge less often while the worker is busy. Takes batches: with [`Io::S2nQuic`] it asks for nothing.
+    /// Less often while the worker is busy. Needs batches: with [`Io::S2nQuic`] nothing is requested.
     Adaptive,
-    /// For nothing.
+    /// Nothing is requested.
     Off,
-    /// For one acknowledgement of so many packets, once, and however little there is to do.
+    /// One acknowledgement for so many packets, requested once, even if the worker is idle.
     Fixed(u16),
 }
 
 impl AckFrequency {
     /// What RFC 9000 §13.2.2 recommends to clients anyway.
     pub const LEAST: u16 = 2;
-    /// Beyond lies what no window of packets holds on most paths, and nobody has measured a gain.
+    /// No window of packets holds more on most paths, and no gain was measured.
     pub const MOST: u16 = 512;
 }
 

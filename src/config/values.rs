@@ -1,5 +1,5 @@
-//! What a single value may be: numbers, sizes, durations, words. Each kind knows how to read itself, what to say it
-//! expected, and its JSON schema.
+//! Kinds of values: numbers, sizes, durations, words. Each kind has its parser, its description of what is expected,
+//! and its JSON schema.
 
 use super::fault::nearest;
 use bytesize::ByteSize;
@@ -9,7 +9,7 @@ use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
 pub(super) const KIB: u64 = 1024;
 pub(super) const MIB: u64 = 1024 * KIB;
 pub(super) const GIB: u64 = 1024 * MIB;
-/// What a worker can count and hold of anything; a typing error is usually beyond.
+/// More than a worker can count and hold of anything; a typing error is usually beyond.
 pub(super) const COUNT: RangeInclusive<u64> = 1..=MOST;
 /// The same where none at all is a value.
 pub(super) const COUNT_OR_NONE: RangeInclusive<u64> = 0..=MOST;
@@ -33,7 +33,7 @@ pub(super) enum Given {
     Other(&'static str),
 }
 
-/// Why a value is refused.
+/// Why a value is rejected.
 #[derive(Debug, PartialEq)]
 pub(super) struct Wrong {
     pub(super) problem: String,
@@ -61,14 +61,14 @@ impl Given {
     }
 }
 
-/// What a value may be.
+/// A kind of value.
 pub(super) struct Kind<T> {
     /// Follows "expected".
     pub(super) expected: String,
     /// A JSON schema without description and default.
     pub(super) schema: Json,
     pub(super) read: Box<dyn Fn(Given) -> Result<T, Wrong>>,
-    /// As one would write it in the file: for the schema's `default`.
+    /// As it is written in the file: for the schema's `default`.
     pub(super) show: Box<dyn Fn(&T) -> Json>,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn whole(of: &str) -> String {
 const SIZE: &str = r"\s*(\+?0*[0-9]{1,19}|([0-9]+\.?[0-9]*|\.[0-9]+)\s*([Bb]|[KMGTPEkmgtpe]([Ii]?[Bb]?)))\s*";
 /// What `humantime` reads.
 const DURATION: &str = r"\s*0\s*|\s*([0-9][0-9\s]*(\.\s*[0-9][0-9\s]*)?(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|M|years?|yrs?|y)\s*)+";
-/// A value without any digit but 0: as a size or a duration, it is none at all.
+/// A value without any digit but 0: as a size or a duration, it is zero.
 const ZERO: &str = "^[^1-9$]*$";
 
 /// An integer within `range`.

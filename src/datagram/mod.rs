@@ -1,7 +1,7 @@
-//! What sockets and QUIC agree on: datagrams come and go in batches. `net` has the backends, `quic` hands their batches
-//! to s2n-quic, and neither knows the other.
+//! The interface between sockets and QUIC: datagrams are received and sent in batches. `net` has the backends, `quic`
+//! passes their batches to s2n-quic, and neither depends on the other.
 //!
-//! A path's addresses are plain: IPv4 is IPv4, also on a socket that takes both families.
+//! A path's addresses are plain: an IPv4 address is IPv4, also on a dual-stack socket.
 
 mod outgoing;
 
@@ -13,10 +13,10 @@ use std::{
     task::{Context, Poll},
 };
 
-/// Segments of a message at most: what every kernel with UDP_SEGMENT takes (UDP_MAX_SEGMENTS in linux/udp.h; some take
-/// more).
+/// Segments of a message at most: what every kernel with UDP_SEGMENT accepts (UDP_MAX_SEGMENTS in linux/udp.h; some
+/// accept more).
 pub const MAX_SEGMENTS: usize = 64;
-/// Octets of a message at most: an IPv4 packet less its header and UDP's. IPv6 would take 20 more.
+/// Bytes of a message at most: an IPv4 packet less its header and UDP's. IPv6 would take 20 more.
 pub const MAX_MESSAGE: usize = 65_507;
 
 /// A received datagram's path and ECN codepoint.
@@ -28,7 +28,7 @@ pub trait Receive: Send + 'static {
     ///
     /// # Errors
     ///
-    /// The socket receives no more.
+    /// The socket failed.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
     /// Takes a batch of what has arrived, in place of the last one, without waiting. Returns how many datagrams there are, 0
@@ -36,7 +36,7 @@ pub trait Receive: Send + 'static {
     ///
     /// # Errors
     ///
-    /// The socket receives no more.
+    /// The socket failed.
     fn take_batch(&mut self) -> io::Result<usize>;
 
     /// Whether the last batch emptied the socket: until the runtime has polled for events, no further batch is ready.
@@ -52,15 +52,15 @@ pub trait Transmit: Send + 'static {
     /// How many datagrams a message may hold now. It may sink to 1 while the socket is in use.
     fn max_segments(&self) -> usize;
 
-    /// Sends what `outgoing` holds. What stays in it could not leave yet: nothing is to be added before
-    /// [`Transmit::poll_writable`] has said that the socket takes more. A datagram that can never be sent is lost, as on
-    /// the network, and keeps no other back.
+    /// Sends what `outgoing` holds. What stays in it could not be sent yet: nothing is to be added before
+    /// [`Transmit::poll_writable`] is ready. A datagram that can never be sent is dropped, as by the network, and
+    /// delays no other.
     fn transmit(&mut self, outgoing: &mut Outgoing);
 
-    /// Waits until a socket that did not take everything takes more.
+    /// Waits until a socket that did not take everything is writable again.
     ///
     /// # Errors
     ///
-    /// The socket sends no more.
+    /// The socket failed.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }

@@ -1,28 +1,28 @@
-//! Datagrams on their way out, back to back in one buffer: those of one path and size are one message, which the kernel
-//! cuts up (UDP_SEGMENT in udp(7)). Pure: a backend sends what gathers here.
+//! Outgoing datagrams, back to back in one buffer: those of one path and size are one message, which the kernel
+//! segments (UDP_SEGMENT in udp(7)). Pure: a backend sends what gathers here.
 
 use super::{MAX_MESSAGE, MAX_SEGMENTS};
 use s2n_quic_core::{inet::ExplicitCongestionNotification as Ecn, path::Tuple};
 use std::ops::Range;
 
-/// Octets that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
+/// Bytes that gather before they are sent: two full messages. The kernel reads them while they still are in the core's
 /// cache: four cost more, and one made two calls of many small batches.
 const BUFFER: usize = 2 * MAX_MESSAGE;
 /// Messages that gather before they are sent: small answers to many connections.
 const MAX_MESSAGES: usize = 64;
 
-/// One message to one path: `count` datagrams of `segment` octets, the last of which may be shorter.
+/// One message to one path: `count` datagrams of `segment` bytes, the last of which may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Message {
-    /// From where to where.
+    /// The path.
     pub path: Tuple,
     /// The ECN codepoint of each datagram.
     pub ecn: Ecn,
-    /// Octets of a datagram.
+    /// Bytes of a datagram.
     pub segment: usize,
     /// Datagrams.
     pub count: usize,
-    /// Octets in all.
+    /// Bytes in all.
     pub len: usize,
     start: usize,
 }
@@ -43,16 +43,16 @@ impl Message {
     }
 }
 
-/// What becomes of a message that the kernel was handed.
+/// The fate of a message that was passed to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It has left, or never will.
+    /// It was sent, or never will be.
     Gone,
-    /// It waits, where it is.
+    /// It stays, at its place.
     Stays,
-    /// Each of its datagrams becomes a message of its own, where it is.
+    /// Each of its datagrams becomes a message of its own, at its place.
     Apart,
-    /// The same, before all others: one message of those that are decided about at once, at most.
+    /// The same, ahead of all others: at most one message of a call.
     ApartFirst,
 }
 
@@ -69,7 +69,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// For datagrams of at most `max_datagram` octets.
+    /// For datagrams of at most `max_datagram` bytes.
     pub fn new(max_datagram: usize) -> Self {
         Self {
             buffer: vec![0; BUFFER].into_boxed_slice(),
@@ -81,22 +81,22 @@ impl Outgoing {
         }
     }
 
-    /// Lets messages hold `max` datagrams, [`MAX_SEGMENTS`] at most.
+    /// Allows `max` datagrams a message, [`MAX_SEGMENTS`] at most.
     pub fn limit_segments(&mut self, max: usize) {
         self.max_segments = max.clamp(1, MAX_SEGMENTS);
     }
 
-    /// What waits.
+    /// The messages to send.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The octets of one of [`Outgoing::messages`].
+    /// The bytes of one of [`Outgoing::messages`].
     pub fn payload(&self, message: &Message) -> &[u8] {
         self.buffer.get(message.range()).unwrap_or_default()
     }
 
-    /// Whether nothing waits.
+    /// Whether there is no message to send.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -117,7 +117,7 @@ impl Outgoing {
         self.open = false;
     }
 
-    /// Has `write` write one more datagram of the open message's path; it is given room for a segment and returns the
+    /// Lets `write` append one more datagram of the open message's path; it gets room for a segment and returns the
     /// length. One that is shorter is the message's last. Nothing changes when `write` fails or writes nothing.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Outgoing {
         Ok(len)
     }
 
-    /// Has `write` write a datagram that begins a message; it is given the room there is for one and returns the length.
+    /// Lets `write` append a datagram that begins a message; it gets the room there is for one and returns the length.
     /// Further datagrams may join it if `joinable`. Nothing changes when `write` fails or writes nothing.
     ///
     /// # Errors
@@ -170,7 +170,7 @@ impl Outgoing {
         })
     }
 
-    /// The first `count` messages have left, or never will.
+    /// The first `count` messages were sent, or never will be.
     pub fn remove(&mut self, count: usize) {
         self.messages.drain(..count.min(self.messages.len()));
         if self.messages.is_empty() {
@@ -179,7 +179,7 @@ impl Outgoing {
         }
     }
 
-    /// Has `fate` decide about each of the first `count` messages, which it is given with their index.
+    /// Lets `fate` decide about each of the first `count` messages, with its index.
     pub fn settle(&mut self, count: usize, mut fate: impl FnMut(usize, &Message) -> Fate) {
         let (mut first, mut others) = (Vec::new(), Vec::new());
         let count = count.min(self.messages.len());
@@ -199,7 +199,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes the first `count` messages apart: each of their datagrams becomes a message of its own.
+    /// Splits the first `count` messages: each of their datagrams becomes a message of its own.
     pub fn split(&mut self, count: usize) {
         let count = count.min(self.messages.len());
         let singles: Vec<Message> = self.messages.drain(..count).flat_map(Message::singles).collect();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_message_is_joined_by_nobody() {
+    fn a_closed_message_takes_no_further_datagram() {
         let mut outgoing = Outgoing::new(1472);
         begin(&mut outgoing, 0, 1200);
         outgoing.close();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in comes out: the same bytes in the same order, whole or taken apart.
+        /// Every datagram is sent: the same bytes in the same order, whole or split.
         #[test]
         fn no_byte_is_lost_or_moved(sizes in proptest::collection::vec(1_usize..1472, 1..200), apart: bool) {
             let mut outgoing = Outgoing::new(1472);

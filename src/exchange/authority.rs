@@ -1,10 +1,11 @@
-//! Which `:authority` or `Host` passes: a host and perhaps a port, nothing that two parsers could read differently.
+//! Which `:authority` or `Host` is accepted: a host and perhaps a port, nothing that two parsers could read
+//! differently.
 
 use bytes::Bytes;
 use http::uri::Authority;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Takes over an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
+/// Parses an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
 /// A host is letters, digits, `-`, `_` and single dots; RFC 3986 §3.2.2 would allow percent-encoding and
 /// punctuation, which no name in DNS has. One whose last label is a number is an IPv4 address in four decimal numbers:
@@ -13,7 +14,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 ///
 /// # Errors
 ///
-/// Why it does not pass.
+/// Why it is rejected.
 pub fn authority(raw: Bytes) -> Result<Authority, &'static str> {
     if raw.contains(&b'@') {
         return Err("authority with userinfo");

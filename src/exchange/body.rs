@@ -33,24 +33,24 @@ enum Kind {
     Tunnel(Box<Tunnel>),
 }
 
-/// How many bytes the next piece of a body may have. Who takes a body sets it, who reads it from somewhere heeds it: so that
-/// no more is in memory than was asked for.
+/// How many bytes the next piece of a body may have. The consumer of a body sets it, the reader of an origin respects
+/// it: so that no more is in memory than was requested.
 pub type Room = Rc<Cell<usize>>;
 
-/// Why a body ended before its end.
+/// Why a body is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// Its sender reset the stream, or is gone.
     #[error("the sender cancelled the body")]
     Cancelled,
-    /// It breaks the protocol's rules: longer or shorter than its `Content-Length`, bad chunk, bad frame.
+    /// It violates the protocol: longer or shorter than its `Content-Length`, bad chunk, bad frame.
     #[error("the body is malformed")]
     Malformed,
     /// Longer than the limit allows.
     #[error("the body is larger than allowed")]
     TooLarge,
     /// No byte came in time.
-    #[error("the body did not go on in time")]
+    #[error("timed out waiting for the body")]
     TimedOut,
     /// The connection closed before the body's end.
     #[error("the body was cut short")]
@@ -68,7 +68,7 @@ impl Body {
         Self::of(Kind::Stream { source: Box::pin(source), room: None })
     }
 
-    /// The same, whose pieces heed `room`.
+    /// The same, with pieces that respect `room`.
     pub fn stream_within(room: Room, source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
         Self::of(Kind::Stream { source: Box::pin(source), room: Some(room) })
     }
@@ -86,23 +86,24 @@ impl Body {
         self
     }
 
-    /// The next pieces are to have at most `bytes`. That binds what is still to be read from an origin, not what is in memory.
+    /// Limits the next pieces to `bytes`. This applies to what is still to be read from an origin, not to what is in
+    /// memory.
     pub fn allow(&self, bytes: u64) {
         if let Kind::Stream { room: Some(room), .. } = &self.kind {
             room.set(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
     }
 
-    /// What follows a 101: no body, but bytes both ways. Read as a body it is empty.
+    /// The body of a 101: no body, but bytes both ways. Read as a body it is empty.
     pub fn tunnel(tunnel: Tunnel) -> Self {
         Self::of(Kind::Tunnel(Box::new(tunnel)))
     }
 
-    /// The tunnel that it is, or the body that it is.
+    /// The tunnel, or the body.
     ///
     /// # Errors
     ///
-    /// It is none.
+    /// It is not a tunnel.
     pub fn into_tunnel(self) -> Result<Tunnel, Self> {
         match self.kind {
             Kind::Tunnel(tunnel) => Ok(*tunnel),
@@ -110,7 +111,7 @@ impl Body {
         }
     }
 
-    /// True for a body that was made empty; a stream is never, even one that ends at once.
+    /// True for a body that was created empty; a stream never counts as empty, even one that ends at once.
     pub const fn is_empty(&self) -> bool {
         matches!(self.kind, Kind::Empty)
     }

@@ -1,4 +1,4 @@
-//! The time as a response's `Date` says it (RFC 9110 §5.6.7), written once a second and thread.
+//! The time in a response's `Date` (RFC 9110 §5.6.7), formatted once a second and thread.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -14,12 +14,12 @@ thread_local! {
     static WRITTEN: RefCell<Option<(u64, HeaderValue)>> = const { RefCell::new(None) };
 }
 
-/// `Date` of a response that is made, or passed on without one, now.
+/// `Date` of a response that is generated, or forwarded without one, now.
 pub fn date() -> HeaderValue {
     WRITTEN.with_borrow_mut(|written| at(SystemTime::now(), written))
 }
 
-/// That of `now`; what was `written` serves for all of its second.
+/// That of `now`; the one `written` is reused within its second.
 fn at(now: SystemTime, written: &mut Option<(u64, HeaderValue)>) -> HeaderValue {
     let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);
     match written {
@@ -47,7 +47,7 @@ mod tests {
         let again = at(start + Duration::from_millis(999), &mut written);
         assert_eq!(again.as_bytes().as_ptr(), first.as_bytes().as_ptr(), "the same bytes");
         assert_eq!(at(start + Duration::from_secs(1), &mut written), "Sun, 06 Nov 1994 08:49:38 GMT");
-        // A clock that is set back, or beyond all reason.
+        // A clock that is set back, or far in the future.
         assert_eq!(at(start, &mut written), first);
         assert_eq!(at(UNIX_EPOCH - Duration::from_secs(9), &mut written), "Thu, 01 Jan 1970 00:00:00 GMT");
         assert_eq!(at(UNIX_EPOCH + Duration::from_secs(1 << 40), &mut written), "Fri, 31 Dec 9999 23:59:59 GMT");

@@ -1,7 +1,7 @@
-//! Which names and values fields may have, and which fields may come behind a body: one table for HTTP/1.1, HTTP/2 and
-//! HTTP/3, so that what one of them rejects does not pass by another. Pure.
+//! Which names and values fields may have, and which fields may be trailers: one table for HTTP/1.1, HTTP/2 and HTTP/3,
+//! so that what one of them rejects is not accepted by another. Pure.
 //!
-//! [`http::HeaderName`] is no such table: it takes a quotation mark, which is not in a token.
+//! [`http::HeaderName`] is not such a table: it accepts a quotation mark, which is not in a token.
 
 use http::HeaderName;
 
@@ -21,7 +21,7 @@ const TOKEN: [bool; 256] = {
     table
 };
 
-/// Whether `byte` may stand in a token: in a field's name, a method, a protocol's name.
+/// Whether `byte` is allowed in a token: in a field's name, a method, a protocol's name.
 pub fn is_token_byte(byte: u8) -> bool {
     TOKEN.get(usize::from(byte)) == Some(&true)
 }
@@ -37,8 +37,8 @@ pub fn is_lower_case_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase())
 }
 
-/// What is wrong with a field's value, from its first byte to its last; HTTP/1.1 has cut the blanks around it before
-/// (RFC 9112 §5). `None` if it passes.
+/// The fault of a field's value, from its first byte to its last; HTTP/1.1 has cut the blanks around it before (RFC
+/// 9112 §5). `None` if it is accepted.
 ///
 /// Control characters other than the tab are invalid (RFC 9110 §5.5); a recipient may keep them, and parsers do not agree
 /// on them. Bytes beyond ASCII (obs-text) pass as they are.
@@ -56,7 +56,7 @@ pub fn has_blank_edge(value: &[u8]) -> bool {
     blank(value.first()) || blank(value.last())
 }
 
-/// Whether a field of that name, in lower case, may come behind a body. A recipient that merges trailers into the header
+/// Whether a field of that name, in lower case, may be a trailer. A recipient that merges trailers into the header
 /// could be misled by the others (RFC 9110 §6.5.1).
 pub fn may_trail(name: &str) -> bool {
     !matches!(
@@ -73,7 +73,7 @@ pub fn may_trail(name: &str) -> bool {
             | "authentication-info" | "proxy-authentication-info" | "cookie" | "set-cookie"
             // response control
             | "age" | "date" | "expires" | "location" | "retry-after" | "vary" | "warning"
-            // who asks, which origins believe, and what a CGI origin takes for its own `http_proxy`
+            // the client's identity, which origins trust, and what a CGI origin takes for its own `http_proxy`
             | "forwarded" | "via" | "x-real-ip" | "x-request-id" | "client-cert" | "client-cert-chain" | "early-data"
             | "proxy"
     ) && !name.starts_with("x-forwarded-")
@@ -93,7 +93,7 @@ mod tests {
             assert_eq!(Method::from_bytes(&[byte]).is_ok(), token, "{byte:#x}");
             let lower = token && !byte.is_ascii_uppercase();
             assert_eq!(is_lower_case_token(&[b'x', byte]), lower, "{byte:#x}");
-            // The one byte that a HeaderName takes besides.
+            // The one byte that a HeaderName allows besides.
             let taken = HeaderName::from_lowercase(&[b'x', byte]).is_ok();
             assert_eq!(taken, lower || byte == b'"', "{byte:#x}");
         }

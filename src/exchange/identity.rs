@@ -1,4 +1,4 @@
-//! Who a client is by its certificate, as an origin is told (RFC 9440).
+//! The identity of a client by its certificate, as an origin gets it (RFC 9440).
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -10,16 +10,16 @@ pub enum CertificateRequest {
     /// It does not.
     #[default]
     None,
-    /// It does, and goes on without one. A certificate that does not hold ends it.
+    /// It does, and continues without one. An invalid certificate ends it.
     Optional,
     /// It does, and ends without one.
     Required,
 }
 
-/// What a handshake found out about its client.
+/// The result of a handshake about its client.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// What it asked for.
+    /// Whether it requested a certificate.
     pub asked: CertificateRequest,
     /// The certificate that it verified.
     pub certificate: Option<Certificate>,

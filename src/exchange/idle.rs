@@ -1,5 +1,4 @@
-//! How long nothing may happen: one timer a body, moved on lazily, so that a chunk costs a clock reading and not a
-//! timer.
+//! An idle timeout: one timer a body, moved on lazily, so that a chunk costs a clock reading and not a timer.
 
 use std::{
     future::Future,
@@ -24,7 +23,7 @@ impl IdleTimer {
         Self { patience, last: Instant::now(), sleep: None }
     }
 
-    /// Something happened: it starts anew.
+    /// There was activity: the timeout starts anew.
     pub fn touch(&mut self) {
         self.last = Instant::now();
     }

@@ -1,6 +1,6 @@
-//! Interim (1xx) responses on their way from the handler to the front door.
+//! The channel of interim (1xx) responses, from the handler to the front end.
 //!
-//! hyper hands them over in a callback that must be `Send + Sync`, hence the lock; it is taken once an interim
+//! hyper passes them to a callback that must be `Send + Sync`, hence the lock; it is taken once an interim
 //! response, and only ever by one thread.
 
 use http::{HeaderMap, StatusCode};
@@ -10,15 +10,15 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Interim responses waiting for the front door. An origin that sends more than this before its final response
-/// has the rest dropped: they are advisory (RFC 9110 §15.2).
+/// Interim responses in the channel. Further ones before the final response are dropped: they are advisory (RFC 9110
+/// §15.2).
 const MAX_WAITING: usize = 8;
 
-/// The handler's end: sends interim responses. By default to nobody.
+/// The handler's end: sends interim responses. By default it drops them.
 #[derive(Debug, Clone, Default)]
 pub struct Interim(Option<Arc<Mutex<State>>>);
 
-/// The front door's end: receives them.
+/// The front end's end: receives them.
 #[derive(Debug)]
 pub struct InterimQueue(Arc<Mutex<State>>);
 
@@ -35,7 +35,7 @@ impl Interim {
         (Self(Some(Arc::clone(&state))), InterimQueue(state))
     }
 
-    /// Passes on an interim response; false if there was no room for it. 101 is not one that HTTP/3 knows (RFC 9114 §4.5):
+    /// Forwards an interim response; false if there was no room for it. 101 does not exist in HTTP/3 (RFC 9114 §4.5):
     /// it is dropped here.
     pub fn send(&self, status: StatusCode, fields: HeaderMap) -> bool {
         let Some(state) = &self.0 else { return true };

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// How long a client may send nothing meanwhile: nginx' lingering_timeout.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What of one request may still be discarded.
+/// How much of one request may still be discarded.
 #[derive(Debug)]
 pub struct Linger {
     left: u64,
@@ -21,9 +21,9 @@ pub struct Linger {
 /// Why no more is discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lingered {
-    /// As many bytes were as may be.
+    /// The byte limit was reached.
     Bytes,
-    /// It took too long.
+    /// The time limit was reached.
     Time,
 }
 

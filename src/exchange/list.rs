@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName};
 
-/// The members of the list that the lines named `name` are together, without blanks around them; empty ones too.
+/// The members of the combined list of all lines named `name`, without blanks around them; empty ones too.
 pub fn members(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     let lines = fields.get_all(name).into_iter();
     lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)

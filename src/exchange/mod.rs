@@ -1,5 +1,5 @@
-//! What the front doors (HTTP/3, TCP) and the proxy agree on: one request, one response, streamed; which authorities,
-//! paths and fields pass. Knows neither side.
+//! The interface between the front ends (HTTP/3, TCP) and the proxy: one request, one response, streamed; which
+//! authorities, paths and fields are accepted. Depends on neither side.
 
 mod authority;
 mod body;
@@ -35,7 +35,7 @@ pub use tunnel::{Duplex, Quiet, TUNNEL_BUFFER, Tunnel, Upgrade};
 use http::Method;
 use std::{fmt, future::Future, net::SocketAddr, rc::Rc, sync::Arc};
 
-/// Whether a request with `method` has a body so rarely that its end, where that is to come, is not waited for.
+/// Whether a request with `method` has a body so rarely that its end, if still to come, is not waited for.
 pub fn has_rarely_a_body(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE)
 }
@@ -45,32 +45,33 @@ pub type Request = http::Request<Body>;
 /// A response whose body streams out.
 pub type Response = http::Response<Body>;
 
-/// One request on its way through litequic.
+/// One request.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The request as checked by the front door: its URI is in absolute form (scheme, authority, path), fields that are
-    /// connection-specific are gone or were refused. An [`Upgrade`] among its extensions is what it asks to switch to.
+    /// The request as checked by the front end: its URI is in absolute form (scheme, authority, path),
+    /// connection-specific fields were removed or rejected. An [`Upgrade`] among its extensions is a requested switch
+    /// of protocols.
     pub request: Request,
-    /// Who asks.
+    /// The client.
     pub client: Rc<Client>,
-    /// Where interim (1xx) responses go.
+    /// The channel of interim (1xx) responses.
     pub interim: Interim,
-    /// Where what becomes of it is written down.
+    /// The record of its outcome.
     pub record: Record,
 }
 
-/// The peer of a front door's connection.
+/// The peer of a front end's connection.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// The client's address; an IPv4-mapped IPv6 address is given as IPv4.
+    /// The client's address; an IPv4-mapped IPv6 address as IPv4.
     pub address: SocketAddr,
-    /// The address that the client reached.
+    /// The local address of the connection.
     pub local: SocketAddr,
-    /// What the client spoke.
+    /// The HTTP version.
     pub protocol: Protocol,
     /// The name in the TLS handshake (RFC 6066 §3), lower case.
     pub server_name: Option<Arc<str>>,
-    /// Who it is by its certificate.
+    /// The identity by its certificate.
     pub identity: Identity,
 }
 
@@ -79,7 +80,7 @@ pub const fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The protocol that a client spoke.
+/// The HTTP version of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// RFC 9112 over TLS; HTTP/1.0 as well.
@@ -91,14 +92,14 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// `https` or `http`: what `X-Forwarded-Proto` says.
+    /// `https` or `http`: the value of `X-Forwarded-Proto`.
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::Http1 | Self::Http2 | Self::Http3 => "https",
         }
     }
 
-    /// As access logs say it.
+    /// As access logs show it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1.1",
@@ -117,19 +118,19 @@ pub trait Handler: 'static {
     ///
     /// # Errors
     ///
-    /// [`Abort`] when no response can be given: the front door resets the stream.
+    /// [`Abort`] when no response can be given: the front end resets the stream.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, or the response's body, cancels the exchange: a client that went away.
+    /// Dropping the future, or the response's body, cancels the exchange: the client is gone.
     fn handle(&self, exchange: Exchange) -> impl Future<Output = Result<Response, Abort>>;
 }
 
 /// Why an exchange ends without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abort {
-    /// The request's body failed while it was sent on: the client reset it, or it broke the rules. The front door
-    /// knows the cause.
+    /// The request's body failed while it was forwarded: the client reset it, or it violated the protocol. The front
+    /// end has the cause.
     Request,
     /// litequic is at fault.
     Internal,

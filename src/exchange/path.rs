@@ -1,10 +1,11 @@
-//! Which path, `:path` in HTTP/3, goes on to an origin. It goes on byte for byte, so that route, log and origin see one path.
+//! Which path, `:path` in HTTP/3, is forwarded to an origin. It is forwarded byte for byte, so that route, log and
+//! origin see one path.
 
 use super::reading::{is_end, next_decoded_twice};
 use bytes::Bytes;
 use http::{Method, StatusCode, uri::PathAndQuery};
 
-/// Checks a path with its query and takes it over unchanged.
+/// Checks a path with its query and returns it unchanged.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! How long a client may be waited for: between two bytes, and for all of them by the rate at which they come or go.
+//! How long to wait for a client: between two bytes, and for all of them by the rate at which they move.
 
 use std::{
     future::Future,
@@ -11,11 +11,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// How slow a client may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How long nothing may move while the client is waited for.
+    /// How long nothing may move while litequic waits for the client.
     idle: Duration,
-    /// Bytes a second on average over the time for which it is waited for; 0 is no minimum.
+    /// Bytes a second on average over the time of waiting; 0 is no minimum.
     rate: u64,
-    /// How long it may be waited for beyond that.
+    /// How long to wait beyond that.
     grace: Duration,
 }
 
@@ -35,7 +35,7 @@ impl Pace {
         self.idle
     }
 
-    /// How long a client may be waited for in all that moves so many `bytes`.
+    /// How long to wait for a client in all that moves so many `bytes`.
     pub fn allowed(&self, bytes: u64) -> Duration {
         bytes
             .checked_div(self.rate)
@@ -43,7 +43,7 @@ impl Pace {
     }
 }
 
-/// Why a client is waited for no longer.
+/// Why the wait for a client ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Late {
     /// Nothing moved.
@@ -52,27 +52,27 @@ pub enum Late {
     Slow,
 }
 
-/// What is left of a client's time. Runs only while the client is waited for.
+/// What is left of a client's time. Runs only while litequic waits for the client.
 #[derive(Debug)]
 pub struct Patience {
     pace: Pace,
-    /// Since when it is waited for, if it is.
+    /// The start of the wait, if there is one.
     since: Option<Instant>,
-    /// For how long it was before.
+    /// The time of earlier waits.
     waited: Duration,
-    /// What moved.
+    /// Bytes that moved.
     bytes: u64,
-    /// Made on the first wait: most bodies never wait.
+    /// Created on the first wait: most bodies never wait.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patience {
-    /// For a client that is not waited for yet.
+    /// Without a wait so far.
     pub fn new(pace: Pace) -> Self {
         Self { pace, since: None, waited: Duration::ZERO, bytes: 0, sleep: None }
     }
 
-    /// `bytes` moved, or none were to: the client is waited for no longer.
+    /// `bytes` moved, or none were to: the wait is over.
     pub fn rest(&mut self, bytes: u64) {
         if let Some(since) = self.since.take() {
             self.waited = self.waited.saturating_add(since.elapsed());
@@ -80,12 +80,12 @@ impl Patience {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// What it was waited for does not count: it was not its fault.
+    /// Forgets the wait: it was not the client's fault.
     pub fn forgive(&mut self) {
         (self.since, self.waited) = (None, Duration::ZERO);
     }
 
-    /// The client is waited for; ready once that has lasted too long. Losing a poll loses nothing.
+    /// Waits for the client; ready once that has lasted too long. Losing a poll loses nothing.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Late> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let left = self.pace.allowed(self.bytes).saturating_sub(self.waited);

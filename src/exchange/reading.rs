@@ -1,12 +1,12 @@
-//! What an origin may read a path as before it decides what the path names. Pure.
+//! The ways in which an origin may decode a path before it decides what the path names. Pure.
 //!
 //! RFC 3986 §6.2.2 lets an origin decode and normalize, and origins go further: they decode twice, merge slashes, remove
 //! parameters from segments, take a backslash for a slash. Each of these steps leaves a prefix of whole segments a prefix.
 //! So whatever an origin does of them, in whichever order, a path that it reads as below some prefix is below that prefix
 //! after all of them too: [`readings`] does them all. Only where a parameter ends depends on their order.
 
-/// Whether [`readings`] of `path` can be anything but `path` itself, or with `ignore_case` but for its case. Each request is
-/// asked this whose route is not the first: a scan without a branch.
+/// Whether [`readings`] of `path` can be anything but `path` itself, or with `ignore_case` but for its case. This runs
+/// for each request whose route is not the first: a scan without a branch.
 pub fn has_readings(path: &str, ignore_case: bool) -> bool {
     let path = path.as_bytes();
     let special = |byte: &u8| matches!(byte, b'%' | b';' | b'\\') | (ignore_case & byte.is_ascii_uppercase());
@@ -16,9 +16,10 @@ pub fn has_readings(path: &str, ignore_case: bool) -> bool {
     found || path.last().is_some_and(special)
 }
 
-/// What `path`, which [`path`](super::path()) accepts, and which has no query, is read as by an origin that goes furthest:
-/// percent-decoded twice, without parameters (`;` and what follows in a segment, RFC 3986 §3.3), with one slash for any number of
-/// slashes and backslashes, up to a decoded NUL, `?` or `#`, where a string of C or a second parser of the URL ends.
+/// The readings of `path`, which [`path`](super::path()) accepts, and which has no query, by an origin that decodes the
+/// most: percent-decoded twice, without parameters (`;` and what follows in a segment, RFC 3986 §3.3), with one slash
+/// for any number of slashes and backslashes, up to a decoded NUL, `?` or `#`, where a string of C or a second parser
+/// of the URL ends.
 ///
 /// A path without `;` has one reading. Any other has one for each place at which its parameters may end, up to [`MAX_READINGS`]:
 /// that depends on what is done before what. None is longer than `path`. Case is as it came.
@@ -50,8 +51,8 @@ fn any_order(path: Vec<u8>) -> Vec<Vec<u8>> {
     all
 }
 
-/// `text`, percent-decoded once: by one who knows `%uXXXX`, and where it matters by one who does not, for whom a slash that
-/// is written so ends no parameter.
+/// `text`, percent-decoded once: with `%uXXXX`, and where it matters also without, where a slash that is written so
+/// ends no parameter.
 fn decodings(text: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![decoded(text)];
     if text.windows(2).any(|two| two.eq_ignore_ascii_case(b"%u")) {

@@ -1,5 +1,5 @@
-//! What is known of one request by its end: noted on the way by the door that took it in and by the proxy, told once when
-//! the door lets go of it, however it ended. A record that is off costs a comparison, and holds nothing.
+//! The record of one request: filled in by the front end that accepted it and by the proxy, reported once when the
+//! front end drops it, however it ended. A record that is off costs a comparison, and holds nothing.
 
 use super::{BodyError, Client};
 use bytes::Bytes;
@@ -12,36 +12,36 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// One worker's: says which requests are recorded, and hears what became of them.
+/// One worker's: decides which requests are recorded, and receives their records.
 #[derive(Clone, Default)]
 pub struct Records(Option<Rc<dyn Listener>>);
 
-/// Who wants to know what became of requests.
+/// A receiver of records.
 pub trait Listener {
     /// Whether the request that begins now is recorded.
     fn wants(&self) -> bool;
-    /// What became of one that was. Called where the request ends, and therefore never to block.
+    /// The record of one that was. Called when the request ends, and so must not block.
     fn ended(&self, facts: &Facts);
 }
 
-/// One request's record, shared by all who serve it. Off by default.
+/// One request's record, shared by all modules that serve it. Off by default.
 #[derive(Debug, Clone, Default)]
 pub struct Record(Option<Rc<RefCell<Facts>>>);
 
-/// The door's own hold on a record: the listener hears of the request when it is dropped.
+/// The front end's handle of a record: when it is dropped, the listener gets the record.
 pub struct Recording {
     record: Record,
     listener: Option<Rc<dyn Listener>>,
 }
 
-/// What became of a request. What is empty was never known. Whatever came from a client is as the client sent it.
+/// The outcome of a request. Empty fields were never known. Values from a client are as the client sent them.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// When its stream was accepted.
     pub began: SystemTime,
     /// The same, for durations.
     pub started: Instant,
-    /// Who asked.
+    /// The client.
     pub client: Rc<Client>,
     /// The ID that the origin and an answer in its place carry.
     pub request_id: Bytes,
@@ -57,23 +57,24 @@ pub struct Facts {
     pub referer: Bytes,
     /// `traceparent`, as far as it was the only one.
     pub traceparent: Option<Bytes>,
-    /// The name of the route that it took.
+    /// The name of the route that it matched.
     pub route: Option<Arc<str>>,
-    /// The name of the origin that it was for.
+    /// The name of its origin.
     pub origin: Option<Arc<str>>,
-    /// The server of it that was asked last.
+    /// The server of it that was tried last.
     pub server: Option<Arc<str>>,
     /// Of the final response, as far as there was one.
     pub status: Option<StatusCode>,
-    /// Body bytes that were taken from the client.
+    /// Body bytes that were received from the client.
     pub received: u64,
-    /// Body bytes that were handed over for the client.
+    /// Body bytes that were sent to the client.
     pub sent: u64,
-    /// From the beginning until the final response's header was handed over.
+    /// From the beginning until the final response's header was sent.
     pub first_byte: Option<Duration>,
-    /// From the moment at which a connection to the origin was asked for until its response's header came, or the failure.
+    /// From the moment at which a connection to the origin was requested until its response's header came, or the
+    /// failure.
     pub origin_time: Option<Duration>,
-    /// Why litequic answered in the origin's place, or broke off: an error type of RFC 9209 §2.3.
+    /// Why litequic answered in the origin's place, or reset the response: an error type of RFC 9209 §2.3.
     pub error: Option<&'static str>,
     /// How it ended.
     pub end: End,
@@ -84,13 +85,13 @@ pub struct Facts {
 pub enum End {
     /// The client has the whole response.
     Complete,
-    /// The client went away, or wanted no more.
+    /// The client went away, or cancelled it.
     Cancelled,
-    /// The client took no bytes in time.
+    /// The client read no bytes in time.
     Stalled,
-    /// The request broke the protocol's rules.
+    /// The request violated the protocol.
     Malformed,
-    /// There was no response, or it broke off.
+    /// There was no response, or it was cut off.
     Failed,
 }
 
@@ -108,7 +109,7 @@ impl End {
 }
 
 impl Records {
-    /// Has `listener` hear of every request that it wants.
+    /// Sends `listener` every record that it requests.
     pub fn for_listener(listener: impl Listener + 'static) -> Self {
         Self(Some(Rc::new(listener)))
     }
@@ -122,24 +123,24 @@ impl Records {
 }
 
 impl Record {
-    /// Whether anybody wants to know.
+    /// Whether there is a listener that wants this record.
     pub const fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Writes something down, if anybody wants to know. `note` must not come back here.
+    /// Sets values, if the record is on. `note` must not call this function.
     pub fn note(&self, note: impl FnOnce(&mut Facts)) {
         if let Some(facts) = &self.0 {
             note(&mut facts.borrow_mut());
         }
     }
 
-    /// Writes down the first reason why the request does not go well.
+    /// Records the first reason of a failure.
     pub fn error(&self, word: &'static str) {
         self.note(|facts| facts.error = facts.error.or(Some(word)));
     }
 
-    /// A response's body broke off.
+    /// A response's body was cut off.
     pub fn broke_off(&self, error: BodyError) {
         self.error(match error {
             BodyError::TimedOut => "connection_read_timeout",
@@ -148,7 +149,7 @@ impl Record {
         });
     }
 
-    /// The final response's header was handed over for the client.
+    /// The final response's header was sent to the client.
     pub fn responded(&self, status: StatusCode) {
         self.note(|facts| {
             facts.status = Some(status);
@@ -158,12 +159,12 @@ impl Record {
 }
 
 impl Recording {
-    /// For all who serve the request.
+    /// For all modules that serve the request.
     pub const fn record(&self) -> &Record {
         &self.record
     }
 
-    /// How it ended; until that is said it counts as cancelled: its connection went.
+    /// How it ended; until this is called it counts as cancelled: its connection closed.
     pub fn ended(&self, end: End) {
         self.record.note(|facts| facts.end = end);
     }
@@ -203,7 +204,7 @@ impl Facts {
         }
     }
 
-    /// Takes from a request's field what is wanted of it; pseudo-header fields have their colon.
+    /// Records the field of a request if it is wanted; pseudo-header fields have their colon.
     pub fn field(&mut self, name: &[u8], value: &Bytes) {
         let place = match name {
             b":method" => &mut self.method,
@@ -223,7 +224,7 @@ impl Facts {
         place.clone_from(value);
     }
 
-    /// The trace that the client says the request belongs to, if its `traceparent` is valid (Trace Context §3.2).
+    /// The trace that the request belongs to, if its `traceparent` is valid (Trace Context §3.2).
     pub fn trace_id(&self) -> Option<&str> {
         trace_id(std::str::from_utf8(self.traceparent.as_deref()?).ok()?)
     }
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_to_know_is_not_asked_for() {
+    fn values_without_a_listener_are_not_computed() {
         let ends = Rc::default();
         let asked = Cell::new(0);
         for records in [Records::default(), Records::for_listener(Heard { wants: false, ends: Rc::clone(&ends) })] {

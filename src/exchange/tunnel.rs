@@ -1,7 +1,7 @@
 //! Bytes both ways instead of a body, once a client and its origin have agreed on another protocol (RFC 9110 §7.8).
 //!
-//! A front door that is asked for one says so by an [`Upgrade`] among the request's extensions, and keeps the client's
-//! bytes. The handler that brings it about answers 101 with a body that is a [`Tunnel`]; the door joins both.
+//! A front end that gets such a request adds an [`Upgrade`] to the request's extensions, and keeps the client's bytes.
+//! The handler that opens it answers 101 with a body that is a [`Tunnel`]; the front end joins both.
 
 use super::ByteCounter;
 use http::HeaderValue;
@@ -18,18 +18,18 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Bytes that are on their way through litequic in each direction, beyond what the ends' own buffers hold.
+/// Bytes that litequic buffers in each direction, beyond what the ends' own buffers hold.
 pub const TUNNEL_BUFFER: usize = 8 * 1024;
 
-/// The protocols that a request asks to go on in: `Upgrade` as it came (RFC 9110 §7.8), or `:protocol` (RFC 8441 §4).
-/// Such a request has no body, and its method is GET.
+/// The protocols that a request offers to switch to: `Upgrade` as it came (RFC 9110 §7.8), or `:protocol` (RFC 8441
+/// §4). Such a request has no body, and its method is GET.
 #[derive(Debug, Clone)]
 pub struct Upgrade(pub HeaderValue);
 
-/// The origin's end. Its bytes end where the origin has ended its own; shutting it down tells the origin that the
-/// client has. Dropped before both, it resets the origin's connection, so that nothing cut looks whole.
+/// The origin's end. Its bytes end when the origin has ended its own; shutting it down forwards the client's end.
+/// Dropped before both, it resets the origin's connection, so that nothing that was cut off looks whole.
 pub struct Tunnel {
-    /// The one that was agreed on.
+    /// The protocol agreed on.
     protocol: HeaderValue,
     end: Pin<Box<dyn Duplex>>,
     quiet: Rc<Quiet>,
@@ -44,7 +44,7 @@ pub trait Duplex: AsyncRead + AsyncWrite {}
 
 impl<T: AsyncRead + AsyncWrite> Duplex for T {}
 
-/// How long nothing has moved through a tunnel, either way.
+/// The idle timeout of a tunnel.
 #[derive(Debug)]
 pub struct Quiet {
     patience: Duration,
@@ -52,7 +52,7 @@ pub struct Quiet {
 }
 
 impl Tunnel {
-    /// To `end`, which speaks `protocol`; to be ended when nothing has moved for `patience`.
+    /// A tunnel to `end`, for `protocol`, with an idle timeout of `patience`.
     pub fn new(protocol: HeaderValue, end: impl Duplex + 'static, patience: Duration) -> Self {
         let quiet = Rc::new(Quiet { patience, last: Cell::new(Instant::now()) });
         Self { protocol, end: Box::pin(end), quiet, received: None, sent: None }
@@ -64,12 +64,12 @@ impl Tunnel {
         Self { received: Some(received.clone()), sent: Some(sent.clone()), ..self }
     }
 
-    /// What goes through it.
+    /// The bytes in it.
     pub const fn protocol(&self) -> &HeaderValue {
         &self.protocol
     }
 
-    /// Its clock. Whoever joins the tunnel watches it.
+    /// Its idle timeout. The front end that joins the tunnel polls it.
     pub fn quiet(&self) -> Rc<Quiet> {
         Rc::clone(&self.quiet)
     }
@@ -85,7 +85,7 @@ impl Tunnel {
 }
 
 impl Quiet {
-    /// Ready once nothing has moved for too long. Cancel safe.
+    /// Ready once the idle timeout has passed. Cancel safe.
     pub async fn expired(&self) {
         loop {
             let deadline = self.last.get() + self.patience;

@@ -21,10 +21,10 @@ use std::{
     rc::Rc,
 };
 
-/// What a response's header may hold: four times what litequic itself takes as a request.
+/// Limits of a response's header: four times what litequic itself accepts in a request.
 const LIMITS: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 400 };
 
-/// Why there is no response, or no whole one.
+/// Why there is no response, or no complete one.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The connection ended.
@@ -33,16 +33,16 @@ pub enum ClientError {
     /// The stream ended.
     #[error("{}", stream_end(.0))]
     Stream(#[from] s2n_quic::stream::Error),
-    /// The server broke a rule; the code says which.
-    #[error("the server's response breaks HTTP/3's rules: {0}")]
+    /// The server violated HTTP/3; the code says which rule.
+    #[error("the server's response violates HTTP/3: {0}")]
     Protocol(Code),
-    /// The server takes no more requests on this connection.
+    /// The server accepts no more requests on this connection.
     #[error("the server is closing the connection (GOAWAY)")]
     Goaway,
-    /// The response's header is larger than this client takes.
+    /// The response's header is larger than this client accepts.
     #[error("the response's header is too large")]
     TooLarge,
-    /// The request cannot be said in HTTP/3.
+    /// The request cannot be encoded in HTTP/3.
     #[error("the request cannot be sent: {0}")]
     Request(#[from] message::EncodeError),
     /// The body is not as long as its `Content-Length` says.
@@ -72,11 +72,11 @@ fn stream_end(error: &s2n_quic::stream::Error) -> String {
             format!("the server reset the stream with {}", Code::describe((*error).into()))
         }
         Error::ConnectionError { error, .. } => connection_end(error),
-        error => format!("the response broke off: {error}"),
+        error => format!("the response was cut off: {error}"),
     }
 }
 
-/// A connection on which requests are made, one after the other or together. To be used inside one task: what reads the
+/// A connection for requests, one after the other or in parallel. To be used inside one task: the reader of the
 /// server's own streams is polled with each response, see [`Client::watch`].
 pub struct Client {
     handle: Handle,
@@ -86,7 +86,7 @@ pub struct Client {
     _control: SendStream,
 }
 
-/// What the server has said on its control stream.
+/// What the server has sent on its control stream.
 #[derive(Debug, Default)]
 struct Peer {
     settings: Cell<Option<Settings>>,
@@ -101,8 +101,8 @@ impl Client {
     /// [`ClientError`]: the connection is gone.
     pub async fn start(connection: s2n_quic::Connection) -> Result<Self, ClientError> {
         let (mut handle, acceptor) = connection.split();
-        // While a response is outstanding the client keeps the connection open, not the server (RFC 9114 §5.1). An error says
-        // that the connection is gone, and so does the next call.
+        // While a response is outstanding the client keeps the connection open, not the server (RFC 9114 §5.1). An
+        // error means that the connection is gone, and so does the next call.
         let _ = handle.keep_alive(true);
         let mut control = handle.open_send_stream().await?;
         control.send(settings()).await?;
@@ -116,9 +116,9 @@ impl Client {
     }
 
     /// Reads the server's own streams: SETTINGS, GOAWAY. To be polled beside the requests, once; it ends if the server
-    /// breaks a rule.
+    /// violates HTTP/3.
     pub async fn watch(&self) -> ClientError {
-        // Bound first: nothing borrowed is held while it waits.
+        // Bound first: nothing is borrowed across the wait.
         let streams = self.watched.borrow_mut().take();
         let Some(mut streams) = streams else { return std::future::pending().await };
         let open = RefCell::new(UniStreams::new(Endpoint::Server));
@@ -127,7 +127,7 @@ impl Client {
             tokio::select! {
                 stream = streams.accept_receive_stream() => match stream {
                     Ok(Some(stream)) => reading.push(read_stream(stream, &open, &self.peer)),
-                    // The connection has ended, which its requests tell.
+                    // The connection has ended, which its requests report.
                     Ok(None) | Err(_) => return std::future::pending().await,
                 },
                 Some(outcome) = futures_util::StreamExt::next(&mut reading) => {
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Sends the header of `request`: where its body goes, and where the response comes from.
+    /// Sends the header of `request`; returns the halves for its body and for the response.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl Client {
         Ok((body, response))
     }
 
-    /// Closes the connection: nothing more is wanted.
+    /// Closes the connection: no further request follows.
     pub fn close(&self) {
         self.handle.close(application_error(Code::NoError));
     }
@@ -192,10 +192,10 @@ async fn read_stream(mut stream: ReceiveStream, open: &RefCell<UniStreams>, peer
                     }
                 }
             }
-            // The dynamic table has no capacity here: nothing but what changes nothing can come.
+            // The dynamic table has no capacity here: only instructions without an effect are valid.
             Some(StreamType::QpackEncoder | StreamType::QpackDecoder) | None => {}
             Some(StreamType::Push | StreamType::Unknown(_)) => {
-                // An error says that it has ended.
+                // An error means that it has ended.
                 let _ = stream.stop_sending(application_error(Code::StreamCreationError));
                 return Ok(());
             }
@@ -212,15 +212,16 @@ fn settings() -> Bytes {
     out.freeze()
 }
 
-/// Where a request's body goes. Dropped before [`finish`](Self::finish) it cancels the request: s2n-quic alone would end it as
-/// if all had been sent.
+/// The sending half of a request. Dropped before [`finish`](Self::finish) it cancels the request: s2n-quic alone would
+/// end it as if all had been sent.
 pub struct RequestBody {
     stream: SendStream,
     finished: bool,
 }
 
 impl RequestBody {
-    /// Sends `data`, which is not empty, once there is room for it. False if the server wants no more: its response says why.
+    /// Sends `data`, which is not empty, once there is room for it. False if the server stopped reading: its response
+    /// says why.
     /// Not cancel safe: part of it may be sent.
     ///
     /// # Errors
@@ -242,10 +243,10 @@ impl RequestBody {
         Ok(true)
     }
 
-    /// The body is whole.
+    /// The body is complete.
     pub fn finish(mut self) {
         self.finished = true;
-        // An error says that the server wants no more, or that the connection is gone: the response's to tell.
+        // An error means that the server stopped reading, or that the connection is gone: the response reports it.
         let _ = self.stream.finish();
     }
 }
@@ -259,7 +260,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// A response as it comes.
+/// The receiving half of a response.
 pub struct ResponseStream {
     stream: ReceiveStream,
     message: MessageStream,
@@ -303,7 +304,7 @@ impl ResponseStream {
     ///
     /// # Errors
     ///
-    /// [`ClientError`]: the body did not end well.
+    /// [`ClientError`]: the body is incomplete.
     pub async fn next(&mut self) -> Result<Option<Piece>, ClientError> {
         match self.part().await? {
             Some(Part::Data(data)) => {

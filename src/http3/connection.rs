@@ -1,4 +1,4 @@
-//! One HTTP/3 connection: accepts its streams, holds it to the rules, and ends it with GOAWAY (RFC 9114 §5.2).
+//! One HTTP/3 connection: accepts its streams, enforces its limits, and ends it with GOAWAY (RFC 9114 §5.2).
 
 use super::{
     control,
@@ -31,10 +31,10 @@ use std::{
 };
 use tokio::{select, sync::Notify, task::JoinSet, time::timeout};
 
-/// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is told to go elsewhere
+/// The first GOAWAY's stream ID: the largest that a client may use, so that no running request is retried elsewhere
 /// (RFC 9114 §5.2).
 const LAST_POSSIBLE_ID: u64 = (1 << 62) - 4;
-/// How long a client may keep the control stream from being opened. It has to allow three such streams from the beginning
+/// How long a client may delay the control stream. It has to allow three such streams from the beginning
 /// (RFC 9114 §6.2); without one there are no settings and no GOAWAY, and a drain waits for its deadline.
 const CONTROL_STREAM_WAIT: Duration = Duration::from_secs(1);
 /// How long the first GOAWAY's acknowledgement, a round trip, is waited for at most.
@@ -49,7 +49,7 @@ pub async fn serve<H: Handler>(
     front: Rc<Front>,
     windows: Rc<dyn Windows>,
 ) {
-    let Some(client) = client_of(&mut connection, &front) else { return }; // gone already
+    let Some(client) = client_of(&mut connection, &front) else { return }; // closed already
     let (handle, acceptor) = connection.split();
     let Some(account) = windows.account(handle.id()) else { return };
     let connection = Rc::new(Connection::new(handle, client, handler, front, account));
@@ -65,7 +65,7 @@ pub async fn serve<H: Handler>(
     let mut goaway = pin!(goaway(&connection, &exhausted, &ids));
     // Kept until the connection's end: closing a control stream is an error (RFC 9114 §6.2.1).
     let mut control_after_goaway = None;
-    // All that is ready in one turn: a connection that is busy has several requests begin and end in each.
+    // All that is ready in one turn: on a busy connection several requests begin and end in each.
     let code = poll_fn(|cx| {
         if streams.poll_accept(cx).is_ready() {
             return Poll::Ready(None); // the connection is gone
@@ -83,7 +83,7 @@ pub async fn serve<H: Handler>(
             }
         }
         if streams.requests.is_empty() && connection.lingering.is_empty() {
-            // Every stream that s2n-quic knows was accepted above: none is left that was reset, or that waits.
+            // Every stream that s2n-quic knows was accepted above: none is left that was reset, or is queued.
             connection.account.none_is_left();
         }
         if connection.account.poll_over(cx).is_ready() {
@@ -112,7 +112,7 @@ pub async fn serve<H: Handler>(
     }
 }
 
-/// Reads the transport's notices of what the client does too much of. True: the connection was closed for one of them.
+/// Reads the transport's reports of excess. True: the connection was closed for one of them.
 fn is_excessive<H: Handler>(
     cx: &mut Context<'_>,
     excess: &dyn Excess,
@@ -146,7 +146,7 @@ fn is_excessive<H: Handler>(
 struct Ids {
     /// The stream ID behind that of the last request.
     next: Cell<u64>,
-    /// From this one on requests are refused: they were not processed, and may be sent again elsewhere.
+    /// From this one on requests are rejected: they were not processed, and may be sent again elsewhere.
     refused_from: Cell<Option<u64>>,
 }
 
@@ -156,7 +156,7 @@ struct Streams<'c, H> {
     connection: &'c Rc<Connection<H>>,
     windows: &'c dyn Windows,
     ids: &'c Ids,
-    /// Told when the connection has had its share of requests.
+    /// Notified when the connection has reached its number of requests.
     exhausted: &'c Notify,
     requests: JoinSet<()>,
     unidirectional: JoinSet<()>,
@@ -174,7 +174,7 @@ impl<'c, H: Handler> Streams<'c, H> {
         Self { acceptor, connection, windows, ids, exhausted, requests, unidirectional }
     }
 
-    /// Begins to serve every stream that has come. Ready once the connection is gone.
+    /// Serves every stream that has come. Ready once the connection is gone.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match ready!(self.acceptor.poll_accept(cx)) {
@@ -205,7 +205,7 @@ impl<'c, H: Handler> Streams<'c, H> {
         self.requests.spawn_local(async move { Box::pin(request::serve(stream, window, connection)).await });
     }
 
-    /// Forgets those that were served.
+    /// Removes those that were served.
     fn join(&mut self, cx: &mut Context<'_>) {
         for tasks in [&mut self.requests, &mut self.unidirectional] {
             while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
@@ -218,12 +218,12 @@ impl<'c, H: Handler> Streams<'c, H> {
 /// A request that came after GOAWAY (RFC 9114 §5.2).
 fn refuse(stream: &mut BidirectionalStream) {
     let code = application_error(Code::RequestRejected);
-    // Errors say that the stream is gone already.
+    // Errors mean that the stream is gone already.
     let _ = stream.stop_sending(code);
     let _ = stream.reset(code);
 }
 
-/// Opens the control stream and sends SETTINGS; when it is time to drain, or the connection has had its share of
+/// Opens the control stream and sends SETTINGS; when it is time to drain, or the connection has reached its number of
 /// requests, sends GOAWAY twice, a round trip apart.
 async fn goaway<H>(connection: &Connection<H>, exhausted: &Notify, ids: &Ids) -> SendStream {
     let mut stream = match timeout(CONTROL_STREAM_WAIT, control_stream(connection)).await {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use s2n_quic::stream::ReceiveStream;
 use std::rc::Rc;
 
-/// Reads a unidirectional stream to its end; closes the connection if it breaks a rule.
+/// Reads a unidirectional stream to its end; closes the connection if it violates HTTP/3.
 pub(super) async fn serve<H>(stream: ReceiveStream, connection: Rc<Connection<H>>) {
     if let Err(code) = read(stream, &connection).await {
         connection.fail(code);
@@ -34,7 +34,7 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
                     control.progress();
                 }
                 while let Some(said) = control.read(&mut chunk)? {
-                    // Of its settings one changes what we send; its GOAWAY concerns pushes.
+                    // One of its settings changes what litequic sends; its GOAWAY concerns pushes.
                     if let Control::Settings(settings) = said {
                         connection.max_field_section_size.set(settings.max_field_section_size);
                     }
@@ -52,7 +52,7 @@ async fn read<H>(mut stream: ReceiveStream, connection: &Connection<H>) -> Resul
             each_chunk(&mut stream, rest, account, |chunk| instructions.read(&chunk)).await
         }
         StreamType::Push | StreamType::Unknown(_) => {
-            // An error says that the stream is gone already.
+            // An error means that the stream is gone already.
             let _ = stream.stop_sending(application_error(Code::StreamCreationError));
             if connection.tolerates_unknown_stream() { Ok(()) } else { Err(Code::ExcessiveLoad) }
         }

@@ -7,9 +7,9 @@ use std::fmt;
 pub enum Code {
     /// Nothing is wrong.
     NoError = 0x100,
-    /// A rule that has no code of its own was broken.
+    /// A violation without a code of its own.
     GeneralProtocolError = 0x101,
-    /// We are at fault.
+    /// litequic is at fault.
     InternalError = 0x102,
     /// A stream that the peer may not open.
     StreamCreationError = 0x103,
@@ -19,7 +19,7 @@ pub enum Code {
     FrameUnexpected = 0x105,
     /// A frame whose layout or size is wrong.
     FrameError = 0x106,
-    /// The peer makes work without use.
+    /// The peer generates excessive load.
     ExcessiveLoad = 0x107,
     /// A stream or push ID that was used wrongly.
     IdError = 0x108,
@@ -37,7 +37,7 @@ pub enum Code {
     MessageError = 0x10e,
     /// The TCP connection behind a CONNECT was reset.
     ConnectError = 0x10f,
-    /// To be asked again over HTTP/1.1.
+    /// To be retried over HTTP/1.1.
     VersionFallback = 0x110,
     /// A field section that cannot be read.
     QpackDecompressionFailed = 0x200,
@@ -75,26 +75,25 @@ const ALL: [Code; 20] = [
 ];
 
 impl Code {
-    /// What a peer's `code` is called, with its number: `H3_NO_ERROR (0x100)`.
+    /// The name of a peer's `code`, with its number: `H3_NO_ERROR (0x100)`.
     pub fn describe(code: u64) -> String {
         let known = ALL.into_iter().find(|known| known.value() == code);
         known.map_or_else(|| format!("the code {code:#x}"), |known| format!("{known} ({code:#x})"))
     }
 
-    /// The code as it stands on the wire.
+    /// The code as it is encoded.
     pub const fn value(self) -> u64 {
         self as u64
     }
 
-    /// Whether a peer says by `code` that something is wrong. One that is not known means what H3_NO_ERROR does
-    /// (RFC 9114 §9).
+    /// Whether a peer's `code` reports an error. An unknown one is equivalent to H3_NO_ERROR (RFC 9114 §9).
     pub const fn is_error(code: u64) -> bool {
         let http3 = code > Self::NoError as u64 && code <= Self::VersionFallback as u64;
         let qpack = code >= Self::QpackDecompressionFailed as u64 && code <= Self::QpackDecoderStreamError as u64;
         http3 || qpack || code == DATAGRAM_ERROR
     }
 
-    /// True if it ends the stream it happened on, false if the RFC wants the connection closed.
+    /// True if it ends the stream it happened on, false if it is a connection error.
     pub const fn ends_only_the_stream(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What the connections of one worker share, and what the streams of one connection share.
+//! The state that the connections of one worker share, and that the streams of one connection share.
 
 use super::{
     error::Code,
@@ -38,10 +38,10 @@ const MAX_UNKNOWN_STREAMS: u64 = 1_000;
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
 
-/// The address at which a connection's client has proved to be; `None` if the connection is gone.
+/// The validated address of a connection's client; `None` if the connection is gone.
 pub type ClientAddress = fn(&s2n_quic::connection::Handle) -> Option<SocketAddr>;
 
-/// What the connections of one worker share.
+/// The state that the connections of one worker share.
 pub struct Front {
     config: Live,
     terms: RefCell<Rc<Terms>>,
@@ -55,7 +55,8 @@ pub struct Front {
 }
 
 impl Front {
-    /// A worker's front door, whose responses are sent out of the budget, and whose connections may end for want of memory.
+    /// A worker's front end, whose responses are sent out of the budget, and whose connections may be closed for want
+    /// of memory.
     pub fn new(
         config: Live,
         metrics: Arc<Metrics>,
@@ -78,12 +79,12 @@ impl Front {
         }
     }
 
-    /// Has what becomes of each request written down in `records`.
+    /// Has each request recorded in `records`.
     pub fn recording(self, records: Records) -> Self {
         Self { records, ..self }
     }
 
-    /// What holds now, for what begins now.
+    /// The configuration in force, for what begins now.
     pub(super) fn terms(&self) -> Rc<Terms> {
         let terms = Rc::clone(&self.terms.borrow());
         let config = self.config.load();
@@ -96,7 +97,7 @@ impl Front {
     }
 }
 
-/// What a connection or a request is held to: by the configuration that held when it began.
+/// The limits of a connection or a request: of the configuration that was in force when it began.
 pub(super) struct Terms {
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
@@ -107,12 +108,12 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// How slowly a request's body may come.
+    /// The minimum rate of a request's body.
     pub(super) fn upload_pace(&self) -> Pace {
         Pace::new(self.timeouts.request_body, self.limits.min_upload_rate, self.limits.rate_grace)
     }
 
-    /// How slowly a client may take a response.
+    /// The minimum rate at which a client reads a response.
     pub(super) fn download_pace(&self) -> Pace {
         Pace::new(self.timeouts.send, self.limits.min_download_rate, self.limits.rate_grace)
     }
@@ -127,7 +128,7 @@ impl Terms {
 /// One connection, as its streams see it.
 pub(super) struct Connection<H> {
     pub(super) front: Rc<Front>,
-    /// Those of its beginning: SETTINGS and QUIC have told the client some of them.
+    /// Those of its beginning: SETTINGS and QUIC have advertised some of them.
     pub(super) terms: Rc<Terms>,
     pub(super) handler: Rc<H>,
     client: RefCell<Rc<Client>>,
@@ -141,19 +142,19 @@ pub(super) struct Connection<H> {
     pauses: Rc<Pauses>,
     pub(super) handle: s2n_quic::connection::Handle,
     unknown_streams: Cell<u64>,
-    /// Requests that the client may cancel.
+    /// Rate limit of cancelled requests.
     resets: RefCell<Bucket>,
-    /// DATA frames with next to nothing in them that it may send.
+    /// Rate limit of DATA frames with next to nothing in them.
     pub(super) small_frames: Rc<SmallFrames>,
     /// What its client has sent and was not read.
     pub(super) account: Account,
-    /// What comes of requests that were answered.
+    /// Bodies of requests that were answered.
     pub(super) lingering: Rc<Lingering>,
-    /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has said it.
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE, once the client has sent it.
     pub(super) max_field_section_size: Cell<Option<u64>>,
     /// Tunnels that are open on it.
     tunnels: Cell<u32>,
-    /// Closed because its client broke a rule.
+    /// Closed because its client violated the protocol.
     failed: Cell<bool>,
 }
 
@@ -194,20 +195,21 @@ impl<H> Connection<H> {
         }
     }
 
-    /// Who is at the other end, at its address of now.
+    /// The client, at its current address.
     pub(super) fn client(&self) -> Rc<Client> {
         let client = Rc::clone(&self.client.borrow());
         let address = (self.front.client_address)(&self.handle).map_or(client.address, plain);
         if address == client.address {
             return client;
         }
-        tracing::debug!(before = %client.address, now = %address, "a client has moved");
+        tracing::debug!(before = %client.address, now = %address, "the client's address changed");
         let client = Rc::new(Client { address, ..(*client).clone() });
         self.client.replace(Rc::clone(&client));
         client
     }
 
-    /// Closes the connection because the client broke a rule (RFC 9114 §8). The first one counts: several streams may find one.
+    /// Closes the connection because the client violated HTTP/3 (RFC 9114 §8). The first fault counts: several streams
+    /// may find one.
     pub(super) fn fail(&self, code: Code) {
         if self.failed.replace(true) {
             return;
@@ -220,7 +222,7 @@ impl<H> Connection<H> {
         self.handle.close(application_error(code));
     }
 
-    /// Whether the client takes a field section as large as that of `status` and `fields` (RFC 9114 §4.2.2).
+    /// Whether the client accepts a field section as large as that of `status` and `fields` (RFC 9114 §4.2.2).
     pub(super) fn takes(&self, status: Option<StatusCode>, fields: &HeaderMap) -> bool {
         let Some(limit) = self.max_field_section_size.get() else { return true };
         let status = status.map_or(0, |_| field_size(":status".len(), 3));
@@ -251,8 +253,8 @@ impl<H> Connection<H> {
         }
     }
 
-    /// Keeps the connection from idling out for as long as the tunnel lives that holds what is returned: a tunnel has a
-    /// clock of its own. A client that is gone is forgotten all the same, as it acknowledges nothing.
+    /// Keeps the connection from its idle timeout for as long as the returned guard exists: a tunnel has a timeout of
+    /// its own. A connection whose client is gone ends all the same, as it acknowledges nothing.
     pub(super) fn keep(&self) -> Kept<'_, H> {
         self.tunnels.set(self.tunnels.get().saturating_add(1));
         self.keep_alive();
@@ -260,7 +262,7 @@ impl<H> Connection<H> {
     }
 
     fn keep_alive(&self) {
-        // An error says that the connection is gone.
+        // An error means that the connection is gone.
         let _ = self.handle.clone().keep_alive(self.tunnels.get() > 0);
     }
 
@@ -271,7 +273,7 @@ impl<H> Connection<H> {
     }
 }
 
-/// Keeps a connection.
+/// Keeps a connection from its idle timeout.
 pub(super) struct Kept<'a, H>(&'a Connection<H>);
 
 impl<H> Drop for Kept<'_, H> {
@@ -292,8 +294,8 @@ impl<H> Drop for Connection<H> {
     }
 }
 
-/// Who is at the other end; `None` if the connection is gone already. To be asked once: TLS has left what it found out
-/// with the connection, and it is taken from there.
+/// The client; `None` if the connection is gone already. To be called once: the result of TLS is taken from the
+/// connection.
 pub(super) fn client_of(connection: &mut s2n_quic::Connection, front: &Front) -> Option<Client> {
     let identity = connection.take_tls_context().and_then(|context| context.downcast::<Identity>().ok());
     Some(Client {

@@ -1,5 +1,5 @@
-//! Requests that were answered before they had ended: what their clients still send is discarded, within bounds, before
-//! STOP_SENDING. A client that looks for the response only once its upload has ended would never see it, as Chromium.
+//! Requests that were answered before they had ended: the rest of their bodies is discarded, within bounds, before
+//! STOP_SENDING. A client that reads the response only once its upload has ended would never see it, as Chromium.
 
 use super::{error::Code, outcome::Ending, send::application_error};
 use crate::{
@@ -51,8 +51,8 @@ impl Lingering {
         self.bytes > 0
     }
 
-    /// Discards what comes on `stream`, of whose request nothing is wanted any more, as long as `ending` has nothing
-    /// against it. [`poll`](Self::poll) does it.
+    /// Discards what comes on `stream`, whose request is not read any more, as long as `ending` has no fault.
+    /// [`poll`](Self::poll) does the work.
     pub(super) fn add(&self, stream: ReceiveStream, ending: Rc<Ending>, account: Account) {
         self.rests.borrow().push(Rest {
             stream,
@@ -101,7 +101,7 @@ impl Rest {
     }
 
     fn stop(&mut self, code: Code) -> Poll<()> {
-        // An error says that the stream is gone already.
+        // An error means that the stream is gone already.
         let _ = self.stream.stop_sending(application_error(code));
         Poll::Ready(())
     }

@@ -1,4 +1,4 @@
-//! What a worker counts of HTTP/3.
+//! A worker's metrics of HTTP/3.
 
 use crate::telemetry::{Counter, Gauge, LIMIT_REACHED, REQUESTS, RequestMetrics, Wake, metrics};
 use std::sync::Arc;
@@ -21,17 +21,17 @@ metrics! {
         }
         Counter(
             "http3_connection_errors",
-            "Connections closed because the client broke a rule of HTTP/3 or QPACK, or a limit with H3_EXCESSIVE_LOAD."
+            "Connections closed because the client violated HTTP/3 or QPACK, or reached a limit with H3_EXCESSIVE_LOAD."
         ) {
             connection_errors,
         }
         Counter(LIMIT_REACHED) {
             limit_addresses [limit: "addresses"],
             limit_excessive_load [limit: "excessive_load"] "Connections closed with H3_EXCESSIVE_LOAD.",
-            limit_client_header [limit: "client_header"] "Headers and trailers larger than the client takes.",
+            limit_client_header [limit: "client_header"] "Headers and trailers larger than the client accepts.",
         }
         + beside {
-            /// Of requests, which both of a worker's front modules count.
+            /// Of requests: all front ends of a worker count in it.
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
             pub wake: Arc<Wake>,

@@ -1,9 +1,9 @@
 //! HTTP/3 (RFC 9114) on QUIC streams: frames, QPACK and field sections on the way in, the same on the way out.
 //!
-//! [`serve`] is the connection's loop. The public modules below are pure: they take bytes and return values, and know
-//! no stream, clock or task. A stream's bytes go through [`frame::MessageStream`] (requests, responses) or
+//! [`serve`] is the connection's loop. The public modules below are pure: they take bytes and return values, and use no
+//! stream, timer or task. A stream's bytes go through [`frame::MessageStream`] (requests, responses) or
 //! [`frame::ControlStream`], a HEADERS frame's payload through [`qpack::decode`], its fields through
-//! [`message::request`], [`message::response`] or [`message::trailers`]. What goes out is made by
+//! [`message::request`], [`message::response`] or [`message::trailers`]. Messages are encoded by
 //! [`message::encode_response`] and its neighbours.
 
 pub mod client;

@@ -1,10 +1,10 @@
-//! How a request ends otherwise than well: what is wrong with it, why it got no whole response, and what its two halves tell each
-//! other of that.
+//! The failures of a request: a fault of the request, a response that was not complete, and how the two halves of its
+//! stream exchange them.
 
 use super::{error::Code, send::SendError};
 use std::{cell::Cell, rc::Rc};
 
-/// What is wrong with a request, and who is told.
+/// A fault of a request, and how the client learns of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The stream is reset with this code.
@@ -24,20 +24,20 @@ impl Fault {
     }
 }
 
-/// Why a request got no whole response.
+/// Why a request got no complete response.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Failure {
     Request(Fault),
     Send(SendError),
-    /// The response broke off.
+    /// The response was cut off.
     Response,
-    /// A tunnel did, or nothing moved in it.
+    /// A tunnel was, or it was idle for too long.
     Tunnel,
-    /// The handler gave none.
+    /// The handler returned none.
     Aborted,
 }
 
-/// What RESET_STREAM, and STOP_SENDING beside it, say of a failure.
+/// The code in RESET_STREAM, and in STOP_SENDING beside it, for a failure.
 pub(super) fn code(failure: Failure) -> Code {
     match failure {
         Failure::Request(Fault::Stream(code) | Fault::Connection(code)) => code,
@@ -49,12 +49,12 @@ pub(super) fn code(failure: Failure) -> Code {
     }
 }
 
-/// What the two halves of a request know of each other.
+/// The state that the two halves of a request share.
 #[derive(Debug)]
 pub(super) struct Ending {
     fault: Cell<Option<Fault>>,
-    /// What STOP_SENDING says if the rest of the request is not wanted: H3_NO_ERROR as long as nothing is wrong
-    /// (RFC 9114 §4.1.1).
+    /// The code of STOP_SENDING if the rest of the request is not read: H3_NO_ERROR as long as there is no fault (RFC
+    /// 9114 §4.1.1).
     stop_code: Cell<Code>,
 }
 
@@ -68,7 +68,7 @@ impl Ending {
         self.fault.get()
     }
 
-    /// Notes `fault`, unless one is known already.
+    /// Notes `fault`, unless there is one already.
     pub(super) fn note(&self, fault: Fault) {
         if self.fault.get().is_none() {
             self.fault.set(Some(fault));

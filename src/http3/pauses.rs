@@ -1,4 +1,4 @@
-//! How a connection is kept while a client takes no more of a response.
+//! Keeps a connection open while its client pauses a response.
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,8 +9,8 @@ use std::{
 /// A wait for the client's window that lasts this long is a pause: the player's button, rather than a full pipe.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Keeps a connection from idling away while a client pauses a response. s2n-quic would by itself, for a stream with
-/// more bytes than the client takes (RFC 9000 §4.1: a blocked sender should), but is given none.
+/// Keeps a connection from its idle timeout while a client pauses a response. s2n-quic does so by itself for a stream
+/// with more bytes than the client's window (RFC 9000 §4.1: a blocked sender should), but it is never given that many.
 pub(super) struct Pauses {
     handle: RefCell<s2n_quic::connection::Handle>,
     /// How long a wait lasts before it counts as one.
@@ -19,12 +19,12 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    /// For a connection that idles away after `idle`; its client may want less, which s2n-quic sees to.
+    /// For a connection with an idle timeout of `idle`; its client may want less, which s2n-quic ensures.
     pub(super) fn new(handle: s2n_quic::connection::Handle, idle: Duration) -> Rc<Self> {
         Rc::new(Self { handle: RefCell::new(handle), after: PAUSE.min(idle / 4), paused: Cell::new(0) })
     }
 
-    /// The connection is kept until this is dropped, by a PING now and then.
+    /// Until this is dropped the connection is kept open, by a PING now and then.
     pub(super) fn begin(self: &Rc<Self>) -> Pause {
         self.count(self.paused.get() + 1);
         Pause(Rc::clone(self))
@@ -33,7 +33,7 @@ impl Pauses {
     fn count(&self, paused: usize) {
         let before = self.paused.replace(paused);
         if (before == 0) != (paused == 0) {
-            // An error says that the connection is gone.
+            // An error means that the connection is gone.
             let _ = self.handle.borrow_mut().keep_alive(paused > 0);
         }
     }

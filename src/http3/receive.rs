@@ -33,10 +33,10 @@ use std::{
 const CHUNKS: usize = 8;
 /// Bytes of a stream that are taken a chunk at a time.
 const FIRST: u64 = 64 * 1024;
-/// Pieces of a body shorter than this are put together, as far as they are there, so that a client that frames byte by
-/// byte does not have the origin written to, and woken, byte by byte.
+/// Pieces of a body shorter than this are joined, as far as they have arrived, so that a client that frames byte by
+/// byte does not cause a write, and a wake of the origin, for each byte.
 const SHORT: usize = 1024;
-/// What short pieces are put together to: beyond it a piece costs little for each of its bytes.
+/// The size of joined pieces: beyond it a piece costs little for each of its bytes.
 const GATHERED: usize = 16 * 1024;
 
 /// One connection's account of DATA frames with next to nothing in them.
@@ -60,7 +60,7 @@ impl SmallFrames {
     }
 }
 
-/// Reads a request stream. Dropped before the stream's end it has the rest discarded, or sends STOP_SENDING.
+/// Reads a request stream. Dropped before the stream's end it discards the rest, or sends STOP_SENDING.
 pub(super) struct Receiver {
     /// `None` once it is dropped.
     stream: Option<ReceiveStream>,
@@ -68,8 +68,8 @@ pub(super) struct Receiver {
     /// Taken from QUIC and not read yet: those from `at` on.
     chunks: [Bytes; CHUNKS],
     at: usize,
-    /// Bytes that were taken. At first one chunk is at a time, as a request may wait long with them for a connection to its
-    /// origin, and they count as read.
+    /// Bytes that were taken from QUIC. At first one chunk at a time, as a request may wait long with them for a
+    /// connection to its origin, and they count as read.
     received: u64,
     /// The client has sent its last byte.
     finished: bool,
@@ -129,12 +129,12 @@ impl Receiver {
         }
     }
 
-    /// What follows the header is no body, but what goes through a tunnel.
+    /// What follows the header is not a body, but a tunnel's bytes.
     pub(super) fn expect_data_alone(&mut self) {
         self.message.expect_data_alone();
     }
 
-    /// The stream's end, of a request whose `Content-Length` is 0. Trailers may stand before it; nobody gets them, as
+    /// The stream's end, of a request whose `Content-Length` is 0. Trailers may come before it; they are dropped, as
     /// HTTP/1.1 has none after a body of known length. Losing the future loses nothing but them.
     pub(super) async fn empty_body(&mut self, limits: &FieldLimits, metrics: &Metrics) -> Result<(), Fault> {
         while let Some(part) = poll_fn(|cx| self.poll_part(cx)).await? {
@@ -148,7 +148,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// True when no byte is left to read: what was read last came with the stream's end.
+    /// True when no byte is left to read: the last read came with the stream's end.
     pub(super) fn is_finished(&self) -> bool {
         self.finished && self.chunks.iter().skip(self.at).all(Bytes::is_empty)
     }
@@ -161,24 +161,25 @@ impl Drop for Receiver {
         if code == Code::NoError && self.lingering.is_on() && self.ending.fault().is_none() {
             self.lingering.add(stream, Rc::clone(&self.ending), self.taken.account().clone());
         } else {
-            // An error says that the stream is gone already.
+            // An error means that the stream is gone already.
             let _ = stream.stop_sending(application_error(code));
         }
     }
 }
 
-/// A request's body, pulled by whoever serves the request: what is not pulled stays with the client (QUIC flow control).
+/// A request's body, pulled by the handler: what is not pulled stays with the client (QUIC flow control).
 pub(super) struct RequestBody {
     receiver: Receiver,
-    /// Read ahead, to find out whether there is a body at all, or whether more can be put together.
+    /// Read ahead, to find out whether there is a body at all, or whether more can be joined.
     ahead: Option<Result<Option<Part>, Fault>>,
     /// A tunnel has its own.
     patience: Option<Patience>,
     limits: FieldLimits,
-    /// What `Content-Length` said.
+    /// The value of `Content-Length`.
     expected: Option<u64>,
     received: u64,
-    /// Held until the stream's end: what comes after them makes the request malformed, and must do so before it is whole.
+    /// Kept until the stream's end: what comes after them makes the request malformed, and must do so before it is
+    /// complete.
     trailers: Option<HeaderMap>,
     done: bool,
     metrics: Arc<Metrics>,
@@ -232,7 +233,7 @@ impl RequestBody {
         }
     }
 
-    /// `first` and the short pieces after it that are there already. What ends them is kept for next time.
+    /// `first` and the short pieces after it that have arrived. What ends them is kept for next time.
     fn gather(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
         let mut gathered = BytesMut::new();
         while gathered.len() < GATHERED {
@@ -306,7 +307,7 @@ fn trailers_too_large(metrics: &Metrics) -> Fault {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        // What ended without a byte was none, nor is what goes through a tunnel, which has its own clock.
+        // An empty body is not an upload, nor is a tunnel, which has its own timeout.
         if self.patience.is_some() && (self.received > 0 || !self.done) {
             self.metrics.shared.request_size.observe(self.received);
         }

@@ -99,8 +99,8 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-/// How a request ended, as its record says it. A client that resets the rest of its request once it was answered has its
-/// whole response.
+/// How a request ended, for its record. A client that resets the rest of its request once it was answered has its
+/// complete response.
 fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
     match (fault, outcome) {
         (Some(Fault::Stream(_) | Fault::Connection(_)), _) => End::Malformed,
@@ -111,7 +111,7 @@ fn end(fault: Option<Fault>, outcome: &Result<(), Failure>) -> End {
     }
 }
 
-/// Counts a request as open as long as it lives, and how long that was.
+/// Counts a request as open as long as this exists, and how long that was.
 struct Open<'a, H: Handler>(&'a Connection<H>, Instant);
 
 impl<H: Handler> Drop for Open<'_, H> {
@@ -128,7 +128,7 @@ enum Refusal {
     Status(StatusCode, &'static str, Method),
 }
 
-/// Reads and checks the request's header. Of one that asks for a tunnel the stream is left over.
+/// Reads and checks the request's header. For a tunnel it returns the stream.
 async fn accept<H>(
     mut receiver: Receiver,
     client: &Client,
@@ -149,7 +149,7 @@ async fn accept<H>(
             front.metrics.shared.limit_header_bytes.increment();
             return Err(too_large());
         }
-        // The stream's rules let nothing come before the header, nor the stream end without one.
+        // By the stream's rules nothing comes before the header, and the stream does not end without one.
         Some(_) | None => return Err(Refusal::Fault(Fault::Stream(Code::RequestIncomplete))),
     };
     let fields = qpack::decode(section, &terms.field_limits).map_err(|error| match error {
@@ -174,7 +174,7 @@ async fn accept<H>(
     {
         return Err(Refusal::Status(
             StatusCode::MISDIRECTED_REQUEST,
-            "this connection is not for that name",
+            "this connection is not for that host",
             head.method,
         ));
     }
@@ -201,17 +201,17 @@ fn too_large() -> Refusal {
     Refusal::Status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's header is larger than allowed", UNKNOWN)
 }
 
-/// Stands for the method of a request that was not read so far: its answer has a body.
+/// Placeholder for a method that was not read: the answer has a body.
 const UNKNOWN: Method = Method::GET;
 
-/// The method of a request that is perhaps refused.
+/// The method of a request that may be rejected.
 fn method(fields: &[Field]) -> Method {
     let field = fields.iter().find(|field| field.name.as_bytes() == b":method");
     field.and_then(|field| Method::from_bytes(&field.value).ok()).unwrap_or(UNKNOWN)
 }
 
-/// The request's body: none where the stream ends with the header. One of no bytes is handed on when it has ended, as
-/// nobody reads it: whatever comes late makes the request malformed, and must do so before the origin hears of it.
+/// The request's body: none if the stream ends with the header. One of no bytes is passed on when it has ended, as it
+/// is never read: late bytes make the request malformed, and must do so before the origin gets it.
 async fn body(
     mut receiver: Receiver,
     expected: Option<u64>,
@@ -278,7 +278,7 @@ async fn refuse<H: Handler>(
     }
 }
 
-/// Has the handler answer, and sends what it answers.
+/// Calls the handler, and sends its answer.
 async fn exchange<H: Handler>(
     request: Request,
     stream: Option<RequestBody>,
@@ -300,7 +300,7 @@ async fn exchange<H: Handler>(
             {
                 answered = Some(response);
             }
-            // What the origin sent before its final response goes out before it.
+            // Interim responses of the origin are sent before its final one.
             if let Poll::Ready((status, fields)) = queue.poll_next(cx) {
                 return Poll::Ready(NextResponse::Interim(status, fields));
             }
@@ -310,7 +310,7 @@ async fn exchange<H: Handler>(
             }
         });
         match next.await {
-            // Interim responses are advisory: one that the client does not take is left out.
+            // Interim responses are advisory: one that is larger than the client accepts is left out.
             NextResponse::Interim(status, fields) if !connection.takes(Some(status), &fields) => {}
             NextResponse::Interim(status, fields) => {
                 connection.front.metrics.shared.count_response(status);
@@ -318,22 +318,22 @@ async fn exchange<H: Handler>(
             }
             NextResponse::Final(response) => break response.map_err(|_| Failure::Aborted)?,
             NextResponse::Stopped => {
-                // Before the handler lets go of the request's body.
+                // Before the handler drops the request's body.
                 ending.stop_with(code(Failure::Send(SendError::Stopped)));
                 return Err(Failure::Send(SendError::Stopped));
             }
         }
     };
-    // A request that breaks the rules gets no response, whatever the origin made of it.
+    // A malformed request gets no response, whatever the origin answered.
     if let Some(fault @ (Fault::Stream(_) | Fault::Connection(_))) = ending.fault() {
         return Err(Failure::Request(fault));
     }
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status(), stream) {
         let (parts, body) = response.into_parts();
-        // The handler's word for a tunnel is a 101 with one.
+        // A tunnel is a 101 with one.
         let tunnel = body.into_tunnel().map_err(|_| Failure::Aborted)?;
         if !connection.takes(Some(StatusCode::OK), &parts.headers) {
-            // It gets a 502 in place of that, and no tunnel.
+            // The client gets a 502 instead, and no tunnel.
             let response = Response::from_parts(parts, Body::empty());
             return respond(response, &method, sender, connection, ending, record).await;
         }
@@ -342,14 +342,14 @@ async fn exchange<H: Handler>(
     respond(response, &method, sender, connection, ending, record).await
 }
 
-/// What a request gets next while its handler runs.
+/// The next event of a request while its handler runs.
 enum NextResponse {
     Interim(StatusCode, HeaderMap),
     Final(Result<Response, Abort>),
     Stopped,
 }
 
-/// Resets what was begun, with the code that says why.
+/// Resets the stream, with the code of the failure.
 fn abandon(sender: &mut Sender, failure: Failure, ending: &Ending) {
     if matches!(failure, Failure::Request(Fault::Connection(_))) {
         return; // the connection's close says it

@@ -1,4 +1,4 @@
-//! The response on a request stream: its header, its body as it comes, its trailers.
+//! Sends the response on a request stream: its header, its body as it comes, its trailers.
 
 use super::{
     frame::{FrameHeader, FrameType},
@@ -20,8 +20,8 @@ use std::{
 
 /// Body chunks shorter than this travel in one piece with their DATA frame's header.
 const SHORT: usize = 1024;
-/// Whole bodies up to this are copied behind their header: a copy costs less than another piece in QUIC's buffer, and than
-/// another buffer of 8 KiB for the origin's next response while the client has not acknowledged this one.
+/// Whole bodies up to this are copied behind their header: a copy costs less than another piece in QUIC's buffer, and
+/// than another buffer of 8 KiB for the origin's next response while the client has not acknowledged this one.
 const COPIED: usize = 4096;
 /// Bytes that the HEADERS frame of most responses does not exceed, and the DATA frame's header behind it.
 const USUAL_HEADER: usize = 512;
@@ -39,7 +39,7 @@ pub(super) async fn respond<H: Handler>(
     let mut body = pin!(body);
     let sent = send_response(parts, body.as_mut(), method, sender, connection, record).await;
     if let Err(failure) = sent {
-        // Before the body goes, and with it what is left of the request.
+        // Before the body is dropped, and with it what is left of the request.
         ending.stop_with(code(ending.fault().map_or(failure, Failure::Request)));
     }
     sent
@@ -68,8 +68,8 @@ async fn send_response<H: Handler>(
         DataFraming::Pieces => {}
     }
 
-    // What is there of the body already: if that is all of a short one it travels in one piece with its header, and lets go
-    // of the buffer that it was read into.
+    // What is there of the body already: if that is all of a short one it is sent in one piece with its header, and the
+    // buffer that it was read into is freed.
     let mut ahead = poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
     let short = match &mut ahead {
         Poll::Ready(Some(Ok(frame))) => frame.data_mut().filter(|data| framing.is_short(data)).map(mem::take),
@@ -93,7 +93,7 @@ async fn send_response<H: Handler>(
             Ok(data) if data.is_empty() => {}
             Ok(data) => writer.data(data).await?,
             Err(frame) => {
-                // Trailers may be left out (RFC 9110 §6.5.1), and are for a client that takes none so large.
+                // Trailers may be left out (RFC 9110 §6.5.1), and are if they are larger than the client accepts.
                 if let Ok(trailers) = frame.into_trailers()
                     && connection.takes(None, &trailers)
                 {
@@ -105,7 +105,7 @@ async fn send_response<H: Handler>(
     writer.end()
 }
 
-/// The response, or a 502 in its place where the client takes no header so large.
+/// The response, or a 502 in its place if the header is larger than the client accepts.
 fn within_bounds<H: Handler>(
     parts: response::Parts,
     mut body: Pin<&mut Body>,
@@ -115,7 +115,7 @@ fn within_bounds<H: Handler>(
     if connection.takes(Some(parts.status), &parts.headers) {
         return Ok(parts);
     }
-    let why = "the response's header is larger than the client takes";
+    let why = "the response's header is larger than the client accepts";
     let answer = own(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
     let (own_parts, own_body) = answer.into_parts();
     if !connection.takes(Some(own_parts.status), &own_parts.headers) {
@@ -140,7 +140,7 @@ async fn next(
         if let Poll::Ready(next) = body.as_mut().poll_frame(cx) {
             return Poll::Ready(Ok(next));
         }
-        // An event stream holds nothing between two events.
+        // An event stream holds no budget between two events.
         while writer.sender.holds() && idle.poll_expired(cx).is_ready() {
             writer.sender.rest(cx);
             idle.touch();
@@ -263,12 +263,12 @@ impl Writer<'_> {
 /// A response's HEADERS frame, and room for `room` bytes of a body behind it.
 pub(super) fn header(status: StatusCode, fields: &HeaderMap, room: usize) -> Result<BytesMut, Failure> {
     let mut out = BytesMut::with_capacity(USUAL_HEADER + room);
-    // 101 alone cannot be said, and the handler is told not to.
+    // Only 101 cannot be encoded, and the handler must not return it.
     message::encode_response(status, fields, &mut out).map_err(|_| Failure::Response)?;
     Ok(out)
 }
 
-/// The front door's own answer.
+/// An answer of the front end's own.
 pub(super) fn own(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
     let mut response = Response::new(format!("{status}\n{why}\n").into());
     *response.status_mut() = status;

@@ -1,5 +1,5 @@
-//! The sending half of a request stream: what goes to the client, within its window and our budget, in time, never
-//! looking whole when it is not.
+//! The sending half of a request stream: sends to the client, within its window and litequic's budget, in time, and
+//! never lets an incomplete response look complete.
 
 use super::{error::Code, pauses::Pauses};
 use crate::{
@@ -23,29 +23,29 @@ use std::{
 };
 use tokio::time::{Instant, timeout};
 
-/// A stream that may send nothing is woken by events. So often it looks by itself whether its client has acknowledged
+/// A stream that may send nothing is woken by events. So often it checks by itself whether its client has acknowledged
 /// nothing for too long.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`: half
-/// of what GPRS does. All of it lies within the client's window, so that it is the path alone that is waited for.
+/// Bytes a second that a client must acknowledge at least of what is left at a stream's end, beyond `timeouts.send`:
+/// half of what GPRS does. All of it is within the client's window, so that only the path delays it.
 const SLOWEST: u64 = 4 * 1024;
 /// The bytes that [`SLOWEST`] holds for. A client has more outstanding only if it was fast.
 const FIRST: u64 = 1024 * 1024;
 /// The same of those beyond.
 const SLOWEST_BEYOND: u64 = 64 * 1024;
 
-/// Why nothing more goes out on a stream.
+/// Why nothing more is sent on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SendError {
     /// STOP_SENDING, or the connection is gone.
-    #[error("the client wants no more of the response")]
+    #[error("the client cancelled the response")]
     Stopped,
-    /// The client took no bytes for `timeouts.send`.
-    #[error("the client took no bytes in time")]
+    /// The client read no bytes for `timeouts.send`.
+    #[error("the client read no bytes in time")]
     TimedOut,
     /// Too few a second, for `limits.min_download_rate`.
-    #[error("the client took too few bytes a second")]
+    #[error("the client read too slowly")]
     TooSlow,
 }
 
@@ -56,12 +56,12 @@ pub(super) struct Sender {
     window: Box<dyn Window>,
     pauses: Rc<Pauses>,
     lease: Lease,
-    /// s2n-quic's bound on this stream's unacknowledged bytes: what it says before there are any. It has read the
+    /// s2n-quic's bound on this stream's unacknowledged bytes, as reported before there are any. It has read the
     /// configuration when the handshake began, HTTP/3 when it was done, and a reload may lie between.
     buffer: u64,
-    /// How slowly the client may take it.
+    /// How slowly the client may read it.
     pace: Pace,
-    /// For how long its window was shut. What waits for the path has no rate: the connection's other streams have it too.
+    /// For how long its window was shut. A wait for the path has no rate: the connection's other streams use it too.
     waited: Duration,
     sent: u64,
     /// Bytes of these that were not acknowledged when the stream last looked.
@@ -92,7 +92,7 @@ impl Sender {
         self.size = (!self.tunnel).then_some(0);
     }
 
-    /// What follows the response's header is no body, but what goes through a tunnel.
+    /// What follows the response's header is not a body, but a tunnel's bytes.
     pub(super) fn open_tunnel(&mut self) {
         self.tunnel = true;
     }
@@ -103,8 +103,8 @@ impl Sender {
         self.size = self.size.map(|size| size.saturating_add(bytes));
     }
 
-    /// Hands `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel safe:
-    /// part of it may be sent.
+    /// Passes `chunk` to QUIC; waits while the client's window is shut or the stream's share is used up. Not cancel
+    /// safe: part of it may be sent.
     pub(super) async fn send(&mut self, mut chunk: Bytes) -> Result<(), SendError> {
         poll_fn(|cx| Poll::Ready(self.send_at_once(&mut chunk, cx))).await?;
         while !chunk.is_empty() {
@@ -121,8 +121,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Hands over a chunk that fits into the stream's first train with all that was sent before: then it does not matter
-    /// what of that was acknowledged, and nobody need be asked.
+    /// Sends a chunk that fits into the stream's first train with all that was sent before: then it does not matter
+    /// what of that was acknowledged, and no budget is consulted.
     fn send_at_once(&mut self, chunk: &mut Bytes, cx: &mut Context<'_>) -> Result<(), SendError> {
         let length = chunk.len() as u64;
         let end = self.sent.saturating_add(length);
@@ -166,28 +166,28 @@ impl Sender {
         }
     }
 
-    /// How many of `ready` bytes the path has a use for. A response's first share goes at once all the same: most end within it,
-    /// and let go of their origin's connection however slowly the client reads.
+    /// How many of `ready` bytes the path can use. A response's first share is sent at once all the same: most end
+    /// within it, and free their origin's connection however slowly the client reads.
     fn path_room(&mut self, outstanding: u64, ready: u64) -> Room {
         // Asked in any case: only then do acknowledgements wake the stream, should its lease be used up.
         let room = self.window.room(self.sent, outstanding, ready);
         if self.sent.saturating_add(ready) <= INITIAL { Room::Bytes(ready) } else { room }
     }
 
-    /// How many of `ready` bytes may go now: at least one. Pending until the path and the lease allow more; the one that does
-    /// not says when to look again.
+    /// How many of `ready` bytes may be sent now: at least one. Pending until the path and the lease allow more; each
+    /// wakes the task when to look again.
     fn poll_permitted(&mut self, ready: usize, cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
         // Before it looks.
         self.window.register(cx.waker());
         let (outstanding, ready) = match self.poll_available(cx) {
             Poll::Ready(Ok(available)) => (self.buffer.saturating_sub(available as u64), ready.min(available)),
             Poll::Ready(Err(_)) => return Poll::Ready(Err(SendError::Stopped)),
-            // Full: s2n-quic says when it no longer is.
+            // Full: s2n-quic wakes the task when it no longer is.
             Poll::Pending => return Poll::Pending,
         };
         self.outstanding = outstanding;
-        // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at once,
-        // and lets go of its origin's connection.
+        // All that is at hand is in memory, and leased: then a response up to about a first share is read to its end at
+        // once, and its origin's connection is free.
         self.lease.trust(self.window.shown());
         let permitted = self.lease.permit(self.sent, outstanding, ready as u64);
         let enough = match self.path_room(outstanding, ready as u64) {
@@ -209,8 +209,8 @@ impl Sender {
         Poll::Pending
     }
 
-    /// How many bytes the client's window takes now: at least one. QUIC is never given more: it would keep them, and on a
-    /// reset announce a final size that the client did not allow (docs/adr/0009-queue-within-the-peers-window.md).
+    /// How many bytes the client's window allows now: at least one. QUIC is never given more: it would buffer them, and
+    /// on a reset announce a final size that the client did not allow (docs/adr/0009-queue-within-the-peers-window.md).
     async fn room(&mut self) -> Result<u64, SendError> {
         let room = self.window.limit().saturating_sub(self.sent);
         if room > 0 {
@@ -249,8 +249,8 @@ impl Sender {
         }
     }
 
-    /// How long the client may still be waited for, for `now` and before, of whose bytes so many are `outstanding`. What goes
-    /// through a tunnel has no rate.
+    /// How long to wait for the client, for `now` and before, of whose bytes so many are `outstanding`. A tunnel's
+    /// bytes have no rate.
     fn time_left(&self, now: Duration, outstanding: u64) -> Result<Duration, SendError> {
         let allowed =
             if self.tunnel { Duration::MAX } else { self.pace.allowed(self.sent.saturating_sub(outstanding)) };
@@ -276,8 +276,8 @@ impl Sender {
         available
     }
 
-    /// Ready once the client wants no more. s2n-quic tells that only when asked as long as nothing is being sent; the
-    /// window's waker says when to ask.
+    /// Ready once the client sent STOP_SENDING. s2n-quic reports that only on request as long as nothing is being sent;
+    /// the window's waker says when to request it.
     pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.window.register(cx.waker());
         if self.is_stopped(cx) { Poll::Ready(()) } else { Poll::Pending }
@@ -287,13 +287,13 @@ impl Sender {
         matches!(self.poll_available(cx), Poll::Ready(Err(_)))
     }
 
-    /// How long nothing happens before it counts as a pause.
+    /// How long a wait lasts before it counts as a pause.
     pub(super) fn pause(&self) -> Duration {
         self.pauses.after
     }
 
-    /// How many bytes the next piece should have: what waits to be handed over is no more than what was leased last, nor
-    /// than a first share unless the path has more in flight.
+    /// How many bytes the next piece should have: no more is read ahead than was leased last, nor than a first share
+    /// unless the path has more in flight.
     pub(super) fn piece(&self) -> u64 {
         self.lease.held().min(self.outstanding.max(INITIAL)).max(TRAIN)
     }
@@ -311,15 +311,15 @@ impl Sender {
         }
     }
 
-    /// Ends the stream, and waits for nothing.
+    /// Ends the stream, without a wait.
     pub(super) fn end(&mut self) {
-        // An error says that the stream is gone already.
+        // An error means that the stream is gone already.
         let _ = self.stream.finish();
     }
 
     /// Ends the stream and waits until the client has acknowledged all of it, so that the lease counts what is really
-    /// held, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows is cut
-    /// off. Dropped, it records the response as complete if the client has done either by then.
+    /// in memory, or has closed without an error. A client that has not by `timeouts.send` and what [`SLOWEST`] allows
+    /// is cut off. Dropped, it records the response as complete if the client has done either by then.
     pub(super) async fn finish(mut self, recording: &Recording) -> Result<(), SendError> {
         if self.lease.held() > TRAIN {
             self.rest(&mut Context::from_waker(Waker::noop()));
@@ -330,7 +330,7 @@ impl Sender {
         timeout(patience, ended).await.map_err(|_| SendError::TimedOut)?
     }
 
-    /// Ready once the client has the whole stream, or wants no more of it.
+    /// Ready once the client has the whole stream, or stopped it.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         self.stream.poll_close(cx).map(|acknowledged| {
             self.ended = true;
@@ -341,7 +341,7 @@ impl Sender {
     /// Resets the stream with `code` (RFC 9114 §8.1).
     pub(super) fn reset(&mut self, code: Code) {
         self.ended = true;
-        // An error says that the stream is gone already.
+        // An error means that the stream is gone already.
         let _ = self.stream.reset(application_error(code));
     }
 }
@@ -357,7 +357,7 @@ impl Drop for Sender {
     }
 }
 
-/// A sender whose last byte was handed over.
+/// A sender whose last byte was sent.
 struct Ending<'a> {
     sender: Sender,
     recording: &'a Recording,
@@ -373,7 +373,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Whether a client that let go of a whole response before it acknowledged it says that something is wrong. Many close
+/// Whether the code of a client that closed before it acknowledged a complete response is an error. Many close
 /// the connection behind the last byte.
 fn is_error(error: &stream::Error) -> bool {
     match error {
@@ -388,7 +388,7 @@ fn is_error(error: &stream::Error) -> bool {
     }
 }
 
-/// How long the acknowledgement of the last `held` bytes is waited for.
+/// How long to wait for the acknowledgement of the last `held` bytes.
 fn last_wait(patience: Duration, held: u64) -> Duration {
     let first = held.min(FIRST);
     patience.saturating_add(Duration::from_secs(first / SLOWEST + (held - first) / SLOWEST_BEYOND))

@@ -7,18 +7,18 @@ use super::{
 };
 use bytes::BytesMut;
 
-/// The settings that litequic knows. Each default is what holds when a peer does not say it.
+/// The settings that litequic supports. Each default applies if a peer does not send it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Bytes of QPACK's dynamic table that the sender's decoder holds (RFC 9204 §5).
     pub qpack_max_table_capacity: u64,
-    /// Streams that the sender's decoder lets wait for its dynamic table (RFC 9204 §5).
+    /// Streams that may be blocked at the sender's decoder (RFC 9204 §5).
     pub qpack_blocked_streams: u64,
-    /// Bytes of a field section that the sender takes, counted as in RFC 9114 §4.2.2; `None` is no limit.
+    /// Bytes of a field section that the sender accepts, counted as in RFC 9114 §4.2.2; `None` is no limit.
     pub max_field_section_size: Option<u64>,
-    /// The sender is a server that takes extended CONNECT (RFC 9220).
+    /// The sender is a server that accepts extended CONNECT (RFC 9220).
     pub enable_connect_protocol: bool,
-    /// The sender takes HTTP datagrams (RFC 9297). Only with QUIC datagrams, which is the caller's to check.
+    /// The sender accepts HTTP datagrams (RFC 9297). Only with QUIC datagrams, which the caller checks.
     pub h3_datagram: bool,
 }
 
@@ -33,7 +33,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// H3_FRAME_ERROR if it is cut, H3_SETTINGS_ERROR if a setting stands there twice, is one of HTTP/2's, or has a
+    /// H3_FRAME_ERROR if it is cut, H3_SETTINGS_ERROR if a setting is listed twice, is one of HTTP/2's, or has a
     /// value that it cannot have.
     pub fn decode(payload: &[u8]) -> Result<Self, Code> {
         let mut settings = Self::default();
@@ -60,8 +60,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Appends a SETTINGS frame with what differs from the defaults. `grease`, any number, adds a setting that means
-    /// nothing, so that peers keep ignoring what they do not know (RFC 9114 §7.2.4.1).
+    /// Appends a SETTINGS frame with what differs from the defaults. `grease`, any number, adds a reserved setting, so
+    /// that peers keep ignoring unknown ones (RFC 9114 §7.2.4.1).
     pub fn encode(&self, grease: Option<u64>, out: &mut BytesMut) {
         let grease = grease.map(|seed| (0x1f * (seed % GREASE_IDS) + 0x21, seed & 0xff));
         let known = [

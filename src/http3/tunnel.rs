@@ -20,8 +20,8 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 
-/// Answers that the protocol is switched, which is 200 here, and joins both. Each end of one is told the other (half
-/// close); once anything fails, or nothing has moved for `timeouts.tunnel`, both are reset.
+/// Sends the answer that the protocol is switched, which is 200 here, and joins both. The end of either is forwarded to
+/// the other (half close); once anything fails, or nothing has moved for `timeouts.tunnel`, both are reset.
 pub(super) async fn serve<H: Handler>(
     mut parts: response::Parts,
     tunnel: Tunnel,
@@ -32,7 +32,7 @@ pub(super) async fn serve<H: Handler>(
     record: &Record,
 ) -> Result<(), Failure> {
     let _kept = connection.keep();
-    // Whatever lets go of the client's half before its end.
+    // Whatever drops the client's half before its end.
     ending.stop_with(Code::RequestCancelled);
     sender.open_tunnel();
     parts.status = StatusCode::OK;
@@ -62,7 +62,7 @@ async fn upload(body: RequestBody, mut to: impl AsyncWrite + Unpin, record: &Rec
     };
     let mut body = pin!(body);
     while let Some(frame) = body.frame().await {
-        // The cause stands in the request's ending.
+        // The request's ending has the cause.
         let frame = frame.map_err(|_| Failure::Request(Fault::Cancelled))?;
         if let Ok(data) = frame.into_data() {
             to.write_all(&data).await.map_err(broken)?;
@@ -71,7 +71,7 @@ async fn upload(body: RequestBody, mut to: impl AsyncWrite + Unpin, record: &Rec
     to.shutdown().await.map_err(broken)
 }
 
-/// RFC 9220 §3: a tunnel that breaks is no internal error.
+/// RFC 9220 §3: a tunnel that fails is not an internal error.
 fn of_tunnel(failure: Failure) -> Failure {
     match failure {
         Failure::Response => Failure::Tunnel,
@@ -80,6 +80,6 @@ fn of_tunnel(failure: Failure) -> Failure {
 }
 
 fn cause(error: &io::Error) -> BodyError {
-    tracing::debug!(%error, "a tunnel's origin broke off");
+    tracing::debug!(%error, "a tunnel's connection to its origin failed");
     BodyError::Truncated
 }

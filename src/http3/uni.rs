@@ -3,7 +3,7 @@
 use super::{error::Code, frame::Endpoint, varint};
 use bytes::BytesMut;
 
-/// What a unidirectional stream is for.
+/// The purpose of a unidirectional stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamType {
     /// Settings and GOAWAY.
@@ -14,7 +14,7 @@ pub enum StreamType {
     QpackEncoder,
     /// Acknowledgements of what uses QPACK's dynamic table.
     QpackDecoder,
-    /// Something that we do not know: to be stopped with H3_STREAM_CREATION_ERROR, or read and dropped.
+    /// An unknown type: to be stopped with H3_STREAM_CREATION_ERROR, or read and dropped.
     Unknown(u64),
 }
 

@@ -1,4 +1,4 @@
-//! A worker's connections, to end those that are not used, and those that hold the most, for want of memory. Pure.
+//! A worker's connections, to close those that are idle, and those that hold the most, for want of memory. Pure.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,21 +10,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of the connections without a request so many end at a look: a sixteenth.
+/// Of the connections without a request so many are closed at a look: a sixteenth.
 const IDLE: usize = 16;
-/// A connection without a request for less than that does not end: its next request may be on its way.
+/// A connection without a request for less than that is not closed: its next request may be in flight.
 const UNUSED: Duration = Duration::from_secs(1);
-/// Bytes that a connection takes beside what it says, and an open request (docs/limits.md): of those that say little, the one
-/// with the most requests holds the most.
+/// Bytes that a connection takes beside what it reports, and an open request (docs/limits.md): of those that report
+/// little, the one with the most requests holds the most.
 const CONNECTION: u64 = 28 * 1024;
 const REQUEST: u64 = 72 * 1024;
-/// Connections that end at a look at most for what they hold.
+/// Connections that are closed at a look at most for what they hold.
 const HEAVIEST: usize = 64;
 
-/// Why a connection ends for want of memory.
+/// Why a connection is closed for want of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// No request is open on it: it is to end as after its last one.
+    /// No request is open on it: it ends as after its last one.
     Idle,
     /// It holds the most.
     Heaviest,
@@ -37,7 +37,7 @@ pub struct Holders {
     next: Cell<u64>,
 }
 
-/// One connection. It is forgotten when this is dropped.
+/// One connection. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Holder {
     all: Rc<Holders>,
@@ -47,7 +47,7 @@ pub struct Holder {
 
 #[derive(Default)]
 struct State {
-    /// Each tells some of the bytes that it holds.
+    /// Each returns some of the bytes that it holds.
     holds: RefCell<Vec<Box<dyn Fn() -> u64>>>,
     /// Requests that are open on it.
     requests: Cell<u32>,
@@ -66,8 +66,8 @@ impl Holders {
         Holder { all: Rc::clone(self), id, state }
     }
 
-    /// Ends a share of the connections without a request: those of which the last one is the longest ago, a second at least.
-    /// Returns how many.
+    /// Closes a share of the connections without a request: those of which the last one is the longest ago, a second at
+    /// least. Returns how many.
     pub fn end_idle(&self, now: Instant) -> usize {
         let open = self.open.borrow();
         let mut idle: Vec<&Rc<State>> = open.values().filter(|state| state.is_idle(now)).collect();
@@ -76,8 +76,8 @@ impl Holders {
         ending.map(|state| state.end(End::Idle)).count()
     }
 
-    /// Ends the connections that hold the most, until they hold `bytes` together: one at least if there is any, and 64
-    /// at most. Returns how many, and what they hold.
+    /// Closes the connections that hold the most, until they hold `bytes` together: one at least if there is any, and
+    /// 64 at most. Returns how many, and what they hold.
     pub fn end_heaviest(&self, bytes: u64) -> (u64, u64) {
         let open = self.open.borrow();
         let held = open.values().filter(|state| state.end.get() != Some(End::Heaviest));
@@ -96,7 +96,7 @@ impl Holders {
 }
 
 impl Holder {
-    /// It holds so many bytes besides as `held` says when asked.
+    /// It holds so many bytes besides as `held` returns.
     pub fn holds(&self, held: impl Fn() -> u64 + 'static) {
         self.state.holds.borrow_mut().push(Box::new(held));
     }
@@ -109,7 +109,7 @@ impl Holder {
         }
     }
 
-    /// Ready once it is to end; once for each reason. The last task that polls is woken. Cancel safe.
+    /// Ready once it is to be closed; once for each reason. The last task that polls is woken. Cancel safe.
     pub fn poll_end(&self, cx: &Context<'_>, told: &mut Option<End>) -> Poll<End> {
         let end = self.state.end.get();
         if end != *told

@@ -2,32 +2,32 @@
 
 use super::usage::Reading;
 
-/// What litequic does for want of memory. Each step does what those below it do, too.
+/// The measures for want of memory. Each step does what those below it do, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// Nothing.
     #[default]
     Normal,
-    /// A client that has two connections gets no third; connections without a request end, those first whose last one is the
-    /// longest ago.
+    /// A client that has two connections gets no third; connections without a request are closed, those first whose
+    /// last one is the longest ago.
     Refuse,
     /// Budgets of bodies are a smaller share of the limit.
     Shrink,
-    /// All new connections are refused; those that hold the most end.
+    /// All new connections are rejected; those that hold the most are closed.
     Close,
 }
 
-/// Per cent of the limit from which on a step holds.
+/// Per cent of the limit from which on a step is in force.
 const STEPS: [(Step, u64); 3] = [(Step::Close, 95), (Step::Shrink, 90), (Step::Refuse, 85)];
 /// It is left when so many per cent less are used.
 const HYSTERESIS: u64 = 5;
 
 impl Step {
-    /// Whether a new connection is refused to a client, of which `has_some` says whether it has some already.
+    /// Whether a new connection of a client is rejected, of which `has_some` says whether it has some already.
     pub fn refuses(self, has_some: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Normal => false,
-            // Who holds memory just below the last step would keep all others out.
+            // A client that holds memory just below the last step would keep all others out.
             Self::Refuse | Self::Shrink => has_some(),
             Self::Close => true,
         }
@@ -68,17 +68,17 @@ impl From<Step> for u64 {
     }
 }
 
-/// Where it stands.
+/// The state of the ladder.
 #[derive(Debug, Default)]
 pub struct Ladder(Step);
 
 impl Ladder {
-    /// What holds.
+    /// The step in force.
     pub fn step(&self) -> Step {
         self.0
     }
 
-    /// Memory is as `reading` says; without one nothing is short. Returns what holds from now on.
+    /// Memory is as in `reading`; without one it is not short. Returns the step in force from now on.
     pub fn look(&mut self, reading: Option<Reading>) -> Step {
         let at = |per_cent: u64| {
             reading.is_some_and(|Reading { used, limit }| {

@@ -1,5 +1,5 @@
-//! What litequic does as memory runs short: no new connections, smaller buffers, then the connections that hold the most
-//! end (docs/adr/0029-memory.md). The control thread looks at what is used, each worker acts.
+//! What litequic does as memory runs short: no new connections, smaller buffers, then the connections that hold the
+//! most are closed (docs/adr/0029-memory.md). The control thread measures usage, each worker acts.
 
 mod holders;
 mod ladder;
@@ -12,10 +12,10 @@ pub use usage::{Limit, Reading, Usage};
 use std::time::Duration;
 use tokio::sync::watch::{self, Receiver, Sender};
 
-/// The time between two looks at the memory that is used.
+/// The time between two measurements of usage.
 pub const LOOK: Duration = Duration::from_millis(100);
 
-/// Where it is told how short memory is, to all copies of [`Pressure`].
+/// Publishes how short memory is, to all copies of [`Pressure`].
 #[derive(Debug, Clone)]
 pub struct Gauge(Sender<State>);
 
@@ -28,7 +28,7 @@ struct State {
     step: Step,
     /// Bytes; 0 while there is no limit.
     limit: u64,
-    /// Bytes that are used beyond what [`Step::Close`] is left at, while it holds.
+    /// Bytes that are used beyond what [`Step::Close`] is left at, while it is in force.
     excess: u64,
 }
 
@@ -50,7 +50,7 @@ impl Gauge {
         Pressure(self.0.subscribe())
     }
 
-    /// From now on memory is so short, as `reading` says.
+    /// Sets how short memory is, by `reading`.
     pub fn set(&self, step: Step, reading: Reading) {
         let excess = if step == Step::Close { ladder::excess(reading) } else { 0 };
         let now = State { step, limit: reading.limit, excess };
@@ -70,12 +70,12 @@ impl Pressure {
         self.0.borrow().step
     }
 
-    /// Bytes that connections of one of so many `workers` are to give back by their end.
+    /// Bytes that one of so many `workers` is to free by closing connections.
     pub fn excess(&self, workers: usize) -> u64 {
         self.0.borrow().excess.checked_div(workers as u64).unwrap_or(0)
     }
 
-    /// What a budget of one of so many `workers` may have, of the bytes that are configured.
+    /// The budget of one of so many `workers`, of the bytes that are configured.
     pub fn budget(&self, configured: u64, workers: usize) -> u64 {
         let State { step, limit, .. } = *self.0.borrow();
         if limit == 0 {
@@ -87,7 +87,7 @@ impl Pressure {
 
     /// Waits until `after` has passed, or memory has become shorter or less short. Cancel safe.
     pub async fn changed_within(&mut self, after: Duration) {
-        // An error says that nothing looks at memory any more: the process ends.
+        // An error means that memory is not measured any more: the process ends.
         let changed = async {
             if self.0.changed().await.is_err() {
                 std::future::pending::<()>().await;

@@ -11,18 +11,19 @@ use std::{
 
 /// Where the kernel's files are.
 const ROOT: &str = "/";
-/// Version 1 says so, rounded to pages, where there is no limit; version 2 says `max`.
+/// Version 1's value without a limit, rounded to pages; version 2 has `max`.
 const NO_LIMIT: u64 = 1 << 62;
-/// Of nested groups so many are looked at, from the process' own outwards.
+/// Nested groups that are read, from the process' own outwards.
 const MAX_DEPTH: usize = 16;
-/// Below this share of a limit, in per cent, what the kernel could drop is not asked for: that costs more to tell.
+/// Below this share of a limit, in per cent, the droppable pages are not read: that costs more.
 const WORTH: u64 = 80;
-/// A group that is full, but of whose limit the process itself has less than this part, is not relieved by its connections.
+/// A group that is full, but of whose limit the process itself has less than this part, would not be relieved by
+/// closing connections.
 const PART: u64 = 4;
 /// Bytes of such a file that are read at most; `memory.stat` has some 2 KiB.
 const MOST: u64 = 16 * 1024;
 
-/// What the process is held to.
+/// The limit of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// The limits of its memory cgroup and of those that it is in.
@@ -73,7 +74,7 @@ enum Version {
 }
 
 impl Usage {
-    /// By the files of `/proc/self`, as they are now.
+    /// Reads the files of `/proc/self`, as they are now.
     pub fn of_this_process() -> Self {
         Self::under(Path::new(ROOT))
     }
@@ -88,12 +89,12 @@ impl Usage {
         Self { statm, groups: groups(root), page: rustix::param::page_size() as u64 }
     }
 
-    /// What is used of the limit that is nearest: the `configured` one, or a group's of whose limit the process has a good
-    /// part itself. `None`: there is no limit.
+    /// The usage of the limit that is nearest: the `configured` one, or that of a group of whose limit the process has
+    /// a good part itself. `None`: there is no limit.
     ///
     /// # Errors
     ///
-    /// What the process has cannot be read, or what a group has.
+    /// The process' usage cannot be read, or a group's.
     pub fn read(&self, configured: Limit) -> io::Result<Option<Reading>> {
         if configured == Limit::None || (configured == Limit::Cgroup && self.groups.is_empty()) {
             return Ok(None);
@@ -117,7 +118,7 @@ impl Usage {
             Limit::Bytes(limit) => Some(limit),
             Limit::Cgroup => None,
         };
-        // One that cannot be read is none that is known.
+        // One that cannot be read is skipped.
         let of_groups = self.groups.iter().filter_map(|group| group.read().ok().flatten()).map(|reading| reading.limit);
         of_groups.chain(own).min()
     }
@@ -225,7 +226,7 @@ mod tests {
     impl Machine {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
             let root = std::env::temp_dir().join(format!("litequic-memory-{name}-{}", std::process::id()));
-            // It has 20,000 pages of its own in RAM, unless told otherwise.
+            // It has 20,000 pages of its own in RAM, by default.
             let usual = [("proc/self/statm", "99999 20005 5 5 0 5 0\n")];
             for (file, text) in usual.iter().chain(files) {
                 let path = root.join(file);

@@ -1,4 +1,4 @@
-//! A socket taken into use, by one of the backends: the one asked for, or epoll where the kernel refuses that.
+//! A socket with its backend: the configured one, or epoll if io_uring is unavailable.
 
 use super::{
     epoll,
@@ -21,7 +21,7 @@ use std::{
     task::{Context, Poll},
 };
 
-/// Who asks the kernel for datagrams.
+/// How datagrams are received and sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// recvmmsg(2) and sendmmsg(2) on a socket that epoll(7) watches.
@@ -33,26 +33,26 @@ pub enum Backend {
 /// How a socket is used.
 #[derive(Debug, Clone, Copy)]
 pub struct SocketOptions {
-    /// By whom.
+    /// The backend.
     pub backend: Backend,
     /// Messages received at once, at most.
     pub receive_batch: u16,
-    /// Whether messages may hold several datagrams on their way out (UDP_SEGMENT).
+    /// Whether messages may hold several datagrams when sent (UDP_SEGMENT).
     pub gso: bool,
-    /// Whether messages may hold several datagrams on their way in (UDP_GRO).
+    /// Whether messages may hold several datagrams when received (UDP_GRO).
     pub gro: bool,
 }
 
 /// Both halves of a socket.
 #[derive(Debug)]
 pub struct OpenSocket {
-    /// What comes.
+    /// The receiving half.
     pub receiver: Receiver,
-    /// What goes.
+    /// The sending half.
     pub sender: Sender,
-    /// Whether the size of packets may be probed: nothing on their way, this machine included, cuts them up.
+    /// Whether the size of packets may be probed: nothing on their path, this machine included, fragments them.
     pub may_probe_mtu: bool,
-    /// Who it is.
+    /// The backend in use.
     pub backend: Backend,
 }
 
@@ -65,8 +65,8 @@ pub enum Receiver {
 }
 
 impl OpenSocket {
-    /// Takes `socket`, which is bound and does not block, into use. To be called on the worker's thread, inside its
-    /// runtime. What the kernel does not have is done without, counted and logged; io_uring too.
+    /// Prepares `socket`, which is bound and does not block. To be called on the worker's thread, inside its runtime.
+    /// Features that the kernel lacks are left out, counted and logged; io_uring too.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl OpenSocket {
     }
 }
 
-/// Counts it, and says it, once for all sockets.
+/// Counts it, and logs it, once for all sockets.
 fn refused(refusal: &Refusal, metrics: &Metrics) {
     static SAID: AtomicBool = AtomicBool::new(false);
 
@@ -122,7 +122,7 @@ fn refused(refusal: &Refusal, metrics: &Metrics) {
         Kind::Broken => metrics.io_degraded_io_uring_broken.increment(),
     }
     if !SAID.swap(true, Relaxed) {
-        tracing::warn!(reason = %refusal, "the kernel does not give litequic io_uring: epoll serves instead");
+        tracing::warn!(reason = %refusal, "io_uring is unavailable; falling back to epoll");
     }
 }
 

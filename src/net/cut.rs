@@ -1,4 +1,4 @@
-//! Received messages become datagrams: of one path and codepoint each, and only whole ones.
+//! Splits received messages into datagrams: of one path and codepoint each, and only whole ones.
 
 use super::sys::Arrived;
 use crate::{datagram::Received, net::Metrics};
@@ -15,7 +15,7 @@ pub(super) struct Cut {
     metrics: Arc<Metrics>,
 }
 
-/// A datagram of the batch: which octets of which message.
+/// A datagram of the batch: which bytes of which message.
 #[derive(Clone)]
 pub(super) struct Datagram {
     pub(super) header: Received,
@@ -29,11 +29,11 @@ impl Cut {
         Self { local, datagrams: Vec::with_capacity(messages), metrics }
     }
 
-    /// Cuts `count` messages, which `arrived` tells of, in place of the last batch. Those that are not whole are of no
-    /// use. Returns how many datagrams there are.
+    /// Splits `count` messages, which `arrived` describes, in place of the last batch. Incomplete ones are dropped.
+    /// Returns how many datagrams there are.
     pub(super) fn cut(&mut self, count: usize, arrived: impl Fn(usize) -> Option<Arrived>) -> usize {
         self.datagrams.clear();
-        let mut octets = 0;
+        let mut bytes = 0;
         for message in 0..count {
             let Some(arrived) = arrived(message) else { break };
             let header = match header(&arrived, self.local) {
@@ -43,14 +43,14 @@ impl Cut {
                     continue;
                 }
             };
-            octets += arrived.len;
+            bytes += arrived.len;
             let datagram = |range| Datagram { header, message, range };
             self.datagrams.extend(ranges(arrived.len, arrived.segment).map(datagram));
         }
         self.metrics.receive_batches.increment();
         self.metrics.receive_messages.add(count as u64);
         self.metrics.datagrams_received.add(self.datagrams.len() as u64);
-        self.metrics.datagram_bytes_received.add(octets as u64);
+        self.metrics.datagram_bytes_received.add(bytes as u64);
         self.datagrams.len()
     }
 
@@ -60,7 +60,7 @@ impl Cut {
     }
 }
 
-/// The datagrams of a message of `len` octets. An empty message is none: QUIC has no empty packets.
+/// The datagrams of a message of `len` bytes. An empty message is none: QUIC has no empty packets.
 fn ranges(len: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(segment.max(1)).map(move |start| start..(start + segment).min(len))
 }

@@ -1,5 +1,5 @@
 //! Messages with file descriptors between two processes of one machine: unix(7), SCM_RIGHTS. A message is its lengths,
-//! its octets, and its descriptors, which travel with an octet of their own for as many as the kernel takes at once.
+//! its bytes, and its descriptors, which travel with a byte of their own for as many as the kernel takes at once.
 
 use rustix::{
     cmsg_space,
@@ -18,9 +18,9 @@ use tokio::{
     net::UnixStream,
 };
 
-/// Descriptors at once; the kernel takes 253 (SCM_MAX_FD).
+/// Descriptors at once; the kernel allows 253 (SCM_MAX_FD).
 const AT_ONCE: usize = 128;
-/// Octets of a message, at most: 16 addresses with a few dozen numbers each are some KiB.
+/// Bytes of a message, at most: 16 addresses with a few dozen numbers each are some KiB.
 const MAX_LEN: u32 = 1024 * 1024;
 /// Descriptors of a message, at most: those of 16 addresses, each with 256 workers and a TCP listener for each.
 const MAX_DESCRIPTORS: u32 = 16 * 2 * 256;
@@ -33,7 +33,7 @@ const MAX_DESCRIPTORS: u32 = 16 * 2 * 256;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves half a message: the stream is of no use any more.
+/// Dropping the future leaves half a message: the stream cannot be used any more.
 pub async fn send(stream: &mut UnixStream, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bounded = |len: usize, max: u32| {
         u32::try_from(len).ok().filter(|len| *len <= max).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
@@ -81,8 +81,8 @@ pub async fn receive(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedF
         let received = stream.async_io(Interest::READABLE, || {
             let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(AT_ONCE))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
-            let mut octet = [0];
-            recvmsg(&*stream, &mut [IoSliceMut::new(&mut octet)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+            let mut byte = [0];
+            recvmsg(&*stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
             let mut some = Vec::new();
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -92,10 +92,10 @@ pub async fn receive(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedF
             Ok(some)
         });
         let some = received.await?;
-        // Fewer are those that there was no room for, or none at the stream's end.
+        // Fewer means that there was no room for some, or none at the stream's end.
         if some.len() != expected {
             let why =
-                format!("{} of {expected} file descriptors came: is the limit of open files too low?", some.len());
+                format!("received {} of {expected} file descriptors: is the limit of open files too low?", some.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         descriptors.extend(some);
@@ -137,9 +137,9 @@ mod tests {
             for (number, descriptor) in (0_u32..).zip(descriptors) {
                 let flags = rustix::io::fcntl_getfd(&descriptor).unwrap();
                 assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "{}", descriptor.as_raw_fd());
-                let mut octets = [0; 4];
-                io::PipeReader::from(descriptor).read_exact(&mut octets).unwrap();
-                assert_eq!(u32::from_be_bytes(octets), number);
+                let mut bytes = [0; 4];
+                io::PipeReader::from(descriptor).read_exact(&mut bytes).unwrap();
+                assert_eq!(u32::from_be_bytes(bytes), number);
             }
         }
     }
@@ -152,15 +152,15 @@ mod tests {
             &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0],
             &[0, 0, 0, 0, 0, 0, 0xff, 0xff],
             &[0, 0, 0, 0, 0, 0, 0, 1],
-            // An octet without its descriptor.
+            // A byte without its descriptor.
             &[0, 0, 0, 0, 0, 0, 0, 1, 0],
         ];
-        for octets in table {
+        for bytes in table {
             let (mut from, mut to) = UnixStream::pair().unwrap();
-            from.write_all(octets).await.unwrap();
+            from.write_all(bytes).await.unwrap();
             drop(from);
             let received = timeout(std::time::Duration::from_secs(10), receive(&mut to)).await.unwrap();
-            assert!(received.is_err(), "{octets:?}");
+            assert!(received.is_err(), "{bytes:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a UDP socket can do on this kernel: switched on where it can, done without where it cannot.
+//! The features of a UDP socket on this kernel: enabled if supported, left out if not.
 
 use super::sys::Number;
 use crate::net::Metrics;
@@ -7,7 +7,7 @@ use std::{
     net::{SocketAddr, UdpSocket},
 };
 
-/// What is in use.
+/// The features in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Features {
     pub(super) gso: bool,
@@ -16,19 +16,19 @@ pub(super) struct Features {
     pub(super) may_probe_mtu: bool,
 }
 
-/// What the configuration asks for.
+/// The configured features.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FeatureRequest {
     pub(super) gso: bool,
     pub(super) gro: bool,
 }
 
-/// Switches on what is asked for and the kernel has, and counts and logs what it has not.
+/// Enables the configured features that the kernel supports, and counts and logs those that it does not.
 pub(super) fn enable(socket: &UdpSocket, local: SocketAddr, asked: FeatureRequest, metrics: &Metrics) -> Features {
     let missing = |feature, result: io::Result<()>| match result {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!(%local, feature, %error, "the kernel does not have it: litequic does without");
+            tracing::warn!(%local, feature, %error, "the kernel does not support this feature; continuing without it");
             false
         }
     };
@@ -43,7 +43,7 @@ pub(super) fn enable(socket: &UdpSocket, local: SocketAddr, asked: FeatureReques
     if !missing("ECN", ecn(socket, local)) {
         metrics.io_degraded_ecn.increment();
     }
-    // A socket of one address knows where its datagrams came to, and the kernel looks up a route for each that it says so of.
+    // A socket of one address needs no local address, and the kernel looks up a route for each datagram that has it.
     if local.ip().is_unspecified() && !missing("local addresses", local_address(socket, local)) {
         metrics.io_degraded_pktinfo.increment();
     }
@@ -56,7 +56,7 @@ pub(super) fn gro(socket: &UdpSocket) -> io::Result<()> {
     Number::UDP_GRO.set(socket, 1)
 }
 
-/// Whether messages may hold several datagrams; each says its segments' size itself, the socket has none.
+/// Whether messages may hold several datagrams; each carries its segments' size itself, the socket has none.
 pub(super) fn gso(socket: &UdpSocket) -> io::Result<()> {
     Number::UDP_SEGMENT.set(socket, 0)
 }
@@ -77,7 +77,7 @@ pub(super) fn local_address(socket: &UdpSocket, local: SocketAddr) -> io::Result
     if local.is_ipv6() { Number::IPV6_RECVPKTINFO.set(socket, 1) } else { Number::IP_PKTINFO.set(socket, 1) }
 }
 
-/// RFC 9000 §14: datagrams are not fragmented, and the kernel does not keep back what it takes for too large.
+/// RFC 9000 §14: datagrams are not fragmented, and the kernel does not reject those that it takes for too large.
 pub(super) fn mtu_probing(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
     if local.is_ipv6() {
         Number::IPV6_MTU_DISCOVER.set(socket, Number::PROBE)?;

@@ -1,18 +1,18 @@
-//! What becomes of messages that the kernel takes, does not take yet, or refuses: the decisions of the sending half, and
+//! The outcome of messages that the kernel sends, does not take yet, or rejects: the decisions of the sending half, and
 //! the loop that follows them. Pure but for [`Calls`]. No error stops the others' messages, and none loses a datagram
 //! that could have been sent.
 
 use crate::datagram::{Fate, Message, Outgoing};
 
-/// What became of a message: the kernel has it, or an errno.
+/// The outcome of a message: the kernel has it, or an errno.
 pub(super) type SendResult = Result<(), i32>;
 
 /// The system call, which tests replace.
 pub(super) trait Calls {
-    /// Has the kernel try the first messages of `outgoing`, one at least, and puts into `outcomes`, which is empty, what
-    /// became of each in turn. A message after one that failed may have left.
+    /// Has the kernel try the first messages of `outgoing`, one at least, and puts into `outcomes`, which is empty, the
+    /// outcome of each in turn. A message after one that failed may have been sent.
     fn send(&mut self, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>);
-    /// What happened, for whoever counts.
+    /// An event, for the metrics.
     fn note(&mut self, event: Event);
 }
 
@@ -21,9 +21,9 @@ pub(super) trait Calls {
 pub(super) enum Event {
     /// The kernel has it.
     Sent(Message),
-    /// It is larger than a packet may be here. Path MTU discovery finds out so (RFC 8899).
+    /// It is larger than a packet may be here. Path MTU discovery finds that out so (RFC 8899).
     TooLarge(Message),
-    /// It cannot be sent at all: its path is gone, or a firewall is in the way.
+    /// It cannot be sent at all: there is no route, or a firewall drops it.
     Refused(Message, i32),
     /// From now on every datagram is a message of its own, for this error.
     GsoOff(i32),
@@ -32,9 +32,9 @@ pub(super) enum Event {
 /// Why messages stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blocked {
-    /// The socket's buffer is full: it will say when not.
+    /// The socket's buffer is full: epoll reports when it is not.
     Buffer,
-    /// A queue below it is full, or memory short: nobody will say when not.
+    /// A queue below it is full, or memory short: there is no event for that.
     Below,
 }
 
@@ -42,12 +42,12 @@ pub(super) enum Blocked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gso {
     On,
-    /// A message was refused for this error, which may have another reason: its first datagram alone will tell.
+    /// A message was rejected for this error, which may have another reason: its first datagram alone will show.
     Doubted(i32),
     Off,
 }
 
-/// The class of an error of send(2): what is to be done about it.
+/// The class of an error of send(2): how to handle it.
 #[derive(Debug, PartialEq, Eq)]
 enum SendError {
     Again,
@@ -63,15 +63,15 @@ fn classify(errno: i32, count: usize) -> SendError {
         libc::EINTR => SendError::Again,
         libc::EAGAIN => SendError::Wait(Blocked::Buffer),
         libc::ENOBUFS | libc::ENOMEM => SendError::Wait(Blocked::Below),
-        // EIO: the device cannot compute checksums. EINVAL: segments are unknown, too many, or too large for the device.
-        // EMSGSIZE: newer kernels' word for the latter; the last segment may still fit.
+        // EIO: the device cannot compute checksums. EINVAL: segments are unknown, too many, or too large for the
+        // device. EMSGSIZE: newer kernels' code for the latter; the last segment may still fit.
         libc::EIO | libc::EINVAL | libc::EMSGSIZE if count > 1 => SendError::Split,
         libc::EMSGSIZE => SendError::TooLarge,
         _ => SendError::Refused,
     }
 }
 
-/// What is known from one time to the next.
+/// The state between two calls.
 #[derive(Debug)]
 pub(super) struct Flush {
     gso: Gso,
@@ -89,7 +89,7 @@ impl Flush {
         self.gso
     }
 
-    /// Sends what `outgoing` holds. `Some` if the kernel would not have all of it now: the rest stays, in order.
+    /// Sends what `outgoing` holds. `Some` if the kernel does not take all of it now: the rest stays, in order.
     pub(super) fn flush(&mut self, outgoing: &mut Outgoing, calls: &mut impl Calls) -> Option<Blocked> {
         outgoing.close();
         self.split_without_gso(outgoing);
@@ -113,7 +113,7 @@ impl Flush {
     /// Follows the outcomes. `Some` if a message has to wait.
     fn settle(&mut self, outgoing: &mut Outgoing, calls: &mut impl Calls) -> Option<Blocked> {
         let Self { gso, outcomes } = self;
-        // The doubt is about the first: the very datagram that was refused as a part of a message.
+        // The retry is of the first: the very datagram that was rejected as a part of a message.
         let doubt = if let Gso::Doubted(errno) = *gso { Some(errno) } else { None };
         let mut blocked = None;
         outgoing.settle(outcomes.len(), |index, message| {
@@ -166,14 +166,14 @@ mod tests {
     };
     use std::{collections::VecDeque, convert::Infallible};
 
-    /// A kernel that answers as the test says, and then takes everything. It refuses what `refuse` says in any case.
+    /// A kernel that answers as the test says, and then takes everything. It always rejects what `refuse` returns.
     #[derive(Default)]
     struct Kernel {
         script: VecDeque<Result<usize, i32>>,
         refuse: Option<fn(&Message) -> Option<i32>>,
-        /// Whether it goes on after a message that it refuses, as io_uring does and sendmmsg(2) does not.
+        /// Whether it continues after a message that it rejects, as io_uring does and sendmmsg(2) does not.
         goes_on: bool,
-        /// The datagrams that it took, in order, by their first octet; and those of each call's messages.
+        /// The datagrams that it took, in order, by their first byte; and those of each call's messages.
         taken: Vec<u8>,
         counts: Vec<usize>,
         events: Vec<Event>,
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Messages of so many datagrams each of `size` octets, one to each port from 1 on; datagrams are numbered.
+    /// Messages of so many datagrams each of `size` bytes, one to each port from 1 on; datagrams are numbered.
     fn messages(size: usize, counts: &[usize]) -> Outgoing {
         let mut outgoing = Outgoing::new(1472);
         let mut number = 0;
@@ -273,7 +273,7 @@ mod tests {
             assert_eq!(kernel.events.iter().filter(|event| **event == Event::GsoOff(errno)).count(), 1);
             assert_eq!(kernel.lost(), Vec::<i32>::new());
 
-            // And stays off: what others have gathered meanwhile goes alone too.
+            // And stays off: what others have gathered meanwhile is sent singly too.
             let (mut outgoing, mut kernel) = (messages(100, &[4]), Kernel::default());
             assert_eq!(flush.flush(&mut outgoing, &mut kernel), None);
             assert_eq!(kernel.counts, [1; 4]);
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn of_two_messages_that_fail_the_one_that_casts_the_doubt_is_tried_next() {
-        // The first is only too large for GSO, but not for the path: its datagrams leave, and that says nothing.
+        // The first is only too large for GSO, but not for the path: its datagrams are sent, which proves nothing.
         let refuse = |message: &Message| match (port(message), message.count > 1) {
             (1, true) => Some(libc::EMSGSIZE),
             (2, _) => Some(libc::EINVAL),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_gone_stalls_nobody_else() {
+    fn a_path_that_is_gone_stalls_no_other() {
         for errno in [libc::EADDRNOTAVAIL, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EPERM, libc::ECONNREFUSED] {
             let (mut outgoing, mut flush) = (messages(100, &[1, 2, 1]), Flush::new(true));
             let mut kernel = Kernel::scripted(&[Ok(1), Err(errno)]);

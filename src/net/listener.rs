@@ -11,34 +11,34 @@ use std::{
 /// Connections that the kernel keeps for a worker until it accepts them: some milliseconds' worth of a flash crowd. The
 /// kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 1024;
-/// A connection on which nothing moves is asked whether its client is still there after that long, and that often: behind
-/// a response that waits for its origin nobody else would notice.
+/// TCP keepalive, its idle time and its interval: while a response waits for its origin, nothing else would notice that
+/// the client is gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Why a TCP address cannot be had. The operator's to mend.
+/// Why a TCP address cannot be bound. The operator's fault.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on TCP {address}: {source}")]
 pub struct ListenError {
     /// Which address.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
 impl ListenError {
-    /// Whether somebody else has the address.
+    /// Whether another socket has the address.
     pub fn is_taken(&self) -> bool {
         self.source.kind() == io::ErrorKind::AddrInUse
     }
 }
 
-/// Binds a listener a worker to `address`, in one SO_REUSEPORT group. Port 0 becomes one free port for all; `[::]` takes
-/// IPv4 too. The sockets do not block.
+/// Binds a listener for each worker to `address`, in one SO_REUSEPORT group. Port 0 becomes one free port for all;
+/// `[::]` includes IPv4. The sockets do not block.
 ///
-/// The first is bound without SO_REUSEPORT, and has it set after, as [`super::Group::join`] does: else it would share the
-/// address of another process of the same user without a word.
+/// The first is bound without SO_REUSEPORT, and gets it after, as in [`super::Group::join`]: else it would silently
+/// share the address of another process of the same user.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
         // Whatever the system's default (net.ipv6.bindv6only) is.
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
-    // Connections of a process before this one may still wait in TIME_WAIT.
+    // Connections of a previous process may still be in TIME_WAIT.
     socket.set_reuse_address(true)?;
     Ok(socket)
 }

@@ -1,4 +1,4 @@
-//! What a worker counts of its UDP sockets.
+//! A worker's metrics of its UDP sockets.
 
 use crate::telemetry::{Counter, IO_SYSCALLS, metrics};
 
@@ -16,7 +16,7 @@ metrics! {
             receive_messages,
         }
         Counter("receive_batches", "Batches in which messages were received.") {
-            receive_batches "System calls that brought any, but for io_uring. Datagrams a batch: how busy a worker is.",
+            receive_batches "System calls that returned any, but for io_uring. Datagrams a batch: how busy a worker is.",
         }
         Counter("datagrams_sent", "Datagrams sent.") {
             datagrams_sent,
@@ -31,14 +31,14 @@ metrics! {
             gso_messages,
         }
         Counter("gso_segments", "Datagrams sent in such messages.") {
-            gso_segments "Divided by the line above: segments a send, what large downloads are cheap by.",
+            gso_segments "Divided by the line above: segments a send, which makes large downloads cheap.",
         }
         Counter(IO_SYSCALLS) {
             syscalls_recvmmsg [call: "recvmmsg"] "System calls to receive.",
             syscalls_sendmmsg [call: "sendmmsg"] "System calls to send.",
             syscalls_io_uring_enter [call: "io_uring_enter"] "System calls to do both, with `io = \"io-uring\"`.",
         }
-        Counter("receive_rearmed", "Times a receive of many messages ended and was begun anew.") {
+        Counter("receive_rearmed", "Times a receive of many messages ended and was restarted.") {
             receive_rearmed_buffers [reason: "buffers"]
                 "Times io_uring's receive had used up its buffers (twice `receive_batch`) before the worker came to \
                     it. What came meanwhile waited in the socket; nothing was lost.",
@@ -55,25 +55,25 @@ metrics! {
             datagrams_dropped_too_large [reason: "too_large"]
                 "Datagrams larger than a packet may be: path MTU discovery, as it should be.",
             datagrams_dropped_refused [reason: "refused"]
-                "Datagrams that the system does not send: no route, a firewall, an address that is no longer ours.",
+                "Datagrams that the system does not send: no route, a firewall, an address that is no longer local.",
         }
-        Counter("io_degraded", "Sockets that do without a feature that was asked for.") {
+        Counter("io_degraded", "Sockets without a feature that is configured.") {
             io_degraded_gso_missing [feature: "gso", reason: "missing"]
-                "Sockets without GSO, because the kernel does not have it. See \
+                "Sockets without GSO, because the kernel does not support it. See \
                     [Kernel features](../operating.md#kernel-features-gso-gro-ecn).",
             io_degraded_gso_eio [feature: "gso", reason: "EIO"]
                 "Sockets on which it was switched off, because a device cannot compute checksums. Nothing was lost.",
             io_degraded_gso_einval [feature: "gso", reason: "EINVAL"],
             io_degraded_io_uring_forbidden [feature: "io_uring", reason: "forbidden"]
-                "Sockets that epoll serves although `io = \"io-uring\"` was asked for: seccomp, a security module or \
+                "Sockets that fell back to epoll although `io = \"io-uring\"` is configured: seccomp, a security module or \
                     `kernel.io_uring_disabled` forbids it. See [io_uring](../operating.md#io_uring).",
             io_degraded_io_uring_missing [feature: "io_uring", reason: "missing"],
             io_degraded_io_uring_memory [feature: "io_uring", reason: "memory"],
             io_degraded_io_uring_broken [feature: "io_uring", reason: "broken"],
             io_degraded_gro [feature: "gro", reason: "missing"] "Sockets without GRO.",
-            io_degraded_ecn [feature: "ecn", reason: "missing"] "Sockets that do not see congestion marks.",
+            io_degraded_ecn [feature: "ecn", reason: "missing"] "Sockets that cannot read congestion marks (ECN).",
             io_degraded_pktinfo [feature: "pktinfo", reason: "missing"]
-                "Sockets that do not see which of the machine's addresses a datagram came to.",
+                "Sockets that cannot read to which local address a datagram came.",
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Sockets: one a worker on the same port, how the kernel hands each its own packets, and how they are read and written.
+//! Sockets: one for each worker on the same port, how the kernel steers packets to them, and how they are read and
+//! written.
 
 mod backend;
 mod cut;
@@ -25,7 +26,7 @@ pub use steering::{Generation, Steering};
 pub use sys::thread_cpu_time;
 pub use transmit::Sender;
 
-/// Errors in a row before a socket counts as broken. One comes of a shortage of memory, say, and passes.
+/// Consecutive errors before a socket counts as broken. One may come of a shortage of memory, and passes.
 const MAX_ERRORS: u32 = 1000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What this kernel allows: found out by datagrams that are sent over loopback and looked at, for `litequic probe`.
+//! What this kernel supports: found out with datagrams over loopback, for `litequic probe`.
 
 use super::{
     feature,
@@ -21,23 +21,23 @@ use std::{
 
 /// How long a datagram may take over loopback.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Octets of a probe's datagrams.
+/// Bytes of a probe's datagrams.
 const SEGMENT: usize = 1200;
 /// Datagrams of a probe's message.
 const SEGMENTS: usize = 3;
 
-/// Something that litequic uses where the kernel has it.
+/// A feature that litequic uses if the kernel supports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// The feature.
     pub feature: Feature,
-    /// Over which IP.
+    /// The IP version.
     pub family: Option<Family>,
     /// Whether it works, and how well; or why not.
     pub outcome: Result<String, String>,
 }
 
-/// What is looked for.
+/// The features to test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// recvmmsg(2) and sendmmsg(2).
@@ -54,7 +54,7 @@ pub enum Feature {
     LocalAddress,
     /// Packets of any size without fragments.
     MtuProbing,
-    /// The kernel hands packets to workers by their connection ID.
+    /// The kernel steers packets to workers by their connection ID.
     Steering,
     /// SO_RCVBUF.
     ReceiveBuffer,
@@ -88,7 +88,7 @@ pub enum Family {
     V6,
 }
 
-/// Looks for everything. Takes some milliseconds; a second for each kind of datagram that does not arrive.
+/// Tests everything. Takes some milliseconds; a second for each kind of datagram that does not arrive.
 pub fn probe() -> Vec<Finding> {
     let mut findings = Vec::new();
     for family in [Family::V4, Family::V6] {
@@ -117,7 +117,7 @@ pub fn probe() -> Vec<Finding> {
 }
 
 fn buffer(got: usize, wanted: usize, key: &str) -> Result<String, String> {
-    let kib = |octets| octets / 1024;
+    let kib = |bytes| bytes / 1024;
     if got < wanted {
         return Err(format!("{} KiB of {}: raise {key}, or bursts are lost", kib(got), kib(wanted)));
     }
@@ -161,8 +161,8 @@ impl Loopback {
         let arrived = single.as_ref().ok().and_then(|all| all.first().copied());
         let batches = single.map(|_| "yes".into()).map_err(missing);
         let ecn = ecn.and_then(|()| yes(arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8), "the codepoint is lost"));
-        let local_address =
-            local_address.and_then(|()| yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "it is not told"));
+        let local_address = local_address
+            .and_then(|()| yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "it is not reported"));
 
         let gso = feature::gso(&self.sender).map_err(missing);
         let gso = gso.and_then(|()| {
@@ -172,7 +172,7 @@ impl Loopback {
         });
         let gro = feature::gro(&self.receiver).map_err(missing);
         let gro = match &gso {
-            Err(_) => gro.map(|()| "yes; not tried for lack of GSO".into()),
+            Err(_) => gro.map(|()| "yes; untested without GSO".into()),
             Ok(_) => gro.and_then(|()| {
                 let joined = self.exchange(SEGMENTS, GRO_MESSAGE).map_err(missing)?;
                 let whole = joined.first().is_some_and(|a| (a.len, a.segment) == (SEGMENTS * SEGMENT, SEGMENT));
@@ -190,7 +190,7 @@ impl Loopback {
         .into_iter()
     }
 
-    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until so many octets have.
+    /// Sends a message of `count` datagrams with ECT(0); returns what arrives until so many bytes have.
     fn exchange(&self, count: usize, message_len: usize) -> io::Result<Vec<Arrived>> {
         let mut outgoing = Outgoing::new(SEGMENT);
         for n in 0..count {
@@ -200,13 +200,13 @@ impl Loopback {
         let mut sends = SendBatch::new(self.sender.local_addr()?);
         sends.send(&self.sender, outgoing.messages(), |message| outgoing.payload(message))?;
         let mut batch = ReceiveBatch::new(count, message_len);
-        let (mut all, mut octets) = (Vec::new(), 0);
-        while octets < count * SEGMENT {
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        while bytes < count * SEGMENT {
             // Waits, as the batch does not.
             self.receiver.peek(&mut [0])?;
             let received = batch.receive(&self.receiver)?;
             let arrived: Vec<Arrived> = (0..received).filter_map(|index| batch.arrived(index)).collect();
-            octets += arrived.iter().map(|arrived| arrived.len).sum::<usize>();
+            bytes += arrived.iter().map(|arrived| arrived.len).sum::<usize>();
             all.extend(arrived);
         }
         Ok(all)

@@ -11,13 +11,13 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// Octets of received datagrams that the kernel keeps for a worker: 2 Gbit/s for 8 ms, in which the worker does
+/// Bytes of received datagrams that the kernel buffers for a worker: 2 Gbit/s for 8 ms, in which the worker does
 /// something else. The kernel counts its own overhead too, about as much again.
 pub(super) const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
-/// Octets of datagrams on their way out: a few GSO trains of a fast connection.
+/// Bytes of datagrams to send: a few GSO trains of a fast connection.
 pub(super) const SEND_BUFFER: usize = 2 * 1024 * 1024;
 
-/// Why a listen address cannot be had. The operator's to mend.
+/// Why a listen address cannot be bound. The operator's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process has it, or the system does not allow it.
@@ -25,7 +25,7 @@ pub enum BindError {
     Bind {
         /// Which address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A group without members, or with more than a connection ID can name.
@@ -36,27 +36,27 @@ pub enum BindError {
         /// How many were wanted.
         workers: usize,
     },
-    /// Too many processes still finish what they have begun.
-    #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} processes have it already, and drain")]
+    /// Too many processes drain.
+    #[error("cannot listen on UDP {address}: {MAX_GENERATIONS} older processes still drain on it")]
     Full {
         /// Which address.
         address: SocketAddr,
     },
-    /// The kernel cannot tell the processes' connections apart.
-    #[error("cannot share UDP {address} with the process before: the kernel does not steer datagrams: {source}")]
+    /// The kernel cannot distinguish the processes' connections.
+    #[error("cannot share UDP {address} with the previous process: the kernel does not steer datagrams: {source}")]
     Steer {
         /// Which address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A group of sockets with SO_REUSEPORT at one address, in the order of their bind(2), which is how the kernel's program
-/// counts them. They belong to this process, to older ones that still finish what they have begun, or to nobody any more.
+/// A group of sockets with SO_REUSEPORT at one address, in the order of their bind(2), which is how the kernel's
+/// program counts them. They belong to this process, to older ones that drain, or to no process any more.
 ///
-/// No socket of a group is closed while a process goes on without it: the kernel would move the last one into its place,
-/// and its datagrams with it. So whoever takes over holds them all.
+/// No socket of a group is closed while a process continues without it: the kernel would move the last one into its
+/// place, and its datagrams with it. So the process that takes over holds them all.
 #[derive(Debug)]
 pub struct Group {
     address: SocketAddr,
@@ -65,16 +65,16 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group without members, to be at `address`. Port 0 becomes one free port for all; `[::]` takes IPv4 too.
+    /// A group without members, to be at `address`. Port 0 becomes one free port for all; `[::]` includes IPv4.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, sockets: Vec::new(), generations: Vec::new() }
     }
 
-    /// Sockets that another process has bound, in their order, and to whom they belong.
+    /// Sockets that another process has bound, in their order, and the processes that they belong to.
     ///
     /// # Errors
     ///
-    /// [`BindError::Bind`], for sockets that the kernel knows nothing of.
+    /// [`BindError::Bind`], for sockets without an address.
     pub fn adopt(sockets: Vec<UdpSocket>, generations: Vec<Generation>) -> Result<Self, BindError> {
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let failed = |address| move |source| BindError::Bind { address, source };
@@ -96,18 +96,18 @@ impl Group {
         &self.sockets
     }
 
-    /// To whom they belong.
+    /// The processes that they belong to.
     pub fn generations(&self) -> &[Generation] {
         &self.generations
     }
 
-    /// A socket for each of the `workers` of a process, to be read by it alone: such as belong to nobody any more, or new
-    /// ones. They do not block. The kernel gives them nothing before [`Group::steer`]; where it does not steer, nobody joins
-    /// a group that others have.
+    /// A socket for each of the `workers` of a process, to be read by it alone: ones that belong to no process any
+    /// more, or new ones. They do not block. The kernel gives them nothing before [`Group::steer`]; if it does not
+    /// steer, no process joins a group that others have.
     ///
-    /// A socket that is bound with SO_REUSEPORT shares an address that another process of the same user has, without a
-    /// word, and port 0 may then become a port that such a group has. So before the first of a group another socket is
-    /// bound without the option, which is set then: where it is, the group begins.
+    /// A socket that is bound with SO_REUSEPORT silently shares an address that another process of the same user has,
+    /// and port 0 may then become a port that such a group has. So before the first of a group another socket is bound
+    /// without the option, which is set then: where that succeeds, the group begins.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Group {
             return Err(BindError::Full { address });
         }
         if !self.generations.is_empty() {
-            // Else its hash would hand over to the new sockets what is the others' from now on.
+            // Else its hash would pass the others' datagrams to the new sockets from now on.
             try_steering(address).map_err(|source| BindError::Steer { address, source })?;
         }
         let failed = |source| BindError::Bind { address, source };
@@ -146,18 +146,18 @@ impl Group {
             .map_err(failed)
     }
 
-    /// What belonged to the process of that `number` belongs to nobody any more. To be followed by [`Group::steer`].
+    /// The sockets of the process of that `number` belong to no process any more. To be followed by [`Group::steer`].
     pub fn leave(&mut self, number: u8) {
         self.generations.retain(|generation| generation.number != number);
     }
 
-    /// From now on the kernel hands each datagram to the worker and process that its connection ID names, and what is
-    /// new to the process of the `newest` generation.
+    /// From now on the kernel passes each datagram to the worker and process that its connection ID names, and new
+    /// connections to the process of the `newest` generation.
     ///
     /// # Errors
     ///
-    /// The kernel's, where it does not steer. Its hash then spreads datagrams over all sockets, which serves one process
-    /// until a client changes its address, and never two.
+    /// The kernel's, if it does not steer. Its hash then spreads datagrams over all sockets, which works for one
+    /// process until a client changes its address, and never for two.
     pub fn steer(&self, steering: &Steering, newest: u8) -> io::Result<()> {
         let newest = self.generations.iter().find(|generation| generation.number == newest);
         let ([first, others @ ..], Some(newest)) = (self.sockets.as_slice(), newest) else { return Ok(()) };
@@ -177,7 +177,7 @@ impl Group {
 pub(super) fn try_steering(address: SocketAddr) -> io::Result<()> {
     let socket = open(address)?;
     socket.set_reuse_port(true)?;
-    let steering = Steering { id_len: 16, first_octet: 0, generation_offset: 1, worker_offset: 2 };
+    let steering = Steering { id_len: 16, first_byte: 0, generation_offset: 1, worker_offset: 2 };
     let generation = Generation { number: 0, first: 0, workers: 1 };
     sys::attach_reuseport_cbpf(&socket, &steering.program(&[generation], &generation))
 }
@@ -207,7 +207,7 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Binds a socket to an address that nobody has, from now on to be shared.
+/// Binds a socket to an address that no other socket has, to be shared from now on.
 fn reserve(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = open(address)?;
     socket.bind(&address.into())?;
@@ -229,7 +229,7 @@ fn prepare(socket: &Socket) -> io::Result<()> {
     size_buffers(socket)
 }
 
-/// Asks for the buffers, and says once what the kernel gave instead: it caps them at net.core.rmem_max and wmem_max.
+/// Requests the buffers, and logs once what the kernel allowed instead: it caps them at net.core.rmem_max and wmem_max.
 fn size_buffers(socket: &Socket) -> io::Result<()> {
     static SAID: AtomicBool = AtomicBool::new(false);
 
@@ -246,11 +246,11 @@ fn size_buffers(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for the buffers; returns the octets that the kernel gave to receive and to send.
+/// Requests the buffers; returns the bytes that the kernel allowed for receiving and sending.
 pub(super) fn buffers(socket: &Socket) -> io::Result<(usize, usize)> {
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
-    // The kernel doubles what it is asked for, to have room for its own overhead (socket(7), SO_RCVBUF).
+    // The kernel doubles the value, to have room for its own overhead (socket(7), SO_RCVBUF).
     Ok((socket.recv_buffer_size()? / 2, socket.send_buffer_size()? / 2))
 }
 
@@ -263,7 +263,7 @@ mod tests {
     };
 
     const WORKERS: u8 = 4;
-    const STEERING: Steering = Steering { id_len: 16, first_octet: 0xef, generation_offset: 1, worker_offset: 2 };
+    const STEERING: Steering = Steering { id_len: 16, first_byte: 0xef, generation_offset: 1, worker_offset: 2 };
     const GENERATION: u8 = 7;
 
     fn bind(address: &str) -> Group {
@@ -278,7 +278,7 @@ mod tests {
         (group.sockets, group.address.port())
     }
 
-    /// Which of the sockets gets the next datagram, and what it says.
+    /// Which of the sockets gets the next datagram, and its content.
     fn receive(sockets: &[UdpSocket]) -> (usize, Vec<u8>) {
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut buffer = [0; 64];
@@ -297,12 +297,12 @@ mod tests {
         [&[0x40, 0xef, generation, worker, tag], &[0; 20][..]].concat()
     }
 
-    /// With `tag` as the octets by which it is spread.
-    fn long(first_octet: u8, generation: u8, worker: u8, tag: u8) -> Vec<u8> {
-        [&[0xc0, 0, 0, 0, 1, 16, first_octet, generation, worker, 0, 0, 0, 0, tag], &[0; 20][..]].concat()
+    /// With `tag` as the bytes by which it is spread.
+    fn long(first_byte: u8, generation: u8, worker: u8, tag: u8) -> Vec<u8> {
+        [&[0xc0, 0, 0, 0, 1, 16, first_byte, generation, worker, 0, 0, 0, 0, tag], &[0; 20][..]].concat()
     }
 
-    /// From several ports, so that a hash would give itself away.
+    /// From several ports, so that a spread by a hash would be noticed.
     fn assert_steered(sockets: &[UdpSocket], generation: u8, first: usize, from: &str, to: &str) {
         for tag in 0..8 {
             let client = UdpSocket::bind(from).unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_name_nobody_still_arrive() {
+    fn packets_without_a_known_id_still_arrive() {
         let (sockets, port) = group("127.0.0.1:0");
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         let named = [short(GENERATION, 200, 0), short(1, 0, 0), long(0xef, GENERATION, 200, 0)];

@@ -1,18 +1,17 @@
-//! Which socket of a reuseport group a datagram goes to: the rule, and the classic BPF program that has the kernel
-//! follow it. Pure.
+//! Which socket of a reuseport group a datagram goes to: the rule, and the classic BPF program for the kernel. Pure.
 //!
 //! The sockets of a group belong to processes, one socket a worker: to one process, and while a new one takes over
-//! (docs/adr/0020) to the older ones too, which finish what they have begun. A process is told by its generation.
+//! (docs/adr/0020) to the older ones too, which drain. A process is identified by its generation.
 //!
 //! | packet (RFC 8999) | goes to |
 //! |---|---|
 //! | short header | the worker that the connection ID names, of the process that it names |
 //! | long header with a connection ID that looks like ours | the same |
-//! | any other long header: a client's first packets | a worker of the newest process, by four octets of the ID |
-//! | short header that names nobody, too short to tell | any worker of the newest process |
+//! | any other long header: a client's first packets | a worker of the newest process, by four bytes of the ID |
+//! | short header with an unknown ID, or too short to decide | any worker of the newest process |
 //!
-//! A client's first packets name a connection ID of its own making, of eight random octets at least (RFC 9000 §7.2):
-//! they spread the clients, and keep one's packets together wherever they come from. The program decides every datagram:
+//! A client's first packets have a connection ID of its own choice, of eight random bytes at least (RFC 9000 §7.2):
+//! they spread the clients, and keep one's packets together whatever their address. The program decides every datagram:
 //! what it left to the kernel's hash would go to sockets of all processes.
 //!
 //! The kernel chooses once for datagrams that GRO has joined, which come from one address and port. They are of one
@@ -21,7 +20,7 @@
 
 use super::sys::Instruction;
 
-/// RFC 8999 §5.1: the first bit of a long header's first octet is set.
+/// RFC 8999 §5.1: the first bit of a long header's first byte is set.
 const LONG_HEADER: u32 = 0x80;
 /// Of a long header: the offset of the destination connection ID's length (RFC 8999 §5.1).
 const ID_LEN_OFFSET: u32 = 5;
@@ -29,8 +28,8 @@ const ID_LEN_OFFSET: u32 = 5;
 const LONG_ID_OFFSET: u32 = 6;
 /// Of a short header: the destination connection ID's offset (RFC 8999 §5.2).
 const SHORT_ID_OFFSET: u32 = 1;
-/// The four octets by which long headers are spread: of the ID's second half, as some clients and balancers give the
-/// first octets a meaning.
+/// The four bytes by which long headers are spread: of the ID's second half, as some clients and balancers give the
+/// first bytes a meaning.
 const SPREAD_OFFSET: u32 = LONG_ID_OFFSET + 4;
 /// The kernel's randomness, as a place in the packet (linux/filter.h: SKF_AD_OFF + SKF_AD_RANDOM).
 const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
@@ -38,16 +37,16 @@ const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
 /// Processes that may share a group. A conditional jump passes 255 instructions at most, and each takes five.
 pub(super) const MAX_GENERATIONS: usize = 32;
 
-/// Where the connection IDs that we issue say what.
+/// The layout of the connection IDs that litequic issues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steering {
-    /// Octets of every ID, at most 20.
+    /// Bytes of every ID, at most 20.
     pub id_len: u8,
-    /// Its first octet.
-    pub first_octet: u8,
-    /// The octet of it that is the process' generation, counted from 0.
+    /// Its first byte.
+    pub first_byte: u8,
+    /// The byte of it that is the process' generation, counted from 0.
     pub generation_offset: u8,
-    /// The octet of it that is the worker's index; behind the generation.
+    /// The byte of it that is the worker's index; behind the generation.
     pub worker_offset: u8,
 }
 
@@ -68,7 +67,7 @@ impl Steering {
     pub(super) fn program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
         let (generation, worker) = (u32::from(self.generation_offset), u32::from(self.worker_offset));
         let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
-        // Where things stand. A jump's number is of instructions to pass.
+        // The offsets. A jump's number is of instructions to skip.
         const GENERATIONS: usize = 14;
         let unknown = GENERATIONS + 5 * all.len();
         let (random, spread, choose) = (unknown + 2, unknown + 4, unknown + 5);
@@ -84,7 +83,7 @@ impl Steering {
             /*  8 */ load_byte(ID_LEN_OFFSET),
             /*  9 */ jump(libc::BPF_JEQ, self.id_len.into(), 0, to(9, spread)),
             /* 10 */ load_byte(LONG_ID_OFFSET),
-            /* 11 */ jump(libc::BPF_JEQ, self.first_octet.into(), 0, to(11, spread)),
+            /* 11 */ jump(libc::BPF_JEQ, self.first_byte.into(), 0, to(11, spread)),
             /* 12 */ load_index(LONG_ID_OFFSET),
             /* 13 */ load_byte_of_id(generation),
         ];
@@ -140,7 +139,7 @@ fn load_byte(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset)
 }
 
-/// The octet at `offset` behind the index register, which holds the ID's place.
+/// The byte at `offset` behind the index register, which holds the ID's place.
 fn load_byte_of_id(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, offset)
 }
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const STEERING: Steering = Steering { id_len: 16, first_octet: 0xef, generation_offset: 1, worker_offset: 2 };
+    const STEERING: Steering = Steering { id_len: 16, first_byte: 0xef, generation_offset: 1, worker_offset: 2 };
     const OLD: Generation = Generation { number: 7, first: 0, workers: 4 };
     const NEW: Generation = Generation { number: 8, first: 4, workers: 3 };
     /// What the kernel's randomness is in these tests.
@@ -201,7 +200,7 @@ mod tests {
             short if short[0] & 0x80 == 0 => named(&short[1..]).unwrap_or(choose(DICE)),
             long if long.len() < 14 => choose(DICE),
             long => {
-                let ours = long[5] == steering.id_len && long[6] == steering.first_octet;
+                let ours = long[5] == steering.id_len && long[6] == steering.first_byte;
                 let spread = choose(u32::from_be_bytes(*long[10..].first_chunk().unwrap()));
                 if ours { named(&long[6..]).unwrap_or(spread) } else { spread }
             }
@@ -251,9 +250,9 @@ mod tests {
         [&[0x41, 0xef, generation, worker], &[0; 40][..]].concat()
     }
 
-    /// With 5 as the octets by which it is spread.
-    fn long(id_len: u8, first_octet: u8, generation: u8, worker: u8) -> Vec<u8> {
-        [&[0xc0, 0, 0, 0, 1, id_len, first_octet, generation, worker, 1, 0, 0, 0, 5], &[0; 30][..]].concat()
+    /// With 5 as the bytes by which it is spread.
+    fn long(id_len: u8, first_byte: u8, generation: u8, worker: u8) -> Vec<u8> {
+        [&[0xc0, 0, 0, 0, 1, id_len, first_byte, generation, worker, 1, 0, 0, 0, 5], &[0; 30][..]].concat()
     }
 
     #[test]
@@ -265,14 +264,14 @@ mod tests {
             ("of the new process", short(8, 2), 6),
             ("of a worker that does not exist", short(8, 3), dice),
             ("of a process that is gone", short(6, 0), dice),
-            ("no octet of the worker's", short(7, 3)[..3].to_vec(), dice),
-            ("just the worker's octet", short(7, 3)[..4].to_vec(), 3),
+            ("no byte of the worker's", short(7, 3)[..3].to_vec(), dice),
+            ("just the worker's byte", short(7, 3)[..4].to_vec(), 3),
             ("nothing", vec![], dice),
             ("long header, our ID, of the old process", long(16, 0xef, 7, 3), 3),
             ("of the new process", long(16, 0xef, 8, 1), 5),
             ("of a worker that does not exist", long(16, 0xef, 7, 4), spread),
             ("of a process that is gone", long(16, 0xef, 6, 0), spread),
-            ("another first octet", long(16, 0xee, 7, 3), spread),
+            ("another first byte", long(16, 0xee, 7, 3), spread),
             ("another length", long(8, 0xef, 7, 3), spread),
             ("cut where it just is spread", long(8, 0xef, 7, 3)[..14].to_vec(), spread),
             ("cut before", long(8, 0xef, 7, 3)[..13].to_vec(), dice),
@@ -286,12 +285,12 @@ mod tests {
     fn datagrams() -> impl Strategy<Value = Vec<u8>> {
         let anything = proptest::collection::vec(any::<u8>(), 0..64);
         let nearly_right = (any::<u8>(), 14_u8..19, 0xee_u8..=0xef, 0_u8..40, any::<u8>(), any::<u32>(), 0_usize..49)
-            .prop_map(|(first, id_len, octet, generation, worker, spread, len)| {
-                let mut datagram = long(id_len, octet, generation, worker);
+            .prop_map(|(first, id_len, byte, generation, worker, spread, len)| {
+                let mut datagram = long(id_len, byte, generation, worker);
                 datagram[0] = first;
                 datagram[10..14].copy_from_slice(&spread.to_be_bytes());
                 if first & 0x80 == 0 {
-                    datagram[1..4].copy_from_slice(&[octet, generation, worker]);
+                    datagram[1..4].copy_from_slice(&[byte, generation, worker]);
                 }
                 datagram.truncate(len);
                 datagram

@@ -1,4 +1,4 @@
-//! Both halves over loopback, inside a runtime, whoever the backend is.
+//! Both halves over loopback, inside a runtime, for each backend.
 
 use super::{Backend, OpenSocket, SocketOptions, uring};
 use crate::{
@@ -29,7 +29,7 @@ use tokio::time::timeout;
 const OPTIONS: SocketOptions = SocketOptions { backend: Backend::Epoll, receive_batch: 4, gso: true, gro: true };
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// [`OPTIONS`] for each backend that there is here.
+/// [`OPTIONS`] for each available backend.
 fn backends() -> Vec<SocketOptions> {
     let mut all = vec![OPTIONS];
     match uring::check() {
@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// `count` datagrams of `len` octets, numbered, as few messages as they fit into.
+    /// `count` datagrams of `len` bytes, numbered, as few messages as they fit into.
     fn send(&mut self, remote: SocketAddr, count: u8, len: usize) {
         let path = self.path_to(remote);
         let mut outgoing = Outgoing::new(1472);
@@ -84,7 +84,7 @@ impl Socket {
         assert!(outgoing.is_empty());
     }
 
-    /// The datagrams of the next batch: sender, codepoint, length, first octet.
+    /// The datagrams of the next batch: sender, codepoint, length, first byte.
     async fn batch(&mut self) -> Vec<(SocketAddr, Ecn, usize, u8)> {
         let receiver = &mut self.open.receiver;
         let count = timeout(PATIENCE, poll_fn(|cx| receiver.poll_batch(cx))).await.unwrap().unwrap();
@@ -232,7 +232,7 @@ async fn a_datagram_that_is_cut_off_is_dropped_and_counted_and_the_next_arrives(
 }
 
 #[tokio::test]
-async fn a_datagram_without_a_route_keeps_nobody_back() {
+async fn a_datagram_without_a_route_delays_no_other() {
     for options in backends() {
         let (mut one, mut other) = (socket(options), socket(options));
         // Port 0 is no address to send to: EINVAL, which GSO could be blamed for.

@@ -1,4 +1,4 @@
-//! The sending half: what gathered leaves in one call, whoever makes it, or waits for the socket.
+//! The sending half: gathered datagrams are sent in one call, by any backend, or wait for the socket.
 
 use super::{
     flush::{Blocked, Calls, Event, Flush, Gso, SendResult},
@@ -21,13 +21,13 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// How long a queue below the socket has to drain, where nobody tells: tokio's shortest wait.
+/// How long a queue below the socket has to drain, as there is no event for it: tokio's shortest wait.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How a backend hands messages to the kernel.
+/// How a backend passes messages to the kernel.
 pub(super) trait Call: Send + 'static {
     /// Has the kernel try the first messages of `outgoing`, one at least, without waiting, and puts into `outcomes`,
-    /// which is empty, what became of each. The kernel keeps no pointer to any. Counts its system calls.
+    /// which is empty, the outcome of each. The kernel keeps no pointer to any. Counts its system calls.
     fn send(&mut self, socket: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>, metrics: &Metrics);
 }
 
@@ -38,17 +38,17 @@ pub struct Sender {
     waiting: Waiting,
 }
 
-/// For what a socket that did not take everything waits.
+/// The event that a socket waits for that did not take everything.
 enum Waiting {
     Nothing,
-    /// Registered for as long as it waits: otherwise the kernel would report every packet that has left.
+    /// Registered for as long as it waits: otherwise the kernel would report every packet that was sent.
     Writable(AsyncFd<UdpSocket>),
     Time(Pin<Box<Sleep>>),
     /// The registration failed.
     Failed(io::Error),
 }
 
-/// The socket, and who counts.
+/// The socket, and its metrics.
 struct System {
     socket: UdpSocket,
     call: Box<dyn Call>,
@@ -134,7 +134,7 @@ impl Calls for System {
             Event::Refused(message, errno) => {
                 metrics.datagrams_dropped_refused.add(message.count as u64);
                 let error = io::Error::from_raw_os_error(errno);
-                tracing::debug!(path = ?message.path, %error, "the system does not send a datagram");
+                tracing::debug!(path = ?message.path, %error, "cannot send a datagram");
             }
             Event::GsoOff(errno) => {
                 if errno == libc::EIO {
@@ -143,7 +143,7 @@ impl Calls for System {
                     metrics.io_degraded_gso_einval.increment();
                 }
                 let error = io::Error::from_raw_os_error(errno);
-                tracing::warn!(%error, "UDP segmentation (GSO) failed and is off for this socket; nothing was lost");
+                tracing::warn!(%error, "UDP segmentation (GSO) failed; disabled for this socket, no datagram was lost");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What a client is told when litequic answers in the origin's place: one table from error to status, `Proxy-Status`
-//! error type (RFC 9209 §2.3) and message. None of it names an inner address.
+//! The answers of litequic in the origin's place: one table from error to status, `Proxy-Status` error type (RFC 9209
+//! §2.3) and message. None of it names an inner address.
 
 use super::pages::Page;
 use crate::exchange::{Response, field::REQUEST_ID};
@@ -14,24 +14,24 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     // The client's.
-    #[error("the request names no host")]
+    #[error("the request has no host")]
     NoAuthority,
-    #[error("litequic is no tunnel")]
+    #[error("CONNECT is not supported")]
     Tunnel,
-    #[error("that protocol is not passed on here")]
+    #[error("a switch to this protocol is not allowed here")]
     NoSuchTunnel,
-    #[error("no route leads there")]
+    #[error("no route matches the request")]
     NoRoute,
-    #[error("the request's path could be read as another route's")]
+    #[error("the request's path is ambiguous: an origin could read it as another route's")]
     AmbiguousPath,
-    #[error("this takes a client certificate")]
+    #[error("a client certificate is required")]
     NoCertificate,
     #[error("too many requests")]
     TooManyRequests {
         /// Seconds, at least one.
         retry_after: u32,
     },
-    #[error("this is in maintenance")]
+    #[error("in maintenance")]
     Maintenance {
         /// Seconds, at least one.
         retry_after: u32,
@@ -42,45 +42,45 @@ pub(super) enum Error {
     PathTooLong,
     #[error("the request's body is larger than allowed")]
     BodyTooLarge,
-    #[error("the request's body did not come in time")]
+    #[error("timed out waiting for the request's body")]
     ClientTooSlow,
     // The operator's, or the load's.
-    #[error("there are as many tunnels as there may be")]
+    #[error("the limit of open tunnels is reached")]
     TunnelLimit,
-    #[error("all connections to the origin are busy, and so is the queue for them")]
+    #[error("all connections to the origin are busy, and the queue is full")]
     QueueFull,
-    #[error("no connection to the origin became free in time")]
+    #[error("timed out waiting for a free connection to the origin")]
     QueueTimeout,
     // The origin's.
-    #[error("the origin's name could not be looked up")]
+    #[error("cannot resolve the origin's name")]
     Resolve,
     #[error("the origin refused the connection")]
     Refused,
-    #[error("the origin cannot be reached")]
+    #[error("the origin is unreachable")]
     Unreachable,
-    #[error("the origin could not be connected to")]
+    #[error("cannot connect to the origin")]
     Connect,
-    #[error("the origin did not accept the connection in time")]
+    #[error("timed out connecting to the origin")]
     ConnectTimeout,
     #[error("the origin closed the connection before it answered")]
     Terminated,
-    #[error("the origin's answer ended within its header")]
+    #[error("the origin closed the connection within the response's header")]
     Incomplete,
-    #[error("the origin's answer is not valid HTTP")]
+    #[error("the origin's response is not valid HTTP")]
     Protocol,
-    #[error("the origin's answer uses a transfer coding that cannot be passed on")]
+    #[error("the origin's response has an unsupported transfer coding")]
     TransferCoding,
-    #[error("the header of the origin's answer is too large")]
+    #[error("the header of the origin's response is too large")]
     HeaderTooLarge,
-    #[error("the origin switched protocols without being asked")]
+    #[error("the origin switched protocols without a request")]
     Upgrade,
-    #[error("the origin did not switch protocols as it was asked to")]
+    #[error("the origin did not switch to the requested protocol")]
     SwitchFailed,
-    #[error("the origin did not answer in time")]
+    #[error("timed out waiting for the origin's response")]
     ResponseTimeout,
-    #[error("the request was not done in time")]
+    #[error("the request timed out")]
     RequestTimeout {
-        /// Whether it was a server that took the time.
+        /// Whether most of the time was a server's.
         servers: bool,
     },
 }
@@ -165,7 +165,7 @@ impl Error {
         response
     }
 
-    /// Says it in words.
+    /// The answer in words.
     fn tell(self, id: &str, response: &mut Response) {
         let status = response.status();
         let reason = status.canonical_reason().unwrap_or_default();
@@ -173,7 +173,7 @@ impl Error {
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         fields.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-        // What went wrong now need not go wrong again.
+        // The error may be temporary.
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         *response.body_mut() = body.into();
     }

@@ -1,6 +1,8 @@
-//! The fields by which the origin learns who asks: `Forwarded` (RFC 7239), `X-Forwarded-*` and the request's ID. Pure.
+//! The fields that identify the client to the origin: `Forwarded` (RFC 7239), `X-Forwarded-*` and the request's ID.
+//! Pure.
 //!
-//! What a client sent of them is removed, in every spelling that origins take for the same ([`spelling`]). A peer in `trusted_proxies` is appended to instead.
+//! Those that a client sent are removed, in every spelling that origins confuse ([`spelling`]). Those of a peer in
+//! `trusted_proxies` are appended to instead.
 
 use super::spelling;
 use crate::{
@@ -21,21 +23,22 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Every `X-Forwarded-` field is ours, whether we set it or not: an origin that believes one believes it from us.
+/// Every `X-Forwarded-` field is reserved, whether litequic sets it or not: an origin that trusts one trusts
+/// litequic's.
 const X_FORWARDED: &str = "x-forwarded-";
-/// The others that litequic sets, or that an origin behind a proxy believes.
+/// The others that litequic sets, or that an origin behind a proxy trusts.
 const OURS: [&str; 5] = ["forwarded", "x-real-ip", "client-cert", "client-cert-chain", "x-request-id"];
 
-/// A trusted peer's ID longer than that is replaced: it goes into logs and a response field.
+/// A trusted peer's ID longer than that is replaced: it is used in logs and a response field.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
-/// Whether the peer at `address` is a proxy that we believe.
+/// Whether the peer at `address` is a trusted proxy.
 pub(super) fn is_trusted(address: IpAddr, trusted: &[Network]) -> bool {
     trusted.iter().any(|network| network.contains(address))
 }
 
-/// Who asks behind `peer`: the last address of `X-Forwarded-For` that is not a trusted proxy's own, as far as trusted
-/// proxies say. `peer` itself if that is none.
+/// The client behind `peer`: the last address of `X-Forwarded-For` that is not a trusted proxy's own, as far as trusted
+/// proxies name it. `peer` itself if it is not one.
 pub(super) fn client_behind(peer: IpAddr, fields: &HeaderMap, trusted: &[Network]) -> IpAddr {
     if !is_trusted(peer, trusted) {
         return peer;
@@ -56,10 +59,10 @@ pub(super) fn client_behind(peer: IpAddr, fields: &HeaderMap, trusted: &[Network
     client
 }
 
-/// Whether a client may not say `name` itself, in whatever spelling.
+/// Whether a client may not set `name` itself, in whatever spelling.
 pub(super) fn is_ours(name: &str) -> bool {
     if !name.starts_with(['x', 'f', 'c']) {
-        return false; // as all of ours begin
+        return false; // all reserved names begin so
     }
     let plain = spelling::plain(name);
     plain.starts_with(X_FORWARDED) || OURS.contains(&&*plain)
@@ -75,18 +78,18 @@ pub(super) fn request_id(fields: &HeaderMap, trusted: bool) -> HeaderValue {
     given.cloned().unwrap_or_else(|| value(hexadecimal(rand::random()).into()))
 }
 
-/// Removes what the peer may not say, and says who asks.
+/// Removes what the peer may not set, and adds the client's address.
 pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: &HeaderValue, trusted: bool) {
     spelling::remove(fields, |name| is_ours(name) && (!trusted || !spelling::is_plain(name)));
 
     let proto = client.protocol.scheme();
     // The others' values are slices of it.
     let Element { text, address, host } = forwarded(client.address, authority, proto);
-    // Of one who is not trusted nothing is left to append to.
+    // Of an untrusted peer nothing is left to append to.
     let say = if trusted { append } else { insert };
     say(fields, X_FORWARDED_FOR, text.slice(address));
     say(fields, header::FORWARDED, text.clone());
-    // A trusted peer knows better than we what the client spoke, and to which name.
+    // A trusted peer is the one that knows the client's protocol and host.
     if !trusted || !fields.contains_key(&X_FORWARDED_PROTO) {
         fields.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
     }
@@ -97,8 +100,8 @@ pub(super) fn set(fields: &mut HeaderMap, client: &Client, authority: &str, id: 
     fields.insert(REQUEST_ID, id.clone());
 }
 
-/// Passes on the certificate that this connection's handshake verified (RFC 9440), with its `chain` if asked to; in place
-/// of what a trusted peer said.
+/// Adds the certificate that this connection's handshake verified (RFC 9440), with its `chain` if configured; in place
+/// of a trusted peer's.
 pub(super) fn set_certificate(fields: &mut HeaderMap, certificate: &Certificate, chain: bool) {
     fields.insert(CLIENT_CERT, certificate.leaf.clone());
     match certificate.chain.as_ref().filter(|_| chain) {
@@ -150,13 +153,13 @@ fn write_address(text: &mut String, address: IpAddr) {
         let _ = write!(text, "{address}");
         return;
     };
-    for (place, octet) in address.octets().into_iter().enumerate() {
+    for (place, byte) in address.octets().into_iter().enumerate() {
         if place > 0 {
             text.push('.');
         }
         for (unit, above) in [(100, 100), (10, 10), (1, 0)] {
-            if octet >= above {
-                text.push(char::from(b'0' + octet / unit % 10));
+            if byte >= above {
+                text.push(char::from(b'0' + byte / unit % 10));
             }
         }
     }
@@ -190,7 +193,7 @@ fn append(fields: &mut HeaderMap, name: HeaderName, item: Bytes) {
     }
 }
 
-/// Addresses, hex digits and authorities are all visible ASCII: the fallback never serves.
+/// Addresses, hex digits and authorities are all visible ASCII: the fallback is never used.
 fn value(text: Bytes) -> HeaderValue {
     HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
@@ -348,8 +351,8 @@ mod tests {
 
     #[test]
     fn an_address_is_written_as_the_standard_library_writes_it() {
-        let octets = (0..=255).map(|octet| [octet, 255 - octet, octet / 2, octet / 20]);
-        let v4 = octets.map(IpAddr::from);
+        let bytes = (0..=255).map(|byte| [byte, 255 - byte, byte / 2, byte / 20]);
+        let v4 = bytes.map(IpAddr::from);
         for address in v4.chain(["::1", "2001:db8::ff00:42:8329"].map(|text| text.parse().unwrap())) {
             let mut text = String::new();
             write_address(&mut text, address);

@@ -1,46 +1,46 @@
-//! Which routes are in maintenance by the operator's word. Pure.
+//! The routes that the operator has switched to maintenance. Pure.
 //!
-//! What was said stays as it was said, a route or all, and is applied to the routes of each configuration anew: a reload
-//! does not end it.
+//! An order stays as it was given, for a route or for all, and is applied to the routes of each configuration anew: a
+//! reload does not end it.
 
 use crate::config::Route;
 use std::collections::BTreeMap;
 
-/// What the operator has switched to maintenance.
+/// The orders in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Maintenance(BTreeMap<Target, u32>);
 
-/// Whom a word is about.
+/// The target of an order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// Every route that has an origin.
     All,
-    /// The route of that name, whatever it does; without one the routes of that host that have an origin.
+    /// The route of that name, whatever its target; without one the routes of that host that have an origin.
     Route(String),
 }
 
-/// Why a word has no effect.
+/// Why an order has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MaintenanceError {
-    /// A word that is misspelt, or came before the reload that it waits for.
+    /// A name that is misspelt, or of a reload that is still to come.
     #[error("no route has the name or the host {0:?}")]
     Unknown(String),
-    /// What was not switched by itself is not lifted by itself.
+    /// A route that was switched with others cannot be switched back by itself.
     #[error("{0:?} was not switched to maintenance by that name")]
     NotIn(String),
-    /// More words than any operator says.
-    #[error("there are {0} routes and hosts in maintenance already: lift some, or switch all routes")]
+    /// More orders than any operator gives.
+    #[error("{0} routes and hosts are in maintenance already: switch some back, or switch all routes")]
     Full(usize),
 }
 
-/// One word, and what it does now.
+/// One order, and its effect now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InMaintenance {
-    /// Whom it is about.
+    /// Its target.
     pub target: Target,
     /// Seconds.
     pub retry_after: u32,
-    /// The names of the routes that it reaches now.
+    /// The names of the routes that match now.
     pub routes: Vec<String>,
 }
 
@@ -55,14 +55,14 @@ impl InMaintenance {
 }
 
 impl Maintenance {
-    /// Words at a time: each is compared with each route when a configuration is compiled.
+    /// Orders at a time: each is compared with each route when a configuration is compiled.
     pub const MAX: usize = 256;
 
     /// Switches `target` to maintenance: its requests are answered 503 with `Retry-After`, in seconds.
     ///
     /// # Errors
     ///
-    /// None of `routes`, which are called `names`, is it; or there are too many already.
+    /// None of `routes`, whose names are `names`, matches; or there are too many orders already.
     pub fn switch_on(
         &mut self,
         target: Target,
@@ -82,7 +82,7 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Lifts the maintenance of `target`: with [`Target::All`] all there is.
+    /// Ends the maintenance of `target`: with [`Target::All`] all of it.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Maintenance {
         found.into_iter().map(|(_, seconds)| seconds).collect()
     }
 
-    /// Each word, with what it reaches of `routes`.
+    /// Each order, with the `routes` that match.
     pub fn list(&self, routes: &[Route], names: &[String]) -> Vec<InMaintenance> {
         let one = |(target, retry_after): (&Target, &u32)| {
             let places = reached(target, routes, names).into_iter();
@@ -131,7 +131,7 @@ impl Maintenance {
         self.0.iter().map(one).collect()
     }
 
-    /// The words alone, for a process that takes over; of all routes `None`.
+    /// The orders alone, for a process that takes over; `None` stands for all routes.
     pub fn words(&self) -> Vec<(Option<String>, u32)> {
         let word = |(target, retry_after): (&Target, &u32)| match target {
             Target::All => (None, *retry_after),
@@ -141,7 +141,7 @@ impl Maintenance {
     }
 }
 
-/// The words of another process, of which [`Maintenance::MAX`] are taken.
+/// The orders of another process, at most [`Maintenance::MAX`] of them.
 impl FromIterator<(Option<String>, u32)> for Maintenance {
     fn from_iter<I: IntoIterator<Item = (Option<String>, u32)>>(words: I) -> Self {
         let word = |(what, seconds): (Option<String>, u32)| (what.map_or(Target::All, Target::Route), seconds);
@@ -149,7 +149,7 @@ impl FromIterator<(Option<String>, u32)> for Maintenance {
     }
 }
 
-/// The places of the routes that `target` is about.
+/// The places of the routes that match `target`.
 fn reached(target: &Target, routes: &[Route], names: &[String]) -> Vec<usize> {
     let with_origin = |of: &dyn Fn(&Route) -> bool| {
         let places = routes.iter().enumerate().filter(|(_, route)| route.origin().is_some() && of(route));
@@ -211,7 +211,7 @@ mod tests {
             (vec![(route("A.test."), 2)], [None, Some(2), Some(2), None]),
             (vec![(route("shop"), 3)], [None, None, Some(3), None]),
             (vec![(route("*/"), 3)], [Some(3), None, None, None]),
-            // One that litequic answers itself is meant by its name alone.
+            // A route that litequic answers itself matches by its name only.
             (vec![(route("a.test/robots.txt"), 4)], [None, None, None, Some(4)]),
             (vec![(Target::All, 1), (route("a.test"), 2), (route("shop"), 3)], [Some(1), Some(2), Some(3), None]),
             (vec![(Target::All, 1), (Target::All, 5)], [Some(5), Some(5), Some(5), None]),

@@ -1,4 +1,4 @@
-//! What a worker counts of requests on their way to an origin.
+//! A worker's metrics of requests to origins.
 
 use crate::{
     exchange::{Body, ByteCounter, Protocol, Response},
@@ -28,11 +28,11 @@ metrics! {
         }
         Counter(
             "tunnels_refused",
-            "Tunnels that were asked for and not opened because `limits.max_tunnels` was reached."
+            "Tunnels that were requested and not opened because `limits.max_tunnels` was reached."
         ) {
             tunnels_refused,
         }
-        Counter("ambiguous_fields", "Fields of requests whose names an origin might take for others.") {
+        Counter("ambiguous_fields", "Fields of requests whose names an origin might confuse with others.") {
             ambiguous_fields_dropped [action: "dropped"] "See `origin.ambiguous_fields`; of trailers too.",
             ambiguous_fields_rejected [action: "rejected"] "Counted once a request, which was answered 400.",
         }
@@ -42,15 +42,15 @@ metrics! {
             limit_rate_addresses [limit: "rate_limit_addresses"],
             limit_source_tunnels [limit: "source_tunnels"] "The same of `limits.max_tunnels`.",
             limit_source_origin [limit: "source_origin_connections"]
-                "Requests that waited for, or were refused, a connection to their origin for the same reason.",
+                "Requests that waited for, or did not get, a connection to their origin for the same reason.",
             limit_origin_connections [limit: "origin_max_connections"],
             limit_origin_queue [limit: "origin_max_queue"],
             limit_origin_requests [limit: "origin_max_requests"],
             limit_slow_uploads [limit: "slow_uploads"]
                 "Slow uploads ended for a request that waited, as they held more than half of \
                     `origin.max_connections`.",
-            limit_interim [limit: "interim"] "Interim responses dropped because the client had not taken the 8 before.",
-            limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic takes.",
+            limit_interim [limit: "interim"] "Interim responses dropped because the client had not read the 8 before.",
+            limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic accepts.",
         }
         Counter(TIMEOUTS) {
             timeout_connect [timeout: "connect"],
@@ -76,14 +76,14 @@ metrics! {
         }
         Counter(
             "origin_retries_refused",
-            "Requests that could have been sent again, had the budget of retries not been spent."
+            "Requests that could have been retried, had the retry budget not been exhausted."
         ) {
             origin_retries_refused
                 "See [Retries](../proxying.md#retries): servers fail more than a few requests.",
         }
         Counter(
             "origin_panic_requests",
-            "Requests sent although no server of their origin was well, each try of them."
+            "Requests sent although no server of their origin was healthy, each try of them."
         ) {
             origin_panics "See [Load balancing](../proxying.md#load-balancing).",
         }
@@ -92,7 +92,7 @@ metrics! {
             "Requests whose cookie named no server of their origin: `balance` selected one, and they got its cookie."
         ) {
             sticky_cookies_refused
-                "A few after a server or the key has gone, as with a restart; many: cookies that were made up. See \
+                "A few after a server or the key is gone, as with a restart; many: forged cookies. See \
                     [Sticky sessions](../proxying.md#sticky-sessions).",
         }
         Counter(
@@ -103,7 +103,7 @@ metrics! {
         }
         Counter(
             "origin_errors",
-            "Requests that an origin left without a response, or whose response it broke off or garbled; timeouts and \
+            "Requests without a response of their origin, or with one that was cut off or invalid; timeouts and \
                 connections that could not be opened apart."
         ) {
             origin_errors,
@@ -130,7 +130,7 @@ metrics! {
 /// An origin's name, and a server's address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerName {
-    /// As the configuration has it.
+    /// The name in the configuration.
     pub origin: Arc<str>,
     /// A URL.
     pub server: Arc<str>,
@@ -168,10 +168,10 @@ metrics! {
         ) {
             failures,
         }
-        Counter("origin_server_ejections", "Times that a worker left a server of an origin out for failures.") {
+        Counter("origin_server_ejections", "Ejections of a server of an origin by a worker, for failures.") {
             ejections,
         }
-        Gauge("origin_server_ejected", "Workers that leave a server of an origin out now.") {
+        Gauge("origin_server_ejected", "Workers that have ejected a server of an origin now.") {
             ejected,
         }
         Gauge(
@@ -187,9 +187,9 @@ metrics! {
 }
 
 metrics! {
-    /// One server as its checks see it; the control thread counts here.
+    /// One server by its health checks; the control thread counts here.
     pub struct CheckMetrics {
-        Gauge("origin_server_up", "1 while a server of an origin is well by its checks, else 0.") {
+        Gauge("origin_server_up", "1 while a server of an origin is healthy by its health checks, else 0.") {
             up,
         }
         Counter("origin_health_checks", "Health checks of each server of an origin.") {
@@ -228,10 +228,10 @@ const ROUTE_RESPONSE_BYTES: Family = Family {
     name: "route_response_body_bytes",
     help: "Bytes of response bodies, and of tunnels, sent to clients, by route.",
 };
-const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit refused." };
-/// Status classes, as the label says them.
+const ROUTE_LIMITED: Family = Family { name: "route_limited", help: "Requests that a route's rate limit rejected." };
+/// Status classes, as in the label.
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
-/// What clients speak, in the order of the counters.
+/// HTTP versions, in the order of the counters.
 const PROTOCOLS: [&str; 3] = ["h3", "h2", "h1"];
 
 /// One route's responses and bytes on one worker, which alone counts here.
@@ -243,12 +243,12 @@ pub struct RouteMetrics {
     received: ByteCounter,
     /// Bytes to clients.
     sent: ByteCounter,
-    /// Requests that its `rate_limit` refused.
+    /// Requests that its `rate_limit` rejected.
     pub limited: Counter,
 }
 
 impl RouteMetrics {
-    /// A final response to a client that speaks `protocol`.
+    /// A final response to a client of `protocol`.
     pub fn count(&self, protocol: Protocol, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).saturating_sub(2);
         let [h3, h2, h1] = &self.responses;
@@ -257,7 +257,7 @@ impl RouteMetrics {
             Protocol::Http2 => h2,
             Protocol::Http1 => h1,
         };
-        // There is no class beyond 5xx that anybody sends.
+        // No client or server uses a class beyond 5xx.
         if let Some(counter) = classes.get(class.min(CLASSES.len() - 1)) {
             counter.increment();
         }

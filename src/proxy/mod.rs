@@ -1,13 +1,14 @@
 //! Sends requests to origins: chooses a route, rewrites the head, sends it over the origin's connection pool, and
 //! answers in the origin's place when it cannot.
 //!
-//! One [`Proxy`] a worker: pools, queues and names are its own, and nothing here is shared with another worker but
-//! the [`Routing`], which a reload replaces as a whole. `routes`, `request`, `response`, `forwarded`, `retry`, `balance`
-//! and `rules` are pure; `origin` has the sockets and the clocks, and the checks that the control thread makes for all.
+//! One [`Proxy`] a worker: pools, queues and names are its own, and nothing here is shared with another worker but the
+//! [`Routing`], which a reload replaces as a whole. `routes`, `request`, `response`, `forwarded`, `retry`, `balance`
+//! and `rules` are pure; `origin` has the sockets and the timers, and the health checks that the control thread makes
+//! for all.
 //!
-//! Decisions worth knowing: `TE: trailers` is passed on; `Early-Data` passes as it is (RFC 8470 §5.1); `Via` is not
-//! added (some origins stop compressing for proxies); an origin that answers with HTTP/1.0 gets a connection a
-//! request; a 100 (Continue) comes from the origin, or after a second from litequic.
+//! Decisions: `TE: trailers` is forwarded; `Early-Data` is forwarded as it is (RFC 8470 §5.1); `Via` is not added (some
+//! origins stop compressing for proxies); an origin that answers with HTTP/1.0 gets a connection a request; a 100
+//! (Continue) comes from the origin, or after a second from litequic.
 
 mod balance;
 mod error;
@@ -64,13 +65,13 @@ pub struct Proxy {
     shared: Arc<ArcSwap<Routing>>,
     metrics: Arc<Metrics>,
     local: RefCell<Rc<Local>>,
-    /// Tunnels, those that are still asked for too.
+    /// Tunnels, those that are still being opened too.
     tunnels: Rc<Cell<u32>>,
-    /// Whose they are.
+    /// Their sources.
     tunnel_sources: Pool<Network>,
 }
 
-/// The routing that this worker goes by, and its pools.
+/// The routing in force in this worker, and its pools.
 #[derive(Debug)]
 struct Local {
     routing: Arc<Routing>,
@@ -80,15 +81,15 @@ struct Local {
 }
 
 impl Proxy {
-    /// The proxy of the worker that counts in `metrics`. It follows what is stored in `shared`.
+    /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`.
     pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<Metrics>) -> Self {
         let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics);
         let (tunnels, tunnel_sources) = (Rc::default(), Pool::new("tunnels"));
         Self { local: RefCell::new(Rc::new(local)), shared, metrics, tunnels, tunnel_sources }
     }
 
-    /// The routing of now. A server that a reload did not touch keeps its pool; one that is gone closes its idle
-    /// connections, and the requests on the others end as they would.
+    /// The routing in force. A server that a reload did not touch keeps its pool; one that is gone closes its idle
+    /// connections, and the requests on the others end normally.
     fn local(&self) -> Rc<Local> {
         let local = Rc::clone(&self.local.borrow());
         let shared = self.shared.load();
@@ -169,7 +170,7 @@ impl Proxy {
         }
     }
 
-    /// What the route answers by itself, if it does.
+    /// The route's own answer, if it has one.
     fn answer(&self, asked: &Asked<'_>, head: &http::request::Parts) -> Result<Option<Response>, Error> {
         let &Asked { local, route, client, id, ruled, .. } = asked;
         if let Some((rules, variables)) = ruled {
@@ -201,7 +202,7 @@ impl Proxy {
         Ok(None)
     }
 
-    /// Makes a request's head the origin's.
+    /// Converts a request's head for the origin.
     fn translate(
         &self,
         asked: &Asked<'_>,
@@ -225,8 +226,8 @@ impl Proxy {
         }
     }
 
-    /// What the origin is to be asked for: nothing, if the route does not let it pass, where HTTP/1.1 goes on without
-    /// (RFC 9110 §7.8).
+    /// The protocol switch to request from the origin: none, if the route does not allow it, where HTTP/1.1 continues
+    /// without (RFC 9110 §7.8).
     fn switch(&self, asked: &Asked<'_>, upgrade: &Upgrade, source: Option<Network>) -> Result<Option<Switch>, Error> {
         let &Asked { local, route, client, .. } = asked;
         let Some(protocol) = upgrade::choose(upgrade, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
@@ -243,7 +244,7 @@ impl Proxy {
         Ok(Some(Switch::new(protocol.clone(), client.protocol, slot)))
     }
 
-    /// Asks `limiter` for a request; its refusal is counted in `counters` too.
+    /// Takes a request from `limiter`; a rejection is counted in `counters` too.
     fn limit(
         &self,
         limiter: &Limiter,
@@ -269,23 +270,23 @@ impl Proxy {
     }
 }
 
-/// A request that a route takes, but for itself.
+/// A request that matches a route, without the route.
 struct Asked<'a> {
     local: &'a Local,
     route: &'a routes::Route,
     client: &'a Client,
     interim: &'a Interim,
     id: &'a HeaderValue,
-    /// Whether its client is a proxy whose fields are believed.
+    /// Whether its client is a trusted proxy.
     trusted: bool,
     record: &'a Record,
     ruled: Option<Ruled<'a>>,
 }
 
-/// A route's rules, and what a request fills into them.
+/// A route's rules, and the request's values for them.
 type Ruled<'a> = (&'a Rules, &'a Variables<'a>);
 
-/// The answer to an OPTIONS that is to go no further than here (RFC 9110 §7.6.2).
+/// The answer to an OPTIONS that must not be forwarded (RFC 9110 §7.6.2).
 fn last_recipient(id: &HeaderValue) -> Response {
     let mut response = Response::default();
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -350,13 +351,13 @@ impl Handler for Proxy {
             Err(Outcome::Answer(error)) => {
                 let request = id.to_str().unwrap_or_default();
                 match error {
-                    // Whoever asks too often must not fill the log as well.
-                    Error::TooManyRequests { .. } => tracing::debug!(request, "asks too often"),
-                    // The operator has switched it, and the log has a line of that.
+                    // A client that exceeds its rate must not fill the log as well.
+                    Error::TooManyRequests { .. } => tracing::debug!(request, "rate limit exceeded"),
+                    // The operator has switched it, which was logged.
                     Error::Maintenance { .. } => tracing::debug!(request, "its route is in maintenance"),
-                    // Said above, with the other route.
+                    // Logged above, with the other route.
                     Error::AmbiguousPath => {}
-                    _ => tracing::info!(request, %error, "answered in the origin's place"),
+                    _ => tracing::info!(request, %error, "answered in place of the origin"),
                 }
                 let (status, kind) = error.table();
                 record.error(kind);
@@ -383,17 +384,17 @@ impl Handler for Proxy {
     }
 }
 
-/// Checks the health of origins' servers for all workers that follow `routing`, wherever the configuration has checks,
+/// Checks the health of origins' servers for all workers that follow `routing`, if the configuration has health checks,
 /// as it stands now and after each of `reloads`. To run once a process.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends all checks; servers stay as they were found.
+/// Dropping the future ends all checks; servers keep their state.
 pub async fn check_health(routing: Arc<ArcSwap<Routing>>, reloads: Arc<Notify>, checks: Arc<Checks>) -> Infallible {
     origin::check_all(|| routing.load().checked(), reloads, checks).await
 }
 
-/// Whether the server at `address` takes connections: what readiness asks where there are no checks.
+/// Whether the server at `address` accepts connections: for readiness without health checks.
 ///
 /// # Errors
 ///
@@ -406,12 +407,12 @@ pub async fn probe(address: &OriginAddress, timeout: Duration) -> Result<(), imp
     origin::probe(address, timeout).await
 }
 
-/// Turns the head of `client`'s request, one without a body, into its origin's: what a [`Proxy`] does on the way, for
-/// whoever measures that alone.
+/// Converts the head of `client`'s request, one without a body, for its origin, as a [`Proxy`] does: for measurements
+/// of that alone.
 ///
 /// # Errors
 ///
-/// There is no route for it, or it is a request that no origin gets.
+/// There is no route for it, or it is a request that is never forwarded.
 pub fn request_head(
     routing: &Routing,
     head: &mut http::request::Parts,
@@ -431,12 +432,12 @@ pub fn request_head(
     }
 }
 
-/// Turns the head of an origin's response to a `method` request into the client's, as [`request_head`] does with its
-/// request. `length` is the body's, where it is known.
+/// Converts the head of an origin's response to a `method` request for the client, as [`request_head`] does with its
+/// request. `length` is the body's, if it is known.
 ///
 /// # Errors
 ///
-/// The response cannot be passed on as it is meant.
+/// The response cannot be forwarded.
 pub fn response_head(
     head: &mut http::response::Parts,
     method: &http::Method,

@@ -1,4 +1,4 @@
-//! Pages for errors, and bodies of fixed answers: files, read when the configuration is.
+//! Error pages, and bodies of fixed answers: files, read when the configuration is.
 
 use crate::{
     config::{Config, ErrorPages, Errors, Route, Target, body_type},
@@ -17,10 +17,10 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Bytes of a page at most: it is held in memory, and part of many answers at once.
+/// Bytes of a page at most: it is held in memory, and sent with many answers at once.
 const MAX_PAGE: u64 = 256 * 1024;
-/// Bytes of an origin's error that are read when a page stands in for it, so that its connection can be used again. A
-/// longer one costs the connection.
+/// Bytes of an origin's error that are read when a page replaces it, so that its connection can be used again. A longer
+/// one costs the connection.
 const MAX_UNREAD: usize = 64 * 1024;
 /// How long they may take: the client waits.
 const UNREAD_WAIT: Duration = Duration::from_millis(250);
@@ -31,17 +31,17 @@ pub enum PageError {
     /// The system's reason.
     #[error("the {what} {} cannot be read: {source}", path.display())]
     Read {
-        /// What it is to be.
+        /// Error page or body file.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// A page, or a mistake.
+    /// The file is larger than a page may be, probably by mistake.
     #[error("the {what} {} is larger than {} KiB", path.display(), MAX_PAGE / 1024)]
     TooLarge {
-        /// What it is to be.
+        /// Error page or body file.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub(super) struct Page {
     body: Bytes,
 }
 
-/// What the files hold that a configuration names, by their paths.
+/// The contents of the files that a configuration names, by their paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pages(BTreeMap<PathBuf, Page>);
 
@@ -85,7 +85,7 @@ impl Pages {
         if bad.is_empty() { Ok(Self(good)) } else { Err(bad) }
     }
 
-    /// Those that `config` names: read anew where that is possible, else as they are in `self`. Blocks on the file system.
+    /// Those that `config` names: read anew if possible, else as they are in `self`. Blocks on the file system.
     #[must_use]
     pub fn renew(&self, config: &Config) -> Self {
         let page = |path: PathBuf| {
@@ -108,7 +108,7 @@ impl Pages {
         config.routes.iter().filter_map(body_file).any(|file| file == path)
     }
 
-    /// Those files that were read before as well, and hold something else now.
+    /// Those files that were read before as well, and have another content now.
     pub fn renewed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a PathBuf> {
         let changed = |(path, page): &(&PathBuf, &Page)| before.0.get(*path).is_some_and(|old| old != *page);
         self.0.iter().filter(changed).map(|(path, _)| path)
@@ -119,7 +119,7 @@ impl Pages {
         self.0.get(body_file(route)?).cloned()
     }
 
-    /// Those of `pages`, ready to be asked.
+    /// Those of `pages`, compiled.
     pub(super) fn of(&self, pages: &ErrorPages) -> PageSet {
         let read = |(errors, path): (&Errors, &PathBuf)| Some((*errors, self.0.get(path)?.clone()));
         PageSet { own: Arc::new(pages.iter().filter_map(read).collect()), ..PageSet::default() }
@@ -133,7 +133,7 @@ fn body_file(route: &Route) -> Option<&PathBuf> {
     }
 }
 
-/// What `path` is in `config`, in words.
+/// The kind of `path` in `config`, in words.
 fn what(config: &Config, path: &Path) -> &'static str {
     if Pages::is_body(config, path) { "body file" } else { "error page" }
 }
@@ -159,7 +159,7 @@ impl Page {
         Self { content_type, body: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
-    /// Makes `response` one with this body.
+    /// Replaces `response`'s body by this one.
     pub(super) fn put(&self, response: &mut Response) {
         *response.body_mut() = self.body.clone().into();
         let fields = response.headers_mut();
@@ -167,15 +167,15 @@ impl Page {
         fields.insert(header::CONTENT_LENGTH, HeaderValue::from(self.body.len()));
     }
 
-    /// Makes `response` an error with this body.
+    /// Turns `response` into an error with this body.
     pub(super) fn fill(&self, response: &mut Response) {
         self.put(response);
-        // What went wrong now need not go wrong again.
+        // The error may be temporary.
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 
-    /// This page in place of an origin's answer, of which stays what a client needs to go on: what it has to show, what
-    /// it may do, and when (RFC 9110 §15.5.2, §15.5.6, §10.2.3).
+    /// This page in place of an origin's answer, whose fields are kept that a client needs to continue: what it has to
+    /// present, what it may do, and when (RFC 9110 §15.5.2, §15.5.6, §10.2.3).
     pub(super) fn instead_of(&self, response: &Response) -> Response {
         let mut page = Response::default();
         *page.status_mut() = response.status();
@@ -189,7 +189,7 @@ impl Page {
     }
 }
 
-/// What a page stands in for: read to its end if that is near, so that the origin's connection can be used again.
+/// Reads what a page replaces to its end, if that is near, so that the origin's connection can be used again.
 pub(super) async fn discard(mut body: Body) {
     let mut left = MAX_UNREAD;
     let read = async {
@@ -207,12 +207,12 @@ pub(super) async fn discard(mut body: Body) {
 pub(super) struct PageSet {
     own: Arc<BTreeMap<Errors, Page>>,
     general: Arc<BTreeMap<Errors, Page>>,
-    /// They also stand in for the origin's errors.
+    /// They also replace the origin's errors.
     intercept: bool,
 }
 
 impl PageSet {
-    /// These, and where they have none, those of `general`; also for the origin's errors if they `intercept` them.
+    /// These, then those of `general`; also for the origin's errors if they `intercept` them.
     pub(super) fn before(self, general: &Self, intercept: bool) -> Self {
         Self { own: self.own, general: Arc::clone(&general.own), intercept }
     }

@@ -1,8 +1,7 @@
-//! What the origin gets: an HTTP/1.1 head whose framing is said explicitly, from a request that the front door has
-//! checked. Pure.
+//! Converts a request, which the front end has checked, for the origin: an HTTP/1.1 head with explicit framing. Pure.
 //!
-//! hyper's own choices are not relied on: it sends an unknown-length GET body as none, it prefers a
-//! `Transfer-Encoding` that is there to its own idea, and it keeps whatever `Content-Length` it finds.
+//! hyper's own choices are not relied on: it sends an unknown-length GET body as none, it prefers an existing
+//! `Transfer-Encoding` to its own choice, and it keeps whatever `Content-Length` it finds.
 
 use super::{error::Error, forwarded, routes::Route, rules::Rules, spelling};
 use crate::{
@@ -28,7 +27,7 @@ pub(super) enum Framing {
 }
 
 impl Framing {
-    /// What `body` needs.
+    /// The framing for `body`.
     pub(super) fn of(body: &impl HttpBody) -> Self {
         match body.size_hint().exact() {
             _ if body.is_end_stream() => Self::None,
@@ -38,13 +37,13 @@ impl Framing {
     }
 }
 
-/// Turns the head of a client's request into the origin's, and returns how many fields with an ambiguous name it had to
+/// Converts the head of a client's request for the origin, and returns how many fields with an ambiguous name it had to
 /// drop.
 ///
 /// # Errors
 ///
-/// [`Error::NoAuthority`] where the request names no host that could become `Host`; [`Error::Tunnel`] for CONNECT,
-/// which hyper would make a tunnel of; [`Error::AmbiguousField`] where those are to be rejected.
+/// [`Error::NoAuthority`] if the request has no host for `Host`; [`Error::Tunnel`] for CONNECT, which hyper would make
+/// a tunnel of; [`Error::AmbiguousField`] where those are to be rejected.
 pub(super) fn translate(
     parts: &mut request::Parts,
     framing: Framing,
@@ -65,7 +64,7 @@ pub(super) fn translate(
         None => fields.get(header::HOST).cloned().ok_or(Error::NoAuthority)?,
     };
     let authority = host.to_str().map_err(|_| Error::NoAuthority)?;
-    // Most requests have none of what goes: a walk over the names costs less than a look-up for each that might be there.
+    // Most requests have none of these: a walk over the names costs less than a look-up for each that there might be.
     let special = fields.keys().any(is_special);
     let dropped = if special { spelling::settle(fields, ambiguous)? } else { 0 };
     forwarded::set(fields, client, authority, id, trusted);
@@ -107,17 +106,17 @@ fn is_special(name: &HeaderName) -> bool {
     named || !spelling::is_plain(name)
 }
 
-/// Removes what is not the client's to say to the origin, and what says how the body ends.
+/// Removes the fields that a client may not send to the origin, and those that frame the body.
 fn remove_special(fields: &mut HeaderMap, framing: Framing) {
-    // What a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
+    // Fields that a CGI origin takes for its own `http_proxy` (CVE-2016-5385), and for a second framing.
     fields.remove(PROXY);
     remove_twins(fields);
 
-    // RFC 9114 §4.2: the front door refused these. Should it ever not, they end here.
+    // RFC 9114 §4.2: the front end has rejected these. Should it ever not, they are removed here.
     for name in [header::CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, header::UPGRADE] {
         fields.remove(name);
     }
-    // `TE: trailers` is hop-by-hop, and says that we, too, take trailers (RFC 9110 §10.1.4).
+    // `TE: trailers` is hop-by-hop: litequic accepts trailers, too (RFC 9110 §10.1.4).
     if fields.remove(header::TE).is_some() {
         fields.insert(header::TE, HeaderValue::from_static("trailers"));
         fields.insert(header::CONNECTION, HeaderValue::from_static("TE"));
@@ -136,8 +135,8 @@ fn remove_twins(fields: &mut HeaderMap) {
     spelling::remove(fields, |name| !spelling::is_plain(name) && FRAMING.contains(&&*spelling::plain(name)));
 }
 
-/// What `Max-Forwards` makes of an OPTIONS request (RFC 9110 §7.6.2): false if it goes no further than here. Other methods
-/// do not know it, and what is no number is no `Max-Forwards`.
+/// The effect of `Max-Forwards` on an OPTIONS request (RFC 9110 §7.6.2): false if it must not be forwarded. Other
+/// methods ignore it, and a value that is not a number is ignored.
 pub(super) fn may_go_on(method: &Method, fields: &mut HeaderMap) -> bool {
     if *method != Method::OPTIONS {
         return true;
@@ -153,10 +152,10 @@ pub(super) fn may_go_on(method: &Method, fields: &mut HeaderMap) -> bool {
     true
 }
 
-/// Says how the body ends, where nothing else says it any more.
+/// Adds the framing, if no other field has it any more.
 fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
     match framing {
-        // RFC 9110 §8.6: a method whose body has a meaning says that there is none.
+        // RFC 9110 §8.6: a method whose body has a meaning states that there is none.
         Framing::None if matches!(*method, Method::POST | Method::PUT | Method::PATCH) => {
             fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
@@ -170,9 +169,9 @@ fn frame(fields: &mut HeaderMap, method: &Method, framing: Framing) {
     }
 }
 
-/// Removes trailer fields that would mean something to an origin that merges them into the header (RFC 9110 §6.5.1), in
-/// any spelling, and those that a rule of the route is about; and, unless they pass, all with an ambiguous name, whose
-/// number it returns. hyper passes on those that the request's `Trailer` declared.
+/// Removes trailer fields that would have an effect in an origin that merges them into the header (RFC 9110 §6.5.1), in
+/// any spelling, and those that a rule of the route names; and, unless they are to be forwarded, all with an ambiguous
+/// name, whose number it returns. hyper forwards those that the request's `Trailer` declared.
 pub(super) fn trailers(fields: &mut HeaderMap, rules: Option<&Rules>, ambiguous: AmbiguousFields) -> u64 {
     // It is too late for a 400.
     let dropped = match ambiguous {
@@ -254,7 +253,7 @@ mod tests {
             ("POST", Framing::Chunked, None, Some("chunked")),
         ] {
             let request = http::Request::builder().method(method).uri("https://a.test/");
-            // Whatever the client said about it.
+            // Whatever the client declared.
             let request = request.header("content-length", "7").header("transfer-encoding", "gzip");
             let parts = translated(request, framing, None);
             assert_eq!(field(&parts, "content-length"), length, "{method} {framing:?}");

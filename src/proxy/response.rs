@@ -1,7 +1,7 @@
-//! What the client gets: the origin's head without what belongs to the connection it came over. Pure.
+//! Converts an origin's head for the client: without connection-specific fields. Pure.
 //!
-//! hyper's client lets pass what this file does not: `Content-Length` beside `Transfer-Encoding`, several equal
-//! `Content-Length`s, an unasked 101, and transfer codings that it does not decode.
+//! hyper's client accepts what this file does not: `Content-Length` beside `Transfer-Encoding`, several equal
+//! `Content-Length`s, an unrequested 101, and transfer codings that it does not decode.
 
 use super::{
     error::Error,
@@ -12,12 +12,12 @@ use super::{
 use crate::exchange::{field::may_trail, members};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response};
 
-/// Turns the head of an origin's response to a `method` request into the client's. `length` is the body's as hyper
-/// will deliver it, where that is known.
+/// Converts the head of an origin's response to a `method` request for the client. `length` is the body's as hyper will
+/// deliver it, if it is known.
 ///
 /// # Errors
 ///
-/// The response cannot be passed on as it is meant.
+/// The response cannot be forwarded.
 pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Option<u64>) -> Result<(), Error> {
     if parts.status.is_informational() {
         return Err(Error::Upgrade);
@@ -36,7 +36,7 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
         _ => return Err(Error::TransferCoding),
     }
 
-    // One Content-Length or none (RFC 9110 §8.6): HTTP/3 takes no list of them.
+    // One Content-Length or none (RFC 9110 §8.6): HTTP/3 allows no list of them.
     let length = match () {
         () if coded || parts.status == StatusCode::NO_CONTENT => None,
         () if bodiless => declared_length(fields)?,
@@ -68,7 +68,7 @@ pub(super) fn translate_interim(fields: &mut HeaderMap) {
     }
 }
 
-/// What a response without a body says its length would be.
+/// The length that a response without a body declares.
 fn declared_length(fields: &HeaderMap) -> Result<Option<u64>, Error> {
     let mut length = None;
     for item in members(fields, header::CONTENT_LENGTH) {
@@ -119,7 +119,7 @@ fn remove_present(fields: &mut HeaderMap, present: Present) {
 }
 
 /// Which of the fields that matter here a header has: found in one walk over its names, which costs less than a look-up
-/// for each.
+/// Which of the fields of interest a header has: found in one walk over its names, which costs less than a look-up
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Present(u8);
 
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_switch_that_nobody_asked_for_is_refused() {
+    fn a_protocol_switch_without_a_request_is_rejected() {
         assert_eq!(translated(Method::GET, 101, &[("upgrade", "websocket")], Some(0)), Err(Error::Upgrade));
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a request that failed before its response may be sent again. Pure.
+//! Retry decision for a request that failed before its response. Pure.
 //!
 //! A request is tried again only if it was handed back unsent, or the connection was a reused one that closed
 //! before a response byte, the method is idempotent and no body byte was handed to hyper (RFC 9110 §9.2.2,
@@ -6,8 +6,8 @@
 
 use http::Method;
 
-/// How often one request is sent again at most: one for a stale connection, one more on a connection made for it,
-/// which no origin has had time to close.
+/// Retries of one request at most: one for a stale connection, one more on a connection made for it, which no origin
+/// has had time to close.
 pub(super) const MAX_RETRIES: u32 = 2;
 
 /// How sending failed.
@@ -17,16 +17,16 @@ pub(super) struct Failure {
     pub(super) handed_back: bool,
     /// The connection had served a request before.
     pub(super) reused: bool,
-    /// The connection closed or broke, rather than said something wrong.
+    /// The connection closed or failed, rather than returned something invalid.
     pub(super) closed: bool,
     /// At least one byte came since the request was sent.
     pub(super) answered: bool,
-    /// At least one byte of the body was handed to hyper.
+    /// At least one byte of the body was passed to hyper.
     pub(super) body_read: bool,
 }
 
 impl Failure {
-    /// An idle connection's end that crossed the request: nothing is said against the server.
+    /// An idle connection's end that crossed the request: not a failure of the server.
     pub(super) const fn is_stale(self) -> bool {
         self.reused && self.closed && !self.answered
     }
@@ -35,7 +35,7 @@ impl Failure {
 /// What to do after a [`Failure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Send it again; `fresh` asks for a connection made for it.
+    /// Retry; `fresh` requires a connection made for it.
     Again { fresh: bool },
     /// Answer 502.
     Fail,
@@ -51,7 +51,7 @@ pub(super) fn decide(retries: u32, method: &Method, failure: Failure) -> Decisio
     }
 }
 
-/// RFC 9110 §9.2.2. A method that we do not know is not.
+/// RFC 9110 §9.2.2. An unknown method is not.
 pub(super) fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
 }

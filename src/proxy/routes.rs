@@ -1,9 +1,9 @@
-//! Which route serves a request: host first, then path, then conditions. Pure; compiled once a configuration.
+//! Route selection: host first, then path, then conditions. Pure; compiled once a configuration.
 //!
-//! Among the routes that match, the most specific host wins (exact, then the longest `*.`, then any host); within one host
-//! an exact path, then the longest path prefix; of those with the same path the one that asks for most ([`Weight`]), and at last
-//! the file's first. The path is compared byte by byte, and a request is refused whose origin could read it as one for a route
-//! before that (docs/adr/0022-ambiguous-paths.md).
+//! Among the routes that match, the most specific host wins (exact, then the longest `*.`, then any host); within one
+//! host an exact path, then the longest path prefix; of those with the same path the one with the most conditions
+//! ([`Weight`]), and at last the file's first. The path is compared byte by byte, and a request is rejected whose
+//! origin could read it as one for a route before that (docs/adr/0022-ambiguous-paths.md).
 //!
 //! [`Weight`]: config::Weight
 
@@ -21,14 +21,14 @@ use std::{
     sync::Arc,
 };
 
-/// Every route, ready to be asked.
+/// Every route, compiled.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     exact: HashMap<String, Host>,
-    /// By what stands after `*.`.
+    /// By what follows `*.`.
     wildcard: HashMap<String, Host>,
     any: Host,
-    /// What the routes of all IP addresses ask for.
+    /// The certificate requests of the routes of all IP addresses.
     addresses: CertificateRequest,
 }
 
@@ -37,14 +37,14 @@ pub(super) struct Routes {
 struct Host {
     /// The most specific first.
     routes: Vec<Route>,
-    /// What the routes together ask for that could serve such a host, those of less specific hosts too.
+    /// The certificate requests of the routes that could serve such a host, those of less specific hosts too.
     asks: CertificateRequest,
 }
 
-/// What a request that matches is treated by.
+/// How a matching request is handled.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
-    /// For the operator: as [`config::Route::names`] has it.
+    /// The name for logs and metrics: as in [`config::Route::names`].
     pub(super) name: Arc<str>,
     /// Its place in the configuration.
     pub(super) number: usize,
@@ -52,17 +52,17 @@ pub(super) struct Route {
     prefix: String,
     /// Nothing may follow the prefix.
     is_exact: bool,
-    /// What else a request has to be.
+    /// The conditions.
     conditions: Option<Box<Match>>,
-    /// What an origin that goes furthest reads the prefix as, without the trailing slash either.
+    /// The prefix after the furthest decoding, without the trailing slash either.
     read_prefix: Vec<u8>,
     /// Whether a path without readings of its own may be read as below the prefix: one with capitals, or with escapes.
     has_readings: bool,
-    /// How its origin may read the paths that it takes.
+    /// How its origin may decode paths.
     reading: PathReading,
-    /// The origin's name; none of a route that answers by itself.
+    /// The origin's name; `None` if the route answers by itself.
     pub(super) origin: Option<String>,
-    /// What it does besides.
+    /// Its rules.
     pub(super) rules: Option<Arc<Rules>>,
     /// The bodies of its errors.
     pub(super) pages: PageSet,
@@ -70,7 +70,7 @@ pub(super) struct Route {
     pub(super) rewrite_host: Option<HeaderValue>,
     /// Bytes of a request's body: 413 beyond.
     pub(super) max_body_bytes: Option<u64>,
-    /// What its clients have to show; 403 without.
+    /// The certificate that its clients have to present; 403 without.
     pub(super) certificate: CertificateRequest,
     /// Whether the origin gets the certificates that came with the client's.
     pub(super) certificate_chain: bool,
@@ -79,7 +79,7 @@ pub(super) struct Route {
 }
 
 impl Routes {
-    /// Compiles `routes`; `max_body_bytes` and `certificates` hold for those that do not say.
+    /// Compiles `routes`; `max_body_bytes` and `certificates` apply to those without their own.
     pub(super) fn new(
         routes: &[config::Route],
         max_body_bytes: Option<u64>,
@@ -145,7 +145,7 @@ impl Routes {
         self.exact.values_mut().chain(self.wildcard.values_mut()).chain([&mut self.any])
     }
 
-    /// Notes for each host what its routes ask for; `otherwise` where none could serve it.
+    /// Notes for each host the certificate requests of its routes; `otherwise` if none could serve it.
     fn ask(&mut self, otherwise: CertificateRequest) {
         let asks = |host: &str| together(served(self.matching(host))).unwrap_or(otherwise);
         let exact: Vec<_> = self.exact.keys().map(|host| (host.clone(), asks(host))).collect();
@@ -169,11 +169,12 @@ impl Routes {
         exact.into_iter().chain(wildcards).chain([&self.any])
     }
 
-    /// The route for `authority` (with or without a port), `path` (without a query) and what else `head` has, if there is one.
+    /// The route for `authority` (with or without a port), `path` (without a query) and the rest of `head`, if there is
+    /// one.
     ///
     /// # Errors
     ///
-    /// The path could be read as one for the route in the error, which is before the one that takes it, if any does.
+    /// The path could be read as one for the route in the error, which is before the one that matches, if any does.
     pub(super) fn choose(&self, authority: &str, path: &str, head: &Parts) -> Result<Option<&Route>, &Route> {
         let host = normalized(host_of(authority));
         let routes = || self.matching(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
@@ -186,7 +187,7 @@ impl Routes {
         });
         let reading = chosen.map_or(PathReading::Any, |(_, route)| route.reading);
         let ignore_case = reading == PathReading::Any;
-        // A route that matches by the path's bytes matches in each reading too: a reading leads to it, or to one before it.
+        // A route that matches by the path's bytes matches in each reading too: a reading selects it, or one before it.
         let checked = passed_over && reading != PathReading::Raw;
         if checked && (read_otherwise || exchange::has_readings(path, ignore_case)) {
             let before = |host: &Host, route: &Route| match chosen {
@@ -209,10 +210,10 @@ impl Routes {
         Ok(chosen.map(|(_, route)| route))
     }
 
-    /// What a handshake asks of a client that reaches `host`: what all of its routes ask for, or [`Optional`] where they
-    /// differ, for the handshake cannot know which path comes.
+    /// The certificate request of a handshake for `host`: that of all of its routes, or [`Optional`] if they differ,
+    /// for the handshake cannot know which path will be requested.
     ///
-    /// No name, and an IP address, which no client can ask for by SNI (RFC 6066 §3), are one host: that of the routes
+    /// No name, and an IP address, which no client can request by SNI (RFC 6066 §3), are one host: that of the routes
     /// for addresses and for any host.
     ///
     /// [`Optional`]: CertificateRequest::Optional
@@ -222,8 +223,8 @@ impl Routes {
     }
 }
 
-/// The routes of `hosts` that a path can lead to: those behind a prefix of their own prefix, which takes whatever comes, never
-/// get one.
+/// The routes of `hosts` that a path can select: those behind a prefix of their own prefix, which matches every such
+/// path, never get one.
 fn served<'a>(hosts: impl Iterator<Item = &'a Host>) -> impl Iterator<Item = CertificateRequest> {
     let mut before: Vec<&Route> = Vec::new();
     for route in hosts.flat_map(|host| &host.routes) {
@@ -234,7 +235,7 @@ fn served<'a>(hosts: impl Iterator<Item = &'a Host>) -> impl Iterator<Item = Cer
     before.into_iter().map(|route| route.certificate)
 }
 
-/// What all ask for; `Optional` where they differ, `None` where there are none.
+/// The common request of all; `Optional` if they differ, `None` if there are none.
 fn together(mut all: impl Iterator<Item = CertificateRequest>) -> Option<CertificateRequest> {
     let first = all.next()?;
     Some(if all.all(|other| other == first) { first } else { CertificateRequest::Optional })
@@ -266,7 +267,7 @@ impl Route {
         self.conditions.as_ref().is_none_or(|conditions| meets(head, conditions))
     }
 
-    /// Whether it takes, coming before it, all that `other` could.
+    /// Whether it matches, being before it, all that `other` could.
     fn hides(&self, other: &Self) -> bool {
         self.conditions.is_none() && (!self.is_exact || other.is_exact) && self.matches(&other.prefix)
     }
@@ -295,8 +296,8 @@ fn meets(head: &Parts, conditions: &Match) -> bool {
             .all(|(name, pattern)| parameters().any(|(known, value)| known == name && pattern.fits(value.as_bytes())))
 }
 
-/// The authority's host: without userinfo, which the front door refuses, and without the port. An IPv6 address
-/// keeps its brackets.
+/// The authority's host: without userinfo, which the front end rejects, and without the port. An IPv6 address keeps its
+/// brackets.
 fn host_of(authority: &str) -> &str {
     match authority.rfind(']') {
         Some(end) => authority.get(..=end).unwrap_or(authority),
@@ -304,8 +305,8 @@ fn host_of(authority: &str) -> &str {
     }
 }
 
-/// Lower case and without the root's dot, an IPv6 address as RFC 5952 has it, and one that stands for an IPv4 address as that;
-/// copies only a host that needs it.
+/// Lower case and without the root's dot, an IPv6 address as in RFC 5952, and an IPv4-mapped one as IPv4; copies only a
+/// host that needs it.
 fn normalized(host: &str) -> Cow<'_, str> {
     if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok()) {
         return Cow::Owned(match address.to_ipv4_mapped() {

@@ -1,4 +1,4 @@
-//! What the configuration says about requests, compiled for all workers, and what the operator and handshakes ask of it.
+//! The configuration of requests, compiled for all workers, and its queries for the operator and for handshakes.
 
 use super::{
     balance::CookieKey,
@@ -27,17 +27,17 @@ pub struct Routing {
     limiters: Vec<Option<Arc<Limiter>>>,
     /// Of all files.
     pages: Pages,
-    /// What the operator has switched off.
+    /// The routes in maintenance.
     maintenance: Maintenance,
-    /// For requests that no route takes.
+    /// For requests that match no route.
     pub(super) general_pages: PageSet,
     pub(super) origins: BTreeMap<String, (config::Origin, Vec<Arc<Standing>>)>,
     pub(super) timeouts: Timeouts,
-    /// A worker's.
+    /// A worker's copy.
     pub(super) max_tunnels: u32,
     pub(super) trusted: Vec<Network>,
     sources: Sources,
-    /// What makes the cookies of origins with sticky sessions.
+    /// The key of sticky sessions' cookies.
     pub(super) cookie_key: CookieKey,
 }
 
@@ -47,9 +47,9 @@ impl Routing {
         Self::after(config, Pages::default(), None)
     }
 
-    /// Compiles `config` with its `pages` to follow what was `before`: of a server that stays, and is still checked, it
-    /// stays known how it stands, of a rate limit that is not another now, what it has counted, cookies that were given stay
-    /// good, and what is in maintenance stays so.
+    /// Compiles `config` with its `pages`, with the state of what was `before`: of a server that stays, and is still
+    /// checked, its health; of a rate limit that did not change, its counts; cookies stay valid, and maintenance stays
+    /// in force.
     pub fn after(config: &Config, pages: Pages, before: Option<&Self>) -> Self {
         let maintenance = before.map(|before| before.maintenance.clone()).unwrap_or_default();
         Self::compile(config, pages, before, maintenance)
@@ -109,17 +109,17 @@ impl Routing {
         }
     }
 
-    /// Has `key` make cookies, instead of one that no other process has.
+    /// Uses `key` for cookies, instead of one that no other process has.
     pub fn with_cookie_key(self, key: CookieKey) -> Self {
         Self { cookie_key: key, ..self }
     }
 
-    /// Who asks behind `peer`, as far as trusted proxies say.
+    /// The client behind `peer`, as far as trusted proxies name it.
     pub(super) fn client(&self, peer: IpAddr, fields: &HeaderMap) -> IpAddr {
         forwarded::client_behind(peer, fields, &self.trusted)
     }
 
-    /// Where `peer` is as sources are limited, or the client for which it speaks, if it is trusted and `fields` say so.
+    /// The source of `peer`, or that of the client that it forwards for, if it is trusted and `fields` name it.
     pub(super) fn source(&self, peer: IpAddr, fields: &HeaderMap) -> Option<Network> {
         self.sources.source(self.client(peer, fields), &self.trusted)
     }
@@ -129,17 +129,17 @@ impl Routing {
         &self.pages
     }
 
-    /// What the operator has switched off.
+    /// The routes in maintenance.
     pub fn maintenance(&self) -> &Maintenance {
         &self.maintenance
     }
 
-    /// What of it reaches which routes; `config` is what it was compiled from.
+    /// The orders of maintenance and their routes; `config` is what it was compiled from.
     pub fn in_maintenance(&self, config: &Config) -> Vec<InMaintenance> {
         self.maintenance.list(&config.routes, &self.names)
     }
 
-    /// What its routes are called, in the order of the configuration.
+    /// The names of its routes, in the order of the configuration.
     pub fn route_names(&self) -> &[String] {
         &self.names
     }
@@ -149,7 +149,7 @@ impl Routing {
         self.limiters.get(place)?.clone()
     }
 
-    /// The route that a request takes.
+    /// The route of a request.
     ///
     /// # Errors
     ///
@@ -198,13 +198,13 @@ impl Routing {
         self.origins.iter().flat_map(of_origin).collect()
     }
 
-    /// What metrics call them.
+    /// Their labels in metrics.
     pub(super) fn server_names(&self) -> Vec<ServerName> {
         let name = |server: ServerState| ServerName::new(&server.origin, &server.address.to_string());
         self.servers().into_iter().map(name).collect()
     }
 
-    /// What a handshake asks of a client that asks for `server_name` (SNI).
+    /// The certificate request for a client that sends `server_name` (SNI).
     pub fn certificate_request(&self, server_name: Option<&str>) -> CertificateRequest {
         self.routes.certificate_request(server_name)
     }
@@ -212,8 +212,8 @@ impl Routing {
     /// Whether `client`'s connection may carry requests for `host` (an authority without its port); 421 otherwise
     /// (RFC 9110 §15.5.20).
     ///
-    /// It may if its handshake asked for what this host asks for. A reload may have changed that since: then the
-    /// connection still serves the host that it was opened for, unless another handshake would find out more.
+    /// It may if its handshake had the certificate request of this host. A reload may have changed that since: then the
+    /// connection still serves the host that it was opened for, unless another handshake would request more.
     pub fn admits(&self, client: &Client, host: &str) -> bool {
         let (identity, now) = (&client.identity, self.routes.certificate_request(Some(host)));
         if identity.asked == now {
@@ -237,17 +237,17 @@ impl Routing {
 pub struct ServerState {
     /// The origin's name.
     pub origin: String,
-    /// Where the server listens.
+    /// The server's address.
     pub address: OriginAddress,
-    /// What its checks say, where there are any.
+    /// The result of its health checks, if there are any.
     pub check: Option<Check>,
 }
 
-/// What the checks of a server say.
+/// The result of a server's health checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// Whether it counts as well.
+    /// Whether it is healthy.
     pub up: bool,
-    /// What the last one found wrong.
+    /// The problem that the last one found.
     pub problem: Option<String>,
 }

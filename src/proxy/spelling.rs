@@ -1,15 +1,16 @@
-//! Spellings of a field's name that an origin may take for one. Pure.
+//! Spellings of a field's name that an origin may confuse. Pure.
 //!
-//! CGI (RFC 3875 §4.1.18) and its heirs (FastCGI, WSGI, Rack, PHP) make a variable of a field's name: in capitals, with `_`
-//! for `-`. `x-user` and `x_user` are both `HTTP_X_USER` then, and whichever comes last is believed. PHP folds `.` as well,
-//! lighttpd and HAProxy's FastCGI fold every character that is no letter or digit. So a name of letters, digits and `-` is
-//! *plain*, every other name is ambiguous, and all names that differ in other characters than letters and digits are one.
+//! CGI (RFC 3875 §4.1.18) and its successors (FastCGI, WSGI, Rack, PHP) make a variable of a field's name: in capitals,
+//! with `_` for `-`. `x-user` and `x_user` are both `HTTP_X_USER` then, and the last one wins. PHP folds `.` as well,
+//! lighttpd and HAProxy's FastCGI fold every character that is not a letter or digit. So a name of letters, digits and
+//! `-` is *plain*, every other name is ambiguous, and all names that differ in other characters than letters and digits
+//! are one.
 
 use crate::{config::AmbiguousFields, proxy::error::Error};
 use http::{HeaderMap, HeaderName};
 use std::borrow::Cow;
 
-/// Whether no origin takes a field of that name, in lower case, for one of another plain name.
+/// Whether no origin confuses a field of that name, in lower case, with another plain name.
 pub(super) fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| PLAIN.get(usize::from(byte)) == Some(&true))
 }
@@ -31,7 +32,7 @@ pub(super) fn plain(name: &str) -> Cow<'_, str> {
     if is_plain(name) { name.into() } else { name.replace(|char: char| !char.is_ascii_alphanumeric(), "-").into() }
 }
 
-/// Deals with the fields whose names are not plain, and returns how many there were.
+/// Handles the fields whose names are not plain, and returns how many there were.
 ///
 /// # Errors
 ///
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The variable that origins make of a field's name, by their sources. `None`: they leave the field out.
+    /// The variable that origins make of a field's name, by their sources. `None`: they drop the field.
     fn variables(name: &str) -> Vec<Option<String>> {
         let folded = |folds: &dyn Fn(char) -> bool| {
             let fold = |char: char| if folds(char) { '_' } else { char.to_ascii_uppercase() };

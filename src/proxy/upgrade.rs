@@ -1,8 +1,9 @@
-//! Switching protocols (RFC 9110 §7.8): what an origin is asked for, and whether its 101 is the answer to that. Pure but
-//! for the key of a WebSocket.
+//! Switching protocols (RFC 9110 §7.8): the request to an origin, and whether its 101 answers it. Pure but for the key
+//! of a WebSocket.
 //!
-//! Over HTTP/1.1 the client's own WebSocket key goes to the origin and the origin's answer to it back, as any other field.
-//! HTTP/2 and HTTP/3 have none (RFC 8441 §5, RFC 9220), so that litequic makes the key and checks the answer.
+//! Over HTTP/1.1 the client's own WebSocket key is forwarded to the origin and the origin's answer to it back, as any
+//! other field. HTTP/2 and HTTP/3 have none (RFC 8441 §5, RFC 9220), so that litequic generates the key and checks the
+//! answer.
 
 use super::{error::Error, response};
 use crate::{
@@ -19,19 +20,19 @@ const WEBSOCKET: &str = "websocket";
 /// What a server hashes with the key (RFC 6455 §1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// A switch that an origin is asked for.
+/// A protocol switch that is requested from an origin.
 #[derive(Debug)]
 pub(super) struct Switch {
-    /// To what.
+    /// The protocol.
     pub(super) protocol: HeaderValue,
-    /// The client asked by extended CONNECT, where any 2xx would be a yes.
+    /// By extended CONNECT, where any 2xx would be success.
     extended: bool,
     key: Option<Key>,
     /// For the tunnel.
     pub(super) slot: TunnelSlot,
 }
 
-/// A WebSocket's key that is ours.
+/// A WebSocket's key of litequic's.
 #[derive(Debug)]
 struct Key {
     key: HeaderValue,
@@ -42,9 +43,9 @@ struct Key {
 /// Why there is no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
-    /// All are taken.
+    /// All are in use.
     All,
-    /// The client's source has its share.
+    /// The client's source has reached its limit.
     Source,
 }
 
@@ -56,7 +57,7 @@ pub(super) struct TunnelSlot {
 }
 
 impl TunnelSlot {
-    /// One for `source`. `None` if `open` of them are as many as there may be, or if `source` has its share of `pool`.
+    /// A slot for `source`. `None` if `open` of them are the maximum, or if `source` has reached its limit of `pool`.
     pub(super) fn take(
         open: &Rc<Cell<u32>>,
         most: u32,
@@ -80,23 +81,24 @@ impl Drop for TunnelSlot {
     }
 }
 
-/// The first of the protocols that a client asks for that is among `allowed`, which are in lower case. Names have no case.
+/// The first of the protocols that a client offers that is among `allowed`, which are in lower case. Names have no
+/// case.
 pub(super) fn choose<'a>(asked: &Upgrade, allowed: &'a [HeaderValue]) -> Option<&'a HeaderValue> {
     let asked = asked.0.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     asked.filter_map(|name| allowed.iter().find(|other| other.as_bytes().eq_ignore_ascii_case(name))).next()
 }
 
 impl Switch {
-    /// To `protocol`, for a client that speaks `client`.
+    /// To `protocol`, for a client of the HTTP version `client`.
     pub(super) fn new(protocol: HeaderValue, client: Protocol, slot: TunnelSlot) -> Self {
         let extended = client != Protocol::Http1;
         let key = if extended && protocol == WEBSOCKET { Key::of(rand::random()) } else { None };
         Self { protocol, extended, key, slot }
     }
 
-    /// Asks for it, in a head that is the origin's already.
+    /// Requests it, in a head that is the origin's already.
     pub(super) fn ask(&self, fields: &mut HeaderMap) {
-        // Two options in `Connection` are more than some origins expect, and nobody has trailers here.
+        // Two options in `Connection` are more than some origins expect, and there are no trailers here.
         fields.remove(header::TE);
         fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         fields.insert(header::UPGRADE, self.protocol.clone());
@@ -105,16 +107,16 @@ impl Switch {
         }
     }
 
-    /// Whether `status` tells the client that it may go on in the other protocol, which this origin has not said.
+    /// Whether `status` tells the client that the protocol was switched, which this origin has not done.
     pub(super) fn is_misleading(&self, status: StatusCode) -> bool {
         self.extended && status.is_success()
     }
 
-    /// Turns the head of a 101 into the client's, without what belongs to the origin's connection.
+    /// Converts the head of a 101 for the client, without what belongs to the origin's connection.
     ///
     /// # Errors
     ///
-    /// It is not the answer to what was asked.
+    /// It does not answer the request.
     pub(super) fn accept(&self, parts: &mut http::response::Parts) -> Result<(), Error> {
         let fields = &mut parts.headers;
         let mut to = fields.get_all(header::UPGRADE).iter();
@@ -220,7 +222,7 @@ mod tests {
         let kept = |client, lines: &[_]| accepted(client, lines).map(|names| names.join(" "));
         assert_eq!(kept(Protocol::Http3, &[TO, VIA, ACCEPT, subprotocol]).unwrap(), "sec-websocket-protocol");
         assert_eq!(kept(Protocol::Http1, &[TO, VIA, ACCEPT]).unwrap(), "sec-websocket-accept");
-        // The client's to judge.
+        // The client checks it.
         assert_eq!(kept(Protocol::Http1, &[TO, VIA, ("sec-websocket-accept", "x")]).unwrap(), "sec-websocket-accept");
         assert_eq!(kept(Protocol::Http1, &[TO, VIA, ("content-length", "5"), ("alt-svc", "h3")]).unwrap(), "");
         let wrong: [&[_]; 8] = [

@@ -1,14 +1,14 @@
-//! Address validation tokens for Retry (RFC 9000 §8.1.2), good on every worker that has the same [`Secrets`].
+//! Address validation tokens for Retry (RFC 9000 §8.1.2), valid on every worker that has the same [`Secrets`].
 //!
 //! ```text
 //! kind (1) · issue time, UNIX seconds (4) · length of the original destination connection ID (1) · that ID (20) · tag (32)
 //! ```
 //!
 //! The tag is an HMAC-SHA256 over all of it, the client's address and port, and its connection ID: RFC 9000 §8.1.4
-//! asks for the address, and s2n-quic's own provider binds the same. The key changes every hour, by the issue time.
+//! requires the address, and s2n-quic's own provider binds the same. The key changes every hour, by the issue time.
 //!
-//! Tokens are not bound to the endpoint, as stateless resets are: whoever has one has proved an address, which is worth
-//! the same at every address of the server, and replicas behind a balancer may have different ones.
+//! Tokens are not bound to the endpoint, as stateless resets are: the owner of one has validated an address, which is
+//! worth the same at every address of the server, and replicas behind a balancer may have different ones.
 //!
 //! There are no tokens for later connections (NEW_TOKEN): s2n-quic 1.91 never asks for one.
 
@@ -30,10 +30,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Seconds that a client has to come back after a Retry: a lost Initial is sent again after 1, 3 and 7 seconds
-/// (RFC 9002 §6.2), then the client has given up on us or we on it.
+/// Seconds in which a client has to use a token after a Retry: a lost Initial is sent again after 1, 3 and 7 seconds
+/// (RFC 9002 §6.2), then the client or litequic has given up.
 const LIFETIME: u32 = 10;
-/// Seconds by which the clocks of two processes with one secret may differ.
+/// Clock skew between two processes with one secret, in seconds.
 const CLOCK_SKEW: u32 = 2;
 /// Seconds that a key signs.
 const KEY_PERIOD: u32 = 3600;
@@ -89,8 +89,8 @@ impl TokenFormat for Format {
             self.admission.refuse_token();
             return None;
         };
-        // s2n-quic lets whoever has a token pass its limiter: a flood with real addresses must stop here. It cannot be
-        // told to refuse, only to drop. That does not use the token up: the client will send the same one again.
+        // s2n-quic lets every client with a token pass its limiter: a flood with real addresses must stop here. It
+        // cannot reject, only drop. That does not use the token up: the client will send the same one again.
         (self.admission.decide(ip(&context.remote_address), true) == AttemptOutcome::Allow).then_some(())?;
         if !self.used.insert(valid.tag, now) {
             self.admission.refuse_token();
@@ -100,10 +100,10 @@ impl TokenFormat for Format {
     }
 }
 
-/// What a token is bound to.
+/// The context that a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Client {
-    /// IPv4 as 4 octets, IPv6 as 16, the port behind either.
+    /// IPv4 as 4 bytes, IPv6 as 16, the port behind either.
     address: Vec<u8>,
     connection_id: Vec<u8>,
 }
@@ -120,14 +120,14 @@ impl Client {
     }
 }
 
-/// A token that holds.
+/// A valid token.
 #[derive(Debug, PartialEq, Eq)]
 struct Valid<'a> {
     original_id: &'a [u8],
     tag: [u8; TAG_LEN],
 }
 
-/// Signs and checks; knows no clock.
+/// Signs and verifies; the time is an argument.
 #[derive(Debug)]
 struct Signer {
     secrets: Arc<Secrets>,
@@ -181,8 +181,8 @@ fn signed(body: &[u8], client: &Client) -> Vec<u8> {
     [body, &[id_len], &client.connection_id, &client.address].concat()
 }
 
-/// Tokens that were used: each is good once (RFC 9000 §8.1.4). A worker's own filter is enough, as a token is bound to an
-/// address and port, which the kernel hashes to one worker.
+/// Tokens that were used: each is valid once (RFC 9000 §8.1.4). A worker's own filter is enough, as a token is bound to
+/// an address and port, which the kernel hashes to one worker.
 #[derive(Debug, Default)]
 struct Used {
     recent: HashSet<[u8; TAG_LEN]>,
@@ -290,7 +290,7 @@ mod tests {
         let mut used = Used::default();
         assert!(used.insert([1; 32], NOW));
         assert!(used.insert([2; 32], NOW + LIFETIME));
-        // The halves of the filter change places, and it still knows.
+        // The halves of the filter are swapped, and it still finds the token.
         for later in [0, LIFETIME, LIFETIME + CLOCK_SKEW] {
             assert!(!used.insert([1; 32], NOW + later), "{later} s later");
         }
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(format.validate_token(&mut context, &token), Some(id));
         assert_eq!(metrics.retry_tokens_refused.get(), 0);
         assert_eq!(format.validate_token(&mut context, &token), None, "twice");
-        assert_eq!(format.validate_token(&mut context, b"somebody else's"), None);
+        assert_eq!(format.validate_token(&mut context, b"another one's"), None);
         assert_eq!(metrics.retry_tokens_refused.get(), 2);
     }
 

@@ -1,12 +1,13 @@
-//! What a client whose address is not proved can make litequic send (RFC 9000 §8.1), where s2n-quic is generous.
+//! How much a client whose address is not validated can make litequic send (RFC 9000 §8.1), where s2n-quic allows too
+//! much.
 //!
-//! s2n-quic lets every datagram that names a connection, whatever is in it, buy three times its size, and sends a whole
-//! datagram while anything at all is left of that. A few octets sent to the ID that a client chose for its first Initial,
-//! which is all that somebody with a forged address knows, so buy 1200. Nobody honest sends them: until a client has
-//! heard from litequic all of its datagrams are 1200 octets or more (§14.1), and thereafter they go to IDs that litequic
-//! has issued.
+//! s2n-quic lets every datagram that names a connection, whatever is in it, allow three times its size, and sends a
+//! whole datagram while anything at all is left of that. A few bytes sent to the ID that a client chose for its first
+//! Initial, which an attacker with a forged address also chooses, so allow 1200. No honest client sends them: until a
+//! client has got a packet of litequic all of its datagrams are 1200 bytes or more (§14.1), and thereafter they go to
+//! IDs that litequic has issued.
 //!
-//! That leaves s2n-quic's rounding: a datagram of 1201 octets buys four of 1200.
+//! That leaves s2n-quic's rounding: a datagram of 1201 bytes allows four of 1200.
 
 use super::connection_id::Format;
 use s2n_quic_core::{
@@ -20,9 +21,9 @@ use std::sync::{
 
 /// RFC 9000 §14.1: a smaller datagram with an Initial is discarded.
 const MIN_INITIAL_DATAGRAM: usize = 1200;
-/// RFC 9000 §17.2: the header's form, in the first octet.
+/// RFC 9000 §17.2: the header's form, in the first byte.
 const LONG_HEADER: u8 = 0x80;
-/// The first octet and the version stand before the length of the destination connection ID.
+/// The first byte and the version stand before the length of the destination connection ID.
 const ID_LEN_AT: usize = 5;
 
 /// Discards datagrams that no honest client sends.
@@ -32,20 +33,20 @@ pub(super) struct SmallDatagrams {
     own: OwnId,
 }
 
-/// Whether the datagram at hand goes to an ID like those that litequic issues. A client's first Initial does not: chosen
-/// so, its ID would let small datagrams pass for those of a client that has heard from litequic.
+/// Whether the datagram at hand goes to an ID like those that litequic issues. A client's first Initial does not: with
+/// such an ID, small datagrams would count as those of a client that got a packet of litequic.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnId(Arc<AtomicBool>);
 
 impl OwnId {
-    /// To be asked while s2n-quic processes a datagram's first packet.
+    /// To be called while s2n-quic processes a datagram's first packet.
     pub(super) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl SmallDatagrams {
-    /// For an endpoint that issues `ids`; tells `own` of each datagram.
+    /// For an endpoint that issues `ids`; sets `own` for each datagram.
     pub(super) fn new(ids: Format, own: OwnId) -> Self {
         Self { ids, own }
     }
@@ -77,7 +78,7 @@ impl Interceptor for SmallDatagrams {
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
         let datagram = payload.into_less_safe_slice();
-        // Nothing is no packet: s2n-quic drops it.
+        // An empty datagram is not a packet: s2n-quic drops it.
         let datagram = if self.admit(datagram) { datagram } else { &mut [] };
         DecoderBufferMut::new(datagram)
     }

@@ -1,5 +1,5 @@
-//! How many answers go to those who have no connection: stateless resets, Retry packets, refusals. s2n-quic queues each
-//! until the socket takes it, however many there are, so whoever sends faster than the socket would fill the memory.
+//! Rate limit of answers to clients without a connection: stateless resets, Retry packets, refusals. s2n-quic queues
+//! each until the socket takes it, without a limit, so a sender faster than the socket would fill the memory.
 
 use crate::{quic::Metrics, rate::Bucket};
 use s2n_codec::EncoderValue;
@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Stateless resets a second of an endpoint: the clients of a worker that crashed with all of its 20,000 connections know
-/// within 20 seconds, which is what they would wait for by themselves.
+/// Stateless resets a second of an endpoint: all clients of a worker that crashed with 20,000 connections get one
+/// within 20 seconds, about as long as their own timeouts.
 pub(super) const RESETS: u32 = 1_000;
-/// Retry packets and refusals a second of an endpoint: more than the handshakes that a core does.
+/// Retry packets and refusals a second of an endpoint: more handshakes than a core completes.
 pub(super) const REFUSALS: u32 = 20_000;
 /// Of a second's worth s2n-quic may have to queue all: 1.2 KB each.
 const BURST: Duration = Duration::from_secs(1);
@@ -30,13 +30,13 @@ impl Answers {
         Self(Mutex::new(Bucket::with_burst(per_second, BURST)))
     }
 
-    /// Whether one more may go out `now`.
+    /// Whether another one may be sent `now`.
     pub(super) fn admit(&self, now: Instant) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take_if_there(now)
     }
 }
 
-/// TLS as it is, but for one question: s2n-quic asks for the longest tag for each stateless reset and for nothing else,
+/// TLS as it is, with one exception: s2n-quic requests the longest tag for each stateless reset and for nothing else,
 /// and sends none that would not be shorter than the packet that it answers (RFC 9000 §10.3.3). So this decides.
 pub(super) struct Gated<T> {
     tls: T,

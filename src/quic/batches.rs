@@ -1,5 +1,5 @@
-//! Which receive batch the endpoint is handed, told by the socket to whoever looks at packets: how many ACK frames of a
-//! connection come at once is how busy its worker is.
+//! The number of the current receive batch, published by the socket for the readers of packets: how many ACK frames of
+//! a connection come at once shows how busy its worker is.
 
 use std::sync::{
     Arc,
@@ -12,12 +12,12 @@ use std::sync::{
 pub(super) struct Batches(Arc<AtomicU64>);
 
 impl Batches {
-    /// The next batch is handed over from now on.
+    /// The next batch is processed from now on.
     pub(super) fn begin(&self) {
         self.0.store(self.number().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The batch at hand.
+    /// The current batch.
     pub(super) fn number(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Connections by the numbers that s2n-quic gives them, one after the other. No client chooses them, so that hashing them
-//! needs no key, and costs a multiplication a packet.
+//! A map by the numbers that s2n-quic gives connections, one after the other. No client chooses them, so that hashing
+//! them needs no key, and costs a multiplication a packet.
 
 use std::{
     collections::HashMap,

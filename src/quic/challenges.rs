@@ -1,11 +1,13 @@
-//! A PATH_CHALLENGE that gets no answer is sent again. s2n-quic sends it twice, in packets that leave one after the other,
-//! and, if no answer has come after some three seconds, sends to where the client was before (RFC 9000 §9.3.2). The answer
-//! is sent once (§8.2.2), so that one lost datagram has a download creep for three seconds, a datagram for each that comes
-//! (§8), and then end, unless the client has an acknowledgement left to send: it is no longer reached, and says nothing.
-//! quinn answers the newest of several challenges alone, which may be the one that went to its old address (§9.3.3).
+//! Repeats a PATH_CHALLENGE that gets no answer. s2n-quic sends it twice, in consecutive packets, and, if no answer has
+//! come after some three seconds, sends to the client's previous address (RFC 9000 §9.3.2). The answer is sent once
+//! (§8.2.2), so that one lost datagram slows a download down for three seconds, to a datagram for each that comes (§8),
+//! and then ends it, unless the client has an acknowledgement left to send: it is not reached any more, and sends
+//! nothing. quinn answers only the newest of several challenges, which may be the one that went to its old address
+//! (§9.3.3).
 //!
-//! What is sent again takes the place of empty DATAGRAM frames, as an ACK_FREQUENCY frame does, in packets that are full of
-//! a download's data: such a datagram has the size that §8.2.1 asks for, and a client that uploads shows by that where it is.
+//! A repeated one replaces empty DATAGRAM frames, as an ACK_FREQUENCY frame does, in packets that are full of a
+//! download's data: such a datagram has the size that §8.2.1 requires, and a client that uploads validates its path by
+//! that.
 
 use super::{
     by_id::ById,
@@ -25,9 +27,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// As often as an Initial packet is sent again before a round-trip time is known (RFC 9000 §8.2.1, RFC 9002 §6.2.2).
+/// As often as an Initial packet is repeated before a round-trip time is known (RFC 9000 §8.2.1, RFC 9002 §6.2.2).
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Octets that a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
+/// Bytes that a PATH_RESPONSE has to repeat (RFC 9000 §19.17).
 const DATA: usize = 8;
 
 /// One endpoint's.
@@ -69,7 +71,7 @@ impl Challenges {
         Self(Arc::new(Shared { unanswered, at_hand, table, metrics }))
     }
 
-    /// What hears of them.
+    /// The subscriber to them.
     pub(super) fn subscriber(&self) -> ChallengeSubscriber {
         ChallengeSubscriber(self.clone())
     }
@@ -92,7 +94,7 @@ impl Challenges {
     }
 
     /// Packet number `packet` of `connection` was built: a challenge in its unencrypted payload is remembered; if a
-    /// placeholder stands there, the challenge takes its place. However that goes, no placeholder is left.
+    /// placeholder stands there, the challenge replaces it. No placeholder is left, even on failure.
     #[inline]
     pub(super) fn transmit(&self, connection: u64, packet: u64, payload: &mut [u8], now: impl FnOnce() -> Instant) {
         if self.0.at_hand.load(Relaxed) {
@@ -124,7 +126,7 @@ impl Challenges {
             } else {
                 // Not to be tried again: what went wrong once goes wrong each time.
                 self.forget(&mut table, place);
-                tracing::error!(packet, "a PATH_CHALLENGE frame's place in a packet was not found");
+                tracing::error!(packet, "the placeholder of a PATH_CHALLENGE frame was not found in its packet");
             }
         }
     }
@@ -154,20 +156,20 @@ impl Challenge {
     }
 }
 
-/// The type of a PATH_CHALLENGE, an integer of one octet.
+/// The type of a PATH_CHALLENGE, an integer of one byte.
 const KIND: u8 = {
     assert!(kind::PATH_CHALLENGE < 0x40);
     let [.., byte] = kind::PATH_CHALLENGE.to_be_bytes();
     byte
 };
 
-/// What the first challenge in a payload says.
+/// The data of the first challenge in a payload.
 fn data(payload: &[u8]) -> Option<[u8; DATA]> {
     let challenge = Frames::new(payload).find(|frame| frame.kind == kind::PATH_CHALLENGE)?;
     challenge.body.try_into().ok()
 }
 
-/// What s2n-quic tells of paths.
+/// s2n-quic's events of paths.
 #[derive(Debug)]
 pub(super) struct ChallengeSubscriber(Challenges);
 
@@ -219,7 +221,7 @@ impl Subscriber for ChallengeSubscriber {
         event: &ActivePathUpdated<'_>,
     ) {
         context.active = event.active.id;
-        // Another path's challenge must never go out on this one, which it would not prove.
+        // Another path's challenge must never be sent on this one, which it would not validate.
         context.forget();
     }
 
@@ -269,7 +271,7 @@ mod tests {
         assert_eq!(payload, before);
     }
 
-    /// What leaves in the place of a placeholder.
+    /// The frame that replaces a placeholder.
     fn place(challenges: &Challenges, connection: u64, now: Instant) -> Vec<u8> {
         challenges.mark(connection);
         let mut payload = [&[0x01][..], &PLACE, &DATA].concat();

@@ -1,8 +1,8 @@
-//! Where a connection's client is, as far as it has proved it: the address of the handshake, and after a migration the
-//! new one once its path is validated (RFC 9000 §9.3).
+//! The validated address of a connection's client: that of the handshake, and after a migration the new one once its
+//! path is validated (RFC 9000 §9.3).
 //!
-//! s2n-quic's own `remote_addr` is that of the path in use, which a client takes up with a single datagram. Whoever can
-//! forge a source address would choose what the origin is told of it, and be taken for a trusted proxy.
+//! s2n-quic's own `remote_addr` is that of the path in use, which a client changes with a single datagram. An attacker
+//! that forges a source address could choose the address that the origin gets, and pass for a trusted proxy.
 
 use s2n_quic::{
     connection::Handle,
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 /// Addresses remembered a connection: s2n-quic has no more paths.
 const MAX_VALIDATED: usize = 5;
 
-/// Hears of paths, which change a few times in a connection's life at most.
+/// Subscribes to paths, which change a few times in a connection's life at most.
 #[derive(Debug)]
 pub(super) struct Addresses;
 
@@ -24,17 +24,17 @@ pub(super) struct Addresses;
 #[derive(Debug, Default)]
 pub(super) struct Validated {
     current: Option<SocketAddr>,
-    /// All that were validated: a client that goes back to one need not prove it again.
+    /// All that were validated: a client that returns to one need not validate it again.
     all: Vec<SocketAddr>,
 }
 
-/// The address at which the client of `connection` was last proved to be; `None` if the connection is gone.
+/// The last validated address of the client of `connection`; `None` if the connection is gone.
 pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
     connection.query_event_context(|validated: &Validated| validated.current).ok().flatten()
 }
 
 impl Validated {
-    /// The client proved that it is at `address`, which its connection uses if `active`.
+    /// The client validated `address`, which its connection uses if `active`.
     fn prove(&mut self, address: SocketAddr, active: bool) {
         if !self.all.contains(&address) && self.all.len() < MAX_VALIDATED {
             self.all.push(address);
@@ -59,7 +59,7 @@ impl Subscriber for Addresses {
         Validated::default()
     }
 
-    /// Nobody completes a handshake, before which there is no request, without having got its answers.
+    /// No client completes a handshake, before which there is no request, without having got its answers.
     fn on_connection_started(&mut self, validated: &mut Validated, _: &ConnectionMeta, event: &ConnectionStarted<'_>) {
         validated.prove((&event.path.remote_addr).into(), true);
     }

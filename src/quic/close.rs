@@ -1,6 +1,6 @@
-//! What a CONNECTION_CLOSE tells the client: TLS alerts as they are, so that one whose certificate was refused learns why
-//! (RFC 8446 §6.2); what litequic has raised; anything else as s2n-quic has it in production, which hides reasons and our
-//! own faults.
+//! The error in a CONNECTION_CLOSE: TLS alerts as they are, so that a client whose certificate was rejected learns why
+//! (RFC 8446 §6.2); errors that litequic has raised; any other as s2n-quic has it in production, which hides reasons
+//! and internal errors.
 
 use s2n_quic::provider::connection_close_formatter::{ConnectionClose, Context, Formatter, Production};
 use s2n_quic_core::{application, transport};
@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const PRODUCTION: &Production = &Production;
 
-/// The error with which litequic has the connection at hand closed. s2n-quic has no call that closes with an error of the
-/// transport: who raises one makes the packet at hand one that s2n-quic must close for. It asks for the CONNECTION_CLOSE
-/// within the same call, before it looks at another packet. A lock, because s2n-quic wants its providers `Send`.
+/// The error with which litequic has the current connection closed. s2n-quic has no call that closes with an error of
+/// the transport: the code that raises one makes the current packet one that s2n-quic must close for. It requests the
+/// CONNECTION_CLOSE within the same call, before it processes another packet. A lock, because s2n-quic wants its
+/// providers `Send`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Raised(Arc<Mutex<Option<transport::Error>>>);
 
 impl Raised {
-    /// `error` is what the client is told when s2n-quic closes its connection, which must follow.
+    /// `error` is sent to the client when s2n-quic closes its connection, which must follow.
     pub(super) fn raise(&self, error: transport::Error) {
         *self.lock() = Some(error);
     }
@@ -25,14 +26,14 @@ impl Raised {
     }
 }
 
-/// Hides what is nobody's business, but not the alerts: RFC 9001 §4.8 allows `handshake_failure` for all of them.
+/// Hides confidential reasons, but not the alerts: RFC 9001 §4.8 allows `handshake_failure` for all of them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Formatted {
     raised: Raised,
 }
 
 impl Formatted {
-    /// What is in `raised` is told in the place of s2n-quic's error.
+    /// An error in `raised` replaces s2n-quic's.
     pub(super) fn new(raised: Raised) -> Self {
         Self { raised }
     }
@@ -46,7 +47,7 @@ impl Formatted {
 }
 
 impl Formatter for Formatted {
-    /// The last of the two that s2n-quic asks for.
+    /// The last of the two that s2n-quic requests.
     fn format_transport_error(&self, context: &Context<'_>, error: transport::Error) -> ConnectionClose<'_> {
         let raised = self.raised.lock().take();
         raised.map_or_else(|| Self::transport_error(context, error), ConnectionClose::from)

@@ -1,6 +1,6 @@
-//! Whether a client keeps within what a connection may ask of litequic below HTTP/3: how many frames it sends that move
-//! no data, how many addresses it comes from. s2n-quic answers or at least reads each frame, and counts none; HTTP/3,
-//! which can close the connection, sees none.
+//! Whether a client respects the limits of a connection below HTTP/3: how many frames it sends that move no data, how
+//! many addresses it comes from. s2n-quic answers or at least reads each frame, and counts none; HTTP/3, which can
+//! close the connection, sees none.
 
 use crate::{
     rate::Bucket,
@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Addresses that s2n-quic lets a connection's client come from, one after the other. It forgets none as long as the
-/// connection lives, and drops what comes from a further one.
+/// connection is open, and drops packets from further ones.
 const ADDRESSES: u64 = 5;
 
 /// One connection's account.
@@ -30,15 +30,15 @@ pub(super) struct Conduct {
 #[derive(Debug, Default)]
 struct Signal {
     exceeded: AtomicBool,
-    /// Not told yet.
+    /// Not reported yet.
     last_address: AtomicBool,
-    /// Not told yet.
+    /// Not reported yet.
     stopped: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Conduct {
-    /// For a client that may send `per_second` control frames, and more at once ([`Bucket`]).
+    /// For a client with a limit of `per_second` control frames, and more at once ([`Bucket`]).
     pub(super) fn new(per_second: u32) -> Self {
         Self { bucket: Bucket::new(per_second), signal: Arc::default() }
     }
@@ -56,7 +56,7 @@ impl Conduct {
         admitted
     }
 
-    /// The client goes on from its address number `number`, the first being 0.
+    /// The client continues from its address number `number`, the first being 0.
     pub(super) fn moved(&self, number: u64) {
         if number + 1 == ADDRESSES {
             self.signal.last_address.store(true, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Conduct {
         }
     }
 
-    /// The client asks litequic to send no more on a stream that litequic opened one way.
+    /// The client sent STOP_SENDING for a unidirectional stream of litequic's.
     pub(super) fn stopped(&self) {
         self.signal.stopped.store(true, Ordering::Relaxed);
         self.signal.waker.wake();
@@ -75,7 +75,7 @@ impl Conduct {
     }
 }
 
-/// Tells whoever serves a connection how its client behaves.
+/// Reports to the task that serves a connection how its client behaves.
 #[derive(Debug, Default)]
 pub struct Excess(Arc<Signal>);
 

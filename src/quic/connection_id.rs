@@ -1,37 +1,37 @@
-//! The connection IDs that litequic issues: they name the worker, so that every packet of a connection finds it
-//! wherever its client has moved to.
+//! The connection IDs that litequic issues: they name the worker, so that every packet of a connection reaches it after
+//! any migration of its client.
 //!
 //! ```text
-//! octet  0                     config rotation (3 bits) and length − 1 (5 bits), after draft-ietf-quic-load-balancers
-//!        1 ..  1 + s           server ID, s = 0 to 4 octets, for a QUIC-LB balancer's plaintext algorithm
+//! byte  0                     config rotation (3 bits) and length − 1 (5 bits), after draft-ietf-quic-load-balancers
+//!        1 ..  1 + s           server ID, s = 0 to 4 bytes, for a QUIC-LB balancer's plaintext algorithm
 //!        1 + s                 process generation
 //!        2 + s                 worker index
 //!        3 + s .. 16 + s       random
 //! ```
 //!
-//! The config rotation bits are 0b111 without a server ID, which tells a QUIC-LB balancer that this ID cannot be
-//! routed and the 4-tuple must do, and 0b000, its first configuration, with one.
+//! The config rotation bits are 0b111 without a server ID, which tells a QUIC-LB balancer to route by the 4-tuple, as
+//! this ID cannot be routed, and 0b000, its first configuration, with one.
 //!
-//! Worker and generation stand in the open because a classic BPF program steers by them, and cannot decrypt. That
-//! costs little: an observer who sees two IDs of one connection learns that the same worker of the same process issued
-//! both, as it did those of all its other connections (RFC 9000 §5.1 forbids what tells connections apart, and QUIC-LB's
-//! plaintext algorithm says as much of its server ID). The other 104 bits are random: nobody guesses an ID, which is
-//! what keeps stateless resets (RFC 9000 §21.11) and other people's connections out of reach, and two are never alike.
+//! Worker and generation are in plaintext because a classic BPF program steers by them, and cannot decrypt. That costs
+//! little: an observer who sees two IDs of one connection learns that the same worker of the same process issued both,
+//! as it did those of all its other connections (RFC 9000 §5.1 forbids what identifies a connection, and QUIC-LB's
+//! plaintext algorithm reveals as much by its server ID). The other 104 bits are random: an ID cannot be guessed, which
+//! protects stateless resets (RFC 9000 §21.11) and other clients' connections, and two are never equal.
 
 use super::Generations;
 use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, LocalId, Validator};
 use std::sync::Arc;
 
-/// Workers that one octet tells apart.
+/// Workers that one byte distinguishes.
 pub const MAX_WORKERS: usize = 256;
 
-/// Octets of an ID without server ID.
+/// Bytes of an ID without server ID.
 const BASE_LEN: u8 = 16;
-/// RFC 9000 §17.2: a connection ID has 20 octets at most.
+/// RFC 9000 §17.2: a connection ID has 20 bytes at most.
 const MAX_LEN: u8 = 20;
-/// Octets of the longest server ID.
+/// Bytes of the longest server ID.
 const MAX_SERVER_ID_LEN: u8 = MAX_LEN - BASE_LEN;
-/// RFC 9000 §17.2: the header's form, in a packet's first octet.
+/// RFC 9000 §17.2: the header's form, in a packet's first byte.
 const LONG_HEADER: u8 = 0x80;
 /// "This ID cannot be routed" in the config rotation bits.
 const UNROUTABLE: u8 = 0b111 << 5;
@@ -43,11 +43,11 @@ pub struct WorkerIndex(pub u8);
 /// Which server a QUIC-LB balancer is to route to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerId {
-    octets: [u8; MAX_SERVER_ID_LEN as usize],
+    bytes: [u8; MAX_SERVER_ID_LEN as usize],
     len: u8,
 }
 
-/// Why a server ID cannot be one.
+/// Why a server ID is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a server ID has at most {MAX_SERVER_ID_LEN} bytes, not {0}")]
 pub struct LayoutError(usize);
@@ -56,19 +56,19 @@ impl TryFrom<&[u8]> for ServerId {
     type Error = LayoutError;
 
     fn try_from(id: &[u8]) -> Result<Self, LayoutError> {
-        let mut octets = [0; MAX_SERVER_ID_LEN as usize];
-        octets.get_mut(..id.len()).ok_or(LayoutError(id.len()))?.copy_from_slice(id);
-        Ok(Self { octets, len: u8::try_from(id.len()).map_err(|_| LayoutError(id.len()))? })
+        let mut bytes = [0; MAX_SERVER_ID_LEN as usize];
+        bytes.get_mut(..id.len()).ok_or(LayoutError(id.len()))?.copy_from_slice(id);
+        Ok(Self { bytes, len: u8::try_from(id.len()).map_err(|_| LayoutError(id.len()))? })
     }
 }
 
 impl ServerId {
     fn as_bytes(&self) -> &[u8] {
-        self.octets.get(..usize::from(self.len)).unwrap_or_default()
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 }
 
-/// Where what stands in an ID. The same for all workers of a process, and for all processes that share a port.
+/// The layout of an ID. The same for all workers of a process, and for all processes that share a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     server_id: ServerId,
@@ -80,7 +80,7 @@ impl Layout {
         Self { server_id }
     }
 
-    /// Octets of every ID.
+    /// Bytes of every ID.
     pub fn id_len(&self) -> usize {
         usize::from(BASE_LEN + self.server_id.len)
     }
@@ -95,16 +95,16 @@ impl Layout {
         2 + usize::from(self.server_id.len)
     }
 
-    /// What tells the connection of a datagram with a short header from others: the last octets of its destination
-    /// connection ID, which are random. `None` of a long header, and of what is too short for any.
+    /// What identifies the connection of a datagram with a short header: the last bytes of its destination connection
+    /// ID, which are random. `None` of a long header, and of a datagram that is too short.
     pub(super) fn connection(&self, datagram: &[u8]) -> Option<u64> {
         let (first, rest) = datagram.split_first()?;
         let id = rest.get(..self.id_len())?;
         (first & LONG_HEADER == 0).then_some(u64::from_le_bytes(*id.last_chunk()?))
     }
 
-    /// The first octet of every ID.
-    pub fn first_octet(&self) -> u8 {
+    /// The first byte of every ID.
+    pub fn first_byte(&self) -> u8 {
         let rotation = if self.server_id.len == 0 { UNROUTABLE } else { 0 };
         // At most 19: five bits hold it.
         let length = BASE_LEN - 1 + self.server_id.len;
@@ -135,21 +135,21 @@ impl Format {
     }
 
     fn issue(&self) -> [u8; MAX_LEN as usize] {
-        // rand's generator is a CSPRNG, reseeded from the system. Octets beyond the ID's length are not used.
+        // rand's generator is a CSPRNG, reseeded from the system. Bytes beyond the ID's length are not used.
         let mut id: [u8; MAX_LEN as usize] = rand::random();
-        let head = std::iter::once(self.layout.first_octet())
+        let head = std::iter::once(self.layout.first_byte())
             .chain(self.layout.server_id.as_bytes().iter().copied())
             .chain([self.generation, self.worker.0]);
-        id.iter_mut().zip(head).for_each(|(octet, value)| *octet = value);
+        id.iter_mut().zip(head).for_each(|(byte, value)| *byte = value);
         id
     }
 
     /// Whether `id` looks like one that this worker issued.
     pub(super) fn is_own(&self, id: &[u8]) -> bool {
-        let head = [self.layout.first_octet()];
+        let head = [self.layout.first_byte()];
         let tail = [self.generation, self.worker.0];
         id.len() == self.layout.id_len()
-            && head.iter().chain(self.layout.server_id.as_bytes()).chain(&tail).zip(id).all(|(own, octet)| own == octet)
+            && head.iter().chain(self.layout.server_id.as_bytes()).chain(&tail).zip(id).all(|(own, byte)| own == byte)
     }
 
     /// Whether another worker of this very process issued `id`, or another process that runs, and may have a connection
@@ -167,21 +167,21 @@ impl Format {
 }
 
 impl Generator for Format {
-    #[expect(clippy::expect_used, reason = "16 to 20 octets are an ID's length by construction")]
+    #[expect(clippy::expect_used, reason = "16 to 20 bytes are an ID's length by construction")]
     fn generate(&mut self, _: &ConnectionInfo<'_>) -> LocalId {
         let id = self.issue();
-        id.get(..self.layout.id_len()).and_then(LocalId::try_from_bytes).expect("16 to 20 octets are a connection ID")
+        id.get(..self.layout.id_len()).and_then(LocalId::try_from_bytes).expect("16 to 20 bytes are a connection ID")
     }
 }
 
 impl Validator for Format {
     /// The length of a short header's connection ID. It is always the same; what follows may be any packet's, an old
-    /// process' too, whose client a stateless reset tells so.
+    /// process' too, whose client gets a stateless reset.
     ///
-    /// A packet for another worker of this process, or for another process that runs, is not ours to judge: that may
-    /// well have the connection, and a stateless reset from here would end it (RFC 9000 §21.11). It is dropped. It
-    /// comes here where the kernel does not steer, and where GRO has joined it with one that is ours, which an
-    /// attacker who wants a token can cause.
+    /// A packet for another worker of this process, or for another process that runs, is not processed here: that may
+    /// have the connection, and a stateless reset from here would end it (RFC 9000 §21.11). It is dropped. It arrives
+    /// here if the kernel does not steer, or if GRO has joined it with one of this worker's, which an attacker who
+    /// wants a token can cause.
     fn validate(&self, _: &ConnectionInfo<'_>, buffer: &[u8]) -> Option<usize> {
         let len = self.layout.id_len();
         let id = buffer.get(..len)?;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_id_of_five_octets_is_refused() {
+    fn a_server_id_of_five_bytes_is_refused() {
         assert_eq!(ServerId::try_from(&[0; 5][..]), Err(LayoutError(5)));
     }
 

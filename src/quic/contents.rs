@@ -1,5 +1,5 @@
-//! What litequic wants to know of a decrypted 1-RTT packet, found in one walk over its frames: how much of it keeps
-//! litequic busy, what it says of streams, and where its acknowledgement is. Pure.
+//! The contents of a decrypted 1-RTT packet that litequic needs, found in one walk over its frames: how much of it
+//! keeps litequic busy, frames about streams, and the place of its acknowledgement. Pure.
 
 use super::{
     frame::{AckRanges, Frames, kind},
@@ -15,23 +15,23 @@ pub(super) struct Contents {
     pub(super) control: u32,
     /// ACK frames.
     pub(super) acks: u32,
-    /// Somebody waits for what it asks for: a request, a body, a path.
+    /// The sender waits for the answer to it: to a request, a body, a path.
     pub(super) urgent: bool,
-    /// What the client would do if it were allowed to.
+    /// Limits that block the client.
     pub(super) blocked: Blocked,
-    /// What the frames say of streams, in their order.
+    /// Frames about streams, in their order.
     pub(super) words: Vec<Word>,
-    /// The first rule that the packet breaks, of those that s2n-quic does not enforce or has no code for. What comes behind
+    /// The first violation of the packet, of those that s2n-quic does not detect or has no code for. What comes behind
     /// was not read.
     pub(super) violation: Option<transport::Error>,
     /// The last ACK frame's place, and its body's.
     ack: Range<usize>,
     ack_body: Range<usize>,
-    /// Every frame was understood.
+    /// Every frame was parsed.
     whole: bool,
 }
 
-/// Frames by which a client says that it waits for leave (RFC 9000 §4).
+/// Frames by which a client reports that a limit blocks it (RFC 9000 §4).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blocked {
     /// To open another stream for a request.
@@ -42,7 +42,7 @@ pub(super) struct Blocked {
     pub(super) stream_data: u32,
 }
 
-/// What a client says of one of its streams.
+/// A client's frame about one of its streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     /// So many bytes may be sent on it in all.
@@ -57,7 +57,7 @@ pub(super) enum Word {
 }
 
 impl Contents {
-    /// Forgets what it knew, and walks `payload`.
+    /// Resets it, and walks `payload`.
     pub(super) fn read(&mut self, payload: &[u8]) {
         (self.control, self.acks, self.urgent, self.blocked) = (0, 0, false, Blocked::default());
         self.words.clear();
@@ -100,8 +100,8 @@ impl Contents {
         }
     }
 
-    /// Where in `payload`, which was read, its ACK frame stands, and what that acknowledges. `None` if there is none, more
-    /// than one, or a frame that was not understood: then the packet is s2n-quic's to judge.
+    /// The place of its ACK frame in `payload`, which was read, and what that acknowledges. `None` if there is none,
+    /// more than one, or a frame that was not parsed: then the packet is left to s2n-quic.
     pub(super) fn sole_ack<'a>(&self, payload: &'a [u8]) -> Option<(Range<usize>, AckRanges<'a>)> {
         if self.acks != 1 || !self.whole {
             return None;

@@ -1,5 +1,5 @@
-//! Room in packets for ACK_FREQUENCY frames, and for a PATH_CHALLENGE that is sent again, by way of s2n-quic's datagrams: the
-//! one provider that writes whole frames of its own. litequic neither sends nor takes a datagram.
+//! Room in packets for ACK_FREQUENCY frames, and for a repeated PATH_CHALLENGE, by way of s2n-quic's datagrams: the one
+//! provider that writes whole frames of its own. litequic neither sends nor accepts datagrams.
 
 use super::{
     ack_frequency::{AckFrequencies, Peer},
@@ -12,7 +12,7 @@ use s2n_quic::provider::datagram::{
 use s2n_quic_core::connection::Error;
 use std::{sync::Arc, time::Instant};
 
-/// Octets that stay free behind a placeholder: without them its last DATAGRAM frame might be the packet's last, which
+/// Bytes that stay free behind a placeholder: without them its last DATAGRAM frame might be the packet's last, which
 /// s2n-quic writes without a length.
 const ROOM: usize = 8;
 
@@ -39,7 +39,7 @@ impl Endpoint for Datagrams {
         (PlaceholderSender { peer, frequencies, connection, challenges }, NoReceiver)
     }
 
-    /// None is taken: the transport parameter is not sent (RFC 9221 §3).
+    /// None is accepted: the transport parameter is not sent (RFC 9221 §3).
     fn max_datagram_frame_size(&self, _: &PreConnectionInfo) -> u64 {
         0
     }
@@ -47,7 +47,7 @@ impl Endpoint for Datagrams {
 
 /// One connection's.
 pub(super) struct PlaceholderSender {
-    /// `None` if its client has not offered: then nothing is asked for.
+    /// `None` if its client does not support it: then nothing is requested.
     peer: Option<Arc<Peer>>,
     frequencies: AckFrequencies,
     /// By s2n-quic's ID.
@@ -70,7 +70,7 @@ impl Sender for PlaceholderSender {
             (None, Some(peer)) if has_room() => self.frequencies.mark(peer),
             _ => return, // the next has more room
         }
-        // Should one fail, which there is room for, what is there of a placeholder is found and taken out.
+        // Should one fail, for which there is room, the incomplete placeholder is found and removed.
         let _ = (0..placeholder::DATAGRAMS).try_for_each(|_| packet.write_datagram(&[]));
     }
 

@@ -43,13 +43,13 @@ use std::{
     time::Duration,
 };
 
-/// Streams that a client may open one way: control, QPACK encoder and decoder (RFC 9114 §6.2), and a few of unknown
-/// types, which clients send to keep servers honest (§9).
+/// Unidirectional streams that a client may open: control, QPACK encoder and decoder (RFC 9114 §6.2), and a few of
+/// unknown types, which clients send to exercise extensibility (§9).
 const MAX_UNI_STREAMS: u64 = 16;
-/// Octets a one-way stream: SETTINGS and PRIORITY_UPDATE are small.
+/// Bytes of a unidirectional stream: SETTINGS and PRIORITY_UPDATE are small.
 const UNI_STREAM_WINDOW: u64 = 64 * 1024;
-/// How long an acknowledgement is delayed at most; clients learn it by the transport parameter `max_ack_delay`, and probe for
-/// lost packets that much later (RFC 9002 §6.2.1).
+/// How long an acknowledgement is delayed at most; clients get it in the transport parameter `max_ack_delay`, and probe
+/// for lost packets that much later (RFC 9002 §6.2.1).
 ///
 /// s2n-quic acknowledges every tenth packet (no setting changes that), a gap at once, and everything else after this delay.
 /// Its timers have a granularity of 1 ms: a packet that comes more than 1 ms after the first one that is not acknowledged
@@ -59,16 +59,16 @@ const UNI_STREAM_WINDOW: u64 = 64 * 1024;
 /// of datagrams was received whole, and such a batch holds ten packets. A request whose response takes longer than this
 /// is acknowledged by a packet of its own.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(2);
-/// Octets that received datagrams wait in with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
+/// Bytes of the receive queue with s2n-quic's own I/O: 32 messages of 64 KiB, as the kernel's GRO fills them.
 /// s2n-quic's default of 8 MiB is a small container's memory once there are several workers.
 const RECEIVE_QUEUE: usize = 32 * 65_535;
-/// Octets that datagrams to send wait in with it: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
+/// Bytes of its send queue: 16 messages of the 10 segments that s2n-quic's own I/O puts into one.
 const SEND_QUEUE: usize = 16 * 10 * MAX_MTU as usize;
 
-/// What an endpoint is made of, beside its socket. Cheap to clone: one for each endpoint of a worker.
+/// The parts of an endpoint, beside its socket. Cheap to clone: one for each endpoint of a worker.
 #[derive(Debug, Clone)]
 pub struct EndpointParts<T> {
-    /// What a client may do at most and how long litequic waits: each connection by what holds when it begins.
+    /// Limits and timeouts: each connection has those in force when it begins.
     pub config: Live,
     /// The server's side of TLS: certificates and the key of session tickets, the same for all workers.
     pub tls: T,
@@ -76,7 +76,7 @@ pub struct EndpointParts<T> {
     pub secrets: Arc<Secrets>,
     /// The shape of the connection IDs, the same for all workers.
     pub layout: Layout,
-    /// Tells this process' connection IDs from another's on the same port.
+    /// Distinguishes this process' connection IDs from another's on the same port.
     pub generation: u8,
     /// Those of the others that run.
     pub others: Arc<Generations>,
@@ -84,9 +84,9 @@ pub struct EndpointParts<T> {
     pub workers: usize,
     /// This worker's counters.
     pub metrics: Arc<Metrics>,
-    /// What its clients' windows are granted out of.
+    /// The budget of its clients' windows.
     pub receive: ReceiveBudget,
-    /// Whose its connections are, and its handshakes.
+    /// The sources of its connections, and of its handshakes.
     pub sources: Pools,
     /// How short memory is.
     pub pressure: Pressure,
@@ -95,10 +95,10 @@ pub struct EndpointParts<T> {
 /// Why an endpoint did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A configured value is one that QUIC cannot express.
+    /// A configured value cannot be expressed in QUIC.
     #[error("QUIC cannot be configured: {0}")]
     Configuration(String),
-    /// The socket was refused.
+    /// The socket was rejected.
     #[error("QUIC cannot use its socket: {0}")]
     Socket(#[from] std::io::Error),
     /// s2n-quic did not start.
@@ -111,11 +111,12 @@ pub enum StartError {
 pub struct Endpoint {
     /// Its connections, to be accepted.
     pub server: Server,
-    /// What is known of them by their packets.
+    /// Their state by their packets.
     pub connections: Connections,
 }
 
-/// s2n-quic's own I/O on `socket`: four tasks with queues between them. What litequic's own is measured by.
+/// s2n-quic's own I/O on `socket`: four tasks with queues between them. The reference for measurements of litequic's
+/// own.
 ///
 /// # Errors
 ///
@@ -138,7 +139,7 @@ pub fn library_io(socket: UdpSocket, gso: bool, gro: bool) -> Result<io::tokio::
 ///
 /// # Errors
 ///
-/// [`StartError`]: the operator's to mend, or ours.
+/// [`StartError`]: the operator's fault, or litequic's.
 pub fn start<T: tls::Provider + Clone>(
     io: impl Io,
     address: SocketAddr,
@@ -209,7 +210,7 @@ pub fn start<T: tls::Provider + Clone>(
     Ok(Endpoint { server: server.start()?, connections })
 }
 
-/// Gives each connection the transport parameters of now.
+/// Gives each connection the transport parameters of the current configuration.
 struct TransportLimits {
     config: Live,
     connections: Connections,
@@ -229,7 +230,7 @@ impl TransportLimits {
 impl connection::Limiter for TransportLimits {
     fn on_connection(&mut self, _: &connection::ConnectionInfo<'_>) -> connection::Limits {
         let now = self.config.load();
-        // A checked configuration holds nothing that QUIC cannot express; if it did, what held before goes on.
+        // A checked configuration has only values that QUIC can express; otherwise the former ones stay.
         let window = self.grants.begin(&now.limits);
         if let Ok(limits) = transport_limits(&now.limits, &now.timeouts, window) {
             self.last = limits;
@@ -278,9 +279,9 @@ mod tests {
 
     /// Accepts every certificate.
     #[derive(Debug)]
-    struct Anybody;
+    struct AnyCertificate;
 
-    impl ServerCertVerifier for Anybody {
+    impl ServerCertVerifier for AnyCertificate {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,
@@ -351,7 +352,7 @@ mod tests {
             .with_protocol_versions(&[&TLS13])
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h3".to_vec()];
         tls
@@ -463,10 +464,10 @@ mod tests {
         hello(address, &client_tls()).await;
     }
 
-    /// As between two litequic, of which each takes the other's resets for packets of a connection that is gone.
+    /// As between two litequic, each of which takes the other's resets for packets of a connection that is gone.
     #[tokio::test]
     async fn resets_that_are_answered_with_resets_come_to_an_end() {
-        /// Octets of the smallest reset, and so of the largest packet that gets none.
+        /// Bytes of the smallest reset, and so of the largest packet that gets none.
         const SMALLEST: usize = 42;
         let parts = parts(Limits::default());
         let address = echo(&parts, 0);
@@ -475,7 +476,7 @@ mod tests {
         let mut answers = 0;
         let mut next = true;
         while next {
-            // Every reset is random octets: so that each counts, all begin as if this worker had issued their ID.
+            // Every reset is random bytes: so that each counts, all begin as if this worker had issued their ID.
             packet[..4].copy_from_slice(&[0x41, 0xef, parts.generation, 0]);
             client.send_to(&packet, address).await.unwrap();
             let marker = [&[0x41, 0xef, parts.generation, 0][..], &[9; 60]].concat();

@@ -1,6 +1,6 @@
 //! The frames of a decrypted 1-RTT packet (RFC 9000 §19), walked without being interpreted: where each begins and ends,
-//! and the few whose contents litequic wants to know. Pure; stands between s2n-quic's decryption and its own parser,
-//! which judges the frames: what is not understood here ends the walk, and is none of ours to complain about.
+//! and the contents of the few that litequic needs. Pure; runs between s2n-quic's decryption and its own parser, which
+//! validates the frames: an unknown one ends the walk, and is not reported here.
 
 use std::ops::Range;
 
@@ -60,15 +60,15 @@ pub mod kind {
     pub const MTU_PROBING_COMPLETE: u64 = 0xdc_0002;
 }
 
-/// Octets of a stateless reset token (RFC 9000 §19.15).
+/// Bytes of a stateless reset token (RFC 9000 §19.15).
 const RESET_TOKEN_LEN: usize = 16;
-/// Octets of a STREAM frame below which it costs more than it brings: such a frame takes some ten by itself.
+/// Bytes of a STREAM frame below which it costs more than its data are worth: the frame itself takes some ten.
 const SMALL_STREAM: usize = 16;
 /// STREAM's flags (RFC 9000 §19.8).
 const STREAM_OFFSET: u64 = 0x04;
 const STREAM_LENGTH: u64 = 0x02;
 
-/// One frame, whole, but not checked further: s2n-quic refuses some of what passes here.
+/// One frame, complete, but not checked further: s2n-quic rejects some that are accepted here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Its type.
@@ -80,7 +80,7 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// What a MAX_STREAM_DATA frame says: the stream's ID, and how many bytes may be sent on it in all.
+    /// A MAX_STREAM_DATA frame: the stream's ID, and how many bytes may be sent on it in all.
     pub fn max_stream_data(&self) -> Option<(u64, u64)> {
         (self.kind == kind::MAX_STREAM_DATA).then_some(())?;
         let [stream, limit] = self.integers()?;
@@ -104,8 +104,8 @@ impl Frame<'_> {
         Some(last & 0x03)
     }
 
-    /// Whether the frame moves no data, or next to none: what a peer needs few of, and can send many of to keep litequic
-    /// busy. Acknowledgements and the connection's end do not count.
+    /// Whether the frame moves no data, or next to none: frames of which a peer needs few, and could send many to keep
+    /// litequic busy. Acknowledgements and the connection's end do not count.
     pub fn is_control(&self) -> bool {
         match self.kind {
             kind::ACK | kind::ACK_ECN | kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => false,
@@ -114,8 +114,8 @@ impl Frame<'_> {
         }
     }
 
-    /// Whether its sender waits for what comes of it: for an answer to a request, for leave to send more, for a path. It does
-    /// not for what an acknowledgement lets go.
+    /// Whether its sender waits for the result: for an answer to a request, for a raised limit, for a path. It does not
+    /// wait for packets that an acknowledgement releases.
     pub fn is_urgent(&self) -> bool {
         matches!(
             self.kind,
@@ -127,7 +127,7 @@ impl Frame<'_> {
         )
     }
 
-    /// Octets of data in a STREAM frame.
+    /// Bytes of data in a STREAM frame.
     fn stream_len(&self) -> Option<usize> {
         let mut body = Reader { bytes: self.body, at: 0 };
         body.varints(if self.kind & STREAM_OFFSET == 0 { 1 } else { 2 })?;
@@ -220,7 +220,7 @@ impl<'a> Frames<'a> {
         Self(Reader { bytes: payload, at: 0 })
     }
 
-    /// True once all of the payload was understood.
+    /// True once all of the payload was parsed.
     pub fn is_done(&self) -> bool {
         self.0.at == self.0.bytes.len()
     }
@@ -310,7 +310,7 @@ impl Reader<'_> {
         (self.at - start == shortest).then_some(kind)
     }
 
-    /// Moves past what follows a frame's type; `None` if there is less, or nobody knows how much.
+    /// Moves past what follows a frame's type; `None` if there is less, or the length is unknown.
     fn skip_body(&mut self, kind: u64) -> Option<()> {
         match kind {
             // PING, HANDSHAKE_DONE, IMMEDIATE_ACK

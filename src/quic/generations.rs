@@ -1,6 +1,6 @@
-//! The generations of other processes that have connections on the same addresses: a predecessor that drains, a successor
-//! that takes over (docs/adr/0020-upgrade.md). All of them make the same stateless reset tokens, so a reset from this
-//! process would end a connection of theirs (RFC 9000 §21.11): it sends none as long as they run.
+//! The generations of other processes that have connections on the same addresses: a predecessor that drains, a
+//! successor that takes over (docs/adr/0020-upgrade.md). All of them have the same stateless reset tokens, so a reset
+//! from this process would end a connection of theirs (RFC 9000 §21.11): it sends none as long as they run.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -21,7 +21,7 @@ impl Generations {
         this
     }
 
-    /// From now on just these.
+    /// Replaces the set by these.
     pub fn set(&self, generations: impl IntoIterator<Item = u8>) {
         let mut words = [0; WORDS];
         for generation in generations.into_iter().map(usize::from) {
@@ -32,8 +32,7 @@ impl Generations {
         self.store(words);
     }
 
-    /// From now on every one: another process is about to serve, or does, and whose connections there are is for it to
-    /// know.
+    /// Replaces the set by all: another process is about to serve, or does, and tracks the others.
     pub fn set_all(&self) {
         self.store([u64::MAX; WORDS]);
     }

@@ -1,14 +1,14 @@
-//! Wraps TLS for two things that s2n-quic lacks: the client's transport parameters, as they came, are read for
-//! `ack_frequency` when TLS hands over the 1-RTT keys, and a handshake that fails within its client's first datagram
-//! is closed with a CONNECTION_CLOSE.
+//! Wraps TLS for two features that s2n-quic lacks: the client's transport parameters, as they came, are read for
+//! `ack_frequency` when TLS provides the 1-RTT keys, and a handshake that fails within its client's first datagram is
+//! closed with a CONNECTION_CLOSE.
 //!
 //! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An error
-//! before that drops the connection without an answer, and the client waits for its own timeout: it comes from there
-//! for every refusal whose ClientHello fits one datagram. So an error of TLS is held back until s2n-quic polls again
-//! because of a wakeup, which it does for stored connections only, and then closes the connection as any other. That
-//! happens in the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, once for each of
-//! the client's datagrams at most. A refused handshake counts as one in flight, as it would with a larger ClientHello,
-//! until the closing period (RFC 9000 §10.2) ends: `limits.retry_handshakes` and `limits.max_handshakes` hold.
+//! before that drops the connection without an answer, and the client waits for its own timeout: that is so for every
+//! rejection whose ClientHello fits one datagram. So an error of TLS is held back until s2n-quic polls again because of
+//! a wakeup, which it does for stored connections only, and then closes the connection as any other. That happens in
+//! the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, once for each of the client's
+//! datagrams at most. A rejected handshake counts as one in flight, as it would with a larger ClientHello, until the
+//! closing period (RFC 9000 §10.2) ends: `limits.retry_handshakes` and `limits.max_handshakes` apply.
 //!
 //! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 
@@ -59,7 +59,7 @@ pub(super) struct Handshakes<T> {
 }
 
 impl<T> Handshakes<T> {
-    /// Tells `frequencies` of each client's offer; `at_hand` must be set by the packet interceptor.
+    /// Passes each client's offer to `frequencies`; `at_hand` must be set by the packet interceptor.
     pub(super) fn new(tls: T, frequencies: AckFrequencies, at_hand: PacketAtHand) -> Self {
         Self { tls, frequencies, at_hand }
     }
@@ -108,9 +108,9 @@ pub(super) struct Handshake<S> {
     session: S,
     frequencies: AckFrequencies,
     at_hand: PacketAtHand,
-    /// Whose handshake this is; known from the first poll on, which is a packet's.
+    /// The connection of this handshake; known from the first poll on, which is a packet's.
     connection: Option<u64>,
-    /// Why, until s2n-quic may be told.
+    /// The error, until it may be returned to s2n-quic.
     failed: Option<Error>,
 }
 
@@ -153,20 +153,20 @@ impl<S: Session> Session for Handshake<S> {
     }
 
     fn parse_hello(kind: HandshakeType, header: &[u8], received: u64, max: u64) -> Result<Option<HelloOffsets>, Error> {
-        // What is no ClientHello fails within the packet. Passed for one, it goes to TLS, which has the alert for it.
+        // An invalid ClientHello fails within the packet. TLS, which gets it, has the alert for it.
         let hello = S::parse_hello(kind, header, received, max);
         Ok(hello.unwrap_or(Some(HelloOffsets { payload_offset: 0, payload_len: 0 })))
     }
 }
 
-/// What a session is shown of its connection. Everything passes; one call is looked at.
+/// The context that a session gets of its connection. Everything is forwarded; one call is intercepted.
 struct Look<'a, C> {
     context: &'a mut C,
     frequencies: &'a AckFrequencies,
 }
 
 impl<S: Session, C: Context<Handshake<S>>> Context<S> for Look<'_, C> {
-    /// s2n-quic reads the parameters, and makes the connection's datagram sender, within this very call.
+    /// s2n-quic reads the parameters, and creates the connection's datagram sender, within this very call.
     fn on_one_rtt_keys(
         &mut self,
         key: S::OneRttKey,

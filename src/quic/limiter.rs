@@ -1,5 +1,5 @@
-//! Whether a connection attempt goes ahead: the one rule behind s2n-quic's two doors, that for an Initial without a
-//! token (`Limiter`) and that for one with (`address_token`), which s2n-quic does not ask the limiter about.
+//! Whether a connection attempt is accepted: the one rule behind s2n-quic's two hooks, that for an Initial without a
+//! token (`Limiter`) and that for one with (`address_token`), for which s2n-quic does not call the limiter.
 
 use super::{
     amplification::OwnId,
@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-/// Whose connections and handshakes a worker has.
+/// The sources of a worker's connections and handshakes.
 #[derive(Debug, Clone)]
 pub struct Pools {
     pub(super) connections: Pool<Network>,
@@ -33,24 +33,24 @@ impl Default for Pools {
     }
 }
 
-/// What happens to a connection attempt.
+/// The decision on a connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptOutcome {
     /// The handshake begins.
     Allow,
-    /// The client must first prove its address.
+    /// The client must first validate its address.
     Retry,
-    /// Nothing is answered.
+    /// There is no answer.
     Drop,
-    /// CONNECTION_REFUSED is answered.
+    /// The answer is CONNECTION_REFUSED.
     Refuse,
 }
 
-/// What happens to a connection attempt by what its worker has already: `connections`, `handshakes` of which are not done yet.
-/// `validated` is whether the client has proved its address.
+/// The decision on a connection attempt by the number of its worker's `connections`, `handshakes` of which are not
+/// complete yet. `validated` is whether the client has validated its address.
 fn by_worker(limits: &Limits, connections: u64, handshakes: u64, validated: bool) -> AttemptOutcome {
     if handshakes >= u64::from(limits.max_handshakes) {
-        // Silence: with this many in flight an answer for each attempt is what an attacker wants.
+        // No answer: with this many in flight, answers would serve an attacker.
         AttemptOutcome::Drop
     } else if connections >= u64::from(limits.max_connections) {
         AttemptOutcome::Refuse
@@ -61,7 +61,7 @@ fn by_worker(limits: &Limits, connections: u64, handshakes: u64, validated: bool
     }
 }
 
-/// Admits connection attempts by the limits of now, and counts.
+/// Decides on connection attempts by the limits in force, and counts.
 #[derive(Debug, Clone)]
 pub(super) struct Admission {
     config: Live,
@@ -81,7 +81,7 @@ impl Admission {
         self.decide_at(client, validated, Instant::now())
     }
 
-    /// What happens, by where its client is, to an attempt that the worker has room for.
+    /// The decision, by the client's source, on an attempt that the worker has room for.
     fn by_source(&self, config: &Config, client: IpAddr, validated: bool) -> AttemptOutcome {
         let (metrics, limits) = (&self.metrics, &config.limits);
         let source = config.source(client);
@@ -94,7 +94,7 @@ impl Admission {
         } else if !self.sources.connections.admits(source, connections, limits.max_connections.into()) {
             &metrics.limit_source_connections
         } else if step > Step::Normal && !validated {
-            // By then it matters what a client has: its address is to be its own.
+            // By then a client's number of connections matters: its address has to be validated.
             return AttemptOutcome::Retry;
         } else {
             return AttemptOutcome::Allow;
@@ -103,7 +103,7 @@ impl Admission {
         AttemptOutcome::Refuse
     }
 
-    /// Counts an attempt that comes to nothing because its token does not hold.
+    /// Counts an attempt that fails because its token is invalid.
     pub(super) fn refuse_token(&self) {
         self.metrics.retry_tokens_refused.increment();
     }
@@ -143,7 +143,7 @@ pub(super) fn ip(address: &SocketAddress<'_>) -> IpAddr {
     SocketAddr::from(address).ip()
 }
 
-/// s2n-quic's door for Initials without a token.
+/// s2n-quic's hook for Initials without a token.
 #[derive(Debug)]
 pub(super) struct Limiter {
     admission: Admission,
@@ -162,7 +162,7 @@ impl Limit for Limiter {
         if remote_port_blocked(attempt.remote_address.port()) {
             return Outcome::drop();
         }
-        // No client comes upon one of our IDs by chance; it has one with a token, or from a process that is gone.
+        // No client has one of litequic's IDs by chance; it has one with a token, or from a process that is gone.
         if self.own_id.get() {
             return Outcome::drop();
         }
@@ -239,12 +239,12 @@ mod tests {
             assert_eq!(answered(&admission, now, REFUSALS + 5), REFUSALS, "{what}");
             now += Duration::from_millis(500);
             assert_eq!(answered(&admission, now, REFUSALS), REFUSALS / 2, "{what}");
-            assert_eq!(answered(&admission.clone(), now, 1), 0, "{what}: both doors share the rate");
+            assert_eq!(answered(&admission.clone(), now, 1), 0, "{what}: both hooks share the rate");
             let silences = u64::from(5 + REFUSALS / 2 + 1);
             assert_eq!(metrics.limit_refusals.get(), silences, "{what}");
             let counted = [metrics.retries.get(), metrics.limit_connections.get()];
             assert_eq!(counted.iter().sum::<u64>(), u64::from(REFUSALS + REFUSALS / 2), "{what}");
-            // Who needs no such answer gets in.
+            // A client that needs no such answer is accepted.
             metrics.connections_held.set(50);
             metrics.handshakes_open.set(9);
             assert_eq!(admission.decide_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");

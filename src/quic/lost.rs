@@ -1,15 +1,15 @@
-//! Packets of a connection that s2n-quic has declared lost, and which of them its client acknowledges all the same: s2n-quic
-//! takes no notice of those. Pure.
+//! Packets of a connection that s2n-quic has declared lost, and which of them its client acknowledges after all, which
+//! s2n-quic ignores (spurious losses). Pure.
 
 use super::frame::{AckRanges, Numbers};
 use std::collections::VecDeque;
 
 /// Packets declared lost are remembered until a number so much larger is acknowledged: a gigabit's in 300 ms.
 const REMEMBERED: u64 = 1 << 15;
-/// Ranges of lost packets remembered a connection, 16 octets each; beyond it the oldest is forgotten.
+/// Ranges of lost packets remembered a connection, 16 bytes each; beyond it the oldest is forgotten.
 const MAX_RANGES: usize = 256;
 
-/// Numbers that were left out, remembered a connection: s2n-quic leaves out one in half to two and a half windows.
+/// Skipped numbers, remembered a connection: s2n-quic skips one in half to two and a half windows.
 const SKIPPED: usize = 16;
 
 /// Numbers of packets that one connection has declared lost, in ascending ranges that do not touch.
@@ -18,7 +18,7 @@ pub(super) struct Lost {
     ranges: Vec<Numbers>,
     /// The last ones that were never sent.
     skipped: VecDeque<u64>,
-    /// The client acknowledged one of them: nothing of what it says arrived counts.
+    /// The client acknowledged one of them: none of its acknowledgements counts.
     lies: bool,
 }
 
@@ -55,10 +55,10 @@ impl Lost {
     pub(super) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
         let mut count = 0;
         if self.ranges.is_empty() || self.lies {
-            // As of most connections, all their lives.
+            // So it is for most connections, to their end.
             return count;
         }
-        // In descending order. What goes below zero is for s2n-quic to complain about.
+        // In descending order. s2n-quic rejects ranges below zero.
         for (nth, acknowledged) in ranges.clone().map_while(Result::ok).enumerate() {
             if nth == 0 {
                 let old = self.ranges.partition_point(|lost| lost.high.saturating_add(REMEMBERED) < acknowledged.high);

@@ -1,4 +1,4 @@
-//! What a worker counts of QUIC.
+//! A worker's metrics of QUIC.
 
 use crate::telemetry::{Counter, Gauge, Histogram, LIMIT_REACHED, TIMEOUTS, Wake, metrics};
 use std::sync::Arc;
@@ -14,41 +14,41 @@ metrics! {
             handshakes_open "What `limits.max_handshakes` bounds; over TCP as many again.",
         }
         Counter("handshakes_failed", "Handshakes over QUIC that began and were not completed.") {
-            handshakes_failed_tls [reason: "tls"] "litequic ended it: no common protocol, a refused certificate.",
+            handshakes_failed_tls [reason: "tls"] "litequic ended it: no common protocol, a rejected certificate.",
             handshakes_failed_alert [reason: "alert"]
-                "The client did, by a TLS alert: it does not take litequic's certificate, for example.",
+                "The client ended it by a TLS alert: it does not trust litequic's certificate, for example.",
             handshakes_failed_timeout [reason: "timeout"]
-                "It was not done within `timeouts.handshake`, or nothing came any more.",
+                "It was not complete within `timeouts.handshake`, or no more packets came.",
             handshakes_failed_closed [reason: "closed"] "The client ended it otherwise.",
-            handshakes_failed_other [reason: "other"] "Anything else: packets that break the rules of QUIC.",
+            handshakes_failed_other [reason: "other"] "Anything else: packets that violate QUIC.",
         }
-        Counter("connections_closed", "Connections over QUIC that ended after their handshake, by what ended them.") {
-            closed_idle [reason: "idle"] "Nothing moved for `timeouts.idle`; clients that go without a word.",
-            closed_client [reason: "client"] "The client was done.",
+        Counter("connections_closed", "Connections over QUIC that ended after their handshake, by cause.") {
+            closed_idle [reason: "idle"] "Nothing moved for `timeouts.idle`; also clients that vanish.",
+            closed_client [reason: "client"] "The client closed it without an error.",
             closed_client_h3 [reason: "client_h3"]
-                "It says that litequic, or an origin's response, broke a rule of HTTP/3 or QPACK.",
-            closed_client_application [reason: "client_application"] "It gave a code that HTTP/3 does not have.",
-            closed_client_transport [reason: "client_transport"] "It says that litequic broke a rule of QUIC.",
-            closed_client_reset [reason: "client_reset"] "It has forgotten the connection (stateless reset).",
-            closed_litequic [reason: "litequic"] "litequic was done: a drain, or `limits.max_requests`.",
+                "The client reports that litequic, or an origin's response, violated HTTP/3 or QPACK.",
+            closed_client_application [reason: "client_application"] "The client sent a code that HTTP/3 does not have.",
+            closed_client_transport [reason: "client_transport"] "The client reports that litequic violated QUIC.",
+            closed_client_reset [reason: "client_reset"] "The client has lost the connection (stateless reset).",
+            closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or `limits.max_requests`.",
             closed_litequic_h3 [reason: "litequic_h3"]
-                "The client broke a rule of HTTP/3 or QPACK, or a [limit](../operating.md#limits-and-timeouts).",
-            closed_litequic_transport [reason: "litequic_transport"] "The client broke a rule of QUIC.",
+                "The client violated HTTP/3 or QPACK, or reached a [limit](../operating.md#limits-and-timeouts).",
+            closed_litequic_transport [reason: "litequic_transport"] "The client violated QUIC.",
             closed_other [reason: "other"] "Anything else: no path to the client is left.",
         }
-        Counter("handshakes_refused", "Connection attempts over QUIC that were refused because a limit was reached.") {
+        Counter("handshakes_refused", "Connection attempts over QUIC that were rejected because a limit was reached.") {
             handshakes_refused,
         }
-        Counter("retries_sent", "Retry packets asked for to validate an address.") {
+        Counter("retries_sent", "Retry packets to validate an address.") {
             retries "Many: an attack, or `retry_handshakes` too low.",
         }
         Counter(
             "retry_tokens_refused",
-            "Initials dropped for a token that has expired, was used before, or is none of this process' for that \
+            "Initials dropped for a token that has expired, was used before, or was not issued by this process for that \
                 address."
         ) {
             retry_tokens_refused
-                "Many: an attack, or a balancer that leads a client's packets to several replicas without one \
+                "Many: an attack, or a balancer that spreads a client's packets over several replicas without one \
                     `listen.secret_file`.",
         }
         Counter("packets_received", "1-RTT packets received, which is all but those of handshakes.") {
@@ -62,22 +62,22 @@ metrics! {
         }
         Counter(
             "congestion_reductions_undone",
-            "Reductions of a congestion window that were taken back: all packets declared lost arrived after all."
+            "Reductions of a congestion window that were reverted: all packets declared lost arrived after all."
         ) {
             reductions_undone "Of CUBIC's. A path that reorders.",
         }
         Counter("spurious_losses", "Packets declared lost that their client acknowledged later.") {
-            spurious_losses "A path that reorders, or whose delay jumps. Each cost a sending, and rate.",
+            spurious_losses "A path that reorders, or whose delay jumps. Each cost a retransmission, and rate.",
         }
         Counter(
             "mtu_probes_lost",
-            "Probes of the path's MTU that were lost: the path is no wider, which is no fault."
+            "Probes of the path's MTU that were lost: the path has no larger MTU, which is not a fault."
         ) {
             mtu_probes_lost,
         }
         Counter(
             "path_challenges_repeated",
-            "PATH_CHALLENGE frames sent again because a client that has moved did not answer."
+            "PATH_CHALLENGE frames repeated because a client that migrated did not answer."
         ) {
             path_challenges_repeated "An answer was lost, or a client's address is forged.",
         }
@@ -90,19 +90,19 @@ metrics! {
         Counter("ack_batches", "Batches of a connection's datagrams that held ACK frames.") {
             ack_batches "ACK frames a batch: how far a worker is behind its clients.",
         }
-        Counter("ecn_validations", "Paths by what the validation of ECN came to.") {
+        Counter("ecn_validations", "Paths by the result of ECN validation.") {
             ecn_capable [result: "capable"] "Paths on which congestion marks were found to pass both ways.",
-            ecn_failed [result: "failed"] "Paths on which they were not, or no longer: litequic then goes by losses.",
+            ecn_failed [result: "failed"] "Paths on which they were not, or no longer: litequic then uses losses only.",
         }
-        Counter("ack_frequency_offers", "Connections whose client can be asked to acknowledge less often.") {
+        Counter("ack_frequency_offers", "Connections whose client supports ACK_FREQUENCY.") {
             ack_frequency_offered
                 "Firefox does, Chromium does not; see [`litequic.ack_frequency`](../configuration.md#litequic).",
         }
-        Counter("ack_frequency_frames", "ACK_FREQUENCY frames by what became of them.") {
+        Counter("ack_frequency_frames", "ACK_FREQUENCY frames by their fate.") {
             ack_frequency_sent [event: "sent"]
-                "Questions to such clients: a handful each, if their worker is ever busy.",
+                "Requests to such clients: a handful each, if their worker is ever busy.",
             ack_frequency_acknowledged [event: "acknowledged"] "Those that arrived.",
-            ack_frequency_lost [event: "lost"] "Those that were lost, and asked again.",
+            ack_frequency_lost [event: "lost"] "Those that were lost, and repeated.",
         }
         Counter(
             "ack_frequency_misplaced",
@@ -112,31 +112,31 @@ metrics! {
         }
         Gauge(
             "ack_threshold_connections",
-            "Open connections whose client can be asked, by the packets an acknowledgement that it was asked for."
+            "Open connections whose client supports ACK_FREQUENCY, by the requested packets an acknowledgement."
         ) {
             ack_threshold_2 [packets: "2"] "2 or 3, or nothing yet.",
             ack_threshold_4 [packets: "4"] "4 to 7.",
             ack_threshold_8 [packets: "8"] "8 to 15.",
             ack_threshold_16 [packets: "16"] "16 to 31.",
-            ack_threshold_32 [packets: "32"] "32 and more: as few acknowledgements as litequic asks for by itself.",
+            ack_threshold_32 [packets: "32"] "32 and more: as few acknowledgements as litequic requests by itself.",
         }
         Counter(LIMIT_REACHED) {
             limit_streams [limit: "max_streams"]
-                "By what clients say (STREAMS_BLOCKED); not all do, and none over TCP. The same holds for the next \
+                "Reported by clients (STREAMS_BLOCKED); not all do, and none over TCP. The same holds for the next \
                     two.",
             limit_connection_receive_buffer [limit: "connection_receive_buffer"]
-                "DATA_BLOCKED. An upload that is faster than the origin comes to it, which is no fault.",
+                "DATA_BLOCKED. An upload that is faster than the origin reaches it, which is not a fault.",
             limit_stream_receive_buffer [limit: "stream_receive_buffer"] "STREAM_DATA_BLOCKED.",
             limit_receive_buffer [limit: "worker_receive_buffer"]
                 "New connections that got a smaller window than `limits.connection_receive_buffer`.",
             limit_memory_connections [limit: "memory_connections"]
-                "Connections refused because memory is short (`limits.memory`).",
+                "Connections rejected because memory is short (`limits.memory`).",
             limit_stateless_resets [limit: "stateless_resets"],
             limit_refusals [limit: "refusals"],
             limit_connections [limit: "max_connections"],
             limit_handshakes [limit: "max_handshakes"],
             limit_source_connections [limit: "source_connections"]
-                "Connections refused as their source had its share of `limits.max_connections`, more than half of \
+                "Connections rejected as their source had its share of `limits.max_connections`, more than half of \
                     which were taken.",
             limit_source_handshakes [limit: "source_handshakes"] "The same of `limits.max_handshakes`.",
         }
@@ -144,17 +144,17 @@ metrics! {
             timeout_handshake [timeout: "handshake"]
                 "See [Timeouts](../operating.md#limits-and-timeouts) for this and all others.",
             timeout_idle [timeout: "idle"]
-                "Connections on which nothing moved, clients that go without a word; over TCP those without a request.",
+                "Connections on which nothing moved, also of clients that vanished; over TCP those without a request.",
         }
         Counter(
             "receive_moderations",
-            "Times a worker began to take datagrams at fixed times instead of when each arrives."
+            "Times a worker began to read datagrams at fixed times instead of when each arrives."
         ) {
             receive_moderations "See [`litequic.receive_moderation`](../configuration.md#litequic).",
         }
         Histogram(
             "smoothed_rtt_seconds",
-            "Smoothed round-trip times of connections on which packets go, taken 20 times a second at most."
+            "Smoothed round-trip times of active connections, sampled 20 times a second at most."
         ) {
             smoothed_rtt,
         }

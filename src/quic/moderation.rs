@@ -1,8 +1,9 @@
-//! Receive moderation (docs/adr/0024-receive-moderation.md): a worker with many downloads in flight takes datagrams at fixed
-//! times instead of when each arrives, so that acknowledgements form batches, and what they let go leaves in trains. It is what
-//! network cards do with interrupts (`rx-usecs` of ethtool(8)), where it is known what waits.
+//! Receive moderation (docs/adr/0024-receive-moderation.md): a worker with many downloads in flight reads datagrams at
+//! fixed times instead of when each arrives, so that acknowledgements form batches, and the packets that they release
+//! form trains. Network cards do the same with interrupts (`rx-usecs` of ethtool(8)); here it is known which packets
+//! are urgent.
 //!
-//! [`Rule`] decides and is pure. [`Moderation`] is what an endpoint's parts tell each other; `quic::io` waits.
+//! [`Rule`] decides and is pure. [`Moderation`] is the state that an endpoint's parts share; `quic::io` waits.
 
 use crate::{number::Number, quic::Metrics, telemetry::Cause};
 use std::{sync::Arc, time::Duration};
@@ -14,7 +15,7 @@ pub(super) const LONGEST: Duration = Duration::from_millis(2);
 const SHORTEST: Duration = Duration::from_millis(1);
 /// A round trip has so many turns at least.
 const TURNS: u32 = 8;
-/// Packets that a path bears at once whatever its buffer.
+/// Packets that a path holds at once whatever its buffer.
 const FEW_PACKETS: u64 = 4;
 /// How long is counted before anything is decided.
 const EPOCH: Duration = Duration::from_millis(50);
@@ -22,19 +23,19 @@ const EPOCH: Duration = Duration::from_millis(50);
 const PATIENCE: u32 = 4;
 /// Turns without a datagram or an expired timer before events are waited for again.
 const EMPTY: u32 = 8;
-/// One in so many is few: round trips that are too short for it, and packets that somebody waits for.
+/// One in so many is few: round trips that are too short for it, and packets that are urgent.
 const FEW: u32 = 16;
-/// Turns in a row with a packet that somebody waits for before it is interrupted,
+/// Consecutive turns with an urgent packet before it is interrupted,
 const URGENT: u32 = 3;
 /// and for how long.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Datagrams a turn from which on it is interrupted as well: a socket's buffer holds some 270 small ones where nobody has raised
-/// it (net.core.rmem_default), and so busy a worker has batches anyway.
+/// Datagrams a turn from which on it is interrupted as well: a socket's buffer holds some 270 small ones with the
+/// default of net.core.rmem_default, and so busy a worker has batches anyway.
 const FULL: u32 = 128;
 
 /// Timers go in steps of a millisecond, of tokio's and of s2n-quic's: what is less late than this is on time.
 const ON_TIME: Duration = Duration::from_millis(3);
-/// What is later than this was no want of CPU time.
+/// A later timer means that the worker got too little CPU time.
 const LATEST: Duration = Duration::from_millis(50);
 /// Of such windows of time the last two count.
 const WINDOW: u64 = 100; // milliseconds
@@ -50,7 +51,7 @@ struct Shared {
     epoch: Instant,
     /// Milliseconds between two turns; 0 while events are waited for.
     period: Number,
-    /// Packets since the last look that somebody waits for.
+    /// Urgent packets since the last look.
     urgent: Number,
     /// Timers that have expired since.
     expired: Number,
@@ -75,7 +76,7 @@ struct Late {
     starved: Number,
 }
 
-/// How often paths were measured that bear this: less than the shortest period, less than the longest, and that.
+/// How many measured paths allow this: less than the shortest period, less than the longest, and that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Paths {
     near: u64,
@@ -84,7 +85,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// The longest period that nearly all bear.
+    /// The longest period that nearly all allow.
     fn period(self) -> Option<Duration> {
         let Self { near, middle, far } = self;
         let few = near.saturating_add(middle).saturating_add(far) / u64::from(FEW);
@@ -107,17 +108,17 @@ impl Moderation {
         Self(Arc::new(Shared { switch, epoch: Instant::now(), period, urgent, expired, paths, late, metrics }))
     }
 
-    /// Somebody waits for what a packet asks for.
+    /// A packet is urgent: its sender waits for the answer.
     pub(super) fn urgent(&self) {
         self.0.urgent.add(1);
     }
 
-    /// A timer of the endpoint's has expired: packets left, as a rule.
+    /// A timer of the endpoint's has expired: usually packets were sent.
     pub(super) fn expired(&self) {
         self.0.expired.add(1);
     }
 
-    /// A path was measured: it bears so much time between two turns.
+    /// A path was measured: it allows so much time between two turns.
     pub(super) fn path(&self, longest: Duration) {
         let [near, middle, far] = &self.0.paths;
         let class = if longest < SHORTEST {
@@ -175,8 +176,8 @@ impl Moderation {
         self.0.at(self.0.millis(time).checked_next_multiple_of(period).unwrap_or(u64::MAX))
     }
 
-    /// Datagrams were taken before, so many, and have been processed. Returns when the next are to be taken; `None`: when they
-    /// arrive.
+    /// So many datagrams were received before, and have been processed. Returns when the next are to be received;
+    /// `None`: when they arrive.
     pub(super) fn next(&self, rule: &mut Rule, datagrams: usize) -> Option<Instant> {
         let Shared { switch: true, epoch, urgent, expired, paths, .. } = &*self.0 else { return None };
         let now = Instant::now();
@@ -213,8 +214,8 @@ impl Shared {
     }
 }
 
-/// How much time a path bears between two turns: a small part of its round trip, and of what its buffer holds, of which
-/// `share` is known if it is. What leaves in a turn is `window` bytes a round trip, in packets of `max_datagram`.
+/// How much time a path allows between two turns: a small part of its round trip, and of what its buffer holds, of
+/// which `share` is known if it is. A turn sends `window` bytes a round trip, in packets of `max_datagram`.
 pub(super) fn longest_turn(
     smoothed_rtt: Duration,
     share: Option<Duration>,
@@ -228,18 +229,18 @@ pub(super) fn longest_turn(
     turn.min(share.max(Duration::from_micros(few)))
 }
 
-/// What was taken in a turn, or when it arrived.
+/// The result of a turn, or of an arrival.
 #[derive(Debug, Clone, Copy)]
 struct TurnTaken {
     at: Duration,
     datagrams: u32,
-    /// Somebody waits for what one of them asked for.
+    /// Urgent packets.
     urgent: bool,
     /// Timers that expired since the last.
     expired: u32,
 }
 
-/// Decides by what came. Pure.
+/// Decides by these results. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Rule {
     /// When this epoch began, and what it had so far.
@@ -254,13 +255,13 @@ pub(super) struct Rule {
     period: Option<Duration>,
     /// Turns in a row without a datagram or an expired timer,
     empty: u32,
-    /// and with a packet that somebody waits for.
+    /// and with an urgent packet.
     asked: u32,
     paused_until: Duration,
 }
 
 impl Rule {
-    /// The time until the next turn; `None`: what comes is to be an event.
+    /// The time until the next turn; `None`: arrivals are events.
     fn next(&mut self, taken: TurnTaken, paths: impl FnOnce() -> Paths) -> Option<Duration> {
         let TurnTaken { at, datagrams, urgent, expired } = taken;
         self.receives += u32::from(datagrams > 0);
@@ -285,8 +286,8 @@ impl Rule {
         self.period.filter(|_| at >= self.paused_until)
     }
 
-    /// Whether two turns of `period` would have had, or had, three datagrams and expired timers at least, each of which would
-    /// wake the worker by itself, and few of which somebody waits for.
+    /// Whether two turns of `period` would have had, or had, three datagrams and expired timers at least, each of which
+    /// would wake the worker by itself, and few of which are urgent.
     fn is_worth(&self, period: Duration, lasted: Duration) -> bool {
         let arrivals = if self.period.is_some() { self.datagrams } else { self.receives };
         let count = arrivals.saturating_add(self.expired);
@@ -302,7 +303,7 @@ mod tests {
 
     const FAR: Paths = Paths { near: 0, middle: 0, far: 100 };
 
-    /// What the rule said, at the time it was asked last.
+    /// The last result of the rule.
     struct Trial {
         rule: Rule,
         now: Duration,
@@ -381,7 +382,7 @@ mod tests {
         let mut trial = Trial::new(FAR);
         assert_eq!(trial.busy(EPOCH * PATIENCE - EPOCH / 2), None);
         assert_eq!(trial.busy(EPOCH), Some(LONGEST));
-        // Nothing to collect; too near; somebody waits for each.
+        // Nothing to collect; too near; each is urgent.
         for (later, urgent, paths) in [(2_000, false, FAR), (500, false, Paths { near: 10, ..FAR }), (500, true, FAR)] {
             let mut trial = Trial::new(paths);
             for _ in 0..1_000 {
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn it_pauses_while_somebody_waits_and_where_too_much_arrives() {
+    fn it_pauses_while_packets_are_urgent_and_where_too_much_arrives() {
         let mut trial = Trial::moderated();
         for _ in 1..URGENT {
             assert_eq!(trial.take(LONGEST, 9, true), Some(LONGEST));

@@ -1,6 +1,6 @@
-//! How many handshakes and connections a worker has, counted where each of them begins and ends: by a guard that lives
-//! in s2n-quic's per-connection context. The limits and the metrics read the same two gauges. What a connection is
-//! worth to HTTP/3 is counted there: it sees those alone whose handshake was done.
+//! Counts a worker's handshakes and connections where each of them begins and ends: by a guard in s2n-quic's
+//! per-connection context. The limits and the metrics read the same two gauges. What a connection is worth to HTTP/3 is
+//! counted there: it has only those whose handshake is complete.
 
 use super::limiter::{Pools, ip};
 use crate::{
@@ -23,7 +23,7 @@ const H3_ERRORS: RangeInclusive<u64> = 0x101..=0x2ff;
 /// CRYPTO_ERROR: a TLS alert (RFC 9001 §4.8).
 const ALERTS: RangeInclusive<u64> = 0x100..=0x1ff;
 
-/// Subscribes to what happens a few times in a connection's life, and to nothing that happens a packet.
+/// Subscribes to events that are rare in a connection's life, and to none that happen for each packet.
 #[derive(Debug)]
 pub(super) struct Occupancy {
     config: Live,
@@ -93,7 +93,7 @@ impl Subscriber for Occupancy {
     fn on_connection_closed(&mut self, seat: &mut Seat, _: &ConnectionMeta, event: &ConnectionClosed) {
         match event.error {
             Error::MaxHandshakeDurationExceeded { .. } => seat.metrics.timeout_handshake.increment(),
-            // A client that is gone before its handshake is done is waited for no longer than for its handshake.
+            // A client that vanishes within its handshake is waited for no longer than for the handshake.
             Error::IdleTimerExpired { .. } if seat.handshaking => seat.metrics.timeout_handshake.increment(),
             Error::IdleTimerExpired { .. } => seat.metrics.timeout_idle.increment(),
             _ => {}

@@ -1,6 +1,7 @@
-//! Sees each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, tells `connections` what is
-//! in it, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has s2n-quic
-//! close the connection where a rule is broken that s2n-quic does not enforce. Sees each packet that leaves before it is encrypted, for `ack_frequency` and `challenges` to put their frames in.
+//! Intercepts each 1-RTT packet between s2n-quic's decryption and its own parser: counts it, passes its contents to
+//! `connections`, and writes PADDING over what s2n-quic need not read: ACK frames that bring no news, and floods. Has
+//! s2n-quic close the connection for violations that s2n-quic does not detect. Intercepts each sent packet before it is
+//! encrypted, for `ack_frequency` and `challenges` to put their frames in.
 
 use super::{
     ack_frequency::AckFrequencies,
@@ -88,7 +89,7 @@ impl Packets {
         self.metrics.packets_received.increment();
         self.contents.read(payload);
         if let (Some(error), Some(first)) = (self.contents.violation, payload.first_mut()) {
-            tracing::debug!(connection, %error, "a client breaks a rule of QUIC");
+            tracing::debug!(connection, %error, "a client violates QUIC");
             self.raised.raise(error);
             // s2n-quic must close the connection of a client that sends it (RFC 9000 §19.20), and reads no further.
             *first = FORBIDDEN;
@@ -118,7 +119,7 @@ impl Packets {
 }
 
 impl Packets {
-    /// Counts what its client waits for: what a limit keeps it from.
+    /// Counts limits that block the client.
     fn count_blocked(&self) {
         let blocked = self.contents.blocked;
         if blocked == Blocked::default() {

@@ -1,18 +1,18 @@
 //! How a frame of litequic's own gets into a packet of s2n-quic: in the place of empty DATAGRAM frames
-//! (docs/adr/0013-adaptive-ack-frequency.md). Pure; [`super::datagrams`] writes them, and whoever the packet's mark belongs to
-//! replaces them before it is encrypted.
+//! (docs/adr/0013-adaptive-ack-frequency.md). Pure; [`super::datagrams`] writes them, and the module that marked the
+//! packet replaces them before it is encrypted.
 
 use super::frame::Frames;
 use std::ops::{Range, RangeInclusive};
 
 /// DATAGRAM, the second with a length (RFC 9221 §4).
 const DATAGRAM: RangeInclusive<u64> = 0x30..=0x31;
-/// Octets of an empty DATAGRAM frame: `31 00`.
+/// Bytes of an empty DATAGRAM frame: `31 00`.
 const DATAGRAM_LEN: usize = 2;
 
 /// Empty DATAGRAM frames that stand for a frame.
 pub(super) const DATAGRAMS: usize = 8;
-/// Octets of a placeholder.
+/// Bytes of a placeholder.
 pub(super) const LEN: usize = DATAGRAMS * DATAGRAM_LEN;
 
 /// A placeholder as s2n-quic writes it.

@@ -1,5 +1,5 @@
-//! Tells the receive budget what comes on an endpoint's connections: each connection's window is granted when it begins, and
-//! its account is kept with s2n-quic's per-connection context.
+//! Accounts in the receive budget the bytes received on an endpoint's connections: each connection's window is granted
+//! when it begins, and its account is kept with s2n-quic's per-connection context.
 
 use super::connections::Connections;
 use crate::{
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// One endpoint's.
 ///
-/// s2n-quic asks for a connection's limits and makes its context one after the other: what was granted waits between.
+/// s2n-quic requests a connection's limits and creates its context one after the other: the grant is kept between.
 #[derive(Debug, Clone)]
 pub(super) struct Grants {
     budget: ReceiveBudget,

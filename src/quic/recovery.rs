@@ -1,5 +1,5 @@
-//! What becomes of packets that were sent, for operators and the laboratory: those that s2n-quic declares lost (RFC 9002
-//! §6.1), of which `connections` finds those that were so wrongly, and round-trip times. Changes nothing.
+//! The fate of sent packets, for operators and the laboratory: those that s2n-quic declares lost (RFC 9002 §6.1), of
+//! which `connections` finds those that were so wrongly, and round-trip times. Changes nothing.
 
 use super::connections::Connections;
 use crate::quic::Metrics;
@@ -9,7 +9,8 @@ use s2n_quic::provider::event::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Between two looks at a connection's round-trip time: s2n-quic tells it with each ACK frame, transmission and timeout.
+/// Between two samples of a connection's round-trip time: s2n-quic reports it with each ACK frame, transmission and
+/// timeout.
 const SAMPLE: Duration = Duration::from_millis(50);
 
 /// One endpoint's.
@@ -51,7 +52,7 @@ impl Subscriber for Recovery {
             self.metrics.mtu_probes_lost.increment();
         } else {
             self.metrics.packets_lost.increment();
-            // Of one with nothing but ACK frames no controller hears.
+            // A packet with nothing but ACK frames is not reported to a controller.
             if event.bytes_lost > 0 {
                 self.connections.lost(meta.id, number);
             }

@@ -1,4 +1,4 @@
-//! The keys that all workers of a process share, so that a token one issued is good on every other.
+//! The keys that all workers of a process share, so that a token of one is valid on every other.
 
 use aws_lc_rs::{
     error::Unspecified,
@@ -14,9 +14,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Octets of the secret that everything is derived from, at least: HMAC-SHA256's own strength (RFC 2104 §3).
+/// Bytes of the secret that all keys are derived from, at least: HMAC-SHA256's own strength (RFC 2104 §3).
 const LEN: usize = 32;
-/// Octets of a secret's file, at most: what is larger is another file, or never ends.
+/// Bytes of a secret's file, at most: a larger file is another file, or never ends.
 const MAX_LEN: usize = 4096;
 /// Bits of a file's mode that let others than its owner and group at it.
 const OTHERS: u32 = 0o007;
@@ -32,16 +32,16 @@ pub enum SecretError {
         /// The system's reason.
         source: io::Error,
     },
-    /// It has too few octets, or too many.
+    /// It has too few bytes, or too many.
     #[error(
-        "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` writes",
+        "{} has {}; expected {LEN} to {MAX_LEN} bytes, such as `openssl rand -hex 32` prints",
         path.display(),
         if *len > MAX_LEN { "too many".to_owned() } else { len.to_string() }
     )]
     Length {
         /// Which.
         path: PathBuf,
-        /// Octets that it has, as far as was read.
+        /// Bytes that it has, as far as was read.
         len: usize,
     },
 }
@@ -51,40 +51,40 @@ pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,
     cookies: [u8; LEN],
-    /// What they follow from, if that stands in no file.
+    /// The secret that they are derived from, unless it is in a file.
     random: Option<[u8; LEN]>,
     /// Others than the file's owner and group may read it.
     exposed: bool,
 }
 
 impl Secrets {
-    /// New keys: tokens die with this process, unless another [takes over](Self::to_hand_over).
+    /// New keys: tokens end with this process, unless another [takes over](Self::to_hand_over).
     ///
     /// # Errors
     ///
-    /// When the system has no randomness.
+    /// When the system's random number generator fails.
     pub fn random() -> Result<Self, Unspecified> {
         let mut secret = [0; LEN];
         rand::fill(&mut secret)?;
         Ok(Self::handed_over(secret))
     }
 
-    /// Keys that another process has made up: its tokens are good here.
+    /// Keys of another process: its tokens are valid here.
     pub fn handed_over(secret: [u8; LEN]) -> Self {
         Self { random: Some(secret), ..Self::derive(&secret) }
     }
 
-    /// What [`Secrets::handed_over`] takes; `None` if whoever takes over finds it in a file.
+    /// The argument of [`Secrets::handed_over`]; `None` if the process that takes over reads it from a file.
     pub fn to_hand_over(&self) -> Option<&[u8; LEN]> {
         self.random.as_ref()
     }
 
-    /// Keys that follow from the file at `path`, byte for byte. Blocks on the file system. One that others may read is taken
-    /// (volumes of secrets often come so), and [`Secrets::is_exposed`].
+    /// Keys that are derived from the file at `path`, byte for byte. Blocks on the file system. One that others may
+    /// read is accepted (volumes of secrets often have that mode), and [`Secrets::is_exposed`].
     ///
     /// # Errors
     ///
-    /// [`SecretError`]: the operator's to mend.
+    /// [`SecretError`]: the operator's fault.
     pub fn load(path: &Path) -> Result<Self, SecretError> {
         let failed = |source| SecretError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
@@ -97,12 +97,12 @@ impl Secrets {
         Ok(Self { exposed: mode & OTHERS != 0, ..Self::derive(&secret) })
     }
 
-    /// Whether others than the owner and the group of their file may read it: whoever has it can end clients' connections.
+    /// Whether others than the owner and the group of their file may read it: a reader can end clients' connections.
     pub fn is_exposed(&self) -> bool {
         self.exposed
     }
 
-    /// Keys that follow from `secret`: tokens are good in every process that has the same one.
+    /// Keys that are derived from `secret`: tokens are valid in every process that has the same one.
     pub fn derive(secret: &[u8]) -> Self {
         let secret = hmac::Key::new(HMAC_SHA256, secret);
         // One key, one purpose.
@@ -110,8 +110,8 @@ impl Secrets {
         let key = |purpose: &str| hmac::Key::new(HMAC_SHA256, tag(purpose).as_ref());
         let (retry, reset) = (key("litequic retry"), key("litequic stateless reset"));
         let mut cookies = [0; LEN];
-        // A tag has as many octets.
-        cookies.iter_mut().zip(tag("litequic sticky cookies").as_ref()).for_each(|(octet, tag)| *octet = *tag);
+        // A tag has as many bytes.
+        cookies.iter_mut().zip(tag("litequic sticky cookies").as_ref()).for_each(|(byte, tag)| *byte = *tag);
         Self { retry, reset, cookies, random: None, exposed: false }
     }
 
@@ -120,7 +120,7 @@ impl Secrets {
         &self.cookies
     }
 
-    /// The key of the retry tokens of one `period`, which takes turns without anyone having to agree on it.
+    /// The key of the retry tokens of one `period`, which rotates without coordination.
     pub(super) fn retry_key(&self, period: u32) -> hmac::Key {
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.retry, &period.to_be_bytes()).as_ref())
     }
@@ -144,7 +144,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_secret_is_32_to_4096_octets_of_a_file() {
+    fn a_secret_is_32_to_4096_bytes_of_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
         assert!(matches!(Secrets::load(&path), Err(SecretError::Read { .. })));

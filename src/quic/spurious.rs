@@ -1,6 +1,6 @@
-//! Where a path's congestion controller hears of packets that were declared lost and arrived all the same: s2n-quic takes no
-//! notice of their acknowledgement (docs/upstream/spurious-losses.md). [`super::connections`] reads each ACK frame before s2n-quic does,
-//! which then tells the controller what the frame acknowledges.
+//! Notifies a path's congestion controller of packets that were declared lost and arrived after all: s2n-quic ignores
+//! their acknowledgement (docs/upstream/spurious-losses.md). [`super::connections`] reads each ACK frame before
+//! s2n-quic does, which then passes to the controller what the frame acknowledges.
 
 use crate::quic::Metrics;
 use std::sync::{
@@ -26,7 +26,7 @@ impl Spurious {
         self.packets.store(packets, Relaxed);
     }
 
-    /// What was told and not taken yet: an ACK frame may acknowledge nothing else, and then no controller hears of it.
+    /// The report that was not taken yet: an ACK frame may acknowledge nothing else, and then no controller is called.
     pub(super) fn take(&self) -> u32 {
         let packets = self.packets.load(Relaxed);
         if packets > 0 {

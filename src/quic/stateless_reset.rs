@@ -1,17 +1,18 @@
-//! Stateless reset tokens (RFC 9000 §10.3): how a client learns at once that its connection's worker knows it no more.
+//! Stateless reset tokens (RFC 9000 §10.3): a client learns at once that its connection is gone.
 //!
-//! Enabled. A packet reaches the worker that its connection ID names; one that this worker does not know belongs to a
-//! connection that is gone. [`Format`](super::connection_id::Format) drops packets of other workers before they get
-//! here, and those of other processes that run. s2n-quic answers only packets with a short header, with fewer octets than it got, so that two endpoints
-//! cannot keep each other busy (§10.3.3), and never fewer than 42: a packet too small for that is dropped.
+//! Enabled. A packet reaches the worker that its connection ID names; one that this worker has no connection for
+//! belongs to a connection that is gone. [`Format`](super::connection_id::Format) drops packets of other workers before
+//! they get here, and those of other processes that run. s2n-quic answers only packets with a short header, with fewer
+//! bytes than it got, so that two endpoints cannot keep each other busy (§10.3.3), and never fewer than 42: a packet
+//! too small for that is dropped.
 //!
 //! The key is one endpoint's: another listen address has another one. With one key for all, a packet sent to the wrong
 //! address, with the connection ID of another client's connection, would be answered with the token that ends it
 //! (§21.11).
 //!
-//! With a random key the token proves nothing after a restart, and clients of the old process wait for their idle
+//! With a random key the token is invalid after a restart, and clients of the old process wait for their idle
 //! timeout; within a process it ends connections that were closed while their client slept. With a key of
-//! `listen.secret_file` clients of a process that crashed learn so from the next one.
+//! `listen.secret_file` clients of a process that crashed get a reset from the next one.
 
 use super::Secrets;
 use aws_lc_rs::hmac;
@@ -45,7 +46,7 @@ impl TokenGenerator for Generator {
     fn generate(&mut self, local_connection_id: &[u8]) -> Token {
         let tag = hmac::sign(&self.0, local_connection_id);
         let mut token = [0; LEN];
-        token.iter_mut().zip(tag.as_ref()).for_each(|(octet, tag)| *octet = *tag);
+        token.iter_mut().zip(tag.as_ref()).for_each(|(byte, tag)| *byte = *tag);
         token.into()
     }
 }

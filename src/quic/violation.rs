@@ -16,7 +16,8 @@ const MAX_STREAMS: u64 = 1 << 60;
 /// Bytes of a connection ID that NEW_CONNECTION_ID may bring (RFC 9000 §19.15).
 const ID_LEN: RangeInclusive<u64> = 1..=20;
 
-/// The error with which `frame` from a client has to close its connection. What s2n-quic finds by itself is left to it.
+/// The error with which `frame` from a client has to close its connection. Violations that s2n-quic detects are left to
+/// it.
 pub(super) fn of(frame: &Frame<'_>) -> Option<Error> {
     let error = match frame.kind {
         // RFC 9000 §19.8, §19.4, §19.13
@@ -42,14 +43,14 @@ pub(super) fn of(frame: &Frame<'_>) -> Option<Error> {
         }
         // RFC 9000 §19.15
         kind::NEW_CONNECTION_ID => {
-            // The length is one byte, not an integer; that is the same up to 63, and s2n-quic refuses more.
+            // The length is one byte, not an integer; that is the same up to 63, and s2n-quic rejects more.
             let [sequence, retire_prior_to, length] = frame.integers()?;
             (retire_prior_to > sequence || !ID_LEN.contains(&length)).then_some(())?;
             Error::FRAME_ENCODING_ERROR.with_reason("malformed connection ID")
         }
-        // RFC 9221 §3: litequic does not offer it.
+        // RFC 9221 §3: litequic does not advertise it.
         kind::DATAGRAM | kind::DATAGRAM_WITH_LENGTH => Error::PROTOCOL_VIOLATION.with_reason("no datagrams offered"),
-        // Nor these, which s2n-quic and litequic know nevertheless.
+        // Nor these, which s2n-quic and litequic parse nevertheless.
         kind::IMMEDIATE_ACK | kind::ACK_FREQUENCY | kind::MTU_PROBING_COMPLETE => UNREADABLE,
         _ => return None,
     };

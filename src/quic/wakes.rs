@@ -1,4 +1,4 @@
-//! Why an endpoint's task runs, for the count of what wakes its worker. s2n-quic's event loop tells that of every I/O.
+//! Why an endpoint's task runs, for the count of wakes of its worker. s2n-quic's event loop reports that for every I/O.
 
 use super::moderation::Moderation;
 use crate::{quic::Metrics, telemetry::Cause};
@@ -16,7 +16,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Tells `moderation` of timers, and counts in `metrics`.
+    /// Reports timers to `moderation`, and counts in `metrics`.
     pub(super) fn new(moderation: Moderation, metrics: Arc<Metrics>) -> Self {
         Self { moderation, metrics }
     }
@@ -43,7 +43,7 @@ fn cause(turn: &PlatformEventLoopWakeup) -> Option<Cause> {
     match *turn {
         PlatformEventLoopWakeup { rx_ready: true, .. } => Some(Cause::Datagrams),
         PlatformEventLoopWakeup { timeout_expired: true, .. } => Some(Cause::Timer),
-        // A socket that was full takes datagrams again.
+        // A socket that was full accepts datagrams again.
         PlatformEventLoopWakeup { tx_ready: true, .. } => Some(Cause::Other),
         _ => None,
     }
@@ -55,7 +55,7 @@ mod tests {
     use s2n_quic_core::event::{IntoEvent as _, builder};
 
     #[test]
-    fn a_turn_is_the_datagrams_before_it_is_the_timers_and_a_streams_is_nobodys() {
+    fn a_turn_is_the_datagrams_before_it_is_the_timers_and_a_stream_counts_as_none() {
         for ([rx_ready, timeout_expired, tx_ready, application_wakeup], expected) in [
             ([true, true, true, true], Some(Cause::Datagrams)),
             ([false, true, true, true], Some(Cause::Timer)),

@@ -1,4 +1,4 @@
-//! How a request over TCP is answered: checked, handed to the handler, and the response counted on its way back.
+//! Answers a request over TCP: checks it, passes it to the handler, and counts the response.
 
 use super::{
     body::{RequestBody, ResponseBody},
@@ -66,7 +66,7 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Checks a request, and makes it what the handler takes.
+    /// Checks a request, and converts it for the handler.
     async fn accept(
         &self,
         request: hyper::Request<Incoming>,
@@ -78,7 +78,7 @@ impl<H: Handler> Connection<H> {
         }
         let (mut parts, incoming) = request.into_parts();
         request::note(&parts, record);
-        // Before anything is refused: what it does not read is discarded.
+        // Before any rejection: what it does not read is discarded.
         let body = (!incoming.is_end_stream()).then(|| {
             let (metrics, fault) = (Arc::clone(self.metrics()), Rc::clone(fault));
             let (pace, lingering) = (self.upload_pace(), self.lingering());
@@ -89,7 +89,7 @@ impl<H: Handler> Connection<H> {
         if let Some(host) = parts.uri.host()
             && !(self.front.covers)(&self.client, host)
         {
-            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that name"));
+            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection is not for that host"));
         }
         let body = match body {
             Some(body) => body.unless_empty(&parts.method).await.map_or_else(Body::empty, Body::stream),
@@ -98,9 +98,9 @@ impl<H: Handler> Connection<H> {
         Ok(http::Request::from_parts(parts, body))
     }
 
-    /// The front door's own answer, after which an HTTP/1.1 connection closes: what follows may be anything.
+    /// An answer of the front end's own, after which an HTTP/1.1 connection closes: what follows may be anything.
     fn refuse(&self, refusal: Refusal, open: Open<H>) -> hyper::Response<ResponseBody<H>> {
-        tracing::debug!(client = %self.client.address, error = %refusal, "a request was refused");
+        tracing::debug!(client = %self.client.address, error = %refusal, "a request was rejected");
         refusal.count(self.metrics());
         open.record().error("http_request_error");
         match self.client.protocol {
@@ -134,8 +134,9 @@ impl<H: Handler> Connection<H> {
         http::Response::from_parts(parts, ResponseBody::new(body, open))
     }
 
-    /// Answers that the protocol is switched, and has the tunnel joined with what the client sends from now on: when hyper
-    /// is done with the connection (HTTP/1.1), or as a task of its own beside the response (HTTP/2, where a yes is 200).
+    /// Sends the answer that the protocol is switched, and joins the tunnel with the client's bytes from now on: when
+    /// hyper is done with the connection (HTTP/1.1), or as a task of its own beside the response (HTTP/2, where 200
+    /// means success).
     fn switch(
         &self,
         response: Response,
@@ -143,14 +144,14 @@ impl<H: Handler> Connection<H> {
         stream: Option<OnUpgrade>,
     ) -> Result<hyper::Response<ResponseBody<H>>, Abort> {
         let (mut parts, body) = response.into_parts();
-        // The handler's word for it is a 101 with a tunnel.
+        // A tunnel is a 101 with one.
         let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
         let fields = &mut parts.headers;
         match (stream, Stall::current()) {
             (None, _) => {
                 fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
                 fields.insert(header::UPGRADE, tunnel.protocol().clone());
-                // The guard is not told: what follows is no request, and held for the tunnel.
+                // The guard is not notified: what follows is not a request, and kept for the tunnel.
                 self.count(parts.status, &open);
                 let next = self.joint.get().and_then(Weak::upgrade).ok_or(Abort::Internal)?;
                 next.set(Some(Joint { tunnel, open }));
@@ -162,9 +163,9 @@ impl<H: Handler> Connection<H> {
                 let joint = Joint { tunnel, open };
                 let client = Rc::clone(&stall);
                 stall.spawn(async move {
-                    // An error means that the client has gone before it was told.
+                    // An error means that the client has gone before the answer.
                     if let Ok(stream) = stream.await {
-                        // A tunnel that stalls ends alone: its connection goes on.
+                        // A tunnel that stalls ends alone: its connection continues.
                         let stream = Timed::new(TokioIo::new(stream), pace, Rc::default(), Rc::default(), metrics);
                         joint.join(Connected::new(stream, client)).await;
                     }
@@ -175,7 +176,7 @@ impl<H: Handler> Connection<H> {
         Ok(http::Response::from_parts(parts, ResponseBody::none()))
     }
 
-    /// Counts and records a response, behind which the next request may be read.
+    /// Counts and records a response, after which the next request may be read.
     fn answered(&self, status: StatusCode, open: &Open<H>) {
         self.pipeline.answered();
         self.count(status, open);

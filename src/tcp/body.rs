@@ -1,4 +1,4 @@
-//! The two bodies of an exchange: the request's as hyper brings it, the response's as hyper takes it.
+//! The two bodies of an exchange: the request's as hyper delivers it, the response's as hyper reads it.
 
 use super::{
     connection::Open,
@@ -29,37 +29,39 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// A request that should have no body but whose stream is still open: how long its end is waited for, so that the origin
+/// A request that should have no body but whose stream is still open: how long to wait for its end, so that the origin
 /// does not get an empty chunked body. Some clients end a stream in a frame of its own.
 const END_WAIT: Duration = Duration::from_millis(20);
 
-/// Pieces of a body shorter than this are put together, as far as they are there.
+/// Pieces of a body shorter than this are joined, as far as they have arrived.
 const SHORT: usize = 1024;
-/// What short pieces are put together to: beyond it a piece costs little for each of its bytes.
+/// The size of joined pieces: beyond it a piece costs little for each of its bytes.
 const GATHERED: usize = 16 * 1024;
-/// How often the next of them is asked for in vain although there seems to be more: hyper asks some sixteen times a turn.
+/// How often the next piece is polled without success although there seems to be more: hyper polls some sixteen times a
+/// turn.
 const TURNS: u32 = 64;
 
-/// A request's body, pulled by whoever serves the request: what is not pulled stays with the client.
+/// A request's body, pulled by the handler: what is not pulled stays with the client.
 pub(super) struct RequestBody {
     /// `None` once it is dropped.
     incoming: Option<Incoming>,
     /// Read ahead.
     ahead: Option<Result<Frame<Bytes>, BodyError>>,
-    /// Short pieces that were put together so far.
+    /// Short pieces that were joined so far.
     gathered: BytesMut,
-    /// Over HTTP/1.1, where hyper hands over what came at once a piece a turn: who knows whether there is more.
+    /// Over HTTP/1.1, where hyper delivers one piece a turn of what came at once: the state that knows whether there is
+    /// more.
     pipeline: Option<Rc<Pipeline>>,
-    /// How often more was asked for in vain since the last piece.
+    /// Polls without success since the last piece.
     vain: u32,
     patience: Patience,
-    /// What was wrong with it.
+    /// Its fault.
     fault: Rc<Cell<Option<BodyError>>>,
     received: u64,
     ended: bool,
     metrics: Arc<Metrics>,
     record: Record,
-    /// Over HTTP/2: who discards what is left.
+    /// Over HTTP/2: discards what is left.
     stall: Option<Rc<Stall>>,
     lingering: Lingering,
 }
@@ -95,7 +97,7 @@ impl RequestBody {
         }
     }
 
-    /// Itself; `None` if it ends at once, as the body of a `method` request of unknown length often does.
+    /// The body; `None` if it ends at once, as the body of a `method` request of unknown length often does.
     pub(super) async fn unless_empty(mut self, method: &Method) -> Option<Self> {
         if !has_rarely_a_body(method) || self.size_hint().exact().is_some() {
             return Some(self);
@@ -144,8 +146,8 @@ impl RequestBody {
     }
 }
 
-/// Short pieces are put together as far as they are there, so that a client that sends byte by byte does not have the origin
-/// written to, and woken, byte by byte.
+/// Joins short pieces as far as they have arrived, so that a client that sends byte by byte does not cause a write, and
+/// a wake of the origin, for each byte.
 impl RequestBody {
     fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         while self.gathered.len() < GATHERED {
@@ -177,7 +179,7 @@ impl RequestBody {
         Poll::Ready(Some(Ok(Frame::data(self.gathered.split().freeze()))))
     }
 
-    /// Whether more may be put together with it.
+    /// Whether more may be joined with it.
     fn is_short(&self, frame: &Frame<Bytes>) -> bool {
         let is_short = frame.data_ref().is_some_and(|data| data.len() < SHORT);
         is_short && !(self.gathered.is_empty() && self.incoming.as_ref().is_none_or(Body::is_end_stream))
@@ -186,7 +188,7 @@ impl RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        // What ended without a byte was none.
+        // An empty body is not an upload.
         if self.received > 0 || !self.ended {
             self.metrics.shared.request_size.observe(self.received);
         }
@@ -201,7 +203,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// `frame`, unless it has trailers that break the rules.
+/// `frame`, unless it has invalid trailers.
 fn checked(frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
     match frame.trailers_ref().map(request::check_fields) {
         Some(Err(_)) => Err(BodyError::Malformed),
@@ -209,7 +211,7 @@ fn checked(frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
     }
 }
 
-/// What hyper's error says: our guard's word, or that the client is gone.
+/// The cause of hyper's error: the guard's, or that the client is gone.
 fn cause(error: &hyper::Error) -> BodyError {
     let mut source = error.source();
     while let Some(inner) = source {
@@ -234,7 +236,7 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // What was read ahead is of a body whose length nobody knows.
+        // What was read ahead is of a body of unknown length.
         let incoming = self.incoming.as_ref().filter(|_| self.ahead.is_none() && self.gathered.is_empty());
         incoming.map_or_else(SizeHint::default, Body::size_hint)
     }
@@ -243,13 +245,13 @@ impl Body for RequestBody {
 /// A response's body, which keeps its request open.
 pub(super) struct ResponseBody<H> {
     body: crate::exchange::Body,
-    /// Bytes that it still owes, where its length is known.
+    /// Bytes that are still missing, if its length is known.
     owed: Option<u64>,
-    /// Over HTTP/2, once it was asked for the first time.
+    /// Over HTTP/2, once it was polled for the first time.
     stall: Option<Rc<Stall>>,
-    /// Once a piece of it was handed over.
+    /// Once a piece of it was passed on.
     share: Option<Rc<Share>>,
-    /// `None` where a tunnel has it.
+    /// `None` if a tunnel has it.
     open: Option<Open<H>>,
 }
 
@@ -296,7 +298,7 @@ impl<H: 'static> Body for ResponseBody<H> {
             this.stall = Stall::current();
         }
         if let Some(share) = &this.share {
-            // Pending: the client is waited for.
+            // Pending: waiting for the client.
             let room = ready!(share.poll_room(cx));
             this.body.allow(room);
         }
@@ -304,7 +306,7 @@ impl<H: 'static> Body for ResponseBody<H> {
             stall.asked();
         }
         let Poll::Ready(next) = Pin::new(&mut this.body).poll_frame(cx) else {
-            // An event stream holds nothing between two events.
+            // An event stream holds no budget between two events.
             if let Some(share) = &this.share {
                 share.rest();
             }
@@ -349,7 +351,7 @@ impl<H> Drop for ResponseBody<H> {
         if let Some(share) = &self.share {
             share.end();
         }
-        // hyper does not ask a body that has ended already.
+        // hyper does not poll a body that has ended already.
         if let Some(open) = &mut self.open
             && (self.body.is_end_stream() || self.owed == Some(0))
         {

@@ -34,10 +34,10 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-/// How long a client that was told to go may keep a connection on which nothing runs.
+/// How long a client that was told to close (GOAWAY, `Connection: close`) may keep a connection without requests.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// How long after its handshake a client's first request is waited for when the process drains: a few round trips.
+/// How long after its handshake to wait for a client's first request when the process drains: a few round trips.
 const GREETING: Duration = Duration::from_secs(2);
 
 /// One connection.
@@ -50,37 +50,37 @@ pub(super) struct Connection<H> {
     pub(super) has_tunnels: bool,
     /// Over HTTP/2: what its client has sent and was not read.
     account: OnceCell<Account>,
-    /// What its responses may hold.
+    /// The budget of its responses.
     budget: Rc<Budget>,
     /// What memory it holds.
     holder: Holder,
-    /// Why it was told to end for want of memory.
+    /// Set when it is to be closed for want of memory.
     told_end: Cell<Option<memory::End>>,
-    /// What HTTP/1.1's guard found, and the requests being served.
+    /// The result of HTTP/1.1's guard, and the requests being served.
     pub(super) pipeline: Rc<Pipeline>,
-    /// What an HTTP/1.1 connection goes on with when hyper has sent the 101.
+    /// The tunnel of an HTTP/1.1 connection, when hyper has sent the 101.
     pub(super) joint: OnceCell<Weak<NextJoint<H>>>,
     pub(super) alt_svc: Option<HeaderValue>,
     /// Since when no request is being served.
     idle_since: Cell<Instant>,
     accepted: Cell<u64>,
-    /// Requests that the client may cancel.
+    /// Rate limit of cancelled requests.
     resets: RefCell<Bucket>,
-    /// Its first request is there.
+    /// Its first request has come.
     begun: Notify,
-    /// It has had its share of requests.
+    /// It has reached its number of requests.
     exhausted: Notify,
-    /// Its client did what ends it.
+    /// Its client did something that ends it.
     failed: Notify,
-    /// Told to go.
+    /// Told to close.
     leaving: Cell<bool>,
-    /// Ended: what its requests come to is nobody's doing.
+    /// Ended: the outcome of its requests is not a failure.
     over: Cell<bool>,
-    /// Its client took nothing in time.
+    /// Its client read nothing in time.
     stalled: Rc<Cell<bool>>,
     /// The kernel takes nothing more of it.
     pub(super) blocked: Rc<Cell<bool>>,
-    /// Why it is to end, as far as litequic wants it to.
+    /// Why litequic ends it, if it does.
     reason: Cell<Option<Reason>>,
 }
 
@@ -89,14 +89,14 @@ pub(super) struct Connection<H> {
 enum Reason {
     Idle,
     Flood,
-    /// It drains or stops, or the connection has had its share.
+    /// It drains or stops, or the connection has reached its number of requests.
     Done,
 }
 
-/// A tunnel on its way from the request that asked for it to who serves its connection.
+/// The channel of a tunnel from the request that opened it to the connection's task.
 pub(super) type NextJoint<H> = Cell<Option<Joint<H>>>;
 
-/// What becomes of a connection next.
+/// The next step of a connection.
 pub(super) enum Ending<T> {
     /// It has ended.
     Ended(T),
@@ -161,15 +161,15 @@ impl<H> Connection<H> {
         Lingering::new(&self.limits, &self.timeouts, Arc::clone(self.metrics()))
     }
 
-    /// Where the tunnel will be that follows HTTP/1.1, if one does. To be asked once, by who serves the connection.
+    /// Receives the tunnel that follows HTTP/1.1, if one does. To be called once, by the connection's task.
     pub(super) fn next_joint(&self) -> Rc<NextJoint<H>> {
         let next = Rc::default();
-        // Its own, it would never end: the tunnel's request has the connection.
+        // With a reference of its own it would never end: the tunnel's request has the connection.
         let _ = self.joint.set(Rc::downgrade(&next));
         next
     }
 
-    /// What its client sends is accounted in `account`. To be said once, by who serves the connection.
+    /// Its client's bytes are accounted in `account`. To be called once, by the connection's task.
     pub(super) fn hold(&self, account: Account) {
         let received = account.clone();
         self.holder.holds(move || received.held());
@@ -181,7 +181,8 @@ impl<H> Connection<H> {
         poll_fn(|cx| self.account.get().map_or(Poll::Pending, |account| account.poll_over(cx))).await;
     }
 
-    /// Waits until it is to end for want of memory. One that is `leaving` ends soon by itself: not for being idle.
+    /// Waits until it is to be closed for want of memory. One that is `leaving` ends soon by itself: not for being
+    /// idle.
     async fn ends_for_memory(&self, leaving: bool) -> memory::End {
         poll_fn(|cx| {
             let mut told = self.told_end.get();
@@ -196,7 +197,7 @@ impl<H> Connection<H> {
         .await
     }
 
-    /// What it goes over, with the deadline of its writes.
+    /// Its stream, with the deadline of its writes.
     pub(super) fn timed<S>(&self, stream: S) -> Timed<S> {
         Timed::new(
             stream,
@@ -212,7 +213,7 @@ impl<H> Connection<H> {
         self.reason.set(self.reason.get().or(Some(Reason::Flood)));
     }
 
-    /// Counts its end; `broke_off` is one that hyper calls an error.
+    /// Counts its end; `broke_off` is an error by hyper.
     pub(super) fn count_end(&self, broke_off: bool) {
         let metrics = self.metrics();
         if self.pipeline.is_flooded() {
@@ -234,7 +235,7 @@ impl<H> Connection<H> {
         self.over.set(true);
     }
 
-    /// What becomes of the connection that `serving` serves. To be asked again after [`Ending::Soon`], which comes once.
+    /// The next step of the connection of `serving`. To be called again after [`Ending::Soon`], which comes once.
     pub(super) async fn next<T>(&self, serving: impl Future<Output = T>) -> Ending<T> {
         let (mut watch, mut stopping) = (self.front.watch.clone(), self.front.watch.clone());
         let leaving = self.leaving.get();
@@ -267,7 +268,7 @@ impl<H> Connection<H> {
     }
 
     /// Waits for the drain, and on HTTP/1.1 for a first request of a client that has just connected: it has sent one
-    /// already, or is about to, and nothing in that protocol would tell it that it was not heard.
+    /// already, or is about to, and nothing in that protocol would tell it that it was not read.
     async fn drained(&self, watch: &mut Watch) {
         watch.reached(Phase::Draining).await;
         if self.client.protocol == Protocol::Http1 && self.accepted.get() == 0 {
@@ -303,7 +304,7 @@ impl<H> Connection<H> {
     }
 
     /// Counts a request that its client cancelled; ends the connection once there were too many in too short a time
-    /// (CVE-2023-44487: work begun and thrown away).
+    /// (CVE-2023-44487: rapid reset).
     fn count_reset(&self) {
         if self.over.get() {
             return;
@@ -353,14 +354,14 @@ impl<H> Open<H> {
         Share::new(budgets, limit, stall, Arc::clone(connection.metrics()))
     }
 
-    /// `bytes` more of the response's body were handed over.
+    /// `bytes` more of the response's body were written.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.metrics().shared.response_body_bytes.add(bytes);
         self.size = self.size.map(|size| size.saturating_add(bytes));
         self.record().note(|facts| facts.sent = facts.sent.saturating_add(bytes));
     }
 
-    /// The response was made to its end.
+    /// The response is complete.
     pub(super) fn end(&mut self) {
         if !self.ended {
             self.ended = true;
@@ -368,12 +369,12 @@ impl<H> Open<H> {
         }
     }
 
-    /// The response breaks off, and not by the client.
+    /// The response was cut off, and not by the client.
     pub(super) fn fail(&mut self) {
         self.break_off(End::Failed);
     }
 
-    /// The client takes no more of the response.
+    /// The client stopped reading the response.
     pub(super) fn stall(&mut self) {
         if !self.ended {
             self.break_off(End::Stalled);

@@ -1,4 +1,4 @@
-//! What the TCP connections of one worker share.
+//! The state that the TCP connections of one worker share.
 
 use crate::{
     budget::Budget,
@@ -16,10 +16,10 @@ use std::{cell::Cell, net::IpAddr, rc::Rc, sync::Arc};
 /// Whether a client's connection may carry requests for a host: 421 otherwise (RFC 9110 §15.5.20).
 pub type Covers = dyn Fn(&Client, &str) -> bool;
 
-/// What a handshake asks of a client that asks for a name (SNI) at an address, and the configuration that does so.
+/// The certificate request of a handshake by name (SNI) and address, and its configuration.
 pub type ChooseTls = dyn Fn(Option<&str>, IpAddr) -> (CertificateRequest, Arc<ServerConfig>);
 
-/// What a worker holds at most.
+/// The budgets of a worker.
 #[derive(Debug, Clone)]
 pub struct Budgets {
     /// Of responses.
@@ -28,11 +28,11 @@ pub struct Budgets {
     pub receive: ReceiveBudget,
     /// How short memory is,
     pub pressure: Pressure,
-    /// and the connections that end for it.
+    /// and the connections that are closed for it.
     pub holders: Rc<Holders>,
 }
 
-/// What the TCP connections of one worker share.
+/// The state that the TCP connections of one worker share.
 pub struct Front<H> {
     config: Live,
     pub(super) metrics: Arc<Metrics>,
@@ -43,7 +43,7 @@ pub struct Front<H> {
     pub(super) budgets: Budgets,
     connections: Cell<u32>,
     handshakes: Cell<u32>,
-    /// Whose they are.
+    /// Their sources.
     sources: Pools,
 }
 
@@ -53,8 +53,8 @@ struct Pools {
 }
 
 impl<H> Front<H> {
-    /// A worker's listener over TCP, whose requests `handler` serves, and whose bytes are held out of `budgets`; what
-    /// becomes of requests is written down in `records`.
+    /// A worker's front end over TCP, whose requests `handler` serves, whose memory comes out of `budgets`, and whose
+    /// requests are recorded in `records`.
     pub fn new(
         config: Live,
         metrics: Arc<Metrics>,
@@ -69,7 +69,7 @@ impl<H> Front<H> {
         Rc::new(Self { config, metrics, handler, covers, watch, records, budgets, connections, handshakes, sources })
     }
 
-    /// What holds now, for a connection that begins now.
+    /// The configuration in force, for a connection that begins now.
     pub(super) fn terms(&self) -> (Limits, Timeouts) {
         let config: &Config = &self.config.load();
         (config.limits, config.timeouts)
@@ -80,7 +80,7 @@ impl<H> Front<H> {
         self.config.load().listen.proxy_protocol_from.iter().any(|network| network.contains(peer))
     }
 
-    /// Where `peer` is as sources are limited: a balancer that says whom it speaks for stands for many.
+    /// The source of `peer`: a balancer that sends PROXY protocol headers stands for many.
     fn source(&self, peer: IpAddr) -> Option<Network> {
         let config = self.config.load();
         config.source(peer).filter(|_| !config.listen.proxy_protocol_from.iter().any(|network| network.contains(peer)))

@@ -1,4 +1,4 @@
-//! A connection's beginning: the TLS handshake (RFC 8446), and what it finds out about the client.
+//! A connection's beginning: the TLS handshake (RFC 8446), and its result about the client.
 
 use super::{
     front::{ChooseTls, Front},
@@ -12,12 +12,12 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 /// The type of the record that a ClientHello comes in (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
-/// For who speaks plain HTTP to a TLS port: browsers show it.
-const PLAIN: &str = "400 Bad Request\nthis port speaks https alone";
-/// How long the answer to plain HTTP may take to be taken.
+/// The answer to plain HTTP on a TLS port: browsers show it.
+const PLAIN: &str = "400 Bad Request\nthis port accepts https only";
+/// How long writing that answer may take.
 const PLAIN_WAIT: Duration = Duration::from_secs(1);
 
-/// Shakes hands with the client at `address`. `None` if that failed, which is counted.
+/// Performs the handshake with the client at `address`. `None` if that failed, which is counted.
 pub(super) async fn shake<H>(
     mut stream: TcpStream,
     address: SocketAddr,
@@ -61,7 +61,7 @@ pub(super) async fn shake<H>(
     None
 }
 
-/// Whether the client speaks no version of TLS that litequic does.
+/// Whether the client supports no version of TLS that litequic does.
 const fn is_of_another_version(fault: &Error) -> bool {
     matches!(
         fault,
@@ -74,7 +74,7 @@ const fn is_of_another_version(fault: &Error) -> bool {
 }
 
 enum Failure {
-    /// It is no TLS.
+    /// It is not TLS.
     Plain,
     Io(io::Error),
 }
@@ -89,7 +89,7 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(Tl
     let mut first = [0; 1];
     if stream.peek(&mut first).await? > 0 && first != [HANDSHAKE] {
         if first.iter().all(u8::is_ascii_uppercase) {
-            // An error, or a client that does not take it, makes no difference.
+            // An error, or a client that does not read it, is ignored.
             let _ = timeout(PLAIN_WAIT, answer_plain(&mut stream)).await;
         }
         return Err(Failure::Plain);
@@ -100,7 +100,7 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(Tl
     let stream = start.into_stream(config).await?;
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(Certificate::new);
-    // Who asks for nothing gets what everybody understands.
+    // A client without ALPN gets HTTP/1.1.
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
     let client = Client {
         address: ends.client,
@@ -112,7 +112,7 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(Tl
     Ok((stream, client))
 }
 
-/// What was sent is read, or the kernel would take the answer back with its reset.
+/// Until what was sent is read, or the kernel would discard the answer with its reset.
 async fn answer_plain(stream: &mut TcpStream) -> io::Result<()> {
     let (length, date) = (PLAIN.len(), date());
     let date = date.to_str().unwrap_or_default();

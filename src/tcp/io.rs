@@ -1,5 +1,5 @@
-//! A connection's bytes on their way out: a client that takes none for `timeouts.send`, or fewer a second than
-//! `limits.min_download_rate`, is gone.
+//! A connection's writes: a client that reads nothing for `timeouts.send`, or fewer bytes a second than
+//! `limits.min_download_rate`, counts as gone.
 
 use crate::{
     exchange::{Late, Pace, Patience},
@@ -37,7 +37,7 @@ impl<S> Timed<S> {
         Self { stream, patience: Patience::new(pace), stalled, blocked, metrics }
     }
 
-    /// `written` is done, with as many bytes as `bytes` says, or its client is waited for.
+    /// `written` is done, with as many bytes as `bytes` returns, or waits for the client.
     fn in_time<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -102,7 +102,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-    /// Writes to a client that reads `bytes` a second; says when it was given up, and why.
+    /// Writes to a client that reads `bytes` a second; returns when it counted as gone, and why.
     async fn write(bytes: usize, pace: Pace) -> (u64, u64, u64) {
         let (ours, mut theirs) = duplex(1_000);
         let metrics = Arc::new(Metrics::default());

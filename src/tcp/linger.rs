@@ -1,6 +1,6 @@
-//! Requests that were answered before they had ended: what their clients still send is discarded, within bounds, before
-//! RST_STREAM (HTTP/2) or the connection's end (HTTP/1.1, by its guard). A client in the middle of an upload would else lose
-//! the response: to an error in HTTP/2's frames, as curl, or to TCP's reset.
+//! Requests that were answered before they had ended: the rest of their bodies is discarded, within bounds, before
+//! RST_STREAM (HTTP/2) or the connection's end (HTTP/1.1, by its guard). A client in the middle of an upload would else
+//! lose the response: to an error in HTTP/2's frames, as curl, or to TCP's reset.
 
 use crate::{
     config::{Limits, Timeouts},
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// How much of each request of a connection is discarded.
+/// The limit for each request of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Lingering {
     bytes: u64,

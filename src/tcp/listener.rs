@@ -33,7 +33,7 @@ use tokio::{
 /// After an accept that failed for want of file descriptors, the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. `alt_svc` is where HTTP/3 is, for clients to be told.
+/// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. `alt_svc` advertises HTTP/3.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
             () = watch.reached(Phase::Draining) => break,
             Some(ended) = connections.join_next() => pass_panic_on(ended),
             accepted = noted(listener.accept(), &front.metrics) => match accepted {
-                // One that has no slot is closed at once: a client that is left waiting learns nothing.
+                // One that has no slot is closed at once: otherwise its client would wait.
                 Ok((stream, address)) => if let Some(slot) = front.connection_slot(address.ip()) {
                     let connection = begin(stream, address);
                     let metrics = Arc::clone(&front.metrics);
@@ -122,7 +122,7 @@ async fn accept<H: Handler, F: Future<Output = ()> + 'static>(
                     });
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "a TCP listener could not accept a connection");
+                    tracing::warn!(%error, "a TCP listener failed to accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             },

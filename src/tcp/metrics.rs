@@ -1,4 +1,4 @@
-//! What a worker counts of connections over TCP.
+//! A worker's metrics of connections over TCP.
 
 use crate::telemetry::{
     CLIENT_CERTIFICATES_REFUSED, Counter, Gauge, HANDSHAKES, LIMIT_REACHED, REQUESTS, RequestMetrics, TIMEOUTS, Wake,
@@ -13,20 +13,20 @@ metrics! {
         Counter(HANDSHAKES) {
             handshakes_tcp_full [transport: "tcp", kind: "full"],
             handshakes_tcp_resumed [transport: "tcp", kind: "resumed"]
-                "The same; none is, of clients that are asked for a certificate.",
+                "The same; none of clients that are asked for a certificate.",
         }
         Counter(CLIENT_CERTIFICATES_REFUSED) {
             client_certificates_missing [reason: "missing"]
                 "Handshakes that ended because the client had no certificate where one is required.",
             client_certificates_invalid [reason: "invalid"]
-                "Handshakes that ended because the client's certificate did not hold, or was longer than 16 KiB with \
+                "Handshakes that ended because the client's certificate was invalid, or was longer than 16 KiB with \
                     those that came with it; the log has why, at `debug`.",
         }
         Counter(REQUESTS) {
             requests_h2 [protocol: "h2"],
             requests_h1 [protocol: "h1"] "HTTP/1.0 and plain HTTP count here.",
         }
-        Counter("tcp_connections", "Connections over TCP that came as far as requests.") {
+        Counter("tcp_connections", "Connections over TCP that were ready for requests.") {
             tcp_connections_h2 [protocol: "h2"],
             tcp_connections_h1 [protocol: "h1"],
             tcp_connections_plain [protocol: "plain"] "Those to `listen.redirect`, without TLS.",
@@ -41,12 +41,12 @@ metrics! {
         ) {
             tcp_handshakes_plain [reason: "plain"] "Those that began with something else than TLS.",
             tcp_handshakes_tls [reason: "tls"]
-                "TLS ended it: no common protocol, a refused certificate, an alert of the client's.",
+                "TLS ended it: no common protocol, a rejected certificate, an alert of the client's.",
             tcp_handshakes_version [reason: "version"]
-                "The client does not speak TLS 1.3, which is all that there is ([0021](../adr/0021-tls-1-3-alone.md)).",
+                "The client does not support TLS 1.3, the only version ([0021](../adr/0021-tls-1-3-alone.md)).",
             tcp_handshakes_timeout [reason: "timeout"]
-                "They did not shake hands, or send their header, within `timeouts.handshake`.",
-            tcp_handshakes_closed [reason: "closed"] "Those whose client went away.",
+                "The handshake, or the header, was not complete within `timeouts.handshake`.",
+            tcp_handshakes_closed [reason: "closed"] "Those whose client closed the connection.",
             tcp_handshakes_proxy_header [reason: "proxy_header"]
                 "Those from `listen.proxy_protocol_from` without such a header, or with a malformed one; to \
                     `listen.redirect` too.",
@@ -56,21 +56,21 @@ metrics! {
         }
         Counter(
             "tcp_connections_closed",
-            "Connections of `litequic_tcp_connections_total` that ended, by what ended them."
+            "Connections of `litequic_tcp_connections_total` that ended, by cause."
         ) {
             tcp_closed_idle [reason: "idle"] "There was no request for `timeouts.idle`.",
             tcp_closed_client [reason: "client"]
-                "The client was done, or litequic after a response that ends its connection.",
+                "The client closed it, or litequic after a response that ends its connection.",
             tcp_closed_broken [reason: "broken"]
-                "The connection broke off, or the client did what HTTP does not allow.",
-            tcp_closed_stalled [reason: "stalled"] "The client took nothing for `timeouts.send`.",
+                "The connection failed, or the client violated HTTP.",
+            tcp_closed_stalled [reason: "stalled"] "The client read nothing for `timeouts.send`.",
             tcp_closed_flood [reason: "flood"]
                 "The client cancelled more requests than `limits.max_resets` allows, or sent more frames than \
                     `limits.max_control_frames` or `max_small_frames`, or over HTTP/1.1 more pieces with next to nothing \
                     in them than the latter.",
-            tcp_closed_litequic [reason: "litequic"] "litequic was done: a drain, or `limits.max_requests`.",
+            tcp_closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or `limits.max_requests`.",
         }
-        Counter("tcp_refused_requests", "Requests over TCP that were refused before the proxy saw them.") {
+        Counter("tcp_refused_requests", "Requests over TCP that were rejected before they reached the proxy.") {
             tcp_refused_h2 [protocol: "h2"] "Those that h2 resets by itself do not count.",
             tcp_refused_h1 [protocol: "h1"] "Plain HTTP counts here too.",
         }
@@ -81,11 +81,11 @@ metrics! {
             limit_receive_buffer [limit: "worker_receive_buffer"]
                 "New connections that got a smaller window than `limits.connection_receive_buffer`.",
             limit_memory_connections [limit: "memory_connections"]
-                "Connections refused because memory is short (`limits.memory`).",
+                "Connections rejected because memory is short (`limits.memory`).",
             limit_connections [limit: "max_connections"],
             limit_handshakes [limit: "max_handshakes"],
             limit_source_connections [limit: "source_connections"]
-                "Connections refused as their source had its share of `limits.max_connections`, more than half of \
+                "Connections rejected as their source had its share of `limits.max_connections`, more than half of \
                     which were taken.",
             limit_source_handshakes [limit: "source_handshakes"] "The same of `limits.max_handshakes`.",
         }
@@ -93,10 +93,10 @@ metrics! {
             timeout_handshake [timeout: "handshake"]
                 "See [Timeouts](../operating.md#limits-and-timeouts) for this and all others.",
             timeout_idle [timeout: "idle"]
-                "Connections on which nothing moved, clients that go without a word; over TCP those without a request.",
+                "Connections on which nothing moved, also of clients that vanished; over TCP those without a request.",
         }
         + beside {
-            /// Of requests, which both of a worker's front modules count.
+            /// Of requests: all front ends of a worker count in it.
             pub shared: Arc<RequestMetrics>,
             /// What the worker runs for.
             pub wake: Arc<Wake>,

@@ -1,9 +1,9 @@
-//! The companion of HTTP/3: HTTP/1.1 and HTTP/2 over TLS, for clients that have not heard of HTTP/3 yet or whose network
-//! lets no UDP pass. `Alt-Svc` tells them of it. One more front door of the same house: what it accepts goes to the same
-//! [`Handler`](crate::exchange::Handler) on the same worker, and nothing behind it knows by which door a request came.
+//! The TCP listeners: HTTP/1.1 and HTTP/2 over TLS, for clients without HTTP/3 or in a network that blocks UDP.
+//! `Alt-Svc` advertises HTTP/3 to them. Their requests go to the same [`Handler`](crate::exchange::Handler) on the same
+//! worker, which does not depend on the protocol.
 //!
-//! hyper speaks both protocols, tokio-rustls TLS. `http1` and `http2` have what those leave open, `request` the rules that
-//! both protocols share (docs/proxying.md has them as tables).
+//! hyper implements both protocols, tokio-rustls TLS. `http1` and `http2` have the checks that those lack, `request`
+//! the rules that both protocols share (docs/proxying.md has them as tables).
 
 mod answer;
 mod body;

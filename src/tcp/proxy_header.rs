@@ -1,5 +1,6 @@
-//! The PROXY protocol (versions 1 and 2, <https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>): what a balancer
-//! that passes TLS on says of a connection, before its first byte. Only those who are listed may say it, and they must.
+//! The PROXY protocol (versions 1 and 2, <https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>): the header by
+//! which a balancer that forwards TLS describes a connection, before its first byte. Only listed peers may send it, and
+//! they must.
 
 use super::front::Front;
 use crate::{exchange::plain, tcp::Metrics};
@@ -15,20 +16,20 @@ use tokio::{
 const SHORTEST: usize = 12;
 /// §2.1
 const MAX_V1: usize = 107;
-/// Bytes that follow a header of version 2: addresses, and extensions of which litequic reads none. A client's certificate is
-/// the longest that is known.
+/// Bytes that follow a header of version 2: addresses, and extensions, which litequic ignores. A client's certificate
+/// is the longest that is known.
 const MAX_V2: u16 = 4096;
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) client: SocketAddr,
-    /// What the client reached.
+    /// The local address of the client's connection.
     pub(super) local: SocketAddr,
 }
 
-/// The ends of `stream` that came from `peer`: as its header says, if `peer` is one to begin with such. `None` if that is
-/// none, or late, or the connection is gone; counted.
+/// The ends of `stream` from `peer`: those of its header, if `peer` has to send one. `None` if that is invalid, or
+/// late, or the connection is gone; counted.
 pub(super) async fn ends<H>(stream: &mut TcpStream, peer: SocketAddr, front: &Front<H>) -> Option<Ends> {
     let own = Ends { client: plain(peer), local: plain(stream.local_addr().ok()?) };
     if !front.has_header(peer.ip()) {
@@ -51,12 +52,12 @@ pub(super) async fn ends<H>(stream: &mut TcpStream, peer: SocketAddr, front: &Fr
             metrics.tcp_handshakes_timeout.increment();
         }
     }
-    tracing::debug!(%peer, "a connection did not begin with a PROXY protocol header");
+    tracing::debug!(%peer, "a connection did not begin with a valid PROXY protocol header");
     None
 }
 
-/// Source and destination of a whole `header`; `Some(None)` if it says nothing of them: LOCAL, UNKNOWN, and families other
-/// than IP. `None` if it is malformed.
+/// Source and destination of a whole `header`; `Some(None)` if it has none: LOCAL, UNKNOWN, and families other than IP.
+/// `None` if it is malformed.
 pub fn addresses(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
     if header.starts_with(v2::PROTOCOL_PREFIX) {
         let header = v2::Header::try_from(header).ok().filter(|parsed| parsed.as_bytes().len() == header.len())?;
@@ -82,11 +83,11 @@ pub fn addresses(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
     })
 }
 
-/// A header's bytes, and not one that follows them.
+/// A header's bytes, and none of those that follow.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::InvalidData`] if it is none; the connection's.
+/// [`io::ErrorKind::InvalidData`] if it is invalid; the connection's.
 async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut header = Vec::with_capacity(MAX_V1);
     take(stream, SHORTEST, &mut header).await?;

@@ -1,4 +1,4 @@
-//! Plain HTTP: every request is sent on to https. Nothing else is served without TLS.
+//! Plain HTTP: every request is redirected to https. Nothing else is served without TLS.
 
 use crate::{
     exchange::{Abort, Exchange, Handler, Response, date},
@@ -13,7 +13,7 @@ const HTTPS: u16 = 443;
 /// Answers 308 (Permanent Redirect), which keeps method and body (RFC 9110 §15.4.9).
 #[derive(Debug)]
 pub struct Redirect {
-    /// Where https is.
+    /// The port of https.
     port: u16,
     metrics: Arc<Metrics>,
 }
@@ -28,7 +28,7 @@ impl Redirect {
 impl Handler for Redirect {
     async fn handle(&self, exchange: Exchange) -> Result<Response, Abort> {
         let uri = exchange.request.uri();
-        // The front door lets nothing else pass.
+        // The front end accepts nothing else.
         let host = uri.host().ok_or(Abort::Internal)?;
         let path = uri.path_and_query().map_or("", |path| path.as_str());
         let path = if path == "*" { "" } else { path };

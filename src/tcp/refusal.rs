@@ -1,4 +1,4 @@
-//! Why a request does not reach the handler, and what its client is told.
+//! Why a request does not reach the handler, and the answer to its client.
 
 use crate::{
     exchange::{Response, date},
@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode, header};
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) why: &'static str,
-    /// What bit, if it is counted.
+    /// The limit that was reached, if it is counted.
     pub(super) limit: Option<Limit>,
 }
 
@@ -58,7 +58,7 @@ impl Refusal {
         Self { status, why, limit: Some(Limit::HeaderTime) }
     }
 
-    /// Counts what bit.
+    /// Counts the limit that was reached.
     pub(super) fn count(&self, metrics: &Metrics) {
         match self.limit {
             Some(Limit::HeaderBytes) => metrics.shared.limit_header_bytes.increment(),
@@ -68,7 +68,7 @@ impl Refusal {
         }
     }
 
-    /// Short plain text, as HTTP/3's front door has it.
+    /// Short plain text, as in HTTP/3's front end.
     pub(super) fn response(&self) -> Response {
         let mut response = Response::new(format!("{}\n{}\n", self.status, self.why).into());
         *response.status_mut() = self.status;

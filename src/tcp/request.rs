@@ -1,4 +1,4 @@
-//! A request's head as hyper gives it into what the handler takes: the rules that HTTP/1.1 and HTTP/2 share, and those of
+//! Converts a request's head from hyper's for the handler: the rules that HTTP/1.1 and HTTP/2 share, and those of
 //! HTTP/2 that h2 leaves to its users (RFC 9113 §8). Pure.
 
 use super::{
@@ -12,7 +12,7 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 
-/// Makes the URI absolute, takes `Host` and what belongs to the connection out, and checks what is left.
+/// Makes the URI absolute, removes `Host` and connection-specific fields, and checks the rest.
 ///
 /// # Errors
 ///
@@ -30,9 +30,9 @@ pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: 
             }
             parts.method = Method::GET;
         }
-        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not served")),
-        // The origin would reflect what litequic adds, cookies and credentials.
-        Method::TRACE => return Err(Refusal::not_served("TRACE is not served")),
+        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not supported")),
+        // The origin would reflect fields that litequic adds, cookies and credentials.
+        Method::TRACE => return Err(Refusal::not_served("TRACE is not supported")),
         _ => {}
     }
     let uri = std::mem::take(&mut parts.uri).into_parts();
@@ -66,8 +66,8 @@ pub(super) fn translate(parts: &mut request::Parts, protocol: Protocol, bounds: 
     Ok(())
 }
 
-/// What the client asks to switch to: by extended CONNECT (RFC 8441 §4), or by a GET without a body whose `Connection`
-/// names `Upgrade` (RFC 9110 §7.8). Who asks in another way is served as if it had not.
+/// The protocol switch that the client requests: by extended CONNECT (RFC 8441 §4), or by a GET without a body whose
+/// `Connection` names `Upgrade` (RFC 9110 §7.8). Any other request for one is served as if it had none.
 fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
     if protocol == Protocol::Http2 {
         let protocol = parts.extensions.get::<hyper::ext::Protocol>().filter(|_| parts.method == Method::CONNECT)?;
@@ -107,12 +107,12 @@ fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What h2 lets pass and RFC 9113 §8.2.1 does not, in a header or in trailers. HTTP/1.1's guard has looked before, and
-/// what it lets pass passes here as well.
+/// Checks what h2 accepts and RFC 9113 §8.2.1 does not, in a header or in trailers. HTTP/1.1's guard has checked
+/// before, and what it accepts is accepted here as well.
 ///
 /// # Errors
 ///
-/// Why they do not pass.
+/// Why they are rejected.
 pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
     // A HeaderName has no capitals.
     if !fields.keys().all(|name| field::is_token(name.as_str().as_bytes())) {
@@ -125,7 +125,7 @@ pub fn check_fields(fields: &HeaderMap) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Writes down what is wanted of a request as it came.
+/// Records a request as it came.
 pub(super) fn note(parts: &request::Parts, record: &Record) {
     record.note(|facts| {
         let mut field = |name: &[u8], value: &[u8]| facts.field(name, &Bytes::copy_from_slice(value));
@@ -140,7 +140,7 @@ pub(super) fn note(parts: &request::Parts, record: &Record) {
     });
 }
 
-/// Takes `Host` out of `headers`.
+/// Removes `Host` from `headers`.
 fn host(headers: &mut HeaderMap) -> Result<Option<Bytes>, Refusal> {
     if headers.get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Refusal::bad("several Host"));
@@ -158,7 +158,7 @@ fn checked_path(method: &Method, path_and_query: Option<PathAndQuery>) -> Result
     })
 }
 
-/// One, of digits alone.
+/// One, of digits only.
 fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(()) };
@@ -176,7 +176,7 @@ fn check_content_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
 ///
 /// # Errors
 ///
-/// `Connection` names what decides where the request goes or ends.
+/// `Connection` names a field that determines where the request goes or ends.
 fn remove_what_is_the_connections(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let takes_trailers = members(headers, header::TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
     let named: Vec<HeaderName> =
@@ -197,7 +197,7 @@ fn remove_what_is_the_connections(headers: &mut HeaderMap) -> Result<(), Refusal
     Ok(())
 }
 
-/// Crumbs become one field, as HTTP/1.1 wants it (RFC 9113 §8.2.3).
+/// Joins crumbs into one field, as HTTP/1.1 requires (RFC 9113 §8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
         return;
@@ -209,7 +209,7 @@ fn join_cookies(headers: &mut HeaderMap) {
         }
         joined.extend_from_slice(crumb.as_bytes());
     }
-    // What was made of values is a value.
+    // A join of values is a valid value.
     if let Ok(cookie) = HeaderValue::from_maybe_shared(joined.freeze()) {
         headers.insert(header::COOKIE, cookie);
     }

@@ -1,5 +1,5 @@
 //! The share of one response over TCP in the send budget: hyper and h2 queue what they are given until the kernel takes
-//! it, so a body is asked for more only as far as its lease goes.
+//! it, so a body is polled for more only as far as its lease goes.
 
 use super::http2::Stall;
 use crate::{
@@ -14,16 +14,16 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Bytes that a body is asked for at once at most: what is read from an origin at once.
+/// Bytes that a body is polled for at once at most: what is read from an origin at once.
 const READ: u64 = 256 * 1024;
-/// Bytes that a response has queued at most, and those of a connection. How much is in flight the kernel sees to, with
+/// Bytes that a response has queued at most, and those of a connection. The kernel decides how much is in flight, with
 /// buffers of its own: what is queued here only keeps it busy until the worker's next turn.
 const STREAM_QUEUE: u64 = 1024 * 1024;
 pub(super) const CONNECTION_QUEUE: u64 = 4 * STREAM_QUEUE;
-/// Bytes that the kernel takes of a client's that reads nothing: `net.ipv4.tcp_wmem` as Linux sets it.
+/// Bytes that the kernel buffers for a client that reads nothing: `net.ipv4.tcp_wmem` as Linux sets it.
 const SOCKET: u64 = 4 * 1024 * 1024;
 
-/// What one response has leased, and what of it is queued. Shared by the body and the pieces that it was asked for.
+/// The lease of one response, and how much of it is queued. Shared by the body and its pieces.
 pub(super) struct Share {
     state: RefCell<State>,
     /// Over HTTP/2.
@@ -33,13 +33,13 @@ pub(super) struct Share {
 
 struct State {
     lease: Lease,
-    /// Bytes handed over so far.
+    /// Bytes written so far.
     sent: u64,
     /// Bytes of these that the kernel has not taken.
     queued: u64,
-    /// Who waits for room.
+    /// The waker of the task that waits for room.
     waiting: Option<Waker>,
-    /// Nothing more will be handed over.
+    /// Nothing more will be written.
     ended: bool,
 }
 
@@ -56,8 +56,9 @@ impl Share {
         Rc::new(Self { state: RefCell::new(state), stall, metrics })
     }
 
-    /// How many bytes the next piece may have: at least a train, so that no piece is too short for its cost. Waits while
-    /// as much is queued as the lease allows; whatever the others hold, a response of which nothing is queued goes on.
+    /// How many bytes the next piece may have: at least a train, so that no piece is too short for its cost. Waits
+    /// while as much is queued as the lease allows; whatever the others hold, a response of which nothing is queued
+    /// continues.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<u64> {
         let state = &mut *self.state.borrow_mut();
         let room = state.lease.permit(state.sent, state.queued, READ);
@@ -71,7 +72,7 @@ impl Share {
         Poll::Pending
     }
 
-    /// `bytes` as they are handed over.
+    /// `bytes` as they are written.
     pub(super) fn piece(self: &Rc<Self>, bytes: Bytes) -> Piece {
         let length = bytes.len() as u64;
         let state = &mut *self.state.borrow_mut();
@@ -84,13 +85,13 @@ impl Share {
         Piece { bytes, length, share: Rc::clone(self) }
     }
 
-    /// Gives back what is leased and not queued, while there is nothing to hand over.
+    /// Gives back what is leased and not queued, while there is nothing to write.
     pub(super) fn rest(&self) {
         let state = &mut *self.state.borrow_mut();
         state.lease.rest(state.sent, state.queued);
     }
 
-    /// Nothing more is handed over: what is queued is all that stays leased.
+    /// Nothing more is written: what is queued is all that stays leased.
     pub(super) fn end(&self) {
         self.state.borrow_mut().ended = true;
         self.rest();
@@ -142,7 +143,7 @@ impl Buf for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // Its memory goes first: whoever is woken asks for more.
+        // Its memory is freed first: the woken task requests more.
         self.bytes = Bytes::new();
         self.share.taken(self.length);
     }

@@ -20,8 +20,8 @@ pub(super) struct Joint<H> {
 }
 
 impl<H> Joint<H> {
-    /// Joins both until both have ended. Each end of one is told the other (half close); an error, or silence for
-    /// `timeouts.tunnel`, drops both, which is no orderly end to either. Dropping the future does the same.
+    /// Joins both until both have ended. The end of either is forwarded to the other (half close); an error, or an idle
+    /// time of `timeouts.tunnel`, drops both, which is an orderly end to neither. Dropping the future does the same.
     pub(super) async fn join(self, client: impl AsyncRead + AsyncWrite + Unpin) {
         let Self { mut tunnel, mut open } = self;
         let quiet = tunnel.quiet();
@@ -33,10 +33,10 @@ impl<H> Joint<H> {
         let failed = client.failed;
         match copied {
             Some(Ok(_)) => open.end(),
-            // Its record says so by itself.
-            Some(Err(error)) if failed => tracing::debug!(%error, "a tunnel's client broke off"),
+            // Its record has that already.
+            Some(Err(error)) if failed => tracing::debug!(%error, "a tunnel's connection to its client failed"),
             Some(Err(error)) => {
-                tracing::debug!(%error, "a tunnel's origin broke off");
+                tracing::debug!(%error, "a tunnel's connection to its origin failed");
                 open.record().broke_off(BodyError::Truncated);
                 open.fail();
             }
@@ -52,7 +52,7 @@ impl<H> Joint<H> {
 /// The client's end, its bytes counted, and whether it was the one that failed.
 struct Metered<'a, S, H> {
     stream: S,
-    /// It knows that the origin has ended.
+    /// The origin's end was forwarded to it.
     told: bool,
     failed: bool,
     open: &'a Open<H>,
@@ -70,7 +70,7 @@ impl<S: AsyncRead + Unpin, H> AsyncRead for Metered<'_, S, H> {
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
         if self.told && matches!(read, Poll::Ready(Err(_))) {
-            // Nobody speaks any more: many clients then go without TLS' close_notify.
+            // Both have ended: many clients then close without TLS' close_notify.
             return Poll::Ready(Ok(()));
         }
         ready!(self.noted(read))?;

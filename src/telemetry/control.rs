@@ -1,4 +1,4 @@
-//! What the control thread counts: reloads, and what the configuration in force says of itself.
+//! The control thread's metrics: reloads, and the configuration in force.
 
 use super::{
     counter::{Counter, Gauge},
@@ -16,27 +16,27 @@ metrics! {
             reloads [result: "ok"],
             reloads_refused [result: "refused"],
         }
-        Counter("upgrades", "New processes that were to take over from this one.") {
+        Counter("upgrades", "Hot upgrades: new processes that were to take over from this one.") {
             upgrades [result: "ok"],
             upgrades_failed [result: "failed"],
         }
         Gauge(
             "reload_timestamp_seconds",
-            "When the last reload went so, in seconds since the Unix epoch; 0 before the first."
+            "When the last reload with this result was, in seconds since the Unix epoch; 0 before the first."
         ) {
             reloaded_at [result: "ok"],
             refused_at [result: "refused"],
         }
         Counter(
             "renewals",
-            "Refused reloads with which certificates, authorities or error pages were renewed all the same, by the \
+            "Rejected reloads with which certificates, authorities or error pages were renewed all the same, by the \
                 configuration in force."
         ) {
             renewals,
         }
         Gauge(
             "config_refused_since_timestamp_seconds",
-            "Since when reloads are refused, in seconds since the Unix epoch; 0 while the last one was taken on."
+            "Since when reloads are rejected, in seconds since the Unix epoch; 0 if the last one was applied."
         ) {
             refused_since,
         }
@@ -98,7 +98,7 @@ metrics! {
 }
 
 impl ControlMetrics {
-    /// A reload was taken on, or `refused`, at `now`, in seconds since the Unix epoch.
+    /// A reload was applied, or `refused`, at `now`, in seconds since the Unix epoch.
     pub fn count_reload(&self, refused: bool, now: u64) {
         let (counter, time) = match refused {
             false => (&self.reloads, &self.reloaded_at),
@@ -112,17 +112,17 @@ impl ControlMetrics {
     }
 }
 
-/// A version. Taken by reloads, scrapes and `/status` alone.
+/// A version. Locked by reloads, scrapes and `/status` only.
 #[derive(Debug, Default)]
 pub struct Version(Mutex<String>);
 
 impl Version {
-    /// From now on.
+    /// Sets it.
     pub fn set(&self, version: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = version;
     }
 
-    /// At present.
+    /// The current value.
     pub fn get(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -149,12 +149,12 @@ pub struct Validity {
     pub until: u64,
 }
 
-/// When each certificate is valid. Taken by reloads and scrapes alone.
+/// When each certificate is valid. Locked by reloads and scrapes only.
 #[derive(Debug, Default)]
 pub struct Certificates(Mutex<Vec<Validity>>);
 
 impl Certificates {
-    /// From now on.
+    /// Sets them.
     pub fn set(&self, certificates: Vec<Validity>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
     }

@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-/// Only ever grows. One thread writes it, so an addition is a plain load and store: no locked instruction on the
-/// way of a request.
+/// Only ever grows. One thread writes it, so an addition is a plain load and store: no locked instruction in the path
+/// of a request.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. Called by the worker that owns the counter, and by nobody else.
+    /// Adds `n`. Called only by the worker that owns the counter.
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
@@ -24,7 +24,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// What has been counted; any thread may ask.
+    /// The count; any thread may read it.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -60,14 +60,14 @@ impl Gauge {
         self.0.store(n, Relaxed);
     }
 
-    /// How it stands; any thread may ask.
+    /// The value; any thread may read it.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// One in a gauge of `T`, as long as this lives. What several count in one gauge so adds up, and whatever ends early is
-/// counted no longer.
+/// One in a gauge of `T`, as long as this exists. Several of them add up in one gauge, and one that ends early is no
+/// longer counted.
 #[derive(Debug)]
 pub struct Counted<T> {
     of: Arc<T>,
@@ -99,7 +99,7 @@ pub(super) const BOUNDS: [u64; 25] = [
 pub(super) const SIZES: [u64; 12] =
     [1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
 
-/// How often a time was how long. One thread writes it, as with [`Counter`].
+/// A histogram of times. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
 pub struct Histogram(Buckets<{ BOUNDS.len() }>);
 
@@ -110,7 +110,7 @@ impl Histogram {
     }
 }
 
-/// How often something had how many bytes. One thread writes it, as with [`Counter`].
+/// A histogram of sizes in bytes. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
 pub struct Sizes(Buckets<{ SIZES.len() }>);
 
@@ -121,11 +121,11 @@ impl Sizes {
     }
 }
 
-/// Something that counts by size.
+/// A histogram.
 pub(super) trait Distribution {
-    /// Upper bounds of its buckets, in what it counts.
+    /// Upper bounds of its buckets, in its unit.
     const BOUNDS: &[u64];
-    /// How many of these are one of what a scrape tells.
+    /// How many of these are one of a scrape's unit.
     const UNIT: f64;
     /// How many were counted in each bucket, those above the last bound at the end, and the sum of all.
     fn get(&self) -> (impl Iterator<Item = u64>, u64);

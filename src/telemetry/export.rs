@@ -1,5 +1,5 @@
-//! What a scrape reads: the counters of all workers summed, and a few facts about the process, as OpenMetrics 1.0 text.
-//! Runs on the control thread; no worker waits for it: it holds no lock of theirs while it writes.
+//! The exposition: the counters of all workers summed, and a few facts about the process, as OpenMetrics 1.0 text. Runs
+//! on the control thread; no worker waits for it: it holds no lock of theirs while it writes.
 
 use super::{
     group::{Family, Group, Labels, Sample, Value},
@@ -19,7 +19,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Bytes that most scrapes do not exceed.
 const USUAL: usize = 64 * 1024;
 
-/// All that is counted: each module's metrics, of each worker.
+/// All metrics: each module's, of each worker.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     groups: Vec<Arc<dyn Group>>,
@@ -41,7 +41,7 @@ impl Registry {
         samples.filter_map(read).collect()
     }
 
-    /// Everything that is counted, as OpenMetrics text: each family once, counters with `_total`.
+    /// All metrics, as OpenMetrics text: each family once, counters with `_total`.
     pub fn render(&self) -> String {
         self.render_with(Process::read())
     }
@@ -62,7 +62,7 @@ impl Registry {
         text::encode(out, &registry)
     }
 
-    /// Samples by family. What has the same labels (of several workers, or modules) is added up.
+    /// Samples by family. Those with the same labels (of several workers, or modules) are added up.
     pub(super) fn gather(&self) -> Vec<Vec<Sample>> {
         let mut families: Vec<Vec<Sample>> = Vec::new();
         // Where a family is, and by labels where its samples are.
@@ -110,7 +110,7 @@ impl Collector for Families {
                     Value::Gauge(value) => samples.encode_family(labels)?.encode_gauge(value)?,
                     Value::Info => samples.encode_info(labels)?,
                     Value::Histogram { bounds, counts, sum, unit } => {
-                        // What the format calls infinity.
+                        // Infinity in this format.
                         let bounds = bounds.iter().copied().chain([f64::MAX]);
                         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
                         samples.encode_histogram::<NoLabelSet>(
@@ -136,7 +136,7 @@ const fn metric_type(value: &Value) -> MetricType {
     }
 }
 
-/// The names that Prometheus' own client libraries give these.
+/// The names in Prometheus' own client libraries.
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(seconds) = self.cpu_seconds {

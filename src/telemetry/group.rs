@@ -1,5 +1,5 @@
-//! What a module counts, declared beside it: [`metrics!`] makes a struct of counters of a table. The composition root gives
-//! each worker one of each module's, and registers them for the scrape.
+//! A module's metrics, declared beside it: [`metrics!`] makes a struct of counters of a table. The composition root
+//! gives each worker one of each module's, and registers them for the scrape.
 
 use super::counter::{Counter, Distribution, Gauge, Histogram, Sizes};
 use std::{
@@ -11,12 +11,12 @@ use std::{
     },
 };
 
-/// What samples of one name have in common.
+/// The common part of samples of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
     /// Without the `litequic_` prefix and the `_total` suffix, which the exposition format adds.
     pub name: &'static str,
-    /// What it tells: a sentence.
+    /// Its description: a sentence.
     pub help: &'static str,
 }
 
@@ -30,16 +30,16 @@ impl From<(&'static str, &'static str)> for Family {
 pub const HANDSHAKES: Family = Family { name: "handshakes", help: "TLS handshakes that were completed." };
 /// Client certificates, of which each transport has its own verifier.
 pub const CLIENT_CERTIFICATES_REFUSED: Family =
-    Family { name: "client_certificates_refused", help: "Handshakes that ended for the client's certificate." };
+    Family { name: "client_certificates_refused", help: "Handshakes that ended because of the client's certificate." };
 /// Requests, by the protocol's module.
 pub const REQUESTS: Family = Family { name: "requests", help: "Requests whose header was accepted." };
 /// Limits, each counted where it is enforced.
 pub const LIMIT_REACHED: Family = Family { name: "limit_reached", help: "Times a limit was reached." };
 /// Timeouts, each counted where it is awaited.
 pub const TIMEOUTS: Family = Family { name: "timeouts", help: "Times a timeout ended something." };
-/// System calls of the sockets, and of the runtime that waits for them.
+/// System calls of the sockets, and of the runtime's waits.
 pub const IO_SYSCALLS: Family =
-    Family { name: "io_syscalls", help: "System calls for datagrams, and waits for anything at all." };
+    Family { name: "io_syscalls", help: "System calls for datagrams, and waits for any event." };
 
 /// Names and values.
 pub type Labels = Vec<(&'static str, Cow<'static, str>)>;
@@ -49,11 +49,11 @@ pub type Labels = Vec<(&'static str, Cow<'static, str>)>;
 pub struct Sample {
     /// Its name and help.
     pub family: Family,
-    /// What tells it from others of its family.
+    /// Its labels within its family.
     pub labels: Labels,
-    /// What the reference (docs/reference/metrics.md) says of it besides the help: Markdown.
+    /// Its text in the reference (docs/reference/metrics.md) besides the help: Markdown.
     pub note: &'static str,
-    /// What was counted.
+    /// The count.
     pub value: Value,
 }
 
@@ -70,7 +70,7 @@ impl Sample {
         format!("litequic_{}", self.name(if matches!(self.value, Value::Counter(_)) { "_total" } else { "" }))
     }
 
-    /// Adds what another worker counted, or another module.
+    /// Adds the count of another worker, or another module.
     pub(super) fn add(&mut self, other: Self) {
         self.value.add(other.value);
         if self.note.is_empty() {
@@ -79,22 +79,22 @@ impl Sample {
     }
 }
 
-/// What was counted.
+/// A count.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Only ever grows.
     Counter(u64),
     /// Goes up and down.
     Gauge(u64),
-    /// Nothing: its labels say it.
+    /// Nothing: its labels are the information.
     Info,
-    /// How often what was how much.
+    /// A histogram.
     Histogram {
         /// Upper bounds of the buckets, in the scrape's unit.
         bounds: Vec<f64>,
         /// How many were in each bucket, those above the last bound at the end.
         counts: Vec<u64>,
-        /// Of all, as it was counted.
+        /// The sum of all, in the counter's unit.
         sum: u64,
         /// How much of that is one of the scrape's unit.
         unit: f64,
@@ -118,7 +118,7 @@ impl Value {
 
 /// A field of a module's metrics.
 pub trait Measure {
-    /// What it has counted.
+    /// Its current value.
     fn value(&self) -> Value;
 }
 
@@ -159,9 +159,9 @@ fn distribution<D: Distribution>(of: &D) -> Value {
     Value::Histogram { bounds, counts: counts.collect(), sum, unit: D::UNIT }
 }
 
-/// What one module counts, on one worker or for the process.
+/// One module's metrics, of one worker or of the process.
 pub trait Group: Debug + Send + Sync {
-    /// Hands each of its samples to `see`. No lock is held meanwhile.
+    /// Passes each of its samples to `see`. No lock is held meanwhile.
     fn visit(&self, see: &mut dyn FnMut(Sample));
 }
 
@@ -171,8 +171,8 @@ impl<G: Group + ?Sized> Group for Arc<G> {
     }
 }
 
-/// A struct of counters. Families stand once each, with their help; below, a line a field with its labels and what the
-/// reference says of it. `+ with` has other groups that are exported as well, `+ beside` what is not exported.
+/// A struct of counters. Families come once each, with their help; below, a line a field with its labels and its text
+/// in the reference. `+ with` has other groups that are exported as well, `+ beside` what is not exported.
 macro_rules! metrics {
     (
         $(#[$meta:meta])*
@@ -187,7 +187,7 @@ macro_rules! metrics {
         $(#[$meta])*
         #[derive(Debug, Default)]
         $vis struct $name {
-            $($(#[doc = "Its family's help says it."] $vis $field: $kind,)+)*
+            $($(#[doc = "See the family's help."] $vis $field: $kind,)+)*
             $($($(#[$group_meta])* $vis $group: $Group,)+)?
             $($($(#[$other_meta])* $vis $other: $Other,)+)?
         }

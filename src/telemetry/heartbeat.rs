@@ -1,11 +1,11 @@
-//! The sign that a worker's loop still turns: the worker ticks, the admin listener asks how long ago.
+//! A worker's heartbeat: the worker ticks, the admin listener reads how long ago.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-/// One worker's sign of life.
+/// One worker's heartbeat.
 #[derive(Debug)]
 pub struct Heartbeat {
     born: Instant,
@@ -18,7 +18,7 @@ impl Heartbeat {
     /// that an idle worker sleeps.
     pub const INTERVAL: Duration = Duration::from_millis(500);
 
-    /// Says that the loop turns. Called by the worker's own runtime, so that a loop that hangs says nothing.
+    /// Ticks. Called by the worker's own runtime, so that a loop that hangs does not.
     pub fn tick(&self) {
         self.last.store(millis(self.born.elapsed()), Relaxed);
     }
@@ -28,7 +28,7 @@ impl Heartbeat {
         self.age_at(self.born.elapsed())
     }
 
-    /// One whose last tick was `age` ago, for tests of what is done about that.
+    /// One whose last tick was `age` ago, for tests.
     #[cfg(test)]
     pub(crate) fn aged(age: Duration) -> Self {
         Self { born: Instant::now().checked_sub(age).expect("the machine is up for longer"), ..Self::default() }

@@ -1,4 +1,4 @@
-//! Sets the log up: one line an event on standard error, with a time in UTC as RFC 3339 writes it.
+//! Sets up the log: one line an event on standard error, with a time in UTC in the format of RFC 3339.
 
 use std::io::{self, IsTerminal};
 use tracing::{Level, Subscriber};
@@ -11,13 +11,12 @@ use tracing_subscriber::{
     util::{SubscriberInitExt, TryInitError},
 };
 
-/// The environment variable that adds to what is logged, as `target=level,…`: for a look into a library, which
-/// otherwise tells its warnings and errors alone.
+/// The environment variable that adds to the log, as `target=level,…`: for debugging a library, which otherwise logs
+/// its warnings and errors only.
 pub const VARIABLE: &str = "RUST_LOG";
 
-/// The least severe level of the libraries' own events: rustls tells each handshake at `debug`. s2n-quic and hyper tell
-/// nothing: s2n-quic's packets are events of its own kind, which nobody here turns into lines, and hyper's tracing is
-/// not built.
+/// The least severe level of the libraries' own events: rustls logs each handshake at `debug`. s2n-quic and hyper log
+/// nothing: s2n-quic's packets are events of its own kind, which are not logged, and hyper's tracing is not built.
 const LIBRARIES: Level = Level::WARN;
 
 /// How the log is written.
@@ -37,7 +36,7 @@ pub enum LogError {
     /// The operator's fault.
     #[error("the environment variable {VARIABLE} is not a list of target=level")]
     Filter(#[from] ParseError),
-    /// Ours.
+    /// litequic's fault.
     #[error("the log was set up before")]
     Twice(#[from] TryInitError),
 }
@@ -60,18 +59,18 @@ pub fn init(level: Level, format: Format) -> Result<Handle, LogError> {
     Ok(Handle { filter, extra })
 }
 
-/// Changes the log's level while it is written.
+/// Changes the log's level at run time.
 #[derive(Debug, Clone)]
 pub struct Handle {
     filter: reload::Handle<EnvFilter, Registry>,
-    /// What [`VARIABLE`] said at the start.
+    /// The value of [`VARIABLE`] at the start.
     extra: String,
 }
 
 impl Handle {
-    /// From now on writes events of `level` and above.
+    /// Writes events of `level` and above from now on.
     pub fn set_level(&self, level: Level) {
-        // What was a filter at the start still is, and the log lives as long as the process.
+        // A valid filter stays valid, and the log exists as long as the process.
         if let Ok(filter) = filter(level, &self.extra) {
             let _ = self.filter.reload(filter);
         }
@@ -92,10 +91,10 @@ where
     let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter);
     let subscriber: Box<dyn Subscriber + Send + Sync> = if json {
-        // The message and the fields stand beside each other: what log collectors expect.
+        // The message and the fields are on one level, as log collectors expect.
         Box::new(registry.with(layer().json().flatten_event(true).with_writer(writer)))
     } else {
-        // NO_COLOR is obeyed by the library's own default; a file or pipe gets no colours either.
+        // The library respects NO_COLOR; a file or pipe gets no colours either.
         let colours = colours && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Box::new(registry.with(layer().with_ansi(colours).with_writer(writer)))
     };

@@ -1,5 +1,4 @@
-//! Counters: how a module declares its own (group.rs), what sums them when scraped, their reference; a worker's sign of life;
-//! the log.
+//! Observability: metrics of a module (group.rs), their exposition and their reference; a worker's heartbeat; the log.
 
 mod control;
 mod counter;

@@ -1,4 +1,4 @@
-//! What the kernel counts about this process, from `/proc/self` (proc(5)). Pure apart from the reading.
+//! The kernel's figures of this process, from `/proc/self` (proc(5)). Pure apart from the reading.
 
 use std::{fs, sync::OnceLock};
 
@@ -12,7 +12,7 @@ const FDS: &str = "/proc/self/fd";
 /// See [`boot`]. Read once: it does not change, and `/proc/stat` is long and slow where there are many processors.
 static BOOT: OnceLock<Option<f64>> = OnceLock::new();
 
-/// A look at the process. What could not be read is absent: `/proc` may be hidden or not be there.
+/// The figures of the process. What could not be read is absent: `/proc` may be hidden or missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Process {
     /// User and system time of all threads, in seconds.
@@ -49,13 +49,12 @@ impl Process {
     }
 }
 
-/// When the system started, as `/proc/stat` says it.
+/// When the system started, by `/proc/stat`.
 fn boot(system: &str) -> Option<f64> {
     word(system, "btime")?.parse().ok()
 }
 
-/// From Linux 6.2 on the folder's size says it. Before, there is none, and they are counted one by one: a millisecond for
-/// some 3000.
+/// From Linux 6.2 on it is the folder's size. Before, they are counted one by one: a millisecond for some 3000.
 fn open_fds() -> Option<u64> {
     match fs::metadata(FDS).ok()?.len() {
         0 => fs::read_dir(FDS).ok().map(|entries| entries.count() as u64),

@@ -1,9 +1,9 @@
-//! The reference of all metrics, as Markdown: what a scrape has, and what the modules' tables say of it besides.
+//! The reference of all metrics, as Markdown: the metrics of a scrape, and the texts of the modules' tables.
 
 use super::{export::Registry, process::Process};
 use std::{collections::HashMap, fmt::Write as _};
 
-/// Stands for what comes with the configuration, or the program's version.
+/// A placeholder for what comes with the configuration, or the program's version.
 const ANY: &str = "…";
 
 /// A family of a scrape.
@@ -17,12 +17,12 @@ struct Scraped {
 }
 
 impl Registry {
-    /// Every metric, in the order of a scrape. Labels that come with the configuration are to be there once, as `…`.
+    /// Every metric, in the order of a scrape. Labels that come with the configuration have to be there once, as `…`.
     pub fn reference(&self) -> String {
         let mut page = String::from(
             "# Metrics\n\n\
-             Made by `litequic reference metrics`: what `/metrics` tells, in its order. Rows without a name are the labels of the\n\
-             metric above them. How to ask for it, and what is worth an alert, is in [operating.md](../operating.md#metrics).\n\n\
+             Made by `litequic reference metrics`: the metrics of `/metrics`, in its order. Rows without a name are the labels of the\n\
+             metric above them. How to scrape it, and what is worth an alert, is in [operating.md](../operating.md#metrics).\n\n\
              | metric | kind | what it tells |\n|---|---|---|\n",
         );
         let samples = self.gather().into_iter().flatten();
@@ -39,7 +39,7 @@ impl Registry {
         self.gather().iter().flatten().any(|sample| sample.scraped() == metric)
     }
 
-    /// A scrape with everything in it that there can be.
+    /// A scrape with every metric and label that there can be.
     fn example(&self) -> String {
         let process =
             Process { cpu_seconds: Some(0.0), resident_bytes: Some(0), start_time: Some(0.0), open_fds: Some(0) };
@@ -48,10 +48,10 @@ impl Registry {
     }
 }
 
-/// What the modules' tables say of a sample besides its family's help.
+/// The text of a sample besides its family's help, in the modules' tables.
 type Notes = HashMap<String, &'static str>;
 
-/// What stands in a scrape. Its HELP comes first of each family, then its TYPE.
+/// The metrics of a scrape. HELP comes first of each family, then TYPE.
 fn families(scrape: &str) -> Vec<Scraped> {
     let mut families: Vec<Scraped> = Vec::new();
     for line in scrape.lines() {

@@ -1,4 +1,4 @@
-//! What a worker counts of requests, whatever their protocol.
+//! A worker's metrics of requests, whatever their protocol.
 
 use super::{Counter, Gauge, Histogram, LIMIT_REACHED, Sizes, TIMEOUTS, metrics};
 use http::StatusCode;
@@ -23,18 +23,18 @@ metrics! {
         Counter("lingering_bytes", "Bytes of requests that were discarded because the request was answered already.") {
             lingering_bytes "Up to `limits.max_lingering_bytes` each.",
         }
-        Counter("response_body_bytes", "Bytes of response bodies, and of tunnels, handed to QUIC or TLS.") {
+        Counter("response_body_bytes", "Bytes of response bodies, and of tunnels, sent to QUIC or TLS.") {
             response_body_bytes,
         }
         Counter(
             "streams_reset",
-            "Requests that ended before their response was whole, by who ended them; malformed ones apart."
+            "Requests that ended before their response was complete, by cause; without malformed ones."
         ) {
             streams_reset_by_client [by: "client"]
-                "Those that a client did not want to their end, or whose connection went: seeking in a video does \
+                "Those that a client cancelled, or whose connection closed: seeking in a video does \
                     that.",
             streams_reset_by_proxy [by: "litequic"]
-                "Those whose response broke off at the origin or took too long, or whose client took nothing for \
+                "Those whose response the origin cut off or which took too long, or whose client read nothing for \
                     `timeouts.send`.",
         }
         Counter(LIMIT_REACHED) {
@@ -50,7 +50,7 @@ metrics! {
                 "Connections closed because a worker held more than `limits.worker_receive_buffer`, and they most.",
             limit_send_buffer [limit: "send_buffer"],
             limit_upload_rate [limit: "min_upload_rate"] "Requests whose body came slower.",
-            limit_download_rate [limit: "min_download_rate"] "Responses that their client took slower.",
+            limit_download_rate [limit: "min_download_rate"] "Responses that their client read slower.",
         }
         Counter(TIMEOUTS) {
             timeout_request_header [timeout: "request_header"],
@@ -61,20 +61,20 @@ metrics! {
         }
         Histogram(
             "request_duration_seconds",
-            "Requests and tunnels, each from its beginning to the last acknowledgement, over TCP until all was handed \
+            "Requests and tunnels, each from its beginning to the last acknowledgement, over TCP until all was sent \
                 over, or to what ended it."
         ) {
             request_duration,
         }
         Sizes(
             "request_size_bytes",
-            "Bodies of requests that have one, tunnels apart, as far as they were taken from the client."
+            "Bodies of requests that have one, without tunnels, as far as they were read from the client."
         ) {
             request_size,
         }
         Sizes(
             "response_size_bytes",
-            "Bodies of responses, empty ones too, tunnels apart, as far as they were handed to QUIC or TLS."
+            "Bodies of responses, empty ones too, without tunnels, as far as they were sent to QUIC or TLS."
         ) {
             response_size,
         }

@@ -1,4 +1,4 @@
-//! Counters whose labels come with the configuration: an origin's server, a route. Whoever counts asks for them once and
+//! Counters whose labels come with the configuration: an origin's server, a route. A module looks them up once and
 //! keeps them.
 
 use super::group::{Group, Labels, Sample};
@@ -8,19 +8,19 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// What counters go by.
+/// The key of counters.
 pub trait Key: Ord + Clone + Debug + Send + Sync {
     /// The same without what a scrape has no room for: by [`plain`].
     fn plain(&self) -> Self;
-    /// As a scrape tells it.
+    /// The labels in a scrape.
     fn labels(&self) -> Labels;
 }
 
 /// Those of each name.
 type Names<K, T> = BTreeMap<K, Arc<T>>;
 
-/// Counters by name. Those of earlier configurations stay until they are told to go: what was counted was counted. A scrape
-/// holds the lock for as long as a pointer takes to copy: a worker that asks for a name while a scrape's text is put together
+/// Counters by name. Those of earlier configurations stay until they are removed: counts are not lost. A scrape holds
+/// the lock for as long as a pointer takes to copy: a worker that looks up a name while a scrape's text is put together
 /// does not wait for it.
 #[derive(Debug)]
 pub struct Table<K, T>(Mutex<Arc<Names<K, T>>>);
@@ -32,7 +32,7 @@ impl<K, T> Default for Table<K, T> {
 }
 
 impl<K: Key, T: Default> Table<K, T> {
-    /// That of `name`, to be kept by whoever counts: this takes a lock.
+    /// The counters of `name`, to be kept by the caller: this takes a lock.
     pub fn of(&self, name: &K) -> Arc<T> {
         let name = name.plain();
         let mut names = self.lock();
@@ -42,12 +42,12 @@ impl<K: Key, T: Default> Table<K, T> {
         Arc::clone(Arc::make_mut(&mut names).entry(name).or_default())
     }
 
-    /// What `read` finds at `name`, if it is known; asking makes it no more so.
+    /// What `read` finds at `name`, if it is known; a look-up does not add it.
     pub fn look(&self, name: &K, read: impl Fn(&T) -> u64) -> u64 {
         self.all().get(&name.plain()).map_or(0, |counters| read(counters))
     }
 
-    /// Forgets all but `wanted`.
+    /// Removes all but `wanted`.
     pub fn keep(&self, wanted: &[K]) {
         let wanted: Vec<K> = wanted.iter().map(Key::plain).collect();
         Arc::make_mut(&mut self.lock()).retain(|name, _| wanted.contains(name));
@@ -62,7 +62,7 @@ impl<K: Key, T: Default> Table<K, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody holds the lock.
+    /// Whether the lock is free.
     #[cfg(test)]
     pub(crate) fn is_free(&self) -> bool {
         self.0.try_lock().is_ok()

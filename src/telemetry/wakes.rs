@@ -1,6 +1,6 @@
-//! What ends a worker's waits. epoll_wait(2) does not say why it returned, but the first task that runs next does: the
-//! endpoint's with datagrams or an expired timer, or one that reads an origin's socket. Each wait has one cause, so their sum is
-//! the number of waits.
+//! The causes of a worker's wakes. epoll_wait(2) does not say why it returned, but the first task that runs next shows
+//! it: the endpoint's with datagrams or an expired timer, or one that reads an origin's socket. Each wait has one
+//! cause, so their sum is the number of waits.
 
 use super::{
     counter::Counter,
@@ -16,7 +16,7 @@ pub enum Cause {
     Timer = 2,
     /// A UDP socket was readable.
     Datagrams = 3,
-    /// Datagrams are taken at a fixed time, whether or not any has arrived.
+    /// Datagrams are read at a fixed time, whether or not any has arrived.
     Moderation = 6,
     /// Any other socket that carries requests: an origin's or a TCP client's.
     Origin = 4,
@@ -26,22 +26,22 @@ pub enum Cause {
 
 /// The worker waits, or has not waited since the last count.
 const NONE: u8 = 0;
-/// A wait is over, and no task has said why.
+/// A wait is over, and no task has set the cause.
 const UNKNOWN: u8 = 1;
 
 metrics! {
-    /// The waits of a worker, and what ended them.
+    /// The waits of a worker, and their causes.
     pub struct WakeMetrics {
         Counter(IO_SYSCALLS) {
-            syscalls_epoll_wait [call: "epoll_wait"] "Times a worker had nothing to do and waited, for anything.",
+            syscalls_epoll_wait [call: "epoll_wait"] "Times a worker had nothing to do and waited for any event.",
         }
-        Counter("worker_wakes", "Times a worker's wait ended, by what ended it.") {
+        Counter("worker_wakes", "Times a worker's wait ended, by cause.") {
             wakes_timer [cause: "timer"]
                 "A timer of QUIC: packets may leave, an acknowledgement is due, or a probe. Where several causes \
                     coincide, the one counts whose task runs first.",
             wakes_datagrams [cause: "datagrams"] "A UDP socket was readable.",
             wakes_moderation [cause: "moderation"]
-                "The time had come to take datagrams: see \
+                "It was time to read datagrams: see \
                     [`litequic.receive_moderation`](../configuration.md#litequic).",
             wakes_origin [cause: "origin"] "A socket of an origin, or of a client over TCP.",
             wakes_other [cause: "other"]
@@ -55,7 +55,7 @@ metrics! {
 #[derive(Debug, Default)]
 pub struct Wake {
     cause: AtomicU8,
-    /// What it counts.
+    /// The counts.
     pub metrics: WakeMetrics,
 }
 
@@ -65,14 +65,15 @@ impl Wake {
         self.cause.store(UNKNOWN, Relaxed);
     }
 
-    /// A task runs because of `cause`. The first one since the wait tells what ended it.
+    /// A task runs because of `cause`. The first one since the wait is the cause of its end.
     pub fn note(&self, cause: Cause) {
         if self.cause.load(Relaxed) == UNKNOWN {
             self.cause.store(cause as u8, Relaxed);
         }
     }
 
-    /// Counts a wait that begins, and what ended the one before. Called by the worker's runtime when it has nothing to do.
+    /// Counts a wait that begins, and the cause of the end of the one before. Called by the worker's runtime when it
+    /// has nothing to do.
     pub fn end(&self) {
         self.metrics.syscalls_epoll_wait.increment();
         // One thread writes it: no locked instruction.
@@ -100,8 +101,8 @@ impl Group for Wake {
 mod tests {
     use super::*;
 
-    /// What is counted when the worker wakes, each of `causes` is noted, and it waits again: timer, datagrams, moderation, origin,
-    /// other.
+    /// The counts when the worker wakes, each of `causes` is noted, and it waits again: timer, datagrams, moderation,
+    /// origin, other.
     fn counted(causes: &[Cause]) -> [u64; 5] {
         let wake = Wake::default();
         wake.begin();

@@ -11,11 +11,11 @@ use rustls::{
 use std::{fmt, fs, path::Path, sync::Arc, time::SystemTime};
 use x509_parser::{prelude::FromDer, revocation_list::CertificateRevocationList};
 
-/// Those who may have signed a client's certificate.
+/// The certificate authorities for clients' certificates.
 #[derive(Clone)]
 pub struct Authorities {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
-    /// What it was made of.
+    /// The files' contents.
     roots: Vec<CertificateDer<'static>>,
     crls: Vec<CertificateRevocationListDer<'static>>,
 }
@@ -58,7 +58,7 @@ impl Authorities {
         Ok(Some(Self { verifier, roots, crls }))
     }
 
-    /// Revocation lists past their next update at `now`: certificates of their authorities are refused.
+    /// Revocation lists past their next update at `now`: certificates of their authorities are rejected.
     pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
         (1..).zip(&self.crls).filter_map(move |(place, crl)| {
             let (_, crl) = CertificateRevocationList::from_der(crl).ok()?;
@@ -67,7 +67,7 @@ impl Authorities {
         })
     }
 
-    /// Whether `other` believes the same.
+    /// Whether `other` has the same authorities and lists.
     pub fn is_same(&self, other: &Self) -> bool {
         self.roots == other.roots && self.crls == other.crls
     }
@@ -117,9 +117,9 @@ mod tests {
         let table = [
             (files(&empty, None), &empty, "holds no certificate"),
             (files(&key, None), &key, "holds no certificate"),
-            (files(&not_x509, None), &not_x509, "holds what cannot be used to verify clients: "),
+            (files(&not_x509, None), &not_x509, "cannot be used to verify clients: "),
             (files(&good, Some(&good)), &good, "holds no certificate revocation list"),
-            (files(&good, Some(&not_crl)), &not_crl, "holds what cannot be used to verify clients: "),
+            (files(&good, Some(&not_crl)), &not_crl, "cannot be used to verify clients: "),
         ];
         for (files, at_fault, expected) in table {
             let error = Authorities::load(&files).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! A certificate chain with its key, loaded from PEM and checked once: what cannot be served is an error, which names the
-//! file; what clients will refuse is a warning.
+//! A certificate chain with its key, loaded from PEM and checked once: one that cannot be served is an error, which
+//! names the file; one that clients will reject is a warning.
 
 use super::warning::{CertificateWarning, Facts, LEAST_RSA_BITS, rsa_bits};
 use crate::config::CertificateFiles;
@@ -25,7 +25,7 @@ const RENEWAL: u32 = 30;
 /// And never more than this, for certificates of a private authority that last for years.
 const LONGEST_RENEWAL: Duration = Duration::from_hours(30 * 24);
 
-/// Why a certificate cannot be served. Always the operator's to mend.
+/// Why a certificate cannot be served. Always the operator's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// The file is missing, or litequic may not read it.
@@ -33,7 +33,7 @@ pub enum CertificateError {
     Read {
         /// Which file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Not PEM, or broken PEM.
@@ -41,7 +41,7 @@ pub enum CertificateError {
     Pem {
         /// Which file.
         file: PathBuf,
-        /// What is wrong.
+        /// The parser's error.
         source: pem::Error,
     },
     /// PEM without a certificate.
@@ -61,19 +61,19 @@ pub enum CertificateError {
     Malformed {
         /// Which file.
         file: PathBuf,
-        /// What the parser said.
+        /// The parser's error.
         reason: String,
     },
-    /// A kind of key that TLS 1.3 does not know.
+    /// A kind of key that TLS 1.3 does not support.
     #[error("the key in {} cannot be used: {source}", file.display())]
     UnsupportedKey {
         /// Which file.
         file: PathBuf,
-        /// What rustls said.
+        /// The error of rustls.
         source: rustls::Error,
     },
     /// The key belongs to another certificate.
-    #[error("the key in {} does not fit the certificate in {}", key.display(), cert.display())]
+    #[error("the key in {} does not match the certificate in {}", key.display(), cert.display())]
     KeyMismatch {
         /// The certificate's file.
         cert: PathBuf,
@@ -81,11 +81,11 @@ pub enum CertificateError {
         key: PathBuf,
     },
     /// A certificate that cannot be an authority, or a revocation list that cannot be read.
-    #[error("{} holds what cannot be used to verify clients: {reason}", file.display())]
+    #[error("{} cannot be used to verify clients: {reason}", file.display())]
     Authority {
         /// Which file.
         file: PathBuf,
-        /// What rustls said.
+        /// The error of rustls.
         reason: String,
     },
     /// PEM without a revocation list.
@@ -95,7 +95,7 @@ pub enum CertificateError {
         file: PathBuf,
     },
     /// No TLS library signs with it, nor does any client accept it.
-    #[error("the key in {} is of RSA and has {bits} bits; at least {LEAST_RSA_BITS} are needed", file.display())]
+    #[error("the RSA key in {} has {bits} bits; at least {LEAST_RSA_BITS} are needed", file.display())]
     WeakKey {
         /// Which file.
         file: PathBuf,
@@ -141,7 +141,7 @@ impl fmt::Display for CertificateErrors {
 
 impl std::error::Error for CertificateErrors {}
 
-/// A chain with its key. Whether it is valid by the clock [`Certificate::warnings`] tells.
+/// A chain with its key. [`Certificate::warnings`] reports whether it is valid now.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
@@ -163,7 +163,7 @@ impl Certificate {
         Self::of(chain, key, files)
     }
 
-    /// Checks PEM that is in memory already; `files` says where it came from, for errors.
+    /// Checks PEM that is in memory already; `files` names its source, for errors.
     ///
     /// # Errors
     ///
@@ -198,17 +198,17 @@ impl Certificate {
         Ok(Self { key: Arc::new(key), names: chain.names, facts: chain.facts.into() })
     }
 
-    /// What rustls serves.
+    /// The part that rustls serves.
     pub fn key(&self) -> &Arc<CertifiedKey> {
         &self.key
     }
 
-    /// The names that it speaks for.
+    /// The names in it.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Whether a client could not tell it from `other`.
+    /// Whether a client could not distinguish it from `other`.
     pub fn is_same_chain(&self, other: &Self) -> bool {
         self.key.cert == other.key.cert
     }
@@ -230,7 +230,7 @@ impl Certificate {
         end.checked_sub(time_to_renew(life)).unwrap_or(begin)
     }
 
-    /// Why clients will refuse it at `now`, or one that it brings along.
+    /// Why clients will reject it at `now`, or another of its chain.
     pub fn warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
         (1..).zip(self.facts.iter()).flat_map(move |(place, facts)| facts.warnings(place, now))
     }
@@ -241,7 +241,7 @@ struct Chain {
     der: Vec<CertificateDer<'static>>,
     names: Names,
     facts: Vec<Facts>,
-    /// Of the leaf's key, where it is one of RSA.
+    /// Of the leaf's key, if it is an RSA key.
     rsa_bits: Option<usize>,
 }
 
@@ -255,7 +255,7 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<Chain, CertificateError> {
     let (names, rsa_bits) = (Names::of(&leaf), rsa_bits(&leaf));
     let mut facts = vec![Facts::of(&leaf, true)];
     for der in der.iter().skip(1) {
-        // What clients make of the others is for them to say: only of the leaf must anything be known.
+        // Clients judge the others: only the leaf has to be parsed.
         let Ok((_, other)) = X509Certificate::from_der(der) else { break };
         facts.push(Facts::of(&other, false));
     }
@@ -269,11 +269,11 @@ fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, Certifica
     })
 }
 
-/// The names that a certificate speaks for (RFC 9525 §6): those of its subjectAltName extension, or its common name
-/// when that extension is missing.
+/// The names in a certificate (RFC 9525 §6): those of its subjectAltName extension, or its common name when that
+/// extension is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
-    /// DNS names, lower case; `*.example.com` as it stands.
+    /// DNS names, lower case; `*.example.com` as it is.
     pub dns: Vec<String>,
     /// IP addresses.
     pub ip: Vec<IpAddr>,
@@ -321,7 +321,7 @@ pub(super) fn normalize(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
-/// RFC 5280 §4.2.1.6: four octets or sixteen.
+/// RFC 5280 §4.2.1.6: four bytes or sixteen.
 fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }

@@ -21,18 +21,18 @@ use std::{
     sync::Arc,
 };
 
-/// Whom the client believes.
+/// The certificates that the client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     /// The roots that the system trusts.
     System,
     /// The PEM certificates of this file alone.
     File(PathBuf),
-    /// Anybody: the connection is encrypted, but with whom is unknown.
+    /// Any certificate: the connection is encrypted, but the server is not authenticated.
     Insecure,
 }
 
-/// Why there is nobody to believe, or nothing to show.
+/// Why there are no trusted certificates, or no own certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The file cannot be read, or is not PEM.
@@ -40,7 +40,7 @@ pub enum TrustError {
     File {
         /// Which file.
         file: PathBuf,
-        /// What is wrong.
+        /// The parser's error.
         source: pem::Error,
     },
     /// The file holds no certificate that could sign others.
@@ -55,13 +55,13 @@ pub enum TrustError {
         /// What was tried, if anything failed.
         reason: String,
     },
-    /// The client's own certificate cannot be shown.
+    /// The client's own certificate cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateErrors),
-    /// rustls finds the cipher suites unfit, which no input causes.
+    /// rustls rejects the cipher suites, which no input causes.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    /// rustls finds the roots unfit.
+    /// rustls rejects the roots.
     #[error("the trusted certificates cannot be used: {0}")]
     Roots(#[from] VerifierBuilderError),
 }
@@ -77,7 +77,7 @@ pub fn client_config(trust: &Trust, key_log: bool) -> Result<ClientConfig, Trust
     client_config_noting(None, trust, key_log, &Presented::default())
 }
 
-/// The same for one that shows the certificate in `files` to a server that asks.
+/// The same for one that presents the certificate in `files` to a server that requests one.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ pub fn client_config_as(files: &CertificateFiles, trust: &Trust, key_log: bool) 
     client_config_noting(Some(files), trust, key_log, &Presented::default())
 }
 
-/// The same for one that shows the certificate in `files`, if there are any. What the server shows is kept in `presented`.
+/// The same for one that presents the certificate in `files`, if there are any. The server's is kept in `presented`.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ fn believing(trust: &Trust, presented: &Presented) -> Result<ConfigBuilder<Clien
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         Trust::System => by(system_roots()?)?,
         Trust::File(file) => by(roots_of(file)?)?,
-        Trust::Insecure => Arc::new(Anybody(Arc::clone(&provider))),
+        Trust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
     };
     Ok(builder.dangerous().with_custom_certificate_verifier(presented.noting(verifier)))
 }
@@ -153,11 +153,11 @@ fn roots_of(file: &Path) -> Result<RootCertStore, TrustError> {
     }
 }
 
-/// Accepts whatever certificate it is shown; the signatures of the handshake are still checked.
+/// Accepts any certificate; the signatures of the handshake are still checked.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyServer(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,6 +1,7 @@
-//! Certificates of clients: what a handshake asks for, and how what comes is verified.
+//! Certificates of clients: whether a handshake requests one, and how it is verified.
 //!
-//! A verifier goes by what is in force when a certificate comes, so that a reload needs no new configuration of rustls.
+//! The verifier uses the authorities in force when a certificate comes, so that a reload needs no new configuration of
+//! rustls.
 //! Nothing is remembered from one handshake to the next (docs/adr/0010-client-certificates.md).
 
 use super::{ALPN_H3, CertificateResolver, provider, server};
@@ -14,14 +15,14 @@ use rustls::{
 };
 use std::{fmt, sync::Arc};
 
-/// Bytes of a client's certificate with those that come with it, DER. A chain of three with RSA-4096 keys has half of
+/// Bytes of a client's certificate with its chain, DER. A chain of three with RSA-4096 keys has half of
 /// it; rustls would take 64 KiB, and an origin gets a third more, as base64.
 pub(super) const MAX_CHAIN_BYTES: usize = 16 * 1024;
 
-/// What a handshake asks for, by the name that its client asks for (SNI).
+/// The certificate request of a handshake, by its client's name (SNI).
 pub type Policy = dyn Fn(Option<&str>) -> CertificateRequest + Send + Sync;
 
-/// The handshakes that ask for a certificate. All workers share it.
+/// The handshakes that request a certificate. All workers share it.
 pub struct Asking {
     policy: Box<Policy>,
     resolver: Arc<CertificateResolver>,
@@ -30,7 +31,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Asks by `policy`, and believes whom the store of `resolver` says.
+    /// Requests by `policy`, and trusts the authorities of `resolver`'s store.
     ///
     /// # Errors
     ///
@@ -58,17 +59,17 @@ impl Asking {
         Ok(Self { optional: config(false)?, required: config(true)?, policy: Box::new(policy), resolver })
     }
 
-    /// Whether any client is to be asked, or a ClientHello need not be looked at beforehand.
+    /// Whether no client is requested to, or a ClientHello need not be read beforehand.
     pub(super) fn is_on(&self) -> bool {
         self.resolver.store().authorities().is_some()
     }
 
-    /// What to ask a client that asks for `server_name`.
+    /// The certificate request for a client with `server_name`.
     pub(super) fn request(&self, server_name: Option<&str>) -> CertificateRequest {
         (self.policy)(server_name)
     }
 
-    /// The configuration that asks so; `None` for one that does not ask.
+    /// The configuration with that request; `None` for one without.
     pub(super) fn config(&self, request: CertificateRequest) -> Option<&Arc<ServerConfig>> {
         match request {
             CertificateRequest::None => None,
@@ -97,7 +98,7 @@ impl ClientCertVerifier for Verifier {
         self.mandatory
     }
 
-    /// None: a hint would tell strangers whom litequic believes, and rustls wants it from a place that no reload changes.
+    /// None: a hint would reveal the trusted authorities, and rustls reads it from a place that no reload changes.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -114,7 +115,7 @@ impl ClientCertVerifier for Verifier {
         }
         match self.resolver.store().authorities() {
             Some(authorities) => authorities.verifier.verify_client_cert(end_entity, intermediates, now),
-            // A reload took them away meanwhile.
+            // A reload removed them meanwhile.
             None => Err(rustls::CertificateError::UnknownIssuer.into()),
         }
     }

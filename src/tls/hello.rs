@@ -1,29 +1,29 @@
-//! The name in a ClientHello (RFC 6066 §3), before there is a session: which certificate a client is asked for hangs on
-//! it, and rustls wants to know that first. Pure.
+//! Reads the name in a ClientHello (RFC 6066 §3), before there is a session: the certificate request depends on it, and
+//! rustls needs that first. Pure.
 
 use rustls::server::Acceptor;
 
-/// Octets of a handshake message's header (RFC 8446 §4): its type and its length.
+/// Bytes of a handshake message's header (RFC 8446 §4): its type and its length.
 const HEADER: usize = 4;
 /// The type of a ClientHello.
 const CLIENT_HELLO: u8 = 1;
-/// Octets of a ClientHello that rustls takes. Longer ones are its to refuse.
+/// Bytes of a ClientHello that rustls accepts. It rejects longer ones.
 const MAX_HELLO: usize = 0xffff;
-/// Octets of a record at most (RFC 8446 §5.1).
+/// Bytes of a record at most (RFC 8446 §5.1).
 const MAX_RECORD: usize = 1 << 14;
 
-/// What stands at the beginning of a handshake.
+/// The result of reading the beginning of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hello {
     /// Not all of it has come.
     Unfinished,
-    /// It asks for this name, or for none.
+    /// It has this name, or none.
     Named(Option<String>),
-    /// It is none that rustls can read; nor will a session.
+    /// rustls cannot read it; nor will a session.
     Unreadable,
 }
 
-/// Looks at the CRYPTO data that a client sent.
+/// Reads the CRYPTO data of a client.
 pub(super) fn peek(data: &[u8]) -> Hello {
     let [kind, rest @ ..] = data else { return Hello::Unfinished };
     if *kind != CLIENT_HELLO {
@@ -71,7 +71,7 @@ mod tests {
     use rustls::quic::{ClientConnection, Version};
     use std::sync::Arc;
 
-    /// With transport parameters of that many octets.
+    /// With transport parameters of that many bytes.
     fn hello(name: &str, parameters: usize) -> Vec<u8> {
         let config = Arc::new(client_config(&Trust::Insecure, false).unwrap());
         let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
@@ -110,7 +110,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_octets_make_it_panic(data in prop::collection::vec(any::<u8>(), 0..300), length in any::<u8>()) {
+        fn no_bytes_make_it_panic(data in prop::collection::vec(any::<u8>(), 0..300), length in any::<u8>()) {
             let _ = peek(&data);
             let _ = peek(&[&[1, 0, 0, length], &data[..]].concat());
         }

@@ -1,8 +1,8 @@
 //! Packet protection (RFC 9001 §5) from the secrets of a handshake.
 //!
-//! rustls' packet keys seal one contiguous slice: stream data, which s2n-quic holds by reference, would have to be copied
-//! behind the frames before it is sealed, a tenth of a large download's CPU time. s2n-quic-crypto's keys seal it from
-//! where it lies. They are made from the traffic secrets (RFC 8446 §7.1), and those rustls shows to a [`KeyLog`] alone.
+//! rustls' packet keys seal one contiguous slice: stream data, which s2n-quic holds by reference, would have to be
+//! copied behind the frames before it is sealed, a tenth of a large download's CPU time. s2n-quic-crypto's keys seal it
+//! in place. They are made from the traffic secrets (RFC 8446 §7.1), which rustls exposes only to a [`KeyLog`].
 
 use aws_lc_rs::{
     aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305},
@@ -20,10 +20,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Octets of SHA-384's output, and so of the secrets of the cipher suite that has it; the others have SHA-256.
+/// Bytes of SHA-384's output, and so of the secrets of the cipher suite that has it; the others have SHA-256.
 const SHA384_LEN: usize = 48;
 
-/// One connection's secrets between rustls, which makes them, and the keys made from them.
+/// One connection's secrets, from rustls, for the keys made from them.
 #[derive(Default)]
 pub(super) struct TrafficSecrets(Mutex<Levels>);
 
@@ -61,7 +61,7 @@ impl TrafficSecrets {
     }
 }
 
-/// Where a secret of this name (RFC 8446 §7.1, as the key log format calls it) belongs.
+/// The place of a secret of this name (RFC 8446 §7.1, in the key log format).
 fn place<'a>(levels: &'a mut Levels, label: &str) -> Option<&'a mut Option<Prk>> {
     match label {
         "CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut levels.handshake.client),
@@ -72,12 +72,12 @@ fn place<'a>(levels: &'a mut Levels, label: &str) -> Option<&'a mut Option<Prk>>
     }
 }
 
-/// Tells a connection's secrets to those who make its keys, and to `log` what that wants to know.
+/// Passes a connection's secrets to the code that makes its keys, and to `log`.
 #[derive(Debug)]
 pub(super) struct SecretLog {
     /// Where the keys are made.
     pub(super) secrets: Arc<TrafficSecrets>,
-    /// What the configuration names.
+    /// The configured log.
     pub(super) log: Arc<dyn KeyLog>,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Debug for TrafficSecrets {
     }
 }
 
-/// What seals packets in a cipher suite.
+/// The algorithms of a cipher suite.
 fn algorithm(suite: CipherSuite) -> Option<&'static Algorithm> {
     match suite {
         CipherSuite::TLS_AES_128_GCM_SHA256 => Some(&AES_128_GCM),
@@ -116,7 +116,7 @@ fn algorithm(suite: CipherSuite) -> Option<&'static Algorithm> {
     }
 }
 
-/// What s2n-quic calls rustls' cipher suite.
+/// s2n-quic's name of rustls' cipher suite.
 pub(super) fn cipher_suite(suite: rustls::CipherSuite) -> CipherSuite {
     match suite {
         rustls::CipherSuite::TLS13_AES_128_GCM_SHA256 => CipherSuite::TLS_AES_128_GCM_SHA256,

@@ -1,4 +1,4 @@
-//! What a worker counts of TLS on QUIC; that on TCP is counted by `tcp`.
+//! A worker's metrics of TLS on QUIC; those of TLS on TCP are in `tcp`.
 
 use crate::telemetry::{CLIENT_CERTIFICATES_REFUSED, Counter, HANDSHAKES, metrics};
 
@@ -14,7 +14,7 @@ metrics! {
             client_certificates_missing [reason: "missing"]
                 "Handshakes that ended because the client had no certificate where one is required.",
             client_certificates_invalid [reason: "invalid"]
-                "Handshakes that ended because the client's certificate did not hold, or was longer than 16 KiB with \
+                "Handshakes that ended because the client's certificate was invalid, or was longer than 16 KiB with \
                     those that came with it; the log has why, at `debug`.",
         }
     }

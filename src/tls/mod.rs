@@ -1,5 +1,5 @@
-//! TLS 1.3 as QUIC needs it: certificates chosen by the name a client asks for, clients' own certificates, the server's
-//! sessions with their tickets, and the client's side for `litequic get`; and the configurations of TLS over TCP.
+//! TLS 1.3 for QUIC: certificates by SNI, clients' own certificates, the server's sessions with their tickets, and the
+//! client's side for `litequic get`; and the configurations of TLS over TCP.
 
 mod authorities;
 mod certificate;
@@ -31,9 +31,9 @@ pub use server::server_config;
 pub use tcp::TcpTls;
 pub use warning::CertificateWarning;
 
-/// What HTTP/3 is called in the TLS handshake (RFC 9114 §3.1).
+/// The ALPN name of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
-/// What is served over TCP (RFC 9113 §3.2, RFC 7301 §6). Who speaks both gets HTTP/2.
+/// The protocols over TCP (RFC 9113 §3.2, RFC 7301 §6). A client that supports both gets HTTP/2.
 const ALPN_TCP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// rustls with aws-lc-rs and the three cipher suites of TLS 1.3, AES-128-GCM first: with AES in hardware it costs

@@ -1,5 +1,5 @@
-//! The certificate that a server has shown to `litequic get`, and why it is not trusted, if it is not: s2n-quic tells no more
-//! of that than `invalid certificate`.
+//! The certificate that a server has presented to `litequic get`, and why it is not trusted, if it is not: s2n-quic
+//! reports only `invalid certificate`.
 
 use super::{certificate::Names, warning::system_time};
 use rustls::{
@@ -25,14 +25,14 @@ struct Shown {
     verified: Result<(), Error>,
 }
 
-/// What a server's certificate says.
+/// The content of a server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCertificate {
-    /// For whom it was issued.
+    /// Its subject.
     pub subject: String,
-    /// Who issued it.
+    /// Its issuer.
     pub issuer: String,
-    /// The names that it is for.
+    /// Its names.
     pub names: Vec<String>,
     /// From when on it is valid.
     pub not_before: SystemTime,
@@ -45,7 +45,7 @@ pub struct ServerCertificate {
 /// Why a server's certificate is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// No trusted certificate has signed it, or its chain is not whole.
+    /// No trusted certificate has signed it, or its chain is incomplete.
     #[error("unknown issuer: {issuer:?} is not among the trusted certificates{}", alone(*.self_signed))]
     UnknownIssuer {
         /// Who issued it.
@@ -53,36 +53,36 @@ pub enum Distrust {
         /// It was issued by itself.
         self_signed: bool,
     },
-    /// A trusted certificate has its issuer's name and another key: an authority that was made anew, for example.
-    #[error("unknown issuer: {issuer:?} is trusted with another key than the one that signed it")]
+    /// A trusted certificate has its issuer's name and another key: a re-created authority, for example.
+    #[error("unknown issuer: {issuer:?} is trusted, but with another key than the one that signed it")]
     OtherKey {
         /// Who issued it.
         issuer: String,
     },
-    /// It is for others.
+    /// It is for other names.
     #[error("other name: it is for {}", listed(.names))]
     OtherName {
         /// Those it is for.
         names: Vec<String>,
     },
-    /// Its time is over.
+    /// It has expired.
     #[error("expired: it was valid until {}", date(*.not_after))]
     Expired {
         /// Until when it was valid.
         not_after: SystemTime,
     },
-    /// Its time has not come, or the clock of this machine is wrong.
+    /// It is not valid yet, or the clock of this machine is wrong.
     #[error("not yet valid: it is valid from {} on; is this machine's clock right?", date(*.not_before))]
     NotYetValid {
         /// From when on it is.
         not_before: SystemTime,
     },
-    /// Anything else that rustls has against it.
+    /// Any other error of rustls.
     #[error("{0}")]
     Other(String),
 }
 
-/// As HTTP writes it. A certificate may say 1950, which HTTP cannot.
+/// As in HTTP. A certificate may have 1950, which HTTP cannot.
 pub fn date(time: SystemTime) -> String {
     let (first, last) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH.checked_add(LAST));
     httpdate::fmt_http_date(time.clamp(first, last.unwrap_or(first)))
@@ -100,12 +100,12 @@ fn listed(names: &[String]) -> String {
 }
 
 impl Presented {
-    /// `verifier`, whose certificates and verdicts are kept here.
+    /// `verifier`, with its certificates and results kept here.
     pub(super) fn noting(&self, verifier: Arc<dyn ServerCertVerifier>) -> Arc<dyn ServerCertVerifier> {
         Arc::new(Noting { verifier, presented: self.clone() })
     }
 
-    /// Forgets it: another handshake begins.
+    /// Resets it: another handshake begins.
     pub fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -143,7 +143,8 @@ impl ServerCertificate {
 }
 
 impl Distrust {
-    /// What rustls' `error` says of `certificate`. Another of the chain may be expired, which the error then tells.
+    /// The cause of rustls' `error` about `certificate`. Another of the chain may be expired, which the error then
+    /// reports.
     fn of(error: &Error, certificate: Option<ServerCertificate>) -> Self {
         let time = |time: UnixTime| {
             SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs())).unwrap_or(SystemTime::UNIX_EPOCH)

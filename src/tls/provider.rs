@@ -1,5 +1,5 @@
-//! What makes s2n-quic's server speak TLS by [`super::session`]. s2n-quic's own rustls provider ends a session before
-//! rustls has handed out its tickets (docs/adr/0008-own-tls-session.md).
+//! TLS for s2n-quic's server by [`super::session`]. s2n-quic's own rustls provider ends a session before rustls has
+//! issued its tickets (docs/adr/0008-own-tls-session.md).
 
 use super::{
     Asking, CertificateResolver,
@@ -20,30 +20,30 @@ use s2n_quic_core::{
 use std::{fmt, net::IpAddr, sync::Arc};
 
 /// The server's side of TLS for s2n-quic. Clones share the configuration, and with it the key of the session tickets:
-/// give one to each worker, and a ticket from one is good on all.
+/// give one to each worker, and a ticket from one is valid on all.
 ///
-/// Here is the place for what needs more of a handshake than s2n-quic asks for: a session knows the client's transport
-/// parameters as they came (those that s2n-quic does not know, too) and its verified certificates, and can leave either
-/// for the connection's user with `Context::on_tls_context`.
+/// Extensions of a handshake belong here: a session has the client's transport parameters as they came (also those that
+/// s2n-quic does not support) and its verified certificates, and can leave either for the connection's user with
+/// `Context::on_tls_context`.
 #[derive(Clone)]
 pub struct ServerTls {
-    /// For clients that are not asked for a certificate.
+    /// For clients without a certificate request.
     plain: Arc<ServerConfig>,
     asking: Option<Arc<Asking>>,
-    /// Where certificates depend on the address that a client connected to.
+    /// If certificates depend on the address that a client connected to.
     resolver: Option<Arc<CertificateResolver>>,
     metrics: Arc<Metrics>,
 }
 
 impl ServerTls {
-    /// Serves `config`, which should come from [`super::server_config`]: rustls takes no QUIC connection with another
+    /// Serves `config`, which should come from [`super::server_config`]: rustls accepts no QUIC connection with another
     /// version of TLS than 1.3, without a cipher suite fit for QUIC, or with a limited amount of early data. With such
     /// a configuration every handshake fails.
     pub fn new(config: Arc<ServerConfig>) -> Self {
         Self { plain: config, asking: None, resolver: None, metrics: Arc::default() }
     }
 
-    /// Asks clients for certificates.
+    /// Requests certificates from clients.
     #[must_use]
     pub fn asking(self, asking: Asking) -> Self {
         Self { asking: Some(Arc::new(asking)), ..self }
@@ -55,24 +55,24 @@ impl ServerTls {
         Self { resolver: Some(resolver), ..self }
     }
 
-    /// Counts in `metrics`, those of the worker that it is for.
+    /// Counts in `metrics`, those of its worker.
     #[must_use]
     pub fn counting_in(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..self }
     }
 
-    /// Whether it has to be known which name a client asks for before it can be served.
+    /// Whether the name of a client has to be known before it can be served.
     pub(super) fn hangs_on_name(&self) -> bool {
         self.asking.as_ref().is_some_and(|asking| asking.is_on())
     }
 
-    /// What a client that asks for `server_name` is asked for.
+    /// The certificate request for a client with `server_name`.
     pub(super) fn request(&self, server_name: Option<&str>) -> CertificateRequest {
         self.asking.as_ref().map_or(CertificateRequest::None, |asking| asking.request(server_name))
     }
 
-    /// A connection of a client at the address `local` that asks for `request` and tells `secrets`; `None` if rustls refuses
-    /// its configuration.
+    /// A connection of a client at the address `local` with the certificate `request` and `secrets`; `None` if rustls
+    /// rejects its configuration.
     pub(super) fn connection(
         &self,
         request: CertificateRequest,
@@ -81,7 +81,7 @@ impl ServerTls {
         secrets: Arc<TrafficSecrets>,
     ) -> Option<ServerConnection> {
         let asking = self.asking.as_ref().and_then(|asking| asking.config(request));
-        // A configuration of its own, whose parts are shared: rustls tells secrets to whom its configuration names.
+        // A configuration of its own, whose parts are shared: rustls passes secrets to the log of its configuration.
         let mut config = ServerConfig::clone(asking.unwrap_or(&self.plain));
         if let Some(resolver) = self.resolver.as_ref().and_then(|resolver| resolver.at(local)) {
             config.cert_resolver = resolver;
@@ -103,7 +103,7 @@ impl tls::Endpoint for ServerTls {
         Session::new(self.clone(), info.local_address.ip(), parameters.encode_to_vec())
     }
 
-    /// A session that fails: s2n-quic asks a server for none.
+    /// A session that fails: s2n-quic never requests one of a server.
     fn new_client_session<P: EncoderValue>(&mut self, _: &P, _: ServerName) -> Session {
         Session::failed(self)
     }
@@ -133,7 +133,7 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// A client was to be started with a server's side of TLS.
+/// A client was to be started with a server's configuration.
 #[derive(Debug, thiserror::Error)]
-#[error("this is the server's side of TLS")]
+#[error("this TLS configuration is a server's")]
 pub struct ServersOnly;

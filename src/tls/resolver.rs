@@ -1,5 +1,5 @@
-//! Which certificate a client gets, by the name that it asks for (SNI), or without one by the address that it connected to;
-//! and which hosts its connection may then be used for.
+//! Selects the certificate of a client, by its name (SNI), or without one by the address that it connected to; and the
+//! hosts that its connection may then be used for.
 
 use super::{
     Authorities,
@@ -22,20 +22,20 @@ const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// The certificates of one configuration.
 #[derive(Debug)]
 pub struct CertificateStore {
-    /// For a client that names none of the others' names, or none at all at an address that is in none of them.
+    /// For a client whose name is in none of the others, or without a name at an address that is in none of them.
     default: Certificate,
-    /// By name; `*.example.com` as it stands. Of two certificates with one name the first counts.
+    /// By name; `*.example.com` as it is. Of two certificates with one name the first counts.
     by_name: HashMap<String, Certificate>,
     /// The same by IP address.
     by_address: HashMap<IpAddr, Certificate>,
     /// In the order of the configuration.
     all: Vec<Certificate>,
-    /// Whom it believes about clients, if it asks any.
+    /// The authorities for clients' certificates, if they are requested.
     authorities: Option<Authorities>,
 }
 
 impl CertificateStore {
-    /// `default` is also served to a client that names none of the others' names.
+    /// `default` is also served to a client whose name is in none of the others.
     pub fn new(default: Certificate, others: impl IntoIterator<Item = Certificate>) -> Self {
         let (mut by_name, mut by_address) = (HashMap::new(), HashMap::new());
         let all: Vec<Certificate> = std::iter::once(default.clone()).chain(others).collect();
@@ -56,12 +56,12 @@ impl CertificateStore {
         Self { authorities, ..self }
     }
 
-    /// Who may have signed a client's certificate; `None` if no client is asked for one.
+    /// The authorities for clients' certificates; `None` if they are not requested.
     pub fn authorities(&self) -> Option<&Authorities> {
         self.authorities.as_ref()
     }
 
-    /// The first, which clients get that no other is for.
+    /// The first, for clients without another one.
     pub fn default_certificate(&self) -> &Certificate {
         &self.default
     }
@@ -71,8 +71,8 @@ impl CertificateStore {
         &self.all
     }
 
-    /// The certificate for a client that asks for `sni` at the address `local`: the one with exactly this name, else the
-    /// one with a wildcard for its first label, else the default. Without a name the one that has the address: SNI cannot
+    /// The certificate for a client with `sni` at the address `local`: the one with exactly this name, else the one
+    /// with a wildcard for its first label, else the default. Without a name the one that has the address: SNI cannot
     /// carry addresses (RFC 6066 §3), so a client that connects to one sends none.
     pub fn choose(&self, sni: Option<&str>, local: IpAddr) -> &Certificate {
         let found = match sni.map(normalize) {
@@ -90,25 +90,25 @@ impl CertificateStore {
         self.all.len() > 1 && !self.by_address.is_empty()
     }
 
-    /// Whether a connection whose client asked for `sni` at the address `local` may carry requests for `host` (an authority
+    /// Whether a connection whose client sent `sni` to the address `local` may carry requests for `host` (an authority
     /// without its port); 421 otherwise (RFC 9110 §15.5.20, RFC 9114 §3.3).
     ///
-    /// It may if the certificate that this client was served covers the host. Two hosts more are let through,
-    /// because 421 makes a client try again on a connection of its own, and that is the one it has:
-    /// - the very name that it asked for, of which it knows that the default certificate does not cover it;
+    /// It may if the certificate that this client was served covers the host. Two more hosts are allowed, because 421
+    /// makes a client try again on a connection of its own, and that is the one it has:
+    /// - the very name that it sent, which the default certificate does not cover, as the client knows;
     /// - an IP address, from a client that sent no name. This client reached litequic by address, perhaps by another than
     ///   litequic sees (NAT), and accepted what it got: a sidecar's self-signed certificate, say.
     pub fn covers(&self, sni: Option<&str>, local: IpAddr, host: &str) -> bool {
         let asked_for = match sni {
-            // Mostly letter by letter: no copy is made to find that out.
+            // Mostly equal letter by letter: that needs no copy.
             Some(sni) => sni == host || normalize(sni) == normalize(host),
             None => parse_ip(host).is_some(),
         };
         asked_for || self.choose(sni, local).names().cover(host)
     }
 
-    /// Whether clients of a route for `host` may get a certificate that covers what they ask for. `*.` stands for one or
-    /// more labels: a name below it is enough.
+    /// Whether clients of a route for `host` may get a certificate that covers it. `*.` stands for one or more labels:
+    /// a name below it is enough.
     pub fn covers_pattern(&self, host: &str) -> bool {
         let is_below = |name: &str, parent: &str| name.strip_suffix(parent).is_some_and(|labels| labels.ends_with('.'));
         match host.strip_prefix("*.") {
@@ -117,7 +117,7 @@ impl CertificateStore {
         }
     }
 
-    /// Whether a client that asks for `host` gets a certificate that covers it.
+    /// Whether a client of `host` gets a certificate that covers it.
     pub fn has_name(&self, host: &str) -> bool {
         match parse_ip(host) {
             Some(address) => self.by_address.contains_key(&address.to_canonical()),
@@ -126,7 +126,7 @@ impl CertificateStore {
     }
 }
 
-/// Hands rustls the certificate, from a store that a reload replaces without touching any endpoint.
+/// Provides the certificate to rustls, from a store that a reload replaces without touching any endpoint.
 #[derive(Debug)]
 pub struct CertificateResolver(ArcSwap<CertificateStore>);
 
@@ -151,7 +151,8 @@ impl CertificateResolver {
         self.0.load().has_name(host)
     }
 
-    /// What serves a handshake at the address `local`; `None` if this one does so as well, which all handshakes share.
+    /// The configuration of a handshake at the address `local`; `None` if this one, which all handshakes share, is the
+    /// same.
     pub(super) fn at(self: &Arc<Self>, local: IpAddr) -> Option<Arc<dyn ResolvesServerCert>> {
         let at = || -> Arc<dyn ResolvesServerCert> { Arc::new(AtAddress { resolver: Arc::clone(self), local }) };
         self.0.load().depends_on_address().then(at)
@@ -247,7 +248,7 @@ mod tests {
             ("an address of the certificate", Some("api.example.com"), "192.0.2.1", true),
             ("an address of none", Some("api.example.com"), "192.0.2.2", false),
             ("a name that only the client knows", Some("web.default.svc"), "web.default.svc", true),
-            ("a name nobody asked for", Some("web.default.svc"), "db.default.svc", false),
+            ("a name that was not requested", Some("web.default.svc"), "db.default.svc", false),
             ("reached by address", None, "10.0.0.5", true),
             ("reached by address", None, "[2001:db8::1]", true),
             ("no name, the default's name", None, "localhost", true),
@@ -257,7 +258,7 @@ mod tests {
         for (what, sni, host, expected) in table {
             assert_eq!(store.covers(sni, UNKNOWN, host), expected, "{what}: {sni:?}, {host}");
         }
-        // What a client without a name was served depends on the address.
+        // The certificate of a client without a name depends on the address.
         let address = "192.0.2.1".parse().unwrap();
         for (host, expected) in [("example.org", true), ("localhost", false), ("192.0.2.1", true), ("192.0.2.9", true)]
         {
@@ -277,7 +278,7 @@ mod tests {
             ("*.com", true),
             ("*.www.example.com", false),
             ("*.ample.com", false),
-            // Clients that ask for an address send no name, and get the certificate that has it.
+            // Clients of an address send no name, and get the certificate that has it.
             ("[::1]", true),
             ("192.0.2.1", true),
             ("192.0.2.2", false),

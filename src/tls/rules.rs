@@ -9,8 +9,8 @@ const CLIENT_HELLO: usize = 1;
 /// Bytes before the session ID: version and random (RFC 8446 §4.1.2).
 const FIXED: usize = 2 + 32;
 
-/// Reads ClientHello messages and judges each at its end, once rustls has taken it: what it finds in malformed ones means
-/// nothing.
+/// Reads ClientHello messages and checks each at its end, once rustls has accepted it: results for malformed ones have
+/// no meaning.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     field: Field,
@@ -25,7 +25,7 @@ pub(super) struct Rules {
     has_parameters: bool,
 }
 
-/// What is read; everything between is skipped.
+/// The parts that are read; everything between is skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Field {
     #[default]
@@ -36,7 +36,7 @@ enum Field {
     Extensions,
     Extension,
     ExtensionLength,
-    /// Another message, none of which belongs here.
+    /// Another message, which does not belong here.
     Other,
 }
 
@@ -56,7 +56,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// The connection's, at the end of a message that breaks a rule.
+    /// The connection's, at the end of an invalid message.
     pub(super) fn read(&mut self, data: &[u8]) -> Result<(), Error> {
         for byte in data {
             self.left = self.left.saturating_sub(1);
@@ -104,7 +104,7 @@ impl Rules {
         if self.field == Field::Other {
             Ok(())
         } else if self.has_session_id {
-            // TLS 1.3 looks like 1.2 to those between, which QUIC hides it from (RFC 9001 §8.4).
+            // TLS 1.3 imitates 1.2 for middleboxes, from which QUIC hides it (RFC 9001 §8.4).
             Err(Error::PROTOCOL_VIOLATION.with_reason("TLS compatibility mode"))
         } else if self.has_parameters {
             Ok(())

@@ -1,4 +1,4 @@
-//! A certificate made on the spot, for `litequic demo` and tests: nobody trusts it unless told to.
+//! A certificate made on the spot, for `litequic demo` and tests: no client trusts it by default.
 
 use super::{Certificate, CertificateErrors};
 use crate::config::CertificateFiles;
@@ -6,10 +6,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
 use std::time::{Duration, SystemTime};
 
-/// Chromium takes a certificate by its fingerprint (WebTransport's `serverCertificateHashes`) only if it is ECDSA and
-/// valid for at most 14 days; a day stays for clocks that differ.
+/// Chromium accepts a certificate by its fingerprint (WebTransport's `serverCertificateHashes`) only if it is ECDSA and
+/// valid for at most 14 days; a day is left for clock skew.
 const VALIDITY: Duration = Duration::from_secs(13 * 24 * 3600);
-/// Clocks differ.
+/// Clock skew.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
 /// A self-signed certificate.
@@ -29,7 +29,7 @@ impl SelfSigned {
     ///
     /// # Errors
     ///
-    /// None that is not a defect of litequic.
+    /// None but a defect of litequic.
     pub fn certificate(&self) -> Result<Certificate, CertificateErrors> {
         let files = CertificateFiles { cert: "(self-signed)".into(), key: "(self-signed)".into() };
         Certificate::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes(), &files)

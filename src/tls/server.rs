@@ -13,23 +13,23 @@ use std::sync::Arc;
 /// it does: two, for browsers now and then open two connections to one host at once, before new tickets could come.
 const TICKETS: usize = 2;
 
-/// TLS 1.3 for HTTP/3 with what `resolver` serves.
+/// TLS 1.3 for HTTP/3 with the certificates of `resolver`.
 ///
-/// A client may resume its session wherever this configuration is shared: what the server has to know is in the
-/// ticket, encrypted with a key that lives in this configuration alone and that rustls replaces every six hours; its
-/// predecessor stays good for another six. A ticket that nobody can read any more leads to a full handshake. There is
-/// no early data: it can be replayed.
-/// With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: whoever reads it reads the traffic.
+/// A client may resume its session wherever this configuration is shared: the server's state is in the ticket,
+/// encrypted with a key that exists in this configuration only and that rustls replaces every six hours; its
+/// predecessor stays valid for another six. A ticket that cannot be decrypted any more leads to a full handshake. There
+/// is no early data: it can be replayed. With `key_log` the secrets go to the file that `SSLKEYLOGFILE` names: its
+/// readers can decrypt the traffic.
 ///
 /// # Errors
 ///
-/// When rustls finds the cipher suites unfit, which no input causes, or the system has no randomness.
+/// When rustls rejects the cipher suites, which no input causes, or the system's random number generator fails.
 pub fn server_config(resolver: Arc<CertificateResolver>, key_log: bool) -> Result<Arc<ServerConfig>, rustls::Error> {
     plain_config(resolver, key_log, &[ALPN_H3])
 }
 
-/// The same for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of one does not go on in the
-/// other.
+/// The same for HTTP/2 and HTTP/1.1 over TCP, with a key of its own for tickets: a session of one cannot be resumed in
+/// the other.
 ///
 /// # Errors
 ///
@@ -53,9 +53,9 @@ fn plain_config(
     Ok(Arc::new(config))
 }
 
-/// The same for clients that are asked for a certificate, which `verifier` judges. Without tickets: rustls puts the
-/// client's chain into them and takes it from there unseen, expired or revoked as it may be by then. And it reads none
-/// that was given to a client that was not asked.
+/// The same for clients that are asked for a certificate, which `verifier` verifies. Without tickets: rustls puts the
+/// client's chain into them and takes it from there without verification, expired or revoked as it may be by then. And
+/// it accepts none that was given to a client that was not asked.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ fn config(
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
-    // With AES in hardware AES-128-GCM is the cheapest for us; without, a client that lacks it too knows best.
+    // With AES in hardware AES-128-GCM is the cheapest for litequic; without, the client's preference counts.
     config.ignore_client_order = has_aes();
     if key_log {
         config.key_log = Arc::new(KeyLogFile::new());

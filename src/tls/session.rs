@@ -1,5 +1,5 @@
 //! The server's side of one TLS handshake over QUIC (RFC 9001 §4), between rustls and s2n-quic: carries CRYPTO data
-//! both ways, hands over keys, after the handshake the session tickets, and says who the client is by its certificate.
+//! both ways, provides keys, after the handshake the session tickets, and the client's identity by its certificate.
 
 use super::{
     ServerTls,
@@ -31,18 +31,18 @@ const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 
 /// One handshake. s2n-quic polls it with each datagram that has CRYPTO data, and drops it when it is complete.
 ///
-/// It does not outlive the handshake, because s2n-quic 0.91 shows a server no CRYPTO data in 1-RTT packets. Nothing is legal
-/// there, as litequic asks for no certificate after the handshake: `quic::violation` has the connection closed, as RFC 9001
-/// §6 wants it for a TLS KeyUpdate. So an established connection holds no TLS state.
+/// It ends with the handshake, because s2n-quic 0.91 passes a server no CRYPTO data in 1-RTT packets. None is legal
+/// there, as litequic requests no certificate after the handshake: `quic::violation` has the connection closed, as RFC
+/// 9001 §6 requires for a TLS KeyUpdate. So an established connection holds no TLS state.
 pub struct Session {
-    /// While the ClientHello is not whole, if it matters which name stands there.
+    /// While the ClientHello is incomplete, if its name matters.
     waiting: Option<Box<Waiting>>,
-    /// `None` before, and if rustls refused its configuration. Boxed: s2n-quic keeps the room for as long as the
+    /// `None` before, and if rustls rejected its configuration. Boxed: s2n-quic keeps the room for as long as the
     /// connection.
     connection: Option<Box<ServerConnection>>,
-    /// What the ClientHello is held to besides rustls' rules.
+    /// The rules for the ClientHello besides rustls'.
     rules: Rules,
-    /// What `connection` tells of its secrets.
+    /// The secrets of `connection`.
     secrets: Arc<TrafficSecrets>,
     /// Whether the client is asked for a certificate.
     asked: CertificateRequest,
@@ -51,14 +51,14 @@ pub struct Session {
     metrics: Arc<Metrics>,
 }
 
-/// What becomes a connection when its client's ClientHello has come.
+/// The parts of a connection until its client's ClientHello has come.
 struct Waiting {
     tls: ServerTls,
     /// The address that the client connected to.
     local: IpAddr,
     /// litequic's transport parameters, encoded.
     parameters: Vec<u8>,
-    /// CRYPTO data so far: a ClientHello at most, and what came with its last piece.
+    /// CRYPTO data so far: a ClientHello at most, and the bytes behind its last piece.
     data: Vec<u8>,
 }
 
@@ -72,8 +72,8 @@ enum Level {
 }
 
 impl Session {
-    /// A handshake at the address `local` that waits for its ClientHello; `parameters` are litequic's transport parameters,
-    /// encoded. Should rustls refuse its configuration, it fails at once, as our own fault.
+    /// A handshake at the address `local` that waits for its ClientHello; `parameters` are litequic's transport
+    /// parameters, encoded. Should rustls reject its configuration, it fails at once, by litequic's fault.
     pub(super) fn new(tls: ServerTls, local: IpAddr, parameters: Vec<u8>) -> Self {
         let mut this = Self::failed(&tls);
         if tls.hangs_on_name() {
@@ -102,7 +102,7 @@ impl Session {
         self.connection = tls.connection(self.asked, local, parameters, Arc::clone(&self.secrets)).map(Box::new);
     }
 
-    /// Waits for the ClientHello, and begins as the name in it asks for.
+    /// Waits for the ClientHello, and begins with the configuration for its name.
     fn begin<C: Context<Self>>(&mut self, context: &mut C) -> Result<Poll<()>, transport::Error> {
         let Some(waiting) = &mut self.waiting else { return Ok(Poll::Ready(())) };
         self.asked = loop {
@@ -111,7 +111,7 @@ impl Session {
             match hello::peek(&waiting.data) {
                 Hello::Unfinished => {}
                 Hello::Named(name) => break waiting.tls.request(name.as_deref()),
-                // The session says what is wrong. Should it find nothing, nobody has got around the strictest rule.
+                // The session reports the error. Should it find none, the strictest rule applies.
                 Hello::Unreadable => break CertificateRequest::Required,
             }
         };
@@ -133,7 +133,7 @@ impl Session {
             return Err(tls::Error::INTERNAL_ERROR.with_reason("TLS is misconfigured").into());
         };
         loop {
-            // The order matters: keys that the last message brought lead to the level of the next.
+            // The order matters: keys of the last message lead to the level of the next.
             write(connection, secrets, level, announced, context)?;
             if *level == Level::Application && !connection.is_handshaking() {
                 break;
@@ -158,15 +158,15 @@ impl Session {
         Ok(Poll::Ready(()))
     }
 
-    /// What the handshake, once complete, has found out about its client.
+    /// The result of the handshake about its client, once complete.
     fn identity(&self) -> Identity {
         let chain = self.connection.as_ref().and_then(|connection| connection.peer_certificates());
         Identity { asked: self.asked, certificate: chain.and_then(Certificate::new) }
     }
 }
 
-/// Hands on what rustls wants to send, and the keys that lead to the next level. All of it: at the end of the handshake
-/// that includes the session tickets, at `Application`.
+/// Sends what rustls queued, and provides the keys for the next level. All of it: at the end of the handshake that
+/// includes the session tickets, at `Application`.
 fn write<C: Context<Session>>(
     connection: &mut ServerConnection,
     secrets: &TrafficSecrets,
@@ -178,7 +178,7 @@ fn write<C: Context<Session>>(
         check_parameters(connection)?;
     }
     loop {
-        // s2n-quic's buffer of CRYPTO data may be full, and takes no more once it is finished.
+        // s2n-quic's buffer of CRYPTO data may be full, and accepts no more once it is finished.
         let ready = match level {
             Level::Initial => context.can_send_initial(),
             Level::Handshake => context.can_send_handshake(),
@@ -209,7 +209,7 @@ fn write<C: Context<Session>>(
                 *level = Level::Handshake;
             }
             Some(KeyChange::OneRtt { .. }) => {
-                // Before the keys, for s2n-quic's limiter is asked with the latter and wants to know the former.
+                // Before the keys: s2n-quic's limiter runs with the latter and needs the former.
                 announce(connection, announced, context)?;
                 let (packet, header) = secrets.one_rtt(cipher_suite(connection)).ok_or_else(no_keys)?;
                 context.on_one_rtt_keys(packet, header, parameters(connection)?)?;
@@ -219,12 +219,12 @@ fn write<C: Context<Session>>(
     }
 }
 
-/// rustls has changed its keys and not told the secrets: our own fault.
+/// rustls has changed its keys without the secrets: litequic's fault.
 fn no_keys() -> tls::Error {
     tls::Error::INTERNAL_ERROR.with_reason("no traffic secrets")
 }
 
-/// What the client sent instead of a sound handshake, as the alert that tells it so (RFC 9001 §4.8).
+/// The alert for what the client sent instead of a valid handshake (RFC 9001 §4.8).
 fn refusal(connection: &ServerConnection, error: &Error) -> transport::Error {
     tracing::debug!(%error, "TLS handshake failed");
     use PeerIncompatible::{
@@ -252,9 +252,9 @@ fn refusal(connection: &ServerConnection, error: &Error) -> transport::Error {
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => "unexpected TLS message",
         Error::PeerIncompatible(_) => "no TLS parameters in common",
         Error::NoApplicationProtocol => "no application protocol in common",
-        Error::PeerMisbehaved(_) => "TLS rules broken",
+        Error::PeerMisbehaved(_) => "TLS protocol violation",
         Error::DecryptError => "TLS message fails authentication",
-        Error::InvalidCertificate(_) => "certificate refused",
+        Error::InvalidCertificate(_) => "certificate rejected",
         Error::NoCertificatesPresented => "certificate required",
         _ => "",
     };
@@ -269,9 +269,9 @@ fn parameters(connection: &ServerConnection) -> Result<ApplicationParameters<'_>
     }
 }
 
-/// Rejects invalid transport parameters of the client's. s2n-quic reads them once it has the 1-RTT keys, after a signature
-/// was made and the server's flight was queued, which would leave before the CONNECTION_CLOSE and use up what may be sent
-/// to an address that is not validated (RFC 9000 §8.1).
+/// Rejects invalid transport parameters of the client's. s2n-quic reads them once it has the 1-RTT keys, after a
+/// signature was made and the server's flight was queued, which would be sent before the CONNECTION_CLOSE and use up
+/// what may be sent to an address that is not validated (RFC 9000 §8.1).
 fn check_parameters(connection: &ServerConnection) -> Result<(), transport::Error> {
     let Some(parameters) = connection.quic_transport_parameters() else { return Ok(()) };
     let valid = |parameters: &ClientTransportParameters| {
@@ -286,7 +286,7 @@ fn check_parameters(connection: &ServerConnection) -> Result<(), transport::Erro
     }
 }
 
-/// Tells s2n-quic, once, what was agreed on: as far as it was, if the handshake fails.
+/// Reports to s2n-quic, once, what was negotiated: as far as it was, if the handshake fails.
 fn announce<C: Context<Session>>(
     connection: &ServerConnection,
     announced: &mut bool,
@@ -358,7 +358,7 @@ impl CryptoSuite for Session {
 }
 
 impl TlsSession for Session {
-    /// Nobody in litequic asks, and rustls has no exporter on this type of connection.
+    /// litequic does not use it, and rustls has no exporter on this type of connection.
     fn tls_exporter(&self, _: &[u8], _: &[u8], _: &mut [u8]) -> Result<(), TlsExportError> {
         Err(TlsExportError::failure())
     }
@@ -373,12 +373,12 @@ impl TlsSession for Session {
         Ok(chain.iter().map(|certificate| certificate.to_vec()).collect())
     }
 
-    /// rustls shows no chain that it has not verified.
+    /// rustls exposes no chain that it has not verified.
     fn client_cert_chain_der(&self) -> Result<Option<Vec<u8>>, ChainError> {
         Err(ChainError::failure())
     }
 
-    /// rustls does not tell which certificate it served.
+    /// rustls does not report which certificate it served.
     fn selected_cert_der(&self) -> Result<Option<Vec<Vec<u8>>>, ChainError> {
         Err(ChainError::failure())
     }

@@ -1,4 +1,4 @@
-//! The server's side of TLS over TCP: which configuration of rustls a handshake goes by. All else is rustls' and
+//! The server's side of TLS over TCP: selects rustls' configuration of a handshake. All else is rustls' and
 //! tokio-rustls'.
 
 use super::{ALPN_TCP, Asking, CertificateResolver, server};
@@ -6,18 +6,18 @@ use crate::exchange::CertificateRequest;
 use rustls::{Error, ServerConfig};
 use std::{fmt, net::IpAddr, sync::Arc};
 
-/// What handshakes over TCP go by: the certificates, clients' authorities and policy of those over QUIC. Clones share the
-/// key of the session tickets.
+/// The configuration of handshakes over TCP: the certificates, clients' authorities and policy of those over QUIC.
+/// Clones share the key of the session tickets.
 #[derive(Clone)]
 pub struct TcpTls {
-    /// For clients that are not asked for a certificate.
+    /// For clients without a certificate request.
     plain: Arc<ServerConfig>,
     asking: Arc<Asking>,
     resolver: Arc<CertificateResolver>,
 }
 
 impl TcpTls {
-    /// Serves what `resolver` does, and asks clients for certificates by `policy`.
+    /// Serves the certificates of `resolver`, and requests certificates from clients by `policy`.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl TcpTls {
         })
     }
 
-    /// What to ask of a client that asks for `server_name` (SNI) at the address `local`, and the configuration that does so.
+    /// The certificate request for a client with `server_name` (SNI) at the address `local`, and its configuration.
     pub fn choose(&self, server_name: Option<&str>, local: IpAddr) -> (CertificateRequest, Arc<ServerConfig>) {
         let request = if self.asking.is_on() { self.asking.request(server_name) } else { CertificateRequest::None };
         let config = self.asking.config(request).unwrap_or(&self.plain);

@@ -1,4 +1,4 @@
-//! What a certificate that can be served has against it: clients will refuse it, and only the operator knows whether that is
+//! Warnings about a certificate that can be served: clients will reject it, and only the operator knows whether that is
 //! meant. nginx and HAProxy serve such certificates too, so that one of them does not take down the others.
 
 use std::{
@@ -7,10 +7,10 @@ use std::{
 };
 use x509_parser::{certificate::X509Certificate, der_parser::oid::Oid, public_key::PublicKey, time::ASN1Time};
 
-/// Bits of an RSA key below which clients refuse it (CA/Browser Forum's Baseline Requirements §6.1.5).
+/// Bits of an RSA key below which clients reject it (CA/Browser Forum's Baseline Requirements §6.1.5).
 pub(super) const LEAST_RSA_BITS: usize = 2048;
 
-/// Why clients will refuse a certificate, or litequic a client's.
+/// Why clients will reject a certificate, or litequic a client's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateWarning {
     /// From 1, the leaf's: the place in its file.
@@ -44,20 +44,20 @@ impl fmt::Display for CertificateWarning {
             _ => f.write_str("the certificate ")?,
         }
         match &self.problem {
-            Problem::Expired(end) => write!(f, "expired on {}: clients refuse it", date(end)),
-            Problem::NotYetValid(begin) => write!(f, "is not valid before {}: clients refuse it", date(begin)),
-            Problem::WeakSignature(algorithm) => write!(f, "is signed with {algorithm}: clients refuse it"),
+            Problem::Expired(end) => write!(f, "expired on {}: clients reject it", date(end)),
+            Problem::NotYetValid(begin) => write!(f, "is not valid before {}: clients reject it", date(begin)),
+            Problem::WeakSignature(algorithm) => write!(f, "is signed with {algorithm}: clients reject it"),
             Problem::WeakKey(bits) => {
-                write!(f, "has an RSA key of {bits} bits: clients refuse less than {LEAST_RSA_BITS}")
+                write!(f, "has an RSA key of {bits} bits: clients reject less than {LEAST_RSA_BITS}")
             }
             Problem::CrlExpired(end) => {
-                write!(f, "was to be replaced by {}: certificates of its authority are refused", date(end))
+                write!(f, "was to be replaced by {}: certificates of its authority are rejected", date(end))
             }
         }
     }
 }
 
-/// What counts of one certificate of a chain.
+/// The properties of one certificate of a chain that count.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     pub(super) not_before: SystemTime,
@@ -69,7 +69,7 @@ pub(super) struct Facts {
 impl Facts {
     /// Those of `certificate`, the leaf or another.
     pub(super) fn of(certificate: &X509Certificate<'_>, is_leaf: bool) -> Self {
-        // Nobody verifies how a root is signed.
+        // A root's signature is never verified.
         let is_root = !is_leaf && certificate.subject() == certificate.issuer();
         let algorithm = &certificate.signature_algorithm.algorithm;
         Self {
@@ -80,7 +80,7 @@ impl Facts {
         }
     }
 
-    /// What stands against the `place`th certificate, from 1, at `now`.
+    /// The problem of the `place`th certificate, from 1, at `now`.
     pub(super) fn warnings(&self, place: usize, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
         let problems = [
             (now > self.not_after).then_some(Problem::Expired(self.not_after)),
@@ -104,7 +104,7 @@ pub(super) fn rsa_bits(certificate: &X509Certificate<'_>) -> Option<usize> {
     }
 }
 
-/// What clients refuse (RFC 6149, RFC 6151, RFC 9155).
+/// Algorithms that clients reject (RFC 6149, RFC 6151, RFC 9155).
 fn weak_signature(algorithm: &Oid<'_>) -> Option<&'static str> {
     match algorithm.to_id_string().as_str() {
         "1.2.840.113549.1.1.2" => Some("MD2"),

@@ -12,7 +12,7 @@ use crate::support::{
     proxy::{Litequic, unbuffered},
     raw::{self, Raw},
     tls::Tls,
-    tunnel::{self, Door, websocket},
+    tunnel::{self, HttpVersion, websocket},
     within,
 };
 use bytes::Bytes;
@@ -207,7 +207,7 @@ async fn requests_that_fail_are_reset_or_break_the_rules_get_a_line_too() {
     raw.ask(&raw::headers(&[raw::pseudo("GET", "/bad"), vec![("X", "y")]].concat())).await;
     // A path that no origin gets.
     assert_eq!(raw.ask(&raw::headers(&raw::pseudo("GET", "/a/../b"))).await.status(), 400);
-    // The client wants no more.
+    // The client cancels.
     let (mut exchange, _peer) = raw.asked_at(&script).await;
     exchange.receive.stop(0x10c_u32.into()).unwrap();
     litequic.wait_until_idle().await;
@@ -363,7 +363,7 @@ async fn after_a_rotation_sigusr1_has_the_lines_go_to_the_new_file() {
     .await;
     client.get("/two").await;
     process.signal("TERM");
-    // The client goes on meanwhile, and closes when it is told to.
+    // The client continues meanwhile, and closes after GOAWAY.
     assert_eq!(tokio::task::spawn_blocking(|| process.end()).await.unwrap().code, Some(0));
     assert_eq!(fs::read_to_string(rotated).unwrap(), "path=/one status=200\n");
     assert_eq!(fs::read_to_string(path).unwrap(), "path=/two status=200\n");
@@ -402,7 +402,7 @@ async fn a_reader_that_takes_nothing_keeps_no_request_waiting() {
     let path = folder.path().join("access.log");
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
-    // Opened for both, so that litequic's open does not wait; nobody reads.
+    // Opened for both, so that litequic's open does not wait; there is no reader.
     let _reader = fs::File::options().read(true).write(true).open(&path).unwrap();
     let origin = Always::new(Always::EMPTY_200).await;
     let (litequic, _) = logging(origin.address, &folder).await;
@@ -423,8 +423,8 @@ async fn a_reader_that_takes_nothing_keeps_no_request_waiting() {
 async fn a_tunnel_has_its_line_when_it_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let (litequic, path) = logging(tunnel::echo().await, &folder).await;
-    for door in Door::ALL {
-        let (mut socket, kept) = websocket(&litequic, door, "/chat").await;
+    for over in HttpVersion::ALL {
+        let (mut socket, kept) = websocket(&litequic, over, "/chat").await;
         within("a message", socket.send(Message::text("hello"))).await.unwrap();
         within("its echo", socket.next()).await.unwrap().unwrap();
         within("a close", socket.close(None)).await.unwrap();

@@ -1,5 +1,5 @@
 //! How often clients acknowledge: those that offer to listen (draft-ietf-quic-ack-frequency; quinn always does, Firefox by
-//! an older draft) are asked for as much as `litequic.ack_frequency` says, and the others never.
+//! an older draft) get requests as in `litequic.ack_frequency`, and the others never.
 
 use crate::support::{
     client::{Client, Quic},
@@ -20,7 +20,7 @@ use litequic::{
 use quinn::ConnectionStats;
 use std::{process::Command, time::Duration};
 
-/// Octets a second: slow enough that a client sees one packet after the other, 1.5 ms apart, and acknowledges as it
+/// Bytes a second: slow enough that a client sees one packet after the other, 1.5 ms apart, and acknowledges as it
 /// means to rather than as it gets round to.
 const SLOW: u32 = 1_000_000;
 const DOWNLOAD: usize = 400_000;
@@ -154,7 +154,7 @@ async fn a_client_that_is_asked_for_nothing_acknowledges_as_it_likes() {
         let (packets, stats) = packets_an_ack(&litequic).await;
         let (off, sent) =
             (ack_frequency == AckFrequency::Off, litequic.sum(|worker| worker.quic.ack_frequency_sent.get()));
-        // Adaptive has nothing to ask for either where nothing is busy, which no test can promise of its machine.
+        // Adaptive requests nothing either while nothing is busy, which no test can guarantee on its machine.
         assert!(sent == 0 || !off, "{sent} questions");
         if sent == 0 {
             assert!(packets < 6.0, "{packets} packets an ACK with {ack_frequency}");
@@ -297,8 +297,8 @@ fn clients_offer_by_two_drafts_or_not_at_all() {
     for (client, expected) in table {
         let digits = std::fs::read_to_string(format!("{FOLDER}/{client}.hex")).unwrap();
         let digits = digits.trim().as_bytes();
-        let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-        let parameters: Vec<u8> = digits.chunks(2).map(octet).collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let parameters: Vec<u8> = digits.chunks(2).map(byte).collect();
         assert_eq!(Offer::read(&parameters), expected, "{client}");
     }
 }

@@ -1,5 +1,5 @@
-//! `litequic.ack_merge`: what clients acknowledge is heard as it would be without, whatever happens on the way and
-//! whoever sends it.
+//! `litequic.ack_merge`: acknowledgements have the same effect as without it, whatever happens on the path and
+//! whichever client sends them.
 
 use crate::support::{
     DEADLINE,

@@ -1,4 +1,5 @@
-//! The operator's side: the status page in a real browser, `litequic ctl`, the token, what is told and to whom.
+//! The administration interface: the status page in a real browser, `litequic ctl`, the token, what is shown and to
+//! which clients.
 
 use crate::support::{
     chromium::Browser,
@@ -191,7 +192,11 @@ async fn with_a_token_nothing_is_told_or_done_without_it() {
     for what in ["status", "config", "reload", "drain", "metrics"] {
         for more in [&[][..], &["--token-file", &setup.path("wrong")]] {
             let ended = setup.ctl(what, more);
-            assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), "litequic: this takes the token\n"), "{what}");
+            assert_eq!(
+                (ended.code, ended.stderr.as_str()),
+                (Some(1), "litequic: the token is missing or wrong\n"),
+                "{what}"
+            );
         }
     }
     for what in ["status", "config", "metrics"] {
@@ -219,7 +224,7 @@ async fn ctl_takes_address_and_token_file_from_the_environment() {
     };
     assert!(ctl(&[]).success().ends_with("# EOF\n"));
     // An option is stronger.
-    assert_eq!(ctl(&["--token-file", &setup.path("wrong")]).stderr, "litequic: this takes the token\n");
+    assert_eq!(ctl(&["--token-file", &setup.path("wrong")]).stderr, "litequic: the token is missing or wrong\n");
 }
 
 #[test]
@@ -267,7 +272,7 @@ fn chromium(program: &Path, profile: &Path) -> Command {
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
         .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
         .arg(format!("--user-data-dir={}", profile.display()))
-        // Timers run ahead while nothing loads: several questions are asked and answered.
+        // Timers run ahead while nothing loads: several polls are answered.
         .arg("--virtual-time-budget=5000");
     chromium
 }
@@ -289,7 +294,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     let mut dump = chromium(&program, profile.path());
     dump.args(["--dump-dom", "--enable-logging=stderr", &page]);
     let ended = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap();
-    // What the policy refused, or the script did wrong, the browser says.
+    // The browser reports what the policy rejected, and errors of the script.
     let complaints = ["Content Security Policy", "Uncaught"].map(|what| ended.stderr.contains(what));
     assert_eq!(complaints, [false; 2], "{}", ended.stderr);
     let shown = ended.success();
@@ -323,7 +328,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     }
 }
 
-/// A narrow frame around the page, which says how wide that is once it has its first answer, every key shown.
+/// A narrow frame around the page, which reports how wide that is once it has its first answer, every key shown.
 fn narrow(width: u32) -> String {
     format!(
         r#"<!doctype html><body style="margin:0"><iframe src="/page" width="{width}" height="900" style="border:0"></iframe>
@@ -341,7 +346,8 @@ fn narrow(width: u32) -> String {
     )
 }
 
-/// Shows `frame` at `/`, the page of `admin` at `/page` without the policy by which nobody may frame it, and passes all else on.
+/// Shows `frame` at `/`, the page of `admin` at `/page` without the policy that forbids framing it, and passes all else
+/// on.
 async fn framed(admin: SocketAddr, frame: String) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -391,10 +397,10 @@ async fn the_status_page_fits_a_telephone() {
     assert!(shown.contains("It is 320 wide of 320."), "{shown}");
 }
 
-/// The page in both colour schemes and on a telephone, while clients of every protocol ask two origins, a server of which is down,
+/// The page in both colour schemes and on a telephone, while clients of every protocol send requests to two origins, a server of which is down,
 /// and a route is in maintenance.
 async fn take_pictures(folder: PathBuf) {
-    let (site, media, down) = (origin::demo().await, origin::demo().await, origin::nobody());
+    let (site, media, down) = (origin::demo().await, origin::demo().await, origin::closed_port());
     let more = format!(
         "routes = [{{ path_prefix = \"/bytes/\", origin = \"media\" }},\n\
          {{ name = \"shop\", path_prefix = \"/shop\", origin = \"origin\" }}]\n\
@@ -473,7 +479,7 @@ async fn the_status_page_asks_for_the_token_where_there_is_one() {
 }
 
 #[tokio::test]
-async fn the_page_may_load_nothing_and_be_framed_by_nobody() {
+async fn the_page_may_load_nothing_and_not_be_framed() {
     let origin = Always::new(Always::EMPTY_200).await;
     let setup = Setup::new(origin.address, "");
     let url = format!("http://{}/", setup.admin);
@@ -507,8 +513,8 @@ async fn head(url: &str) -> String {
 async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
     let litequic = Litequic::start(origin::demo().await, |config| {
         let api = Route { path_prefix: "/status".into(), ..Route::catch_all(Config::ORIGIN) };
-        let nobody = Route { host: Some("a.test".into()), ..api.clone() };
-        config.routes.splice(0..0, [api, nobody]);
+        let only_host = Route { host: Some("a.test".into()), ..api.clone() };
+        config.routes.splice(0..0, [api, only_host]);
     })
     .await;
     let client = Client::to(&litequic).await;

@@ -92,7 +92,7 @@ def check(what, got, expected):
 
 async def checks(port):
     authority = f"localhost:{port}"
-    # The demo's certificate is made on the spot: nobody can know it.
+    # The demo's certificate is made on the spot: no client trusts it.
     configuration = QuicConfiguration(
         is_client=True, alpn_protocols=H3_ALPN, server_name="localhost", verify_mode=ssl.CERT_NONE
     )

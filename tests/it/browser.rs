@@ -1,4 +1,4 @@
-//! A real browser loads a page through litequic: Chromium, headless, told to begin with HTTP/3.
+//! A real browser loads a page through litequic: Chromium, headless, with HTTP/3 from the first request.
 
 use crate::support::{needs, origin, process::Process, proxy::Litequic, tunnel};
 use litequic::{
@@ -26,7 +26,7 @@ fn a_browser_gets_the_page_and_its_images_by_http3() {
     see_the_page(Command::new(chromium), port, &demo.spki(), &[]);
 }
 
-/// Chromium's QUIC option for ACK frequency: it offers to be asked.
+/// Chromium's QUIC option for ACK frequency: it offers support.
 #[tokio::test]
 async fn a_browser_that_offers_to_acknowledge_rarely_is_asked_to_and_gets_the_page() {
     let Some(chromium) = needs::program("chromium") else { return };
@@ -47,7 +47,7 @@ async fn a_browser_that_offers_to_acknowledge_rarely_is_asked_to_and_gets_the_pa
     litequic.stop().await;
 }
 
-/// A page that asks for more until the browser has come by HTTP/3, and says by what it came.
+/// A page that requests more until the browser uses HTTP/3, and shows the protocol.
 const BY_AND_BY: &str = r"<!doctype html><p id=o>waiting</p><script>
     (async () => {
         const seen = [performance.getEntriesByType('navigation')[0].nextHopProtocol];
@@ -60,7 +60,7 @@ const BY_AND_BY: &str = r"<!doctype html><p id=o>waiting</p><script>
     })();
 </script>";
 
-/// Nothing but `Alt-Svc` tells it: QUIC is forced for another port, without which Chromium takes no certificate over
+/// Only `Alt-Svc` advertises it: QUIC is forced for another port, without which Chromium takes no certificate over
 /// QUIC that no public authority has signed.
 #[tokio::test]
 async fn a_browser_comes_by_http2_and_goes_on_by_http3() {
@@ -98,8 +98,8 @@ async fn a_browser_talks_over_a_websocket() {
     litequic.stop().await;
 }
 
-/// Has the browser load the page of `origin` through litequic, without being told of HTTP/3. Returns litequic and what the
-/// page became.
+/// Has the browser load the page of `origin` through litequic, without options for HTTP/3. Returns litequic and what
+/// the page became.
 async fn load_from(chromium: PathBuf, origin: SocketAddr) -> (Litequic, String) {
     let certificate = tls::self_signed(["localhost"]).unwrap();
     let store = CertificateStore::new(certificate.certificate().unwrap(), []);

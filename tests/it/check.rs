@@ -59,7 +59,7 @@ const EXPECTED: &[&str] = &[
     "3:15: listen.secret_file = \"short\": /DIR/short has 5; expected 32 to 4096 bytes",
     "6:8: certificates[0].cert = \"absent.crt\": cannot read /DIR/absent.crt: No such file",
     "7:7: certificates[0].key = \"absent.key\": cannot read /DIR/absent.key: No such file",
-    "11:7: certificates[1].key = \"other.key\": the key in /DIR/other.key does not fit the certificate in /DIR/good.crt",
+    "11:7: certificates[1].key = \"other.key\": the key in /DIR/other.key does not match the certificate in /DIR/good.crt",
     "13:1: certificates[2].key: missing; expected the path of a PEM file",
     "17:6: client_certificates.ca = \"empty\": /DIR/empty holds no certificate",
     "18:7: client_certificates.crl = \"absent.crl\": cannot read /DIR/absent.crl: No such file",
@@ -69,8 +69,8 @@ const EXPECTED: &[&str] = &[
     "30:23: routes[0].error_pages.500 = \"absent.html\": the error page /DIR/absent.html cannot be read: No such file",
     "33:25: routes[1].respond.body_file = \"absent.txt\": the body file /DIR/absent.txt cannot be read: No such file",
     "36:8: timeouts.idle = \"30x\": unknown unit \"x\"",
-    "40:14: admin.token_file = \"empty\": the token of \"/DIR/empty\" is not 16 to 1024 printable characters",
-    "41:12: admin.handover = \"absent/socket\": cannot be made: No such file",
+    "40:14: admin.token_file = \"empty\": the token of \"/DIR/empty\" must be 16 to 1024 printable characters",
+    "41:12: admin.handover = \"absent/socket\": cannot be created: No such file",
     "44:8: access_log.path = \"absent/access.log\": cannot be written: No such file",
 ];
 
@@ -128,8 +128,8 @@ fn routes_that_only_their_order_tells_apart_have_a_warning() {
     let lines: Vec<_> = ended.stderr.lines().collect();
     let alike = |place: &str, second: usize, first: usize, name: &str| {
         format!(
-            "{}:{place}: warning: routes[{second}].match: a request can meet this and routes[{first}] ({name}): that one \
-             gets it, as it is first in the file",
+            "{}:{place}: warning: routes[{second}].match: a request can match both this and \
+             routes[{first}] ({name}), which wins: it comes first in the file",
             file.display()
         )
     };
@@ -180,12 +180,12 @@ fn what_is_to_be_written_is_checked_and_not_made() {
         ("access_log.path = \"logs\"", Some("cannot be written: is a directory")),
         ("access_log.path = \"file/access.log\"", Some("cannot be written: Not a directory")),
         ("access_log.path = \"readable.log\"", (!is_root).then_some("cannot be written: Permission denied")),
-        // Read once, by `run`; nobody writes to it here.
+        // Read once, by `run`; nothing writes to it here.
         ("listen.secret_file = \"pipe\"", None),
         ("admin.token_file = \"pipe\"", None),
         ("admin.handover = \"logs/socket\"", None),
-        ("admin.handover = \"file\"", Some("is there already, and no socket")),
-        ("admin.handover = \"file/socket\"", Some("cannot be made: not a directory")),
+        ("admin.handover = \"file\"", Some("exists and is not a socket")),
+        ("admin.handover = \"file/socket\"", Some("cannot be created: not a directory")),
     ] {
         fs::write(path("litequic.toml"), text(key)).unwrap();
         let ended = litequic(["check", "--config", path("litequic.toml").to_str().unwrap()]);

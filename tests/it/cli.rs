@@ -102,7 +102,7 @@ fn rust_log_adds_what_rustls_tells_of_each_handshake_and_nothing_does_so_by_itse
             command.env("RUST_LOG", "rustls=debug");
         }
         let process = Process::spawn(command);
-        // Nobody listens where the origin should be: 502, and a handshake all the same.
+        // Nothing listens where the origin should be: 502, and a handshake all the same.
         assert_eq!(get(process.address().port(), "/", &[]).code, Some(1));
         process.signal("TERM");
         let log = process.end().stderr;
@@ -281,7 +281,7 @@ fn run_serves_without_a_file_and_logs_json_into_a_pipe() {
     let (directory, _) = directory();
     let process = Process::start(run_at("127.0.0.1:0", &directory));
     let port = process.address().port();
-    // Nobody listens on the origin's port.
+    // Nothing listens on the origin's port.
     let ended = litequic(["get", "--ca", &path(&directory, "tls.crt"), &format!("https://localhost:{port}/")]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.starts_with("HTTP/3 502 Bad Gateway\n"), "{ended:?}");
@@ -405,7 +405,7 @@ fn get_exits_with_1_for_an_error_status() {
 }
 
 #[test]
-fn get_exits_with_69_when_nobody_answers_in_time() {
+fn get_exits_with_69_without_an_answer_in_time() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let ended = get(port, "/", &["--timeout", "300ms"]);

@@ -1,5 +1,5 @@
-//! Clients' certificates: who is asked, who gets in, what the origin learns (RFC 9440), and which hosts a connection
-//! then serves.
+//! Clients' certificates: which clients are asked, which are accepted, what the origin gets (RFC 9440), and which hosts
+//! a connection then serves.
 
 mod person;
 mod process;
@@ -48,7 +48,7 @@ fn route(host: Option<&str>, path_prefix: &str, verify: Verify) -> Route {
     }
 }
 
-/// litequic before the origin at `origin`, which believes `ca` about clients.
+/// litequic in front of the origin at `origin`, which trusts `ca` for clients' certificates.
 async fn start(origin: SocketAddr, ca: &str, routes: &[Route], edit: impl FnOnce(&mut Config)) -> Litequic {
     let directory = tempfile::tempdir().unwrap();
     let made = self_signed(["localhost", "127.0.0.1", "a.test", "b.test", "*.wild.test"]).unwrap();
@@ -201,7 +201,7 @@ async fn an_optional_certificate_is_asked_for_and_may_be_missing() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_where_no_route_wants_a_certificate() {
+async fn no_client_is_asked_where_no_route_wants_a_certificate() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let routes = [route(None, "/", Verify::None), route(Some("a.test"), "/", Verify::Required)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
@@ -222,18 +222,18 @@ async fn where_paths_differ_the_one_that_needs_a_certificate_says_403() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let routes = [route(None, "/", Verify::None), route(None, "/admin", Verify::Required)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
-    let nobody = Person::new(&litequic.cert_pem, None).connect(litequic.address, "localhost").await;
-    assert_eq!(nobody.get("/").await.status, 200);
-    let answer = nobody.get("/admin/x").await;
+    let anonymous = Person::new(&litequic.cert_pem, None).connect(litequic.address, "localhost").await;
+    assert_eq!(anonymous.get("/").await.status, 200);
+    let answer = anonymous.get("/admin/x").await;
     assert_eq!(answer.status, 403);
-    assert!(answer.text().starts_with("403 Forbidden: this takes a client certificate\n"), "{}", answer.text());
+    assert!(answer.text().starts_with("403 Forbidden: a client certificate is required\n"), "{}", answer.text());
     let reason = answer.field("proxy-status").unwrap();
     assert!(reason.starts_with("litequic; error=http_request_denied; details=\"request "), "{reason}");
 
     let shown = authority.client();
-    let somebody = Person::new(&litequic.cert_pem, Some(&shown)).connect(litequic.address, "localhost").await;
+    let known = Person::new(&litequic.cert_pem, Some(&shown)).connect(litequic.address, "localhost").await;
     for path in ["/", "/admin/y"] {
-        assert_eq!(somebody.get(path).await.status, 200);
+        assert_eq!(known.get(path).await.status, 200);
     }
     let text = origin.seen();
     assert!(!text.contains("GET /admin/x"), "{text}");
@@ -311,17 +311,17 @@ async fn every_handshake_that_asks_is_a_full_one() {
     }
 }
 
-/// The same policy, authorities and field, by another door.
+/// The same policy, authorities and field, over another protocol.
 #[tokio::test]
 async fn over_tcp_clients_are_asked_and_told_of_in_the_same_way() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let routes = [route(None, "/", Verify::Required), route(Some("a.test"), "/", Verify::None)];
     let litequic = start(origin.address, &authority.pem(), &routes, |_| {}).await;
     let shown = authority.client();
-    // These clients believe the handshake done when they have sent their part.
+    // For these clients the handshake is complete when they have sent their part.
     let stranger = Authority::new("root").client();
-    for nobody in [None, Some(&stranger)] {
-        assert_eq!(by_tcp(&litequic, "localhost", nobody).await.rest().await, (String::new(), false));
+    for refused in [None, Some(&stranger)] {
+        assert_eq!(by_tcp(&litequic, "localhost", refused).await.rest().await, (String::new(), false));
     }
     litequic
         .wait_until(

@@ -100,7 +100,7 @@ fn check_names_an_origin_that_no_route_leads_to() {
     let path = directory.path().join("litequic.toml");
     let text = fs::read_to_string("config/edge.toml").unwrap().replace("origin = \"packager\"", "origin = \"uploads\"");
     fs::write(&path, text).unwrap();
-    assert!(check::summary(&path, &config::load(&path).unwrap()).ends_with("; no route leads to packager"));
+    assert!(check::summary(&path, &config::load(&path).unwrap()).ends_with("; no route uses packager"));
 }
 
 #[test]

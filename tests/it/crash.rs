@@ -1,4 +1,4 @@
-//! A litequic that was killed and started again: what clients of the first hear from the second, with
+//! A litequic that was killed and started again: what clients of the first get from the second, with
 //! `listen.secret_file` and without. Always the real process.
 
 use crate::support::{
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 /// What a client waits for an answer before it gives up by itself: longer than any test waits.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a client that hears nothing is watched: it sends again some three times within.
+/// How long a client without an answer is watched: it repeats some three times within.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// A directory with a configuration and what it names.
@@ -77,7 +77,7 @@ impl Setup {
     }
 }
 
-/// Has `client` ask again, and returns how its connection ends, if it does within `patience`.
+/// Has `client` send a request again, and returns how its connection ends, if it does within `patience`.
 async fn end(client: &Client, patience: Duration) -> Option<ConnectionError> {
     let connection = &client.quic.connection;
     // An error means that what it sent by itself was answered already.
@@ -179,11 +179,11 @@ async fn a_secret_that_others_may_read_is_taken_with_a_warning() {
     setup.write("secret", &"x".repeat(32));
     let origin = origin::demo().await;
     let process = setup.start(origin, secret).await;
-    assert!(!process.stderr().contains("others may read"), "{}", process.stderr());
+    assert!(!process.stderr().contains("readable by others"), "{}", process.stderr());
     process.signal("TERM");
     process.end().success();
     fs::set_permissions(setup.path("secret"), fs::Permissions::from_mode(0o644)).unwrap();
     let process = setup.start(origin, secret).await;
-    process.await_stderr("listen.secret_file = \\\"secret\\\": others may read it");
+    process.await_stderr("listen.secret_file = \\\"secret\\\": the file is readable by others");
     within("an answer", setup.client()).await;
 }

@@ -56,7 +56,7 @@ impl Demo {
         Some(Self { process: Some(process), told, litequic, plain, nginx })
     }
 
-    /// What the command that it prints tells Chromium, but for the profile and the page.
+    /// The options of the printed command for Chromium, but for the profile and the page.
     fn arguments(&self) -> Vec<String> {
         let line = self.told.lines().find(|line| line.contains(" chromium --")).unwrap();
         let options = line.split_whitespace().filter(|word| word.starts_with("--"));
@@ -76,13 +76,13 @@ impl Drop for Demo {
     }
 }
 
-/// Which protocols brought segments, as the browser itself tells it.
+/// The protocols of segments, as the browser itself reports them.
 const PROTOCOLS: &str = "[...new Set(performance.getEntriesByType('resource')
     .filter(entry => entry.name.endsWith('.m4s')).map(entry => entry.nextHopProtocol))].join()";
 
 #[test]
 fn the_demo_plays_its_video_by_each_way() {
-    // What each litequic of it does with datagrams, its configuration says.
+    // The configuration of each litequic of it determines its use of datagrams.
     if env::var_os("LITEQUIC_TEST_IO").is_some() {
         return;
     }
@@ -157,7 +157,7 @@ fn keys_reach_everything(browser: &mut Browser) {
     assert!(reached.windows(expected.len()).any(|stops| stops == expected), "{reached:?}");
 }
 
-/// As a screen reader is told them.
+/// As a screen reader presents them.
 fn every_control_has_a_name(browser: &mut Browser) {
     let tree = browser.call("Accessibility.getFullAXTree", &json!({}));
     let mut roles = BTreeSet::new();

@@ -1,5 +1,5 @@
 //! How litequic leaves: readiness first, then GOAWAY, what runs may finish, and nothing lasts beyond the deadline. The
-//! admin addresses belong to it, as that is where one sees it and asks for it.
+//! admin addresses belong to it, as that is where it is shown and requested.
 
 use crate::support::{
     client::{self, Client, Quic},
@@ -38,10 +38,11 @@ const LAST_POSSIBLE_ID: u64 = (1 << 62) - 4;
 /// Bytes that a client takes ahead on a stream.
 const SMALL_WINDOW: quinn::VarInt = quinn::VarInt::from_u32(64 * 1024);
 
-/// Enough for a worker without work to end, which nothing tells. Where it is too short, a test proves less, and passes.
+/// Enough for a worker without work to end, for which there is no event. Where it is too short, a test proves less, and
+/// passes.
 const TO_END: Duration = Duration::from_millis(500);
 
-/// Between two looks at what nothing tells of.
+/// Between two looks at state without events.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A body that takes longer than anything else here, and all that comes of it.
@@ -60,7 +61,7 @@ fn workers(config: &mut Config, count: u16) {
     config.listen.workers = Workers::Count(count.try_into().unwrap());
 }
 
-/// Asks an admin address; gives status and body.
+/// Sends a request to an admin address; returns status and body.
 pub(crate) async fn ask(address: SocketAddr, request: &str) -> (u16, String) {
     let mut stream = within("a connection", TcpStream::connect(address)).await.unwrap();
     let request = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
@@ -275,11 +276,11 @@ async fn what_runs_at_the_deadline_is_cut_off() {
     assert_eq!(request.outcome().await, Outcome::Closed(NO_ERROR));
     assert!(began.elapsed() >= deadline, "{:?}", began.elapsed());
     litequic.ended().await;
-    // The origin is told that nobody wants the rest.
+    // The origin's connection closes: the rest is not needed.
     peer.rest().await;
 }
 
-/// Connects, and says which worker it got. Nobody else is to connect meanwhile.
+/// Connects, and returns the worker. No other client may connect meanwhile.
 async fn placed(litequic: &Litequic) -> (usize, Client) {
     let counts = || litequic.metrics.workers().iter().map(|worker| worker.http3.connections.get()).collect::<Vec<_>>();
     let before = counts();
@@ -364,7 +365,7 @@ async fn downloads_outlive_a_worker_that_has_nothing_left_to_do() {
 }
 
 #[tokio::test]
-async fn stopping_at_once_waits_for_nobody() {
+async fn stopping_at_once_waits_for_no_client() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
     let raw = Raw::to(&litequic).await;
@@ -405,17 +406,17 @@ async fn post_drain_drains_and_probes_cannot() {
 #[tokio::test]
 async fn the_process_ends_with_0_after_post_drain() {
     let ended = drained_by_post(|_| {}).await;
-    assert!(!ended.stderr.contains("told to"), "{ended:?}");
+    assert!(!ended.stderr.contains("received a signal to"), "{ended:?}");
 }
 
-/// As a Kubernetes sidecar hears of its end: by its preStop hook first, by SIGTERM when the application has ended.
+/// As for a Kubernetes sidecar: by its preStop hook first, by SIGTERM when the application has ended.
 #[tokio::test]
 async fn one_signal_after_post_drain_cuts_nothing_off() {
     let ended = drained_by_post(|process| process.signal("TERM")).await;
-    assert!(ended.stderr.contains("told to drain") && !ended.stderr.contains("stop now"), "{ended:?}");
+    assert!(ended.stderr.contains("received a signal to drain") && !ended.stderr.contains("stop now"), "{ended:?}");
 }
 
-/// `litequic run` that is asked to drain while a download runs, which comes to its end whatever is done `then`.
+/// `litequic run` that gets a request to drain while a download runs, which completes whatever is done `then`.
 async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     let made = tls::self_signed(["localhost"]).unwrap();
@@ -444,13 +445,13 @@ async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
     assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
     let ended = tokio::task::spawn_blocking(|| process.end_within(Duration::from_secs(15))).await.unwrap();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.contains("asked to drain by the admin listener"), "{ended:?}");
+    assert!(ended.stderr.contains("drain requested by POST /drain"), "{ended:?}");
     ended
 }
 
 #[tokio::test]
 async fn readiness_follows_the_origin_where_it_is_asked_to() {
-    let address = origin::nobody();
+    let address = origin::closed_port();
     let litequic = Litequic::start(address, |config| {
         with_admin(config);
         config.admin.ready_needs_origin = true;
@@ -460,7 +461,7 @@ async fn readiness_follows_the_origin_where_it_is_asked_to() {
     let (status, reason) = ask(probes, "GET /readyz").await;
     assert_eq!(status, 503);
     assert!(
-        reason.starts_with("not ready: an origin is out of reach: ") && reason.contains(&address.to_string()),
+        reason.starts_with("not ready: an origin is unreachable: ") && reason.contains(&address.to_string()),
         "{reason}"
     );
     assert_eq!(ask(probes, "GET /healthz").await.0, 200);

@@ -1,5 +1,5 @@
-//! Exchanges that do not end well: origins that fail, clients that go away, limits that bite. Each side is told, and
-//! nothing is left behind.
+//! Exchanges that do not end well: origins that fail, clients that go away, limits that are reached. Each side is
+//! notified, and nothing is left behind.
 
 use crate::support::{
     client::{Client, Quic},
@@ -38,7 +38,7 @@ fn is_litequic_s_own(response: &raw::Response) {
 
 #[tokio::test]
 async fn an_origin_that_refuses_the_connection_is_a_502() {
-    let litequic = Litequic::start(origin::nobody(), |_| {}).await;
+    let litequic = Litequic::start(origin::closed_port(), |_| {}).await;
     let client = Raw::to(&litequic).await;
     let response = client.ask(&get()).await.response();
     assert_eq!(response.fields.status(), 502);
@@ -99,7 +99,7 @@ async fn an_origin_that_closes_before_or_within_its_header_is_a_502() {
         let response = exchange.outcome().await.response();
         assert_eq!(response.fields.status(), 502, "{part}");
         assert!(response.fields.get("proxy-status").unwrap().contains(error), "{part}");
-        origin.saw_nobody(); // a POST is not sent again
+        origin.saw_no_connection(); // a POST is not sent again
         litequic.stop().await;
     }
 }
@@ -313,7 +313,7 @@ async fn a_body_larger_than_allowed_is_answered_413_at_once_where_its_length_is_
     assert_eq!(response.fields.status(), 413);
     is_litequic_s_own(&response);
     assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
-    origin.saw_nobody();
+    origin.saw_no_connection();
     litequic.stop().await;
 }
 
@@ -351,7 +351,7 @@ async fn a_client_too_slow_with_its_header_or_body_gets_408() {
     let client = Raw::to(&litequic).await;
     let mut slow = client.open(&get()[..5]).await;
     assert_eq!(slow.outcome().await.status(), 408);
-    origin.saw_nobody();
+    origin.saw_no_connection();
     let mut slow = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
     let mut peer = origin.accept().await;
     peer.until("abc\r\n").await;

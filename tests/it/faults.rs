@@ -37,13 +37,13 @@ async fn a_name_that_does_not_resolve_is_a_502() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
         let origin = config.origins.values_mut().next().unwrap();
-        origin.servers = vec![OriginAddress::Tcp { host: "nobody.invalid".into(), port: 80 }.into()];
+        origin.servers = vec![OriginAddress::Tcp { host: "absent.invalid".into(), port: 80 }.into()];
     })
     .await;
     let response = Raw::to(&litequic).await.ask(&with("GET", &[])).await.response();
     assert_eq!(response.fields.status(), 502);
     assert!(response.fields.get("proxy-status").unwrap().contains("dns_error"));
-    assert!(!String::from_utf8_lossy(&response.body).contains("nobody.invalid"));
+    assert!(!String::from_utf8_lossy(&response.body).contains("absent.invalid"));
     litequic.stop().await;
 }
 
@@ -207,7 +207,7 @@ async fn a_connection_that_closes_under_a_request_is_replaced_for_get_and_not_fo
             fresh.say(HELLO).await;
         }
         assert_eq!(exchange.outcome().await.status(), status, "{method}");
-        script.saw_nobody();
+        script.saw_no_connection();
         assert_eq!(litequic.sum(|worker| worker.proxy.origin_retries.get()), u64::from(status == 200));
         litequic.stop().await;
     }
@@ -274,7 +274,7 @@ async fn bytes_that_come_late_after_a_content_length_of_0_are_malformed_and_the_
 async fn what_an_origin_s_environment_would_take_for_its_own_is_removed() {
     let always = Always::new(HELLO).await;
     let litequic = Litequic::start(always.address, |config| {
-        // Even where the origin is said to know names as they are.
+        // Even where the origin does not confuse names.
         config.origins.get_mut(Config::ORIGIN).unwrap().ambiguous_fields = AmbiguousFields::Pass;
     })
     .await;

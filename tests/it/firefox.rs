@@ -25,13 +25,13 @@ use tokio::time::{sleep, timeout};
 const DEADLINE: Duration = Duration::from_secs(90);
 /// Between two looks at a counter.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Octets of the page.
+/// Bytes of the page.
 const PAGE: usize = 6_000_000;
 const PACKET: usize = 1452;
-/// Octets a second: so slow that Firefox acknowledges as it means to rather than as it gets round to.
+/// Bytes a second: so slow that Firefox acknowledges as it means to rather than as it gets round to.
 const RATE: u32 = 2_000_000;
 
-/// An authority, and what it says of localhost.
+/// An authority, and its certificate of localhost.
 fn certificates() -> (String, Certificate) {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -162,7 +162,7 @@ async fn firefox_whose_acknowledgements_pile_up_is_asked_for_fewer() {
     let (packets, asked) =
         (packets_an_ack(&litequic), litequic.sum(|worker| worker.quic.ack_frequency_acknowledged.get()));
     println!("{packets:.1} packets an ACK, {asked} questions acknowledged");
-    // A machine that is slow enough has Firefox acknowledge so rarely that there is nothing to ask for.
+    // A machine that is slow enough has Firefox acknowledge so rarely that there is nothing to request.
     assert!(asked > 0 || packets > 8.0, "{packets:.1} packets an ACK");
     litequic.stop().await;
 }

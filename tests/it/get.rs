@@ -1,5 +1,5 @@
-//! `litequic get` before a real litequic with a real origin: what each option does, how bodies stream both ways, and what
-//! it says when something is wrong.
+//! `litequic get` in front of a real litequic with a real origin: what each option does, how bodies stream both ways,
+//! and what it prints when something fails.
 
 use crate::support::{
     origin::{self, Script},
@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The arguments of `litequic get` that ask `litequic` for `path`.
+/// The arguments of `litequic get` for a request of `path` to `litequic`.
 fn arguments(litequic: &Litequic, path: &str, more: &[&str]) -> Vec<String> {
     let url = format!("https://127.0.0.1:{}{path}", litequic.address.port());
     ["get", "--insecure", &url].into_iter().chain(more.iter().copied()).map(Into::into).collect()
@@ -366,7 +366,10 @@ fn a_port_at_which_nothing_listens_is_told_without_any_timeout() {
         litequic(["get", "--timeout", "0", "--connect-timeout", "0", "-w", "%{http_code} %{exitcode}\n", &url, "-k"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), "000 69\n"), "{ended:?}");
     let said = format!("litequic: cannot reach 127.0.0.1:{port}: ");
-    assert!(ended.stderr.starts_with(&said) && ended.stderr.contains(": nothing listens there for UDP\n"), "{ended:?}");
+    assert!(
+        ended.stderr.starts_with(&said) && ended.stderr.contains(": no server listens there for UDP\n"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -379,7 +382,7 @@ fn an_address_that_does_not_answer_is_told_within_the_connect_timeout() {
         let ended = litequic([&["get", "-v", "-k", &url], &options[..]].concat());
         assert_eq!(ended.code, Some(69), "{ended:?}");
         let said =
-            format!("litequic: no answer from {address} within 300ms: nothing listens there, or UDP is blocked\n");
+            format!("litequic: no answer from {address} within 300ms: no server listens there, or UDP is blocked\n");
         assert!(ended.stderr.ends_with(&said) && ended.stderr.contains("* Packets of the handshake:"), "{ended:?}");
     }
 }

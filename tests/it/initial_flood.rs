@@ -1,5 +1,5 @@
-//! Those who never come in: floods of Initials, addresses that are not theirs, tokens that are not good, and bytes that
-//! are no QUIC. litequic sends them less than they want (RFC 9000 §8), forgets them in time, and serves the others.
+//! Clients that never complete a handshake: floods of Initials, forged addresses, invalid tokens, and bytes that
+//! are not QUIC. litequic limits what it sends them (RFC 9000 §8), drops them in time, and serves the others.
 
 use crate::support::{
     client::Client,
@@ -19,7 +19,7 @@ use tokio::task::yield_now;
 const PORTS: usize = 64;
 /// Datagrams of a flood between two looks at what else there is to do.
 const BURST: usize = 16;
-/// How long a handshake may last: until the second probe of a server that hears nothing (RFC 9002 §6.2: after 1 and 3
+/// How long a handshake may last: until the second probe of a server without an answer (RFC 9002 §6.2: after 1 and 3
 /// seconds).
 const PROBED: Duration = Duration::from_millis(3_500);
 
@@ -71,7 +71,7 @@ async fn a_flood_of_initials_brings_retries_and_real_clients_still_get_in() {
         for _ in 0..5 {
             let client = Client::to(&litequic).await;
             assert_eq!(client.get("/bytes/100k").await.body.len(), 100_000);
-            // Whoever proves no address is never more than the limit.
+            // Clients without a validated address are never more than the limit.
             assert!(litequic.sum(|worker| worker.quic.handshakes_open.get()) <= 8 + 1);
         }
     };
@@ -110,7 +110,7 @@ async fn a_flood_beyond_max_handshakes_is_dropped_and_disturbs_no_connection() {
         litequic.sum(|worker| worker.quic.handshakes_refused.get()),
     );
     assert_eq!(dropped, refused);
-    // The slots come back, and whoever waits gets in.
+    // The slots come back, and waiting clients get in.
     litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
     assert_eq!(Client::to(&litequic).await.get("/status/204").await.status, 204);
     litequic.stop().await;
@@ -192,7 +192,7 @@ async fn an_address_that_is_not_proved_is_sent_three_times_what_came_from_it_rou
 async fn small_datagrams_to_the_id_that_a_client_chose_buy_nothing() {
     let litequic = with_a_large_certificate(|config| config.timeouts.handshake = PROBED).await;
     let first = Stranger::of(&litequic).await;
-    // Who forges an address knows no other ID. Nothing in these packets can be read.
+    // An attacker with a forged address has no other ID. Nothing in these packets can be read.
     let table = [("an Initial", 0xc0), ("0-RTT", 0xd0), ("a Handshake", 0xe0)];
     future::join_all(table.map(async |(what, kind)| {
         let mut stranger = first.elsewhere().await;
@@ -217,7 +217,7 @@ async fn small_datagrams_to_the_id_that_a_client_chose_buy_nothing() {
 async fn an_initial_to_an_id_like_litequic_s_own_is_not_answered() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;
-    // First octet, generation, worker; chosen so, small datagrams would pass for those of a client that was answered.
+    // First byte, generation, worker; chosen so, small datagrams would pass for those of a client that was answered.
     let own = [&[0xef, 0, 0][..], &[7; 13]].concat();
     stranger.send(&stranger.packet(&Initial::to(&own))).await;
     assert_eq!(stranger.settled().await, Vec::<Vec<u8>>::new());
@@ -342,7 +342,7 @@ fn junk(stranger: &Stranger) -> Vec<Vec<u8>> {
     let noise = |length: usize| (0..length).map(|_| rand::random()).collect::<Vec<u8>>();
     let whole = stranger.packet(&Initial::to(&fresh_id()));
     let mut all = vec![Vec::new()];
-    // Every first octet, short and long.
+    // Every first byte, short and long.
     for first in 0..=255 {
         for length in [0, 5, 40, 1300] {
             all.push([vec![first], noise(length)].concat());

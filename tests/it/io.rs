@@ -1,4 +1,4 @@
-//! Who moves datagrams: each `litequic.io`, and each key beside it, serves the same, and does what it says.
+//! I/O backends: each `litequic.io`, and each key beside it, serves the same, and has its documented effect.
 
 use crate::support::{
     client::{Client, Quic},
@@ -176,7 +176,8 @@ async fn a_dual_stack_address_serves_both_families_from_the_address_that_was_ask
             config.litequic.io = io;
         })
         .await;
-        // A client drops what comes from an address that it did not ask: 127.0.0.2 is not what the kernel would choose.
+        // A client drops packets from an address that it did not send to: 127.0.0.2 is not what the kernel would
+        // choose.
         for ip in ["127.0.0.1", "127.0.0.2", "::1"] {
             let address = SocketAddr::new(ip.parse().unwrap(), litequic.address.port());
             let transport = quinn::TransportConfig::default();
@@ -241,7 +242,7 @@ async fn where_io_uring_is_forbidden_epoll_serves_and_the_log_says_so_once() {
     let log = process.stderr();
     let said: Vec<&str> = log.lines().filter(|line| line.contains("io_uring")).collect();
     assert_eq!(said.len(), 1, "{log}");
-    assert!(said[0].contains("Operation not permitted") && said[0].contains("epoll serves"), "{log}");
+    assert!(said[0].contains("Operation not permitted") && said[0].contains("falling back to epoll"), "{log}");
 
     let Some(probe) = without_io_uring(&["probe", "--config", config.to_str().unwrap()]) else { return };
     let text = probe.end().success();

@@ -1,5 +1,5 @@
-//! Each limit bites: the one who meets it is answered as documented, it is counted, and another client is served all the
-//! while.
+//! Each limit works: the client that reaches it is answered as documented, it is counted, and another client is served
+//! all the while.
 
 use crate::support::{
     bystander::{A_CONNECTION_S, SHORT, beside_a_bystander, counts},
@@ -111,7 +111,7 @@ async fn max_body_bytes_is_413() {
 }
 
 #[tokio::test]
-async fn an_upload_that_nobody_reads_waits_within_the_receive_buffers() {
+async fn an_upload_that_is_not_read_waits_within_the_receive_buffers() {
     const CHUNK: usize = 64 * 1024;
     /// The kernel's socket buffers on the way to the origin, several MiB each way, and hyper's.
     const BEYOND: usize = 32 * 1024 * 1024;
@@ -189,7 +189,7 @@ async fn what_an_event_stream_held_is_given_back_between_two_events() {
                 let chunk = within("the burst", stream.recv_data()).await.unwrap();
                 read += bytes::Buf::remaining(&chunk.expect("more"));
             }
-            // The gauge is set twice a second: what it says first is of before.
+            // The gauge is set twice a second: its first value is old.
             let held = |worker: &WorkerMetrics| worker.worker.send_buffered.get();
             litequic.wait_until("the burst is held", held, |held| held > BYSTANDER_S).await;
             litequic.wait_until("it is given back", held, |held| held <= BYSTANDER_S).await;

@@ -54,7 +54,7 @@ async fn a_browser_sees_the_answer_to_an_upload_by_http3_and_by_http2() {
     }
 }
 
-/// What a browser's `fetch` says of uploads: size, protocol, status.
+/// The result of a browser's `fetch` of uploads: size, protocol, status.
 fn answers(address: SocketAddr, spki: &str, quic: bool) -> Option<Vec<(usize, (String, u64))>> {
     let force =
         if quic { format!("--origin-to-force-quic-on=localhost:{}", address.port()) } else { "--disable-quic".into() };
@@ -150,7 +150,7 @@ async fn an_upload_over_http3_is_discarded_to_its_end_or_up_to_the_limit() {
     assert_eq!(litequic.sum(|worker| worker.shared.limit_lingering_bytes.get()), 1);
     let discarded = litequic.sum(|worker| worker.shared.lingering_bytes.get());
     assert!((190_000..190_000 + (2 << 20)).contains(&discarded), "{discarded}");
-    // What is wrong with a request is said at once.
+    // A fault of a request is answered at once.
     let mut wrong = client.open(&raw::with("POST", &[("connection", "close")])).await;
     assert_eq!(wrong.stopped().await, Some(0x10e));
     litequic.stop().await;

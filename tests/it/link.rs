@@ -24,7 +24,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Octets of a transfer: a few thousand datagrams.
+/// Bytes of a transfer: a few thousand datagrams.
 const SIZE: usize = 2_000_000;
 /// For a transfer over a bad link, in a debug build beside others.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -49,8 +49,8 @@ async fn handshake(litequic: &Litequic, link: &Link) -> Quic {
     Quic::connect(link.address, "localhost", &litequic.cert_pem, quinn::TransportConfig::default()).await
 }
 
-/// A client that will move: it says something now and then. One that only listens is not found again before it has
-/// something to say, because the NAT knows its old port no more.
+/// A client that will migrate: it sends something now and then. One that only receives is not reached again before it
+/// has something to send, because the NAT has dropped its old port.
 async fn connect_to_move(litequic: &Litequic, link: &Link) -> Client {
     let mut transport = quinn::TransportConfig::default();
     transport.keep_alive_interval(Some(Duration::from_millis(100)));
@@ -220,7 +220,7 @@ async fn an_address_that_a_client_does_not_answer_from_is_not_told_nor_trusted()
     .await;
     let link = Link::between(litequic.address, Faults::default());
     let client = connect(&litequic, &link).await;
-    // Nothing comes back any more, as to whoever forges a source address; what was sent arrives.
+    // Nothing comes back any more, as for an attacker that forges a source address; what was sent arrives.
     link.deafen(true);
     link.rebind_to(Ipv4Addr::new(127, 0, 0, 2));
     within("the move", async {

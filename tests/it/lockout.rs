@@ -30,7 +30,7 @@ use tokio::{
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 /// Of an honest client, for a connection and a request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it asks, on a machine that does much else: who is locked out is so each time.
+/// How often it tries, on a busy machine: a client that is locked out is so each time.
 const TRIES: usize = 3;
 /// For an attacker that gets no answer.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ async fn silent(server: SocketAddr) -> Held {
 async fn handshakes(litequic: &Litequic) -> Held {
     let first = Stranger::from(ATTACKER, litequic).await;
     let mut strangers = future::join_all((0..60).map(|_| first.elsewhere())).await;
-    // Those that prove nothing, after which all others are asked to.
+    // Those that validate nothing, after which all others have to.
     let (first, others) = strangers.split_at_mut(20);
     for stranger in &*first {
         stranger.send(&stranger.packet(&Initial::to(&fresh_id()))).await;
@@ -143,7 +143,7 @@ async fn handshakes(litequic: &Litequic) -> Held {
         stranger.send(&stranger.packet(&Initial { token: &token, number: 1, ..Initial::to(&id) })).await;
     }
     let mut held = Held::new();
-    // Its share taken, it hears nothing more.
+    // Its share in use, it gets no more answers.
     while held.len() < 80
         && let Ok(Ok(quic)) = timeout(SILENCE, Quic::at(ATTACKER, litequic)).await
     {
@@ -206,7 +206,7 @@ async fn slow_readers(litequic: &Litequic) -> Held {
     held
 }
 
-/// Requests that are reset as soon as they are sent, over HTTP/3 and HTTP/2, as long as the connections live.
+/// Requests that are reset as soon as they are sent, over HTTP/3 and HTTP/2, as long as the connections are open.
 async fn resets(litequic: &Litequic) -> Held {
     let mut held = Held::new();
     if let Some(three) = over_quic(litequic, 1 << 20).await {

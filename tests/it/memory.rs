@@ -59,7 +59,7 @@ async fn is_kept(address: SocketAddr) -> bool {
     timeout(Duration::from_millis(300), stream.read(&mut [0])).await.is_err()
 }
 
-/// litequic, whose memory is as short as `gauge` says.
+/// litequic, with memory as short as in `gauge`.
 async fn start(gauge: &Gauge) -> Litequic {
     let origin = origin::demo().await;
     Litequic::with_memory(origin, gauge, |config| {
@@ -174,7 +174,7 @@ async fn at_it_the_connection_that_holds_the_most_ends_and_others_go_on() {
     litequic.stop().await;
 }
 
-/// The real process, with less than it takes when nobody is connected.
+/// The real process, with less than it takes when no client is connected.
 #[tokio::test]
 async fn the_process_compares_what_it_uses_with_the_limit() {
     const TOO_LITTLE: &str = "limits.memory = \"4 MiB\"";

@@ -1,5 +1,5 @@
-//! A client that moves to an address from which nobody answers: one that forges it, to have a download sent to somebody
-//! else (RFC 9000 §9.3.1, §21.5).
+//! A client that migrates to an address from which no answer comes: one that forges it, to direct a download at a
+//! victim (RFC 9000 §9.3.1, §21.5).
 
 use crate::support::{
     client::{self, Client, Quic},
@@ -16,9 +16,9 @@ use std::{
 };
 use tokio::{net::UdpSocket, select, time::timeout};
 
-/// Octets of the largest datagram that leaves on a path of which nothing is known yet (RFC 9000 §14.1).
+/// Bytes of the largest datagram that leaves on a path of which nothing is known yet (RFC 9000 §14.1).
 const DATAGRAM: usize = 1_200;
-/// Octets that leave on a path while nothing is heard of them (RFC 9002 §7.2): ten datagrams, and two probes or four.
+/// Bytes that are sent on a path while none is acknowledged (RFC 9002 §7.2): ten datagrams, and two probes or four.
 const FIRST_WINDOW: usize = 14 * DATAGRAM;
 /// Datagrams that come from the forged address.
 const FORGED: usize = 40;
@@ -123,13 +123,13 @@ impl Relay {
     }
 }
 
-/// Octets that come until none comes any more.
+/// Bytes that come until none comes any more.
 async fn received(socket: &UdpSocket) -> usize {
-    let (mut octets, mut datagram) = (0, [0; 2_048]);
+    let (mut bytes, mut datagram) = (0, [0; 2_048]);
     while let Ok(received) = timeout(QUIET, socket.recv(&mut datagram)).await {
-        octets += received.unwrap();
+        bytes += received.unwrap();
     }
-    octets
+    bytes
 }
 
 #[tokio::test]
@@ -153,20 +153,20 @@ async fn a_forged_address_gets_a_datagram_at_most_for_each_that_comes_from_it_an
     let victim = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).await.unwrap();
     victim.connect(litequic.address).await.unwrap();
     let forged = relay.keep().await;
-    let mut octets = 0;
+    let mut bytes = 0;
     for sent in 1..=FORGED {
-        // The same one over and over: s2n-quic counts octets before it looks whether it knows a packet already.
+        // The same one over and over: s2n-quic counts bytes before it checks for duplicates.
         victim.send(&forged).await.unwrap();
-        octets += received(&victim).await;
-        assert!(octets <= sent * DATAGRAM, "{octets} octets for {sent} datagrams of {}", forged.len());
+        bytes += received(&victim).await;
+        assert!(bytes <= sent * DATAGRAM, "{bytes} bytes for {sent} datagrams of {}", forged.len());
     }
-    assert!(octets > 0, "the download went to the forged address");
+    assert!(bytes > 0, "the download went to the forged address");
 
     // The address is not proved in time: what is sent goes where it went before.
     received(&relay.back).await;
     within("the download at the old address", relay.back.recv(&mut [0; 2_048])).await.unwrap();
-    octets += received(&victim).await;
-    assert!(octets <= FIRST_WINDOW, "{octets} octets for {FORGED} datagrams of {}", forged.len());
+    bytes += received(&victim).await;
+    assert!(bytes <= FIRST_WINDOW, "{bytes} bytes for {FORGED} datagrams of {}", forged.len());
     within("more of it", relay.back.recv(&mut [0; 2_048])).await.unwrap();
     assert_eq!(received(&victim).await, 0);
     litequic.stop().await;
@@ -175,7 +175,7 @@ async fn a_forged_address_gets_a_datagram_at_most_for_each_that_comes_from_it_an
 /// The client has nothing to say but its answer, which is sent once.
 #[tokio::test]
 async fn a_download_to_a_client_that_moves_goes_on_when_its_first_answer_is_lost() {
-    const OCTETS: usize = 5_000_000;
+    const BYTES: usize = 5_000_000;
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let relay = Relay::before(&litequic).await;
     let mut transport = quinn::TransportConfig::default();
@@ -189,14 +189,14 @@ async fn a_download_to_a_client_that_moves_goes_on_when_its_first_answer_is_lost
         let mut download = client.open(client.request(Method::GET, "/bytes/5M")).await;
         download.finish().await.unwrap();
         client::header(&mut download).await;
-        let mut octets = 0;
+        let mut bytes = 0;
         while let Some(chunk) = within("the body", download.recv_data()).await.unwrap() {
-            octets += chunk.remaining();
+            bytes += chunk.remaining();
             moved.store(true, Relaxed);
         }
-        octets
+        bytes
     };
-    assert_eq!(relay.beneath_a_move(&moved, &lost, work).await, OCTETS);
+    assert_eq!(relay.beneath_a_move(&moved, &lost, work).await, BYTES);
     assert!(lost.load(Relaxed) > 0, "the client was asked whether it has moved");
     assert!(litequic.sum(|worker| worker.quic.path_challenges_repeated.get()) > 0);
     litequic.stop().await;

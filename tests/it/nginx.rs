@@ -1,4 +1,4 @@
-//! litequic before nginx, unmodified, as a server that nobody wrote for these tests.
+//! litequic in front of nginx, unmodified, as a server that was not written for these tests.
 
 use crate::support::{
     client::{self, Answer, Client},
@@ -119,7 +119,7 @@ async fn what_nginx_compresses_stays_compressed() {
     let packed = get(&client, "/a.txt", &[("accept-encoding", "gzip")]).await;
     is_nginxs(&packed, 200);
     assert_eq!(packed.field("content-encoding"), Some("gzip"));
-    // nginx knows no length when it begins, and says so with chunks.
+    // nginx has no length when it begins, and uses chunks.
     assert_eq!(packed.field("content-length"), None);
     assert!(packed.body.starts_with(&[0x1f, 0x8b]) && packed.body.len() < text.len() / 10);
     // RFC 1952 §2.3.1: what it was ends with how long it was.
@@ -211,7 +211,7 @@ async fn nginx_may_refuse_an_upload_while_it_is_sent() {
             if within("room for a piece", stream.send_data(Bytes::from(bytes(100_000)))).await.is_err() {
                 break;
             }
-            assert!(piece < 500, "nobody stopped the upload");
+            assert!(piece < 500, "the upload was not stopped");
         }
         let answer = client::answer(&mut stream).await;
         is_nginxs(&answer, 413);

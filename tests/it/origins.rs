@@ -1,4 +1,4 @@
-//! Origins of several servers, over HTTP/3 and real sockets: one that dies under load and comes back, health checks,
+//! Origins of several servers, over HTTP/3 and real sockets: one that ends under load and comes back, health checks,
 //! names that lead elsewhere, the PROXY protocol.
 
 use crate::support::{
@@ -39,7 +39,7 @@ use tokio::{
     time::sleep,
 };
 
-/// Requests that are always under way, each on its own connection to litequic.
+/// Requests that are always in flight, each on its own connection to litequic.
 const CLIENTS: usize = 12;
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -228,7 +228,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
     }
 
     let failed: Vec<_> = fates.iter().filter(|fate| !(fate.whole && fate.status == Some(200))).collect();
-    assert!(failed.len() <= CLIENTS, "no more than were under way: {} of {}: {failed:?}", failed.len(), fates.len());
+    assert!(failed.len() <= CLIENTS, "no more than were in flight: {} of {}: {failed:?}", failed.len(), fates.len());
     for fate in &failed {
         assert!(!fate.after, "begun when the server was dead: {fate:?}");
         match fate.status {

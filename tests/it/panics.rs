@@ -1,5 +1,5 @@
-//! A panic, wherever it happens, ends the process with one last line that says where and why: a supervisor can start it
-//! anew, which it cannot for a process that is half dead.
+//! A panic, wherever it happens, ends the process with one last line that has place and reason: a supervisor can start
+//! it anew, which it cannot for a process that is half dead.
 
 use crate::support::{
     client::{Client, Quic},
@@ -43,7 +43,7 @@ async fn a_panic_in_a_request_a_worker_or_the_control_thread_ends_the_process_an
         assert_eq!(ended.code, Some(70), "{place}: {ended:?}");
         let last: serde_json::Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
         assert_eq!(last["level"], "ERROR", "{place}: {last}");
-        assert_eq!(last["message"], "litequic is at fault and stops: a panic", "{place}");
+        assert_eq!(last["message"], "internal error: a thread panicked, stopping", "{place}");
         assert!(last["thread"].as_str().unwrap().starts_with(thread), "{place}: {last}");
         assert!(last["place"].as_str().unwrap().contains(file), "{place}: {last}");
         assert_eq!(last["panic"], format!("asked to panic in {place}"));
@@ -55,5 +55,5 @@ async fn a_person_reads_the_same_of_a_panic() {
     let ended = panicked_in("control", "human").await;
     let last = ended.stderr.lines().last().unwrap();
     assert_eq!(ended.code, Some(70), "{last}");
-    assert!(last.contains("stops: a panic") && last.contains("asked to panic in control"), "{last}");
+    assert!(last.contains("a thread panicked") && last.contains("asked to panic in control"), "{last}");
 }

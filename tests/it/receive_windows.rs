@@ -1,4 +1,4 @@
-//! How far clients may send ahead, and what litequic holds of it when origins do not read.
+//! How far clients may send ahead, and how much of it litequic buffers when origins do not read.
 
 use crate::{
     floods::{EXCESSIVE_LOAD, beside},
@@ -45,7 +45,7 @@ impl Stuck {
         .await;
         let client = Raw::to(&litequic).await;
         let mut asked = client.open(&headers(&pseudo("GET", "/stuck"))).await;
-        // Without an end it would be a slow upload, which gives way to those that wait.
+        // Without an end it would be a slow upload, which is ended for those that wait.
         asked.finish();
         let mut peer = stuck.accept().await;
         peer.head().await;
@@ -63,7 +63,7 @@ impl Stuck {
     }
 }
 
-/// Begins an upload that nobody reads, and writes until litequic takes no more for a while or closes the connection.
+/// Begins an upload that is not read, and writes until litequic takes no more for a while or closes the connection.
 /// Returns how many bytes it took.
 async fn fill(client: &Raw) -> (Exchange, u64) {
     // A DATA frame without an end.
@@ -108,7 +108,7 @@ async fn uploads_that_nobody_takes_are_held_within_the_workers_budget() {
     let bound = BUDGET + UPLOADS as u64 * FLOOR;
     let metric = |worker: &WorkerMetrics| worker.worker.receive_held.get();
     stuck.litequic.wait_until("what is held", metric, |held| held > BUDGET / 2 && held <= bound).await;
-    // Those that held most were closed, as is said in the metrics, and the others wait.
+    // Those that held most were closed, as in the metrics, and the others wait.
     let told = |worker: &WorkerMetrics| worker.shared.limit_receive_held.get();
     let is_closed = |client: &&Raw| client.quic.connection.close_reason().is_some();
     // A CONNECTION_CLOSE may still be on its way.

@@ -23,24 +23,24 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The environment variable that says how many octets a large transfer has.
+/// The environment variable for the bytes of a large transfer.
 const TRANSFER: &str = "LITEQUIC_TEST_TRANSFER";
 /// Without it: some ten thousand datagrams.
 const MODEST: usize = 16_000_000;
-/// Octets a second that a large transfer has at least, on whatever machine, over this link, in a debug build.
+/// Bytes a second that a large transfer has at least, on whatever machine, over this link, in a debug build.
 const SLOWEST: usize = 200_000;
 /// Whole periods of what `/bytes/N` answers.
 const PERIODS: usize = 1024;
 /// Datagrams each way within which a handshake is done.
 const HANDSHAKE: u64 = 20;
-/// So many the next ones pass that overtake a datagram: three tell s2n-quic that it is lost (RFC 9002 §6.1.1).
+/// So many the next ones pass that overtake a datagram: by three s2n-quic detects that it is lost (RFC 9002 §6.1.1).
 const OVERTAKERS: u64 = 6;
 
-/// Octets under way where every loss is counted.
+/// Bytes in flight where every loss is counted.
 const IN_FLIGHT: u32 = 48 * 1024;
 
 fn amount() -> usize {
-    env::var(TRANSFER).map_or(MODEST, |octets| octets.parse().expect(TRANSFER))
+    env::var(TRANSFER).map_or(MODEST, |bytes| bytes.parse().expect(TRANSFER))
 }
 
 /// The body of every transfer.
@@ -51,7 +51,7 @@ impl Pattern {
         Self((0..=250).cycle().take(251 * PERIODS).collect())
     }
 
-    /// What stands from `at` on: up to `most` octets.
+    /// What stands from `at` on: up to `most` bytes.
     fn from(&self, at: usize, most: usize) -> Bytes {
         let start = at % 251;
         self.0.slice(start..self.0.len().min(start + most))
@@ -63,43 +63,43 @@ impl Pattern {
     }
 }
 
-/// Downloads, compares every octet, and changes the port of a client that moves when half of it has come.
-async fn download(client: &Client, moves: Option<&Link>, octets: usize) {
+/// Downloads, compares every byte, and changes the port of a client that moves when half of it has come.
+async fn download(client: &Client, moves: Option<&Link>, bytes: usize) {
     let pattern = Pattern::new();
-    let mut stream = client.open(client.request(Method::GET, &format!("/bytes/{octets}"))).await;
+    let mut stream = client.open(client.request(Method::GET, &format!("/bytes/{bytes}"))).await;
     within("the request's end", stream.finish()).await.unwrap();
     assert_eq!(client::header(&mut stream).await.status(), 200);
     let mut came = 0;
     while let Some(mut piece) = within("the body", stream.recv_data()).await.unwrap() {
         while piece.has_remaining() {
             let chunk = piece.chunk();
-            assert!(pattern.matches(came, chunk), "octets from {came} on");
-            if let Some(link) = moves.filter(|_| came < octets / 2 && came + chunk.len() >= octets / 2) {
+            assert!(pattern.matches(came, chunk), "bytes from {came} on");
+            if let Some(link) = moves.filter(|_| came < bytes / 2 && came + chunk.len() >= bytes / 2) {
                 link.rebind();
             }
             came += chunk.len();
             piece.advance(chunk.len());
         }
     }
-    assert_eq!(came, octets);
+    assert_eq!(came, bytes);
 }
 
 /// Uploads, compares the digest of what the origin got, and changes the client's port when half of it has gone.
-async fn upload(client: &Client, link: &Link, octets: usize) {
+async fn upload(client: &Client, link: &Link, bytes: usize) {
     let (pattern, mut digest) = (Pattern::new(), Sha256::new());
     let mut stream = client.open(client.request(Method::POST, "/sink")).await;
     let mut sent = 0;
-    while sent < octets {
-        let piece = pattern.from(sent, (octets - sent).min(64 * 1024));
+    while sent < bytes {
+        let piece = pattern.from(sent, (bytes - sent).min(64 * 1024));
         digest.update(&piece);
-        if sent < octets / 2 && sent + piece.len() >= octets / 2 {
+        if sent < bytes / 2 && sent + piece.len() >= bytes / 2 {
             link.rebind();
         }
         sent += piece.len();
         within("flow control", stream.send_data(piece)).await.unwrap();
     }
     within("the upload's end", stream.finish()).await.unwrap();
-    assert_eq!(client::answer(&mut stream).await.text(), format!("{octets} {:x}\n", digest.finalize()));
+    assert_eq!(client::answer(&mut stream).await.text(), format!("{bytes} {:x}\n", digest.finalize()));
 }
 
 /// Everything that litequic has for acknowledgements, whatever the suite's `litequic.io`.
@@ -113,7 +113,7 @@ async fn everything_on() -> Litequic {
     .await
 }
 
-/// A client that lets itself be asked for fewer acknowledgements, if it `offers` to. It says something now and then, so
+/// A client that supports ACK_FREQUENCY, if it `offers` that. It sends something now and then, so
 /// that it is found again behind a NAT that forgot.
 async fn connect(litequic: &Litequic, link: &Link, offers: bool) -> Client {
     connect_with(litequic, link, offers, quinn::TransportConfig::default()).await
@@ -132,7 +132,7 @@ async fn connect_with(litequic: &Litequic, link: &Link, offers: bool, mut transp
 
 /// A large download and a large upload with everything on, over a link that does everything.
 async fn large_transfers(offers: bool) {
-    let octets = amount();
+    let bytes = amount();
     let litequic = everything_on().await;
     let way = Way {
         spare: HANDSHAKE,
@@ -146,16 +146,16 @@ async fn large_transfers(offers: bool) {
     let up = Way { bunch: Some(Duration::from_millis(2)), ..way.clone() };
     let link = Link::between(litequic.address, Faults { up, down: way, seed: 11 });
     let client = connect(&litequic, &link, offers).await;
-    let patience = Duration::from_secs(45) + Duration::from_secs((octets / SLOWEST) as u64);
+    let patience = Duration::from_secs(45) + Duration::from_secs((bytes / SLOWEST) as u64);
     let started = Instant::now();
-    timeout(patience, download(&client, Some(&link), octets)).await.expect("a download over a bad link");
+    timeout(patience, download(&client, Some(&link), bytes)).await.expect("a download over a bad link");
     let downloaded = started.elapsed();
-    timeout(patience, upload(&client, &link, octets)).await.expect("an upload over a bad link");
+    timeout(patience, upload(&client, &link, bytes)).await.expect("an upload over a bad link");
     let uploaded = started.elapsed() - downloaded;
 
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
     println!(
-        "{octets} octets down in {downloaded:.1?}, up in {uploaded:.1?}, {} moves\n  up: {:?}\n  down: {:?}\n  litequic: {} \
+        "{bytes} bytes down in {downloaded:.1?}, up in {uploaded:.1?}, {} moves\n  up: {:?}\n  down: {:?}\n  litequic: {} \
          packets sent, {} declared lost, {} of them wrongly, {} ACK frames, {} merged, {} ACK_FREQUENCY frames",
         link.moves(),
         link.up(),
@@ -196,7 +196,7 @@ async fn large_transfers_over_a_bad_link_stay_what_they_are_with_a_client_that_c
 async fn losses_over(down: Way) -> (Litequic, Client, Link) {
     let litequic = everything_on().await;
     let link = Link::between(litequic.address, Faults { down, seed: 3, ..Faults::default() });
-    // So little is under way that no socket's buffer overflows: nothing is lost but by the link.
+    // So little is in flight that no socket's buffer overflows: nothing is lost but by the link.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(IN_FLIGHT.into());
     let client = connect_with(&litequic, &link, true, transport).await;
@@ -223,7 +223,7 @@ async fn packets_that_were_overtaken_are_counted_as_lost_wrongly_and_reduce_no_w
     let (litequic, _client, link) = losses_over(way).await;
     assert!(link.down().held.load(Relaxed) > 0);
     litequic.wait_until("wrong losses", |worker| worker.quic.spurious_losses.get(), |wrong| wrong > 0).await;
-    // Most are: a client may forget an overtaken packet before it acknowledges it, and then nobody knows.
+    // Most are: a client may forget an overtaken packet before it acknowledges it, and then it stays unknown.
     let right =
         |worker: &WorkerMetrics| worker.quic.packets_lost.get().saturating_sub(worker.quic.spurious_losses.get());
     let lost = litequic.sum(|worker| worker.quic.packets_lost.get());

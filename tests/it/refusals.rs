@@ -1,6 +1,6 @@
-//! Handshakes that litequic refuses: the client gets a CONNECTION_CLOSE with the code that says why, at once, also where
-//! its whole ClientHello is in one datagram. s2n-quic by itself answers nothing then, and the client waits for its own
-//! timeout.
+//! Handshakes that litequic rejects: the client gets a CONNECTION_CLOSE with the code of the reason, at once, also
+//! where its whole ClientHello is in one datagram. s2n-quic by itself answers nothing then, and the client waits for
+//! its own timeout.
 
 use crate::support::{
     DEADLINE,
@@ -45,13 +45,13 @@ struct Hello {
     extensions: Vec<(u16, Vec<u8>)>,
 }
 
-fn number(octets: &[u8]) -> usize {
-    octets.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet))
+fn number(bytes: &[u8]) -> usize {
+    bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
 }
 
-/// `data` behind its length in `octets` octets.
-fn sized(octets: usize, data: &[u8]) -> Vec<u8> {
-    [&data.len().to_be_bytes()[size_of::<usize>() - octets..], data].concat()
+/// `data` behind its length in `bytes` bytes.
+fn sized(bytes: usize, data: &[u8]) -> Vec<u8> {
+    [&data.len().to_be_bytes()[size_of::<usize>() - bytes..], data].concat()
 }
 
 impl Hello {
@@ -97,7 +97,7 @@ impl Hello {
 
 type Edit = fn(&mut Hello);
 
-/// What is wrong with a ClientHello, how it came to be, and the code that tells the client so.
+/// The fault of a ClientHello, how it was made, and its code.
 const REFUSED: &[(&str, Edit, u64)] = &[
     ("another protocol", |hello| *hello.extension(ALPN) = sized(2, &sized(1, b"h2")), NO_APPLICATION_PROTOCOL),
     ("no protocol", |hello| hello.without(ALPN), NO_APPLICATION_PROTOCOL),

@@ -1,4 +1,4 @@
-//! Reload: what changes while litequic serves, what does not, and what the operator is told. Always the real process,
+//! Reload: what changes while litequic serves, what does not, and what the operator learns. Always the real process,
 //! with its signals and its files.
 
 use crate::{
@@ -178,7 +178,7 @@ async fn a_reload_keeps_running_downloads_alive() {
     assert!(setup.metric("litequic_reloads_total{result=\"ok\"}").await >= 1);
 }
 
-/// One part of the test below: reads the demo's `/bytes/N` as far as `allowed` says, and goes on when it says more.
+/// One part of the test below: reads the demo's `/bytes/N` as far as `allowed` says, and continues when it is raised.
 async fn read_as_allowed(mut download: client::Stream, mut allowed: watch::Receiver<usize>) -> Vec<u8> {
     let mut body = Vec::new();
     loop {
@@ -279,8 +279,8 @@ async fn a_faulty_file_changes_nothing_and_every_fault_is_told() {
     let (setup, origin) = (Setup::new(), saying("the old origin").await);
     let process = setup.start(origin.address).await;
     let client = setup.client().await;
-    let nobody = origin::nobody();
-    setup.write(nobody, "limits.max_heders = 5\ntimeouts.idle = \"never\"");
+    let closed = origin::closed_port();
+    setup.write(closed, "limits.max_heders = 5\ntimeouts.idle = \"never\"");
     let (status, faults) = setup.reload().await;
     assert_eq!(status, 422, "{faults}");
     for fault in ["limits.max_heders = 5: unknown key", "timeouts.idle = \"never\": ", "\nnot reloaded\n"] {
@@ -291,14 +291,14 @@ async fn a_faulty_file_changes_nothing_and_every_fault_is_told() {
 
     // All or nothing: a certificate that cannot be served holds the new origin back.
     fs::write(setup.path("tls/..v1/tls.crt"), "no PEM").unwrap();
-    setup.write(nobody, "");
+    setup.write(closed, "");
     let (status, faults) = setup.reload().await;
     assert_eq!(status, 422);
     assert!(faults.contains("tls.crt holds no certificate"), "{faults}");
     assert_eq!(client.get("/").await.text(), "the old origin");
     assert!(setup.metric("litequic_reloads_total{result=\"refused\"}").await >= 2);
 
-    // Mended, it is taken without being asked.
+    // Corrected, it is applied without a request.
     fs::write(setup.path("tls/..v1/tls.crt"), &setup.made.cert_pem).unwrap();
     let next = saying("the next origin").await;
     setup.write(next.address, "");
@@ -319,7 +319,7 @@ async fn limits_hold_for_what_begins_after_the_reload() {
     assert_eq!(before.fetch(many(), "").await.status, 431);
     assert_eq!(before.get("/").await.status, 200);
 
-    // A connection keeps the transport parameters that its handshake told; a new one gets the new ones.
+    // A connection keeps the transport parameters of its handshake; a new one gets the new ones.
     let moment = Duration::from_millis(200);
     let after = setup.quic(&setup.made).await.unwrap();
     for (connection, more_than_one) in [(&before.quic.connection, true), (&after.connection, false)] {
@@ -364,10 +364,10 @@ async fn a_send_buffer_that_a_reload_changes_within_a_handshake_holds_no_respons
 
 #[tokio::test]
 async fn readiness_and_the_drain_go_by_what_was_reloaded() {
-    let (setup, nobody) = (Setup::new(), origin::nobody());
-    let process = setup.start(nobody).await;
+    let (setup, closed) = (Setup::new(), origin::closed_port());
+    let process = setup.start(closed).await;
     assert_eq!(ask(setup.admin, "GET /readyz").await.0, 200);
-    setup.write(nobody, "admin.ready_needs_origin = true\ntimeouts.drain_grace = \"1h 7s\"");
+    setup.write(closed, "admin.ready_needs_origin = true\ntimeouts.drain_grace = \"1h 7s\"");
     assert_eq!(setup.reload().await.0, 200);
     // A finding stands for a second.
     within("/readyz fails", async {
@@ -388,7 +388,7 @@ async fn the_log_follows_its_level() {
     let process = setup.start(origin.address).await;
     setup.write(origin.address, "log.level = \"debug\"");
     process.await_stderr("\"key\":\"log.level\"");
-    // A file that is written and says the same is worth a word to those who want every detail.
+    // A file that is written with the same content is logged at debug level.
     setup.write(origin.address, "log.level = \"debug\"");
     process.await_stderr("reloaded: nothing has changed");
     setup.write(origin.address, "log.level = \"error\"");
@@ -396,7 +396,7 @@ async fn the_log_follows_its_level() {
     process.signal("TERM");
     let ended = process.end();
     assert_eq!(ended.code, Some(0));
-    assert!(!ended.stderr.contains("told to drain"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("received a signal to drain"), "{}", ended.stderr);
 }
 
 #[tokio::test]
@@ -412,7 +412,7 @@ async fn the_access_log_goes_where_a_reload_has_it_go_and_loses_no_line() {
     let log = |file: &str, format: &str| {
         format!("access_log.path = \"{file}\"\naccess_log.format = \"{format}\"\naccess_log.fields = [\"path\"]\n")
     };
-    // Nobody wants a line of the first.
+    // No line of the first is needed.
     ask_once_more().await;
     let said = |file: &str| fs::read_to_string(setup.path(file)).unwrap_or_default();
     // A request's line is written when its client has all, which may be after the client knows.
@@ -464,7 +464,7 @@ async fn what_needs_a_restart_is_named_and_the_rest_is_taken_on() {
     let answer = setup.change(origin.address, more).await;
     assert_eq!(answer, (200, format!("{pending}timeouts.send: 1m → 7s\n{format}")));
     process.await_stderr("needs a restart");
-    // Said again, for it still waits.
+    // Logged again, for it still waits.
     assert_eq!(setup.reload().await, (200, format!("{pending}{format}")));
     assert_eq!(setup.metric("litequic_workers").await, 1);
 }

@@ -1,4 +1,4 @@
-//! Renewal while the configuration is refused: a bad edit keeps nothing from being renewed that is in force.
+//! Renewal while the configuration is rejected: an invalid edit does not prevent renewal of files in force.
 
 use crate::{
     drain::ask,
@@ -37,7 +37,7 @@ async fn a_refused_configuration_keeps_no_certificate_from_being_renewed() {
     process.await_stderr("timeouts.idle = \\\"30x\\\": unknown unit");
     let renewed = made();
     setup.project("..v2", &renewed);
-    process.await_stderr("renewed, with the configuration that was in force before");
+    process.await_stderr("renewed, under the configuration that was already in force");
     is_served(&setup, &renewed).await;
     assert!(setup.quic(&setup.made).await.is_err(), "the old certificate is still served");
     let configuration = status(&setup).await["configuration"].take();
@@ -46,7 +46,7 @@ async fn a_refused_configuration_keeps_no_certificate_from_being_renewed() {
     assert!(setup.metric("litequic_renewals_total").await >= 1);
     assert!(setup.metric("litequic_config_refused_since_timestamp_seconds").await > 0);
 
-    // Who asks is told both.
+    // The answer has both.
     let again = made();
     setup.project("..v3", &again);
     let (code, answer) = setup.reload().await;
@@ -115,22 +115,22 @@ async fn a_certificate_that_cannot_be_read_keeps_no_other_from_being_renewed() {
     assert_eq!(setup.reload().await.0, 422);
     is_served(&setup, &renewed).await;
     process.await_stderr("oops.html renewed");
-    process.await_stderr("not renewed: what was read before stays in force");
+    process.await_stderr("not renewed: the previous content stays in force");
     process.await_stderr("other.crt holds no certificate");
 }
 
 #[tokio::test]
 async fn authorities_and_revocation_lists_are_renewed_while_the_configuration_is_refused() {
-    let (setup, nobody) = (Setup::new(), origin::nobody());
+    let (setup, closed) = (Setup::new(), origin::closed_port());
     let (one, other) = (self_signed(["one"]).unwrap(), self_signed(["other"]).unwrap());
     let ca = setup.path("ca.crt");
     fs::write(&ca, &one.cert_pem).unwrap();
     let asks = "client_certificates.ca = \"ca.crt\"\nclient_certificates.verify = \"optional\"";
-    setup.write(nobody, asks);
+    setup.write(closed, asks);
     let process = Process::start(["run", "--config", &setup.path("litequic.toml")]);
     process.address();
     assert_eq!(setup.reload().await.0, 200);
-    setup.write(nobody, &format!("{asks}\ntimeouts.idle = \"30x\""));
+    setup.write(closed, &format!("{asks}\ntimeouts.idle = \"30x\""));
     assert_eq!(setup.reload().await.0, 422);
     fs::write(&ca, one.cert_pem + &other.cert_pem).unwrap();
     process.await_stderr("renewed, certificates: 2");

@@ -1,5 +1,5 @@
-//! Requests that are not served: what HTTP/3's rules and the proxy's refuse, how the client is told, and that the origin
-//! never hears of them.
+//! Requests that are not served: what HTTP/3's rules and the proxy's reject, the client's answer, and that the origin
+//! gets nothing of them.
 
 use crate::support::{
     origin::{Always, Script},
@@ -17,7 +17,7 @@ fn without(name: &str, more: &[(&str, &str)]) -> Bytes {
     raw::headers(&fields.chain(more.iter().copied()).collect::<Vec<_>>())
 }
 
-/// Asks `requests` on one connection, one after another, and checks that each gets `expected`, that the connection
+/// Sends `requests` on one connection, one after another, and checks that each gets `expected`, that the connection
 /// stays, and that the origin got the one good request at the end and nothing else.
 async fn all_get(expected: impl Fn(&Outcome) -> bool, requests: Vec<Bytes>) {
     let origin = Always::new(Always::EMPTY_200).await;
@@ -118,7 +118,7 @@ async fn a_content_length_that_is_not_one_plain_number_resets_the_stream() {
     for value in ["", "+0", "-0", "0, 0", "0x0", "0.0", "zero", "18446744073709551616"] {
         requests.push(with("POST", &[("content-length", value)]));
     }
-    // Said, but nothing came; nothing said, but something came.
+    // Declared, but nothing came; not declared, but something came.
     requests.push(with("POST", &[("content-length", "1")]));
     requests.push([with("POST", &[("content-length", "0")]), raw::data("x")].concat());
     all_get(is_malformed, requests).await;
@@ -212,7 +212,7 @@ async fn a_header_announced_with_a_gigabyte_is_answered_431_before_it_comes() {
     let mut exchange = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30), vec![0; 1_000]].concat()).await;
     assert_eq!(exchange.outcome().await.status(), 431);
     assert_eq!(exchange.stopped().await, Some(Code::NoError.value()));
-    origin.saw_nobody();
+    origin.saw_no_connection();
     litequic.stop().await;
 }
 

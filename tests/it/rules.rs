@@ -1,5 +1,5 @@
-//! What a route does beside choosing an origin: fields, paths, redirects, clocks, pages, rates; and the PROXY protocol,
-//! by which rules know a client.
+//! What a route does beside choosing an origin: fields, paths, redirects, timeouts, pages, rates; and the PROXY
+//! protocol, by which rules identify a client.
 
 mod answers;
 mod dates;

@@ -30,7 +30,7 @@ async fn connect(litequic: &Litequic, link: &Link) -> Client {
 async fn a_stream_that_waits_for_its_lease_is_woken_by_acknowledgements_and_by_no_timer() {
     /// A stream has half of it: a dozen round trips.
     const BUFFER: u32 = 16 * 1024;
-    /// So much that the kernel has all of it before the first byte is read, and the origin wakes nobody any more.
+    /// So much that the kernel has all of it before the first byte is read, and the origin causes no more wakes.
     const SIZE: usize = 60_000;
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
@@ -39,7 +39,7 @@ async fn a_stream_that_waits_for_its_lease_is_woken_by_acknowledgements_and_by_n
         config.limits.worker_send_buffer = BUFFER.into();
     })
     .await;
-    // Acknowledgements come five times a second, and let go what the budget holds.
+    // Acknowledgements come five times a second, and release the budget.
     let up = Way { bunch: Some(Duration::from_millis(200)), ..Way::default() };
     let link = Link::between(litequic.address, Faults { up, down: Way::default(), seed: 1 });
     let client = connect(&litequic, &link).await;
@@ -117,7 +117,7 @@ async fn a_download_over_a_long_path_has_more_than_a_mebibyte_in_flight() {
                 read += 1;
             }
             if read > SIZE / 2 && held.is_none() {
-                // What is in flight stays so, and the gauge, which is set twice a second, says it.
+                // What is in flight stays so, and the gauge, which is set twice a second, shows it.
                 link.cut(true);
                 held = Some(settled(&litequic).await);
                 link.cut(false);

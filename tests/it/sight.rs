@@ -1,4 +1,4 @@
-//! What the metrics say of handshakes, of how connections end, of sizes and of who asked by what.
+//! Metrics of handshakes, of how connections end, of sizes and of clients' protocols.
 
 use crate::support::{
     client::{Client, Quic},
@@ -52,7 +52,7 @@ async fn a_quic_connections_end_is_counted_by_what_ended_it() {
         client.quic.connection.close(quinn::VarInt::from_u32(code), b"");
         counts(&litequic, what, counter, before + 1).await;
     }
-    // A second control stream breaks a rule (RFC 9114 §6.2.1).
+    // A second control stream violates HTTP/3 (RFC 9114 §6.2.1).
     let quic = Quic::to(&litequic).await;
     for _ in 0..2 {
         let mut control = quic.connection.open_uni().await.unwrap();

@@ -1,4 +1,4 @@
-//! Clients that send or take next to nothing a second: they end, and until then they lock nobody out.
+//! Clients that send or take next to nothing a second: they end, and until then they lock no other out.
 
 use crate::support::{
     bystander::{SHORT, beside_a_bystander, counts},

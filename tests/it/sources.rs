@@ -1,4 +1,5 @@
-//! One source cannot take a worker's places from the others, and many clients behind one address are served while there is
+//! One source cannot take a worker's slots from the others, and many clients behind one address are served while there
+//! is room.
 //! room.
 
 use crate::support::{
@@ -14,7 +15,7 @@ use quinn::ConnectionError;
 use std::{env, net::Ipv4Addr, time::Duration};
 use tokio::{io::AsyncReadExt, net::TcpSocket, time::timeout};
 
-/// The environment variable that says how many honest clients there are behind one address.
+/// The environment variable for the number of honest clients behind one address.
 const CLIENTS: &str = "LITEQUIC_TEST_CLIENTS";
 /// Without it; a multiple of [`TOGETHER`].
 const FEW: usize = 200;
@@ -81,7 +82,7 @@ async fn clients_behind_one_address_are_served_as_long_as_there_is_room_and_besi
             }
         })
         .await;
-        // It asks for more than half of the places, and gets these.
+        // It requests more than half of the places, and gets these.
         let attackers = clients(ATTACKER, &litequic, if exempt { count + count / 5 } else { 0 }).await;
         assert_eq!(attackers.iter().any(Result::is_ok), exempt);
         let mut honest = Vec::new();

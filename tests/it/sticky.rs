@@ -7,7 +7,7 @@ use crate::{
         client::Client,
         proxy::Litequic,
         tls::{self, Tls},
-        tunnel::{self, Door},
+        tunnel::{self, HttpVersion},
         within,
     },
 };
@@ -82,7 +82,7 @@ async fn say(mut stream: TcpStream, name: char) {
     }
 }
 
-/// litequic before `servers`, with two workers and cookies, unless `edit` says otherwise.
+/// litequic in front of `servers`, with two workers and cookies, unless `edit` changes that.
 async fn sticky(servers: &[Named], edit: impl FnOnce(&mut Config)) -> Litequic {
     let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
     before(&addresses, |config| {
@@ -102,11 +102,11 @@ struct Got {
     cookie: Option<String>,
 }
 
-/// Asks once with `fields`, on a connection of its own, by `door`.
-async fn ask(litequic: &Litequic, door: Door, fields: &[(&str, &str)]) -> Got {
+/// Asks once with `fields`, on a connection of its own `over` an HTTP version.
+async fn ask(litequic: &Litequic, over: HttpVersion, fields: &[(&str, &str)]) -> Got {
     let (status, header, body) = within("an answer", async {
-        match door {
-            Door::Http3 => {
+        match over {
+            HttpVersion::Http3 => {
                 let client = Client::to(litequic).await;
                 let request = fields
                     .iter()
@@ -114,7 +114,7 @@ async fn ask(litequic: &Litequic, door: Door, fields: &[(&str, &str)]) -> Got {
                 let answer = client.fetch(request, Bytes::new()).await;
                 (answer.status, answer.fields, answer.body)
             }
-            Door::Http1 | Door::Http2 => by_tcp(litequic, door, fields).await,
+            HttpVersion::Http1 | HttpVersion::Http2 => by_tcp(litequic, over, fields).await,
         }
     })
     .await;
@@ -129,14 +129,18 @@ async fn ask(litequic: &Litequic, door: Door, fields: &[(&str, &str)]) -> Got {
     Got { server: char::from(body[0]), cookie }
 }
 
-async fn by_tcp(litequic: &Litequic, door: Door, fields: &[(&str, &str)]) -> (http::StatusCode, HeaderMap, Vec<u8>) {
+async fn by_tcp(
+    litequic: &Litequic,
+    over: HttpVersion,
+    fields: &[(&str, &str)],
+) -> (http::StatusCode, HeaderMap, Vec<u8>) {
     let host = format!("localhost:{}", litequic.tcp[0].port());
-    let protocol = if door == Door::Http1 { "http/1.1" } else { "h2" };
+    let protocol = if over == HttpVersion::Http1 { "http/1.1" } else { "h2" };
     let tls = Tls::connect(litequic.tcp[0], "localhost", tls::config(&litequic.cert_pem, &[protocol])).await.unwrap();
     let stream = TokioIo::new(tls.stream);
     let mut tasks = JoinSet::new();
-    // How the connection ends is the request's to tell.
-    let response = if door == Door::Http1 {
+    // The request reports how the connection ends.
+    let response = if over == HttpVersion::Http1 {
         let request = Request::get("/").header("host", host);
         let (mut requests, connection) = http1::handshake(stream).await.unwrap();
         tasks.spawn(async move { drop(connection.await) });
@@ -156,15 +160,15 @@ fn filled(request: http::request::Builder, fields: &[(&str, &str)]) -> Request<E
     request.body(Empty::new()).unwrap()
 }
 
-async fn ask_with(litequic: &Litequic, door: Door, cookie: &str) -> Got {
-    ask(litequic, door, &[("cookie", cookie)]).await
+async fn ask_with(litequic: &Litequic, over: HttpVersion, cookie: &str) -> Got {
+    ask(litequic, over, &[("cookie", cookie)]).await
 }
 
-/// Asks without a cookie until `server` answers, and returns its cookie.
-async fn cookie_of(litequic: &Litequic, door: Door, server: char) -> String {
+/// Sends requests without a cookie until `server` answers, and returns its cookie.
+async fn cookie_of(litequic: &Litequic, over: HttpVersion, server: char) -> String {
     within("that server", async {
         loop {
-            let got = ask(litequic, door, &[]).await;
+            let got = ask(litequic, over, &[]).await;
             let cookie = got.cookie.expect("a cookie for a client without one");
             if got.server == server {
                 break cookie;
@@ -182,58 +186,58 @@ fn refused(litequic: &Litequic) -> u64 {
 async fn a_cookie_that_one_protocol_and_worker_gave_keeps_a_client_on_its_server_by_every_other() {
     let servers: [Named; 3] = Named::several().await;
     let litequic = sticky(&servers, |_| {}).await;
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         for server in ['a', 'b', 'c'] {
-            let cookie = cookie_of(&litequic, door, server).await;
+            let cookie = cookie_of(&litequic, over, server).await;
             assert!(!servers.iter().any(|server| cookie.contains(&server.address.port().to_string())), "{cookie}");
-            for other in Door::ALL.into_iter().cycle().take(6) {
+            for other in HttpVersion::ALL.into_iter().cycle().take(6) {
                 let got = ask_with(&litequic, other, &format!("theme=dark; {cookie}; lang=en")).await;
-                assert_eq!(got, Got { server, cookie: None }, "{door:?}, {other:?}");
+                assert_eq!(got, Got { server, cookie: None }, "{over:?}, {other:?}");
             }
         }
     }
     assert_eq!(refused(&litequic), 0);
-    for (refusals, door) in Door::ALL.into_iter().enumerate() {
+    for (refusals, over) in HttpVersion::ALL.into_iter().enumerate() {
         let forged = format!("origin_server={}", "0".repeat(32));
-        let got = ask_with(&litequic, door, &forged).await;
+        let got = ask_with(&litequic, over, &forged).await;
         let given = got.cookie.expect("a cookie in its place");
-        assert_eq!(ask_with(&litequic, door, &given).await, Got { server: got.server, cookie: None });
+        assert_eq!(ask_with(&litequic, over, &given).await, Got { server: got.server, cookie: None });
         assert_eq!(refused(&litequic), refusals as u64 + 1);
     }
     litequic.stop().await;
 }
 
 #[tokio::test]
-async fn the_clients_of_a_lost_server_move_once_and_nobody_elses_do() {
-    for door in Door::ALL {
+async fn the_clients_of_a_lost_server_move_once_and_no_others_do() {
+    for over in HttpVersion::ALL {
         let mut servers: [Named; 3] = Named::several().await;
         let litequic = sticky(&servers, |_| {}).await;
         let mut cookies = Vec::new();
         for server in ['a', 'b', 'c'] {
-            cookies.push(cookie_of(&litequic, door, server).await);
+            cookies.push(cookie_of(&litequic, over, server).await);
         }
         servers[0].kill().await;
-        let moved = ask_with(&litequic, door, &cookies[0]).await;
+        let moved = ask_with(&litequic, over, &cookies[0]).await;
         let given = moved.cookie.expect("the cookie of the server that answered");
         assert_ne!(moved.server, 'a');
         for _ in 0..5 {
-            assert_eq!(ask_with(&litequic, door, &given).await, Got { server: moved.server, cookie: None });
-            assert_eq!(ask_with(&litequic, door, &cookies[1]).await, Got { server: 'b', cookie: None });
-            assert_eq!(ask_with(&litequic, door, &cookies[2]).await, Got { server: 'c', cookie: None });
+            assert_eq!(ask_with(&litequic, over, &given).await, Got { server: moved.server, cookie: None });
+            assert_eq!(ask_with(&litequic, over, &cookies[1]).await, Got { server: 'b', cookie: None });
+            assert_eq!(ask_with(&litequic, over, &cookies[2]).await, Got { server: 'c', cookie: None });
         }
         servers[0].revive().await;
-        let again = cookie_of(&litequic, door, 'a').await;
+        let again = cookie_of(&litequic, over, 'a').await;
         assert_eq!(again, cookies[0], "the same, although the server was away");
-        assert_eq!(ask_with(&litequic, door, &given).await, Got { server: moved.server, cookie: None }, "{door:?}");
+        assert_eq!(ask_with(&litequic, over, &given).await, Got { server: moved.server, cookie: None }, "{over:?}");
         litequic.stop().await;
     }
 }
 
 /// The server of each of so many users.
-async fn homes(litequic: &Litequic, door: Door, field: &str, users: &[String]) -> Vec<char> {
+async fn homes(litequic: &Litequic, over: HttpVersion, field: &str, users: &[String]) -> Vec<char> {
     let mut homes = Vec::new();
     for user in users {
-        let got = ask(litequic, door, &[(field, user)]).await;
+        let got = ask(litequic, over, &[(field, user)]).await;
         assert_eq!(got.cookie, None);
         homes.push(got.server);
     }
@@ -244,22 +248,22 @@ async fn homes(litequic: &Litequic, door: Door, field: &str, users: &[String]) -
 async fn a_hash_keeps_clients(field: &str, users: &[String], edit: impl FnOnce(&mut Config)) {
     let mut servers: [Named; 3] = Named::several().await;
     let litequic = sticky(&servers, edit).await;
-    let before = homes(&litequic, Door::Http3, field, users).await;
+    let before = homes(&litequic, HttpVersion::Http3, field, users).await;
     assert!(['a', 'b', 'c'].iter().all(|server| before.contains(server)), "{before:?}");
-    for door in [Door::Http1, Door::Http2] {
-        assert_eq!(homes(&litequic, door, field, users).await, before, "{door:?}");
+    for over in [HttpVersion::Http1, HttpVersion::Http2] {
+        assert_eq!(homes(&litequic, over, field, users).await, before, "{over:?}");
     }
     servers[0].kill().await;
-    for door in Door::ALL {
-        for (home, now) in before.iter().zip(homes(&litequic, door, field, users).await) {
-            assert!(if *home == 'a' { now != 'a' } else { now == *home }, "{door:?}: {home} {now}");
+    for over in HttpVersion::ALL {
+        for (home, now) in before.iter().zip(homes(&litequic, over, field, users).await) {
+            assert!(if *home == 'a' { now != 'a' } else { now == *home }, "{over:?}: {home} {now}");
         }
     }
     servers[0].revive().await;
     // Each worker finds out for itself.
-    until("everybody at home", async || homes(&litequic, Door::Http3, field, users).await == before).await;
-    for door in [Door::Http1, Door::Http2] {
-        until("everybody at home", async || homes(&litequic, door, field, users).await == before).await;
+    until("all clients at home", async || homes(&litequic, HttpVersion::Http3, field, users).await == before).await;
+    for over in [HttpVersion::Http1, HttpVersion::Http2] {
+        until("all clients at home", async || homes(&litequic, over, field, users).await == before).await;
     }
     litequic.stop().await;
 }
@@ -293,19 +297,19 @@ async fn a_server_of_three_times_the_weight_gets_three_times_the_requests() {
         origin(config).servers[0].weight = 3;
     })
     .await;
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let mut counts = [0; 2];
         for _ in 0..20 {
-            counts[usize::from(ask(&litequic, door, &[]).await.server == 'b')] += 1;
+            counts[usize::from(ask(&litequic, over, &[]).await.server == 'b')] += 1;
         }
-        assert_eq!(counts, [15, 5], "{door:?}");
+        assert_eq!(counts, [15, 5], "{over:?}");
     }
     litequic.stop().await;
 }
 
 #[tokio::test]
 async fn a_backup_server_serves_while_all_others_are_lost() {
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let mut servers: [Named; 3] = Named::several().await;
         let addresses = servers.each_ref().map(|server| server.address);
         let litequic = before(&addresses, |config| {
@@ -317,20 +321,20 @@ async fn a_backup_server_serves_while_all_others_are_lost() {
         })
         .await;
         for _ in 0..6 {
-            assert_ne!(ask(&litequic, door, &[]).await.server, 'c');
+            assert_ne!(ask(&litequic, over, &[]).await.server, 'c');
         }
         servers[0].kill().await;
         for _ in 0..6 {
-            assert_eq!(ask(&litequic, door, &[]).await.server, 'b');
+            assert_eq!(ask(&litequic, over, &[]).await.server, 'b');
         }
         servers[1].kill().await;
         for _ in 0..6 {
-            assert_eq!(ask(&litequic, door, &[]).await.server, 'c', "{door:?}");
+            assert_eq!(ask(&litequic, over, &[]).await.server, 'c', "{over:?}");
         }
         servers[0].revive().await;
-        until("the first one", async || ask(&litequic, door, &[]).await.server == 'a').await;
+        until("the first one", async || ask(&litequic, over, &[]).await.server == 'a').await;
         for _ in 0..6 {
-            assert_eq!(ask(&litequic, door, &[]).await.server, 'a', "{door:?}");
+            assert_eq!(ask(&litequic, over, &[]).await.server, 'a', "{over:?}");
         }
         litequic.stop().await;
     }
@@ -340,12 +344,12 @@ async fn a_backup_server_serves_while_all_others_are_lost() {
 async fn a_websocket_gets_the_cookie_of_its_server() {
     let servers = [tunnel::echo().await, tunnel::echo().await];
     let litequic = before(&servers, |config| origin(config).sticky = Some(Sticky::default())).await;
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let version = [("sec-websocket-version", "13")];
-        let more: &[(&str, &str)] = if door == Door::Http1 { &[] } else { &version };
-        let switched = tunnel::switch(&litequic, door, "/", "websocket", more).await;
-        assert_eq!(switched.status, door.yes());
-        assert!(switched.head.contains("origin_server="), "{door:?}: {}", switched.head);
+        let more: &[(&str, &str)] = if over == HttpVersion::Http1 { &[] } else { &version };
+        let switched = tunnel::switch(&litequic, over, "/", "websocket", more).await;
+        assert_eq!(switched.status, over.yes());
+        assert!(switched.head.contains("origin_server="), "{over:?}: {}", switched.head);
     }
     litequic.stop().await;
 }

@@ -54,7 +54,7 @@ async fn closes(rows: Vec<Row>) {
         assert_eq!(client.quic.closed().await, row.code.value(), "{}", row.what);
         drop((open, request));
     }
-    origin.saw_nobody();
+    origin.saw_no_connection();
     litequic.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! The companion over TCP: HTTP/1.1 and HTTP/2 before the same proxy, by clients as they are.
+//! The TCP listeners: HTTP/1.1 and HTTP/2 in front of the same proxy, with real clients.
 
 mod exchange;
 mod first;

@@ -1,4 +1,4 @@
-//! Each timeout bites: whoever meets it is answered as documented, it is counted, and another client is served all the
+//! Each timeout works: its client is answered as documented, it is counted, and another client is served all the
 //! while.
 
 use crate::support::{
@@ -90,7 +90,7 @@ async fn litequic_get_waits_for_a_response_beyond_the_idle_timeout() {
     server.stop().await;
 }
 
-/// A listener whose queue is full, so that nobody gets a connection.
+/// A listener whose queue is full, so that no connection succeeds.
 fn deaf() -> (Socket, Vec<Socket>, SocketAddr) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();

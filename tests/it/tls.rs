@@ -1,4 +1,4 @@
-//! TLS as clients and operators meet it: which certificate is served and for which hosts, what is refused, which
+//! TLS as clients and operators meet it: which certificate is served and for which hosts, what is rejected, which
 //! fault in the operator's files is named, and who gets to see the secrets.
 
 use crate::support::{
@@ -46,7 +46,7 @@ async fn with_certificates(certificates: &[SelfSigned; 4]) -> Litequic {
     Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await
 }
 
-/// Connects and asks for `name`, trusting anybody, with `protocols` as ALPN.
+/// Connects with `name` as SNI, trusting any certificate, with `protocols` as ALPN.
 async fn connect(address: SocketAddr, name: &str, protocols: &[&[u8]]) -> Result<Quic, ConnectionError> {
     let mut tls = client_config(&Trust::Insecure, false).unwrap();
     tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
@@ -122,7 +122,7 @@ async fn a_client_that_does_not_speak_h3_is_refused_at_once() {
 async fn a_host_that_the_certificate_does_not_cover_is_misdirected() {
     let certificates = certificates();
     let litequic = with_certificates(&certificates).await;
-    // By the name asked for: hosts that its connection may name, and hosts that it may not.
+    // By the requested name: hosts that its connection may name, and hosts that it may not.
     let table: [(&str, &[&str], &[&str]); 4] = [
         ("a.test", &["a.test", "A.test:8443"], &["b.test", "localhost", "127.0.0.1"]),
         ("one.wild.test", &["one.wild.test", "two.wild.test", "b.test"], &["a.test", "a.b.wild.test"]),
@@ -207,13 +207,13 @@ fn a_certificate_that_cannot_be_served_is_named_before_anything_is_bound() {
     fs::create_dir(directory.path().join("unreadable.crt")).unwrap();
     write("unreadable.key", &good.key_pem);
 
-    // Whoever tried to bind this would fail with another exit code.
+    // A bind of this would fail with another exit code.
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let udp = taken.local_addr().unwrap();
     // The place of `cert` or `key` in the second `[[certificates]]`.
     let (cert, key) = ("litequic.toml:7:8: certificates[1].cert = ", "litequic.toml:8:7: certificates[1].key = ");
     let table = [
-        ("mismatch", key, "mismatch.key does not fit the certificate in "),
+        ("mismatch", key, "mismatch.key does not match the certificate in "),
         ("text", cert, "text.crt holds no certificate"),
         ("broken", cert, "broken.crt is not valid PEM: "),
         ("keyless", key, "keyless.key holds no unencrypted private key"),

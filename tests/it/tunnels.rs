@@ -11,7 +11,7 @@ use crate::support::{
     proxy::Litequic,
     raw::{self, Raw},
     tls::{self, Tls},
-    tunnel::{self, Door, switch},
+    tunnel::{self, HttpVersion, switch},
     within,
 };
 use futures_util::{SinkExt, StreamExt};
@@ -36,16 +36,16 @@ async fn other(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Litequic {
     Litequic::start(origin, edit).await
 }
 
-/// A tunnel of `other` by `door`: the client's end and the origin's.
-async fn open(litequic: &Litequic, door: Door, origin: &Script) -> (Box<dyn tunnel::Duplex>, Peer, JoinSet<()>) {
+/// A tunnel of `other` `over` an HTTP version: the client's end and the origin's.
+async fn open(litequic: &Litequic, over: HttpVersion, origin: &Script) -> (Box<dyn tunnel::Duplex>, Peer, JoinSet<()>) {
     let serve = async {
         let mut peer = origin.accept().await;
         peer.head().await;
         peer.say(YES).await;
         peer
     };
-    let (switched, peer) = tokio::join!(switch(litequic, door, "/", "other", &[]), serve);
-    assert_eq!(switched.status, door.yes(), "{door:?}: {}", switched.head);
+    let (switched, peer) = tokio::join!(switch(litequic, over, "/", "other", &[]), serve);
+    assert_eq!(switched.status, over.yes(), "{over:?}: {}", switched.head);
     let (stream, kept) = switched.tunnel();
     (stream, peer, kept)
 }
@@ -97,7 +97,7 @@ async fn http1_tunnel(litequic: &Litequic, origin: &Script) -> (Tls, Peer) {
     (client, peer)
 }
 
-/// `litequic demo` tells what each request costs, which is nothing that a tunnel should notice.
+/// `litequic demo` prints the cost of each request, which must not affect a tunnel.
 #[tokio::test]
 async fn the_demo_has_tunnels_to_an_origin_of_ones_own() {
     let origin = tunnel::echo().await;

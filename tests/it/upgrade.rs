@@ -1,4 +1,4 @@
-//! A new process takes over, and nobody notices: each test runs real ones.
+//! A new process takes over, and no client notices: each test runs real ones.
 
 mod cookies;
 mod failures;
@@ -127,7 +127,7 @@ impl Service {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until `/status` says so.
+    /// Waits until `/status` has it.
     pub(super) async fn until(&self, key: &str, value: u64) {
         let found = timeout(PATIENCE, async {
             while self.status().await[key] != value {
@@ -160,22 +160,22 @@ impl Download {
         Self { _client: client, stream, read: 0 }
     }
 
-    /// Reads on up to the octet `end`, checks each, and returns false at the body's end.
+    /// Reads on up to the byte `end`, checks each, and returns false at the body's end.
     async fn read_to(&mut self, end: usize) -> bool {
         while self.read < end {
             let chunk = timeout(PATIENCE, self.stream.recv_data()).await.expect("more of the body");
             let Some(mut chunk) = chunk.unwrap() else { return false };
-            let octets = chunk.copy_to_bytes(chunk.remaining());
-            for (at, octet) in (self.read..).zip(&octets) {
-                assert_eq!(usize::from(*octet), at % 251, "at {at}");
+            let bytes = chunk.copy_to_bytes(chunk.remaining());
+            for (at, byte) in (self.read..).zip(&bytes) {
+                assert_eq!(usize::from(*byte), at % 251, "at {at}");
             }
-            self.read += octets.len();
+            self.read += bytes.len();
         }
         true
     }
 }
 
-/// Requests by one protocol after the other, until told to end.
+/// Requests by one protocol after the other, until stopped.
 struct Load {
     ends: Arc<AtomicBool>,
     /// Requests that were answered.
@@ -225,18 +225,18 @@ impl Load {
     }
 }
 
-/// A request over TCP for so many octets.
+/// A request over TCP for so many bytes.
 fn bytes(service: &Service, len: usize) -> Request<Empty<Bytes>> {
     let host = format!("localhost:{}", service.address.port());
     let request = Request::get(format!("https://{host}/bytes/{len}")).header("host", host);
     request.body(Empty::new()).unwrap()
 }
 
-/// Reads `body` to its end, and checks each of its `len` octets.
+/// Reads `body` to its end, and checks each of its `len` bytes.
 async fn check(body: Incoming, len: usize) {
     let body = timeout(PATIENCE, body.collect()).await.expect("a body").unwrap().to_bytes();
     assert_eq!(body.len(), len);
-    assert!(body.iter().enumerate().all(|(at, octet)| usize::from(*octet) == at % 251));
+    assert!(body.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 251));
 }
 
 async fn one_by_h1(service: &Service) -> u64 {
@@ -249,7 +249,7 @@ async fn one_by_h1(service: &Service) -> u64 {
     1
 }
 
-/// On one connection, until it is told to go away.
+/// On one connection, until GOAWAY.
 async fn some_by_h2(service: &Service) -> u64 {
     let mut requests = service.h2().await;
     let mut answered = 0;
@@ -260,7 +260,7 @@ async fn some_by_h2(service: &Service) -> u64 {
                 check(response.into_body(), 1000).await;
                 answered += 1;
             }
-            // Sent, and nobody will ever answer it: it may be sent again (RFC 9113 §8.7).
+            // Sent, and never to be answered: it may be sent again (RFC 9113 §8.7).
             Err(error) if is_unprocessed(&error) => break,
             Err(error) => panic!("{error:?}"),
         }
@@ -268,7 +268,8 @@ async fn some_by_h2(service: &Service) -> u64 {
     answered
 }
 
-/// Whether the server said that it had not begun with a request, or the connection had been closed before it was sent.
+/// Whether the server reported that it had not processed a request, or the connection had been closed before it was
+/// sent.
 fn is_unprocessed(error: &hyper::Error) -> bool {
     let text = format!("{error:?}");
     error.is_canceled() || text.contains("REFUSED_STREAM") || text.contains("GoAway") && text.contains("NO_ERROR")
@@ -356,7 +357,7 @@ async fn a_new_process_that_fails_leaves_the_old_one_serving() {
     let mut download = Download::begin(&service, 1_000_000).await;
     let load = Load::begin(&service);
 
-    // Its configuration is wrong: it never asks.
+    // Its configuration is wrong: it never connects.
     service.edit("workers = 2", "workers = \"two\"");
     let failed = spawn_blocking({
         let command = service.command();
@@ -365,7 +366,7 @@ async fn a_new_process_that_fails_leaves_the_old_one_serving() {
     assert_eq!(failed.await.unwrap().code, Some(78));
     load.goes_on(6).await;
 
-    // It cannot have all that it wants.
+    // It cannot bind all its addresses.
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, free_tcp_port())).unwrap();
     let redirect = format!("\nredirect = \"{}\"", taken.local_addr().unwrap());
     service.edit("workers = \"two\"", &format!("workers = 2{redirect}"));
@@ -377,7 +378,7 @@ async fn a_new_process_that_fails_leaves_the_old_one_serving() {
     assert_eq!(failed.code, Some(69), "{failed:?}");
     load.goes_on(6).await;
 
-    // It dies in the worst moment: everything new comes to it already.
+    // It ends in the worst moment: new connections are steered to it already.
     service.edit(&redirect, "");
     let mut command = service.command();
     command.env("LITEQUIC_PANIC_IN", "takeover");
@@ -435,7 +436,7 @@ async fn a_process_starts_its_own_successor() {
     service.until("generation", 1).await;
     assert_eq!(one_by_h3(&service).await, 1);
     let log = process.stderr();
-    let line = log.lines().find(|line| line.contains("a new process has been started")).unwrap();
+    let line = log.lines().find(|line| line.contains("started a new process")).unwrap();
     let event: serde_json::Value = serde_json::from_str(line).unwrap();
     let kill = format!("kill -TERM {}", event["process"]);
     service.until("older_processes", 0).await;

@@ -91,7 +91,7 @@ async fn an_origin_that_dribbles_and_a_tcp_client_wake_the_worker_themselves() {
         litequic.wait_until("wakes by an origin", woken, |now| now >= before + SEVERAL).await;
 
         let before = litequic.sum(woken);
-        // One that comes while the worker is awake wakes nobody.
+        // One that comes while the worker is awake causes no wake.
         for _ in 0..1000 {
             if litequic.sum(woken) >= before + SEVERAL {
                 break;

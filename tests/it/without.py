@@ -1,4 +1,4 @@
-# Runs the rest of its command line where the kernel refuses (EPERM) what the first argument names, as containers do: by
+# Runs the rest of its command line where the kernel rejects (EPERM) what the first argument names, as containers do: by
 # seccomp(2).
 import ctypes
 import errno

@@ -154,17 +154,17 @@ async fn clients_that_must_prove_their_address_get_in_on_every_worker() {
     assert_eq!(connections.iter().sum::<u64>(), CONNECTIONS as u64);
     assert!(connections.iter().all(|count| *count > 0), "{connections:?}");
     let retries = of_each(&litequic, |worker| worker.quic.retries.get());
-    // A client whose Retry was slow asks again.
+    // A client whose Retry was slow tries again.
     assert!(retries.iter().zip(&connections).all(|(retries, connections)| retries >= connections), "{retries:?}");
     litequic.stop().await;
 }
 
-/// What looks like a packet of QUIC, and is none: every kind of first octet, any worker's connection ID.
+/// What looks like a packet of QUIC, and is none: every kind of first byte, any worker's connection ID.
 fn forged() -> Vec<u8> {
     let mut datagram: Vec<u8> = (0..rand::random_range(1..1400)).map(|_| rand::random()).collect();
     match rand::random_range(0..3) {
         0 => {}
-        // A short header with an ID as litequic's are: first octet, generation, worker.
+        // A short header with an ID as litequic's are: first byte, generation, worker.
         1 => datagram.splice(..datagram.len().min(4), [0x41, 0xef, 0, rand::random_range(0..5)]).for_each(drop),
         // A long header of version 1.
         _ => {
@@ -185,7 +185,7 @@ async fn forged_datagrams_disturb_nobody() {
     let storm = async {
         loop {
             for _ in 0..32 {
-                // An error says that a buffer is full.
+                // An error means that a buffer is full.
                 sent += u32::from(noise.send_to(&forged(), litequic.address).is_ok());
             }
             yield_now().await;

@@ -133,7 +133,7 @@ pub(super) fn scrape() -> String {
     Metrics::example().registry().render()
 }
 
-/// Renewed with the environment variable `LITEQUIC_RENEW` set, or by hand with what the failure says.
+/// Renewed with the environment variable `LITEQUIC_RENEW` set, or by hand with the failure's command.
 #[test]
 fn the_reference_is_what_the_program_says_of_itself() {
     for (page, name) in [(Page::Configuration, "configuration"), (Page::Metrics, "metrics")] {

@@ -1,14 +1,14 @@
-//! The fences between the rooms of `src/`, read off the source: who may name whom, and where `unsafe` may stand.
+//! The module layers of `src/`, checked in the sources: which module may use which, and where `unsafe` is allowed.
 //!
 //! A reader of tokens rather than of Rust: comments and literals are blanked, then every `crate::…` path counts, in a
 //! `use`, a group or an expression. That a macro builds a path is not seen; none does.
 
 use std::{fmt, fs, path::Path};
 
-/// What everyone may use, the ground as well.
+/// Modules that all others may use, the ground as well.
 const BASE: &[&str] = &["number"];
 
-/// Rooms that everyone may use and that know nobody: the vocabulary.
+/// Modules that all others may use and that use none: the vocabulary.
 const GROUND: &[&str] = &[
     "config",
     "telemetry",
@@ -22,17 +22,17 @@ const GROUND: &[&str] = &[
     "datagram",
 ];
 
-/// Rooms that use the ground alone and meet in `app`.
+/// Modules that use the ground alone and meet in `app`.
 const PARTS: &[&str] = &["access_log", "net", "tls", "quic", "http3", "tcp", "proxy", "admin"];
 
 /// What two parts agree on beside the vocabulary: uses the ground, and every part may use it.
 const SEAMS: &[&str] = &["transport"];
 
-/// Wiring: may name everybody.
+/// Wiring: may use all modules.
 const WIRING: &[&str] = &["app", "cli", "lib", "main", "allocator"];
 
-/// Where `unsafe` may stand: system calls, and the allocator's.
-const UNSAFE_ROOMS: &[&str] = &["net/sys", "allocator.rs"];
+/// Where `unsafe` is allowed: system calls, and the allocator's.
+const UNSAFE_MODULES: &[&str] = &["net/sys", "allocator.rs"];
 
 #[derive(Debug, PartialEq, Eq)]
 struct Crossing {
@@ -48,7 +48,7 @@ impl fmt::Display for Crossing {
 }
 
 #[test]
-fn no_room_crosses_its_fence() {
+fn no_module_crosses_its_layer() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     collect(&root, &mut files);
@@ -77,42 +77,44 @@ fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
 
 /// What is wrong with one file, given by its path below `src/`.
 fn crossings(file: &str, source: &str) -> Vec<Crossing> {
-    let room = file.split(['/', '.']).next().unwrap();
+    let module = file.split(['/', '.']).next().unwrap();
     let code = blank(source);
     let crossing = |at: usize, what| Crossing { file: file.into(), line: line(&code, at), what };
     let mut found = Vec::new();
-    let known = [BASE, GROUND, SEAMS, PARTS, WIRING].iter().any(|rooms| rooms.contains(&room));
+    let known = [BASE, GROUND, SEAMS, PARTS, WIRING].iter().any(|modules| modules.contains(&module));
     if !known {
-        found.push(crossing(0, format!("`{room}` has no place in the layers: give it one in tests/text/layering.rs")));
+        found
+            .push(crossing(0, format!("`{module}` has no place in the layers: give it one in tests/text/layering.rs")));
     }
-    if !WIRING.contains(&room) {
+    if !WIRING.contains(&module) {
         for (at, named) in named(&code, "crate").into_iter().chain(named(&code, "litequic")) {
-            let allowed = named == room
+            let allowed = named == module
                 || BASE.contains(&named.as_str())
-                || (PARTS.contains(&room) || SEAMS.contains(&room)) && GROUND.contains(&named.as_str())
-                || PARTS.contains(&room) && SEAMS.contains(&named.as_str());
+                || (PARTS.contains(&module) || SEAMS.contains(&module)) && GROUND.contains(&named.as_str())
+                || PARTS.contains(&module) && SEAMS.contains(&named.as_str());
             if !allowed {
-                found.push(crossing(at, format!("`{room}` uses `{named}`")));
+                found.push(crossing(at, format!("`{module}` uses `{named}`")));
             }
         }
-        // `super` above the room is `crate` under another name.
+        // `super` above the module is `crate` under another name.
         for (at, depth) in supers(&code) {
             if depth > depth_of(file) {
-                found.push(crossing(at, format!("`super` leaves `{room}`: name the crate's module")));
+                found.push(crossing(at, format!("`super` leaves `{module}`: name the crate's module")));
             }
         }
     }
-    if !UNSAFE_ROOMS.iter().any(|room| Path::new(file).starts_with(room)) {
+    if !UNSAFE_MODULES.iter().any(|module| Path::new(file).starts_with(module)) {
         let unsafes = words(&code).filter(|(_, word)| *word == "unsafe" || *word == "unsafe_code");
         found.extend(
-            unsafes.map(|(at, word)| crossing(at, format!("`{word}` outside src/{}", UNSAFE_ROOMS.join(" and src/")))),
+            unsafes
+                .map(|(at, word)| crossing(at, format!("`{word}` outside src/{}", UNSAFE_MODULES.join(" and src/")))),
         );
     }
     found.sort_by_key(|crossing| crossing.line);
     found
 }
 
-/// How many `super` lead from the file's module to the room's own: `http3/mod.rs` 0, `http3/frame.rs` 1.
+/// How many `super` lead from the file's module to its top-level module: `http3/mod.rs` 0, `http3/frame.rs` 1.
 fn depth_of(file: &str) -> usize {
     let levels = file.split('/').count() - 1;
     if file.ends_with("/mod.rs") { levels - 1 } else { levels }

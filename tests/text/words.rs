@@ -1,5 +1,5 @@
-//! Documents use the words of RFCs and of other proxies: docs/glossary.md, "Words that these documents use". Code spans and
-//! fenced blocks are exempt.
+//! Documents and sources use the words of RFCs and of other proxies: docs/glossary.md, "Words that these documents use".
+//! Code spans and fenced blocks of documents are exempt; in sources an identifier is one word.
 
 use std::{
     fs,
@@ -26,24 +26,34 @@ const REPLACED: &[(&str, &str)] = &[
     ("is afraid of", "threat"),
 ];
 
-/// Names of RFCs and registries that have such a word.
-const NAMES: &[&str] = &["octet-stream", "octet counting"];
+/// Names of RFCs, registries and the standard library that have such a word.
+const NAMES: &[&str] = &["octet-stream", "octet counting", ".octets()"];
 
-/// What others wrote or measured, what is history, and what is generated from sources (`src/`, `values.yaml`).
-const EXEMPT: &[&str] =
-    &["CHANGELOG.md", "docs/results", "docs/reference", "helm/litequic/README.md", "helm/litequic-sidecar/README.md"];
+/// Extensions of documents and of sources.
+const KINDS: &[&str] = &[DOCUMENT, "rs", "toml", "yaml", "sh", "py"];
+const DOCUMENT: &str = "md";
+
+/// What others wrote or measured, history, what is generated from sources (`src/`, `values.yaml`), and this file.
+const EXEMPT: &[&str] = &[
+    "CHANGELOG.md",
+    "docs/results",
+    "docs/reference",
+    "helm/litequic/README.md",
+    "helm/litequic-sidecar/README.md",
+    "tests/text/words.rs",
+];
 
 #[test]
-fn documents_use_the_words_of_rfcs_and_other_proxies() {
-    let mut documents = Vec::new();
-    collect(Path::new(ROOT), &mut documents);
-    assert!(documents.len() > 60, "the documents were found");
-    let found: Vec<String> = documents
+fn documents_and_sources_use_the_words_of_rfcs_and_other_proxies() {
+    let mut files = Vec::new();
+    collect(Path::new(ROOT), &mut files);
+    assert!(files.len() > 500, "documents and sources were found");
+    let found: Vec<String> = files
         .iter()
         .flat_map(|path| {
             let name = path.strip_prefix(ROOT).unwrap().display();
             let text = fs::read_to_string(path).unwrap();
-            replaced(&text)
+            replaced(&text, path.extension().is_some_and(|extension| extension == DOCUMENT))
                 .into_iter()
                 .map(move |(line, word, instead)| format!("{name}:{line}: {word}: write {instead}"))
         })
@@ -51,8 +61,8 @@ fn documents_use_the_words_of_rfcs_and_other_proxies() {
     assert!(found.is_empty(), "{}\ndocs/glossary.md has the words", found.join("\n"));
 }
 
-/// Every Markdown file below a folder that is not exempt.
-fn collect(folder: &Path, documents: &mut Vec<PathBuf>) {
+/// Every document and source below a folder that is not exempt.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
         let (path, name) = (entry.path(), entry.file_name());
         let relative = path.strip_prefix(ROOT).unwrap();
@@ -62,19 +72,19 @@ fn collect(folder: &Path, documents: &mut Vec<PathBuf>) {
             continue;
         }
         if entry.file_type().unwrap().is_dir() {
-            collect(&path, documents);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            documents.push(path);
+            collect(&path, files);
+        } else if KINDS.iter().any(|kind| path.extension().is_some_and(|extension| extension == *kind)) {
+            files.push(path);
         }
     }
 }
 
-/// The replaced words of a document: line, word, what to write instead. A phrase may go on in the next line.
-fn replaced(text: &str) -> Vec<(usize, &'static str, &'static str)> {
-    let words = words(text);
+/// The replaced words of a text: line, word, what to write instead. A phrase may continue in the next line.
+fn replaced(text: &str, is_document: bool) -> Vec<(usize, &'static str, &'static str)> {
+    let words = words(text, is_document);
     let mut found = Vec::new();
     for start in 0..words.len() {
-        for &(phrase, instead) in REPLACED {
+        for &(phrase, instead) in REPLACED.iter().filter(|(phrase, _)| phrase.starts_with(&words[start].1)) {
             let mut left = words[start..].iter().map(|(_, word)| word.as_str());
             if phrase.split(' ').all(|word| left.next() == Some(word)) {
                 found.push((words[start].0, phrase, instead));
@@ -84,19 +94,20 @@ fn replaced(text: &str) -> Vec<(usize, &'static str, &'static str)> {
     found
 }
 
-/// A document's words in lower case, each with its line, without code.
-fn words(text: &str) -> Vec<(usize, String)> {
+/// The words of a text in lower case, each with its line; those of a document without code.
+fn words(text: &str, is_document: bool) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut words = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
+        if is_document && line.trim_start().starts_with("```") {
             fenced = !fenced;
         } else if !fenced {
-            let mut prose = line.split('`').step_by(2).collect::<Vec<_>>().join(" ").to_lowercase();
+            let spans = if is_document { 2 } else { 1 };
+            let mut line = line.split('`').step_by(spans).collect::<Vec<_>>().join(" ").to_lowercase();
             for name in NAMES {
-                prose = prose.replace(name, "");
+                line = line.replace(name, "");
             }
-            let parts = prose.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            let parts = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
             words.extend(parts.map(|word| (index + 1, word.to_owned())));
         }
     }
@@ -105,8 +116,11 @@ fn words(text: &str) -> Vec<(usize, String)> {
 
 #[test]
 fn words_are_found_whole_and_outside_of_code() {
-    let found = |text| replaced(text).into_iter().map(|(line, word, _)| (line, word)).collect::<Vec<_>>();
-    let cases: &[(&str, &[(usize, &str)])] = &[
+    let found = |text, is_document| {
+        let found = replaced(text, is_document).into_iter();
+        found.map(|(line, word, _)| (line, word)).collect::<Vec<_>>()
+    };
+    let documents: &[(&str, &[(usize, &str)])] = &[
         ("Whoever connects, and (nobody).", &[(1, "whoever"), (1, "nobody")]),
         ("one\ntwo octets", &[(2, "octets")]),
         ("the front\ndoor", &[(1, "front door")]),
@@ -114,7 +128,15 @@ fn words_are_found_whole_and_outside_of_code() {
         ("```\nnobody\n```\nnobody", &[(4, "nobody")]),
         ("an octet-stream, companionship", &[]),
     ];
-    for (text, expected) in cases {
-        assert_eq!(found(text), *expected, "{text}");
+    for (text, expected) in documents {
+        assert_eq!(found(text, true), *expected, "{text}");
+    }
+    let sources: &[(&str, &[(usize, &str)])] = &[
+        ("/// The front\n/// door of `Nobody`.", &[(1, "front door"), (2, "nobody")]),
+        ("bail!(\"nobody at {octet}\");", &[(1, "nobody"), (1, "octet")]),
+        ("fn locks_nobody_out() -> [u8; 4] { ip.octets() }", &[]),
+    ];
+    for (text, expected) in sources {
+        assert_eq!(found(text, false), *expected, "{text}");
     }
 }

@@ -1,5 +1,5 @@
 //! Chromium, headless, driven by its DevTools protocol. It accepts the lab's certificate by the fingerprint of its key, and begins
-//! with HTTP/3 because it is told to.
+//! with HTTP/3 because an option forces it.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value as Json, json};
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For it to end after it was told to.
+/// For it to end after the request to.
 const END: Duration = Duration::from_secs(5);
 
 /// Where it goes.
@@ -83,7 +83,7 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Opens a page of the origin's, and tells by which protocol it came.
+    /// Opens a page of the origin's, and returns its protocol.
     pub(crate) fn open(&mut self, origin: &Origin, path: &str) -> Result<()> {
         let url = format!("https://localhost:{}{path}", origin.address.port());
         let answer = self.call("Page.navigate", &json!({ "url": url }))?;

@@ -1,5 +1,6 @@
 //! litequic's measuring laboratory: one binary with a load generator (`load`), the bench that runs contenders and loads them
-//! with it or with other clients (`fetch`) or attacks them (`attack`), and an emulator of links between them (`link`). benches/lab/README.md tells how figures come about.
+//! with it or with other clients (`fetch`) or attacks them (`attack`), and an emulator of links between them (`link`).
+//! benches/lab/README.md explains how figures are measured.
 
 mod argument;
 mod attack;
@@ -56,7 +57,7 @@ enum Command {
     /// A part of the lab: its client.
     #[command(hide = true)]
     FloorClient(bench::floor::ClientArguments),
-    /// A part of the lab: asks a contender for its metrics.
+    /// A part of the lab: requests a contender's metrics.
     #[command(hide = true)]
     Metrics(bench::metrics::Arguments),
     /// A part of the lab: takes half of a core.

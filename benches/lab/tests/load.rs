@@ -1,4 +1,5 @@
-//! The load generator, as the bench runs it, against servers in this process that behave, stall, lie or die.
+//! The load generator, as the bench runs it, against servers in this process that behave, stall, send false data or
+//! end.
 #![cfg(test)]
 
 use bytes::Bytes;
@@ -27,7 +28,7 @@ use tokio::{
 /// The stall of a server that stalls once.
 const STALL: Duration = Duration::from_millis(400);
 
-/// Longer than any load here: whoever takes as long does not end.
+/// Longer than any load here: one that takes as long does not end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An HTTP/3 and an HTTP/1.1 server in one, until it is dropped.
@@ -45,7 +46,7 @@ struct Behaviour {
     closed: AtomicU64,
     /// After so many the server winds the connection up, in good order.
     requests_a_connection: u64,
-    /// Held by whoever makes the server stall: nobody is answered meanwhile.
+    /// Locked while the server stalls: no client is answered meanwhile.
     gate: Mutex<()>,
 }
 
@@ -161,7 +162,7 @@ impl Drop for Server {
     }
 }
 
-/// The report of a load that ends in time. Its exit code says whether it is void.
+/// The report of a load that ends in time. Its exit code shows whether it is void.
 fn finish(mut child: Child) -> Value {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -207,7 +208,7 @@ async fn serve_h3(endpoint: quinn::Endpoint, behaviour: Arc<Behaviour>) {
                 tokio::spawn(async move {
                     let (request, mut stream) = resolver.resolve_request().await.ok()?;
                     let mut received = Vec::new();
-                    // An answer to a question half heard.
+                    // An answer to an incomplete request.
                     let hasty = request.uri().path().starts_with("/hasty");
                     while !hasty && let Ok(Some(mut piece)) = stream.recv_data().await {
                         use bytes::Buf;
@@ -422,7 +423,7 @@ fn a_rate_charges_the_server_for_those_who_waited_through_a_stall() {
 }
 
 #[test]
-fn in_turn_only_one_request_is_under_way_on_all_connections() {
+fn in_turn_only_one_request_is_in_flight_on_all_connections() {
     for protocol in ["h3", "h1"] {
         let server = Server::start();
         let load = "small --path /stalls-once --warmup 0 --requests 100 --connections 5 --in-turn";
@@ -434,7 +435,7 @@ fn in_turn_only_one_request_is_under_way_on_all_connections() {
 }
 
 #[test]
-fn a_load_that_is_cut_ends_in_time_and_abandons_what_is_under_way() {
+fn a_load_that_is_cut_ends_in_time_and_abandons_requests_in_flight() {
     for protocol in ["h3", "h1"] {
         let server = Server::start();
         let load = "download --path /right/500000 --warmup 0 --connections 2 --seconds 3 --cut --beginning 1";
@@ -540,7 +541,7 @@ fn a_server_that_dies_ends_the_load_in_bounded_time() {
 }
 
 #[test]
-fn nobody_there_is_a_void_report_in_bounded_time() {
+fn no_server_is_a_void_report_in_bounded_time() {
     let mut server = Server::start();
     server.die();
     for protocol in ["h3", "h1"] {

@@ -24,7 +24,7 @@ use std::{hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 /// The defaults of `limits.max_header_bytes` and `limits.max_headers`.
 const LIMITS: FieldLimits = FieldLimits { bytes: 32 * 1024, fields: 100 };
-/// Octets in a datagram of QUIC's smallest path: what an upload comes in.
+/// Bytes in a datagram of QUIC's smallest path: what an upload comes in.
 const DATAGRAM: usize = 1200;
 
 /// What a browser sends with a request for an image.
@@ -69,7 +69,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// The walk over a 1-RTT packet's frames, and what is asked of each.
+/// The walk over a 1-RTT packet's frames, with the queries for each.
 fn packets(criterion: &mut Criterion) {
     // Largest 1000, delay 5, two more ranges.
     let ack = [0x02, 0x43, 0xe8, 0x05, 0x02, 0x10, 0x00, 0x08, 0x01, 0x20];
@@ -232,7 +232,8 @@ fn heads(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Not on anybody's way: what the control thread does for `/metrics`, of two workers and a configuration of a hundred routes;
+/// Not in the path of a request: what the control thread does for `/metrics`, of two workers and a configuration of a
+/// hundred routes;
 /// and what a request costs of it.
 fn scrape(criterion: &mut Criterion) {
     let metrics = Metrics::new(2);
@@ -273,7 +274,7 @@ fn response_section() -> Bytes {
     section(&[&[(":status", "200")], &fields[..]].concat())
 }
 
-/// As the front door hands it over.
+/// As the front end passes it.
 fn request_parts() -> http::request::Parts {
     let fields = qpack::decode(section(&REQUEST), &LIMITS).expect("ours");
     let head = message::request(fields, false).expect("valid");

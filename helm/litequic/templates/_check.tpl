@@ -11,7 +11,7 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- $origins := $config.origins | default dict -}}
 {{- $names := keys $origins -}}
 {{- if $config.origin -}}
-{{- if hasKey $origins "origin" -}}{{- fail "config.origins.origin: is the name of [origin] already; expected another name" -}}{{- end -}}
+{{- if hasKey $origins "origin" -}}{{- fail "config.origins.origin: is reserved for [origin]; expected another name" -}}{{- end -}}
 {{- $names = append $names "origin" -}}
 {{- end -}}
 {{- range $name, $origin := $origins -}}
@@ -23,7 +23,7 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- if not (hasKey $clients "ca") -}}
 {{- $asks := ne ($clients.verify | default "none") "none" -}}
 {{- range $key, $useless := dict "verify" $asks "crl" (hasKey $clients "crl") "chain" ($clients.chain | default false) -}}
-{{- if $useless -}}{{- fail (printf "config.client_certificates.%s: is of no use without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}{{- end -}}
+{{- if $useless -}}{{- fail (printf "config.client_certificates.%s: has no effect without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -36,16 +36,16 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- if not (or $has.origin $has.redirect $has.respond) -}}{{- fail (printf "%s.origin: missing; expected the name of an origin, or redirect, or respond" $key) -}}{{- end -}}
 {{- if $has.respond -}}
 {{- range list "origin" "rewrite_host" "max_body_bytes" "request_headers" "timeouts" "intercept_errors" "upgrade" "redirect" "rewrite_prefix" -}}
-{{- if hasKey $has . -}}{{- fail (printf "%s.%s: is of no use beside respond" $key .) -}}{{- end -}}
+{{- if hasKey $has . -}}{{- fail (printf "%s.%s: has no effect beside respond" $key .) -}}{{- end -}}
 {{- end -}}
 {{- else if $has.redirect -}}
 {{- range list "origin" "rewrite_host" "max_body_bytes" "request_headers" "timeouts" "intercept_errors" "upgrade" -}}
-{{- if hasKey $has . -}}{{- fail (printf "%s.%s: is of no use beside redirect" $key .) -}}{{- end -}}
+{{- if hasKey $has . -}}{{- fail (printf "%s.%s: has no effect beside redirect" $key .) -}}{{- end -}}
 {{- end -}}
 {{- else if not (or (has $route.origin $names) (contains "${" $route.origin)) -}}
 {{- fail (printf "%s.origin = %q: no origin has this name; expected one of %s" $key $route.origin (sortAlpha $names | join ", ")) -}}
 {{- end -}}
-{{- if and $has.path $has.path_prefix -}}{{- fail (printf "%s.path_prefix: is of no use beside path" $key) -}}{{- end -}}
+{{- if and $has.path $has.path_prefix -}}{{- fail (printf "%s.path_prefix: has no effect beside path" $key) -}}{{- end -}}
 {{- $path := hasKey $has "path" | ternary (printf "=%s" $route.path) (regexReplaceAll "/+$" ($route.path_prefix | default "/") "") -}}
 {{- $place := printf "%s %s %s" ($route.host | default "" | lower | trimSuffix ".") $path ($route.match | default dict | toJson) -}}
 {{- if hasKey $seen $place -}}{{- fail (printf "%s: another route has the same host and %s" $key (hasKey $has "match" | ternary "path, and the same conditions" (hasKey $has "path" | ternary "path" "prefix"))) -}}{{- end -}}
@@ -55,10 +55,10 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- $_ := set $called $route.name true -}}
 {{- end -}}
 {{- if and (ne ($route.client_certificate | default "none") "none") (not (hasKey $clients "ca")) -}}
-{{- fail (printf "%s.client_certificate: is of no use without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}
+{{- fail (printf "%s.client_certificate: has no effect without an authority; expected client_certificates.ca, the path of a PEM file" $key) -}}
 {{- end -}}
 {{- if and $route.intercept_errors (not $config.error_pages) (not $route.error_pages) -}}
-{{- fail (printf "%s.intercept_errors: is of no use without an error page; expected pages in [error_pages] or in error_pages of the route" $key) -}}
+{{- fail (printf "%s.intercept_errors: has no effect without an error page; expected pages in [error_pages] or in error_pages of the route" $key) -}}
 {{- end -}}
 {{- include "litequic.refuse.twice" (dict "key" (printf "%s.upgrade" $key) "list" $route.upgrade) -}}
 {{- range $headers := list "request_headers" "response_headers" -}}
@@ -72,7 +72,7 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- end -}}
 
 {{- $admin := $config.admin | default dict -}}
-{{- if and $admin.token_file $admin.token_env -}}{{- fail "config.admin.token_env: there is admin.token_file already" -}}{{- end -}}
+{{- if and $admin.token_file $admin.token_env -}}{{- fail "config.admin.token_env: admin.token_file is also set" -}}{{- end -}}
 {{- include "litequic.refuse.twice" (dict "key" "config.access_log.fields" "list" ($config.access_log | default dict).fields) -}}
 
 {{- $taken := dict -}}
@@ -88,7 +88,7 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- range regexFindAll "\\$\\{[^}\"]*\\}?" .toml -1 -}}
 {{- $name := . | trimPrefix "${" | trimSuffix "}" -}}
 {{- if not (hasSuffix "}" .) -}}{{- fail (printf "config: %s: `${` without `}`" .) -}}{{- end -}}
-{{- if not (regexMatch "^[A-Za-z0-9_]+$" $name) -}}{{- fail (printf "config: `%s` names no environment variable" .) -}}{{- end -}}
+{{- if not (regexMatch "^[A-Za-z0-9_]+$" $name) -}}{{- fail (printf "config: `%s` is not the name of an environment variable" .) -}}{{- end -}}
 {{- /* What a container has by itself; what envFrom brings is not known here. */ -}}
 {{- if not (or $values.envFrom (hasKey $known $name) (regexMatch "^(HOSTNAME|HOME|PATH|KUBERNETES_.*)$" $name)) -}}
 {{- fail (printf "config: environment variable %s is not set; expected it in env" $name) -}}
@@ -101,7 +101,7 @@ in files are left to the Job below, which runs `litequic check` itself.
 {{- if kindIs "slice" .list -}}
 {{- $seen := dict -}}
 {{- range $n, $value := .list -}}
-{{- if hasKey $seen (lower (toString $value)) -}}{{- fail (printf "%s[%d] = %q: stands there twice" $.key $n (toString $value)) -}}{{- end -}}
+{{- if hasKey $seen (lower (toString $value)) -}}{{- fail (printf "%s[%d] = %q: is listed twice" $.key $n (toString $value)) -}}{{- end -}}
 {{- $_ := set $seen (lower (toString $value)) true -}}
 {{- end -}}
 {{- end -}}

@@ -139,7 +139,7 @@ livenessProbe:
   {{- omit $values.livenessProbe "enabled" | toYaml | nindent 2 }}
 {{- end }}
 # /readyz fails in a drain. The probe must not, before the drain is over: once a pod is unready, kube-proxy sends the packets
-# of its QUIC connections to other pods. That a pod ends is told to everybody by its deletion.
+# of its QUIC connections to other pods. A pod's end is announced by its deletion.
 readinessProbe:
   httpGet: {path: /readyz, port: probes}
   failureThreshold: {{ $values.readinessProbe.failureThreshold | default (include "litequic.readinessThreshold" . | int) }}

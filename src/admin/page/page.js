@@ -22,8 +22,8 @@ function element(name, text, kind) {
   return made;
 }
 
-// A row's cells: a text, [text, class], or [text, class, badge]. The first names the row. What did not change is left, for
-// whoever is reading it.
+// A row's cells: a text, [text, class], or [text, class, badge]. The first names the row. Unchanged cells are left, for a user who
+// is reading them.
 function rows(id, all) {
   const body = at(id).tBodies[0];
   const text = JSON.stringify(all);

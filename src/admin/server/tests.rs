@@ -76,7 +76,7 @@ async fn each_address_answers_what_its_surface_has() {
         ("GET /healthz", "200 OK", "200 OK", "ok\n"),
         ("GET /readyz?verbose", "200 OK", "200 OK", "ready\n"),
         ("GET /metrics", "200 OK", "200 OK", "# EOF\n"),
-        ("POST /metrics", "405 Method Not Allowed", "405 Method Not Allowed", "/metrics takes GET, HEAD\n"),
+        ("POST /metrics", "405 Method Not Allowed", "405 Method Not Allowed", "/metrics allows GET, HEAD\n"),
         ("GET /drain", "404 Not Found", "405 Method Not Allowed", ""),
         ("GET /nowhere", "404 Not Found", "404 Not Found", "GET, HEAD /metrics\n"),
         ("GET /", "404 Not Found", "200 OK", ""),
@@ -160,7 +160,7 @@ async fn a_header_too_large_or_too_slow_ends_the_connection() {
     assert!(admin.metrics.header.get() >= 2, "the large one and the slow one");
 }
 
-/// They would keep a kubelet's probe waiting for longer than it does, and the pod be restarted.
+/// They would delay a kubelet's probe beyond its timeout, and the pod would be restarted.
 #[tokio::test]
 async fn a_probe_is_answered_at_once_whoever_holds_the_places() {
     for surface in [Surface::Probes, Surface::Operator] {

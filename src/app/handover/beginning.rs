@@ -1,4 +1,5 @@
-//! How a process begins: with what it takes on from the one before, or with nothing; and how it comes to serve.
+//! The start of a process: with what it takes over from the process before, or with nothing; and how it begins to
+//! serve.
 
 use super::{Found, Keeper, Kept, Older, Predecessor};
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// How this process comes by what is not of its own making.
+/// What this process takes over.
 pub(in crate::app) struct Beginning {
     pub(in crate::app) inherited: Inherited,
     pub(in crate::app) generation: u8,
@@ -23,12 +24,12 @@ pub(in crate::app) struct Beginning {
     pub(in crate::app) older: Vec<Older>,
     /// Of `older`, from before the first packet.
     pub(in crate::app) others: Arc<Generations>,
-    /// What the operator has switched off there.
+    /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
 }
 
 impl Beginning {
-    /// Asks the process that runs, if there is one; otherwise takes what was `passed`.
+    /// Asks the running process, if there is one; otherwise takes what was `passed`.
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl Beginning {
     }
 }
 
-/// Who keeps `sockets` for the process after this one.
+/// The keeper of `sockets` for the process after this one.
 ///
 /// # Errors
 ///
@@ -71,13 +72,13 @@ pub(in crate::app) fn keeper(
     secrets: Arc<Secrets>,
     metrics: &Arc<Metrics>,
 ) -> Result<Keeper, StartError> {
-    // At most 20 octets.
-    let octet = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
+    // At most 20 bytes.
+    let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
     let steering = Steering {
-        id_len: octet(layout.id_len()),
-        first_octet: layout.first_octet(),
-        generation_offset: octet(layout.generation_offset()),
-        worker_offset: octet(layout.worker_offset()),
+        id_len: byte(layout.id_len()),
+        first_byte: layout.first_byte(),
+        generation_offset: byte(layout.generation_offset()),
+        worker_offset: byte(layout.worker_offset()),
     };
     let Sockets { groups, tcp, redirects, admin, probes, .. } = sockets;
     let operator = [admin, probes].into_iter().flatten();
@@ -120,7 +121,7 @@ pub(in crate::app) async fn take_over(
             predecessor.let_go().await?;
             if let Err(error) = listen(&mut keeper) {
                 // It serves, and the one before is on its way out.
-                tracing::error!(%error, "no other process can take over from this one");
+                tracing::error!(%error, "no other process can take over from this one: admin.handover is unavailable");
             }
         }
     }

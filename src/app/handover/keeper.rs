@@ -1,4 +1,4 @@
-//! The running process' side: keeps the sockets in their places, hands them to a process that takes over, and minds the
+//! The running process' side: keeps the sockets in their places, hands them to a process that takes over, and watches
 //! older ones that drain.
 
 use super::{
@@ -36,7 +36,7 @@ use tokio::{
     time::timeout,
 };
 
-/// The owner may connect, and nobody else.
+/// Only the owner may connect.
 const MODE: u32 = 0o600;
 
 /// All that a process which takes over needs.
@@ -51,14 +51,14 @@ pub(in crate::app) struct Keeper {
     older: Vec<Older>,
     /// Of `older`, for the workers; all of them from the offer on.
     others: Arc<Generations>,
-    /// Whoever takes over sees this process' end by it.
+    /// A process that takes over sees this process' end by it.
     pipe: (PipeReader, PipeWriter),
     socket: Option<Socket>,
-    /// What is in maintenance.
+    /// Routes that are in maintenance.
     routing: Option<Arc<ArcSwap<Routing>>>,
 }
 
-/// What is seen of a [`Keeper`] at work. It ends when this is dropped.
+/// The public part of a running [`Keeper`]. It ends when this is dropped.
 pub(in crate::app) struct Kept {
     handed_over: watch::Receiver<bool>,
     _task: JoinSet<()>,
@@ -69,14 +69,14 @@ impl Kept {
     pub(in crate::app) fn handed_over(&self) -> impl Future<Output = ()> + use<> {
         let mut handed_over = self.handed_over.clone();
         async move {
-            // An error means that nobody can take over any more.
+            // An error means that no process can take over any more.
             if handed_over.wait_for(|over| *over).await.is_err() {
                 future::pending::<()>().await;
             }
         }
     }
 
-    /// The same, for whoever asks from time to time.
+    /// The same, without waiting.
     pub(in crate::app) fn whether_handed_over(&self) -> watch::Receiver<bool> {
         self.handed_over.clone()
     }
@@ -126,19 +126,19 @@ impl Keeper {
         })
     }
 
-    /// Tells a process that takes over what is in maintenance by `routing`.
+    /// Passes to a process that takes over which routes are in maintenance by `routing`.
     pub(in crate::app) fn telling(self, routing: Arc<ArcSwap<Routing>>) -> Self {
         Self { routing: Some(routing), ..self }
     }
 
-    /// Minds processes that drain, and says in `others` which still do.
+    /// Watches processes that drain, and lists in `others` those that still do.
     pub(in crate::app) fn minding(mut self, found: Vec<Older>, others: Arc<Generations>) -> Self {
         self.older = found;
         self.others = others;
         self
     }
 
-    /// Has every group give this process what is new.
+    /// Steers new connections of every group to this process.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl Keeper {
         })
     }
 
-    /// Is found at `path` from now on, by whoever looks for somebody to take over from.
+    /// Binds the socket at `path`, where the next process finds it.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Begins. `watch` says when it is too late to take over: a process that drains ends by itself.
+    /// Begins. `watch` reports when it is too late to take over: a process that drains ends by itself.
     pub(in crate::app) fn keep(self, watch: Watch) -> Kept {
         let (sender, handed_over) = watch::channel(false);
         let mut task = JoinSet::new();
@@ -170,7 +170,7 @@ impl Keeper {
 
     async fn run(mut self, mut watch: Watch, handed_over: watch::Sender<bool>) {
         if self.socket.is_none() {
-            // Nobody will ask for them, and clients should learn that nobody accepts.
+            // No process will take them over, and clients should get a reset at once.
             self.listeners.clear();
         }
         let mut ends: FuturesUnordered<_> = self.older.iter().filter_map(end).collect();
@@ -188,16 +188,16 @@ impl Keeper {
                 biased;
                 () = watch.reached(Phase::Draining) => break,
                 Some(generation) = ends.next() => self.forget(generation),
-                // Whatever it has done in its last moments is undone.
+                // Undoes what it may have done before it ended.
                 Some(()) = leaving.next() => self.restore(),
                 came = someone => match came {
                     Ok(_) if !leaving.is_empty() => {
                         self.metrics.control.upgrades_failed.increment();
-                        tracing::error!("a new process cannot take over before the last one that tried has ended");
+                        tracing::error!("a new process cannot take over: the last one that tried still runs");
                     }
                     Ok((stream, _)) => {
                         let mut successor = Successor::new(stream);
-                        // Who takes its time must not keep this process from draining.
+                        // A slow successor must not keep this process from draining.
                         let took_over = select! {
                             biased;
                             () = watch.reached(Phase::Draining) => break,
@@ -207,9 +207,9 @@ impl Keeper {
                             Ok(()) => {
                                 // The name is the other's.
                                 self.socket.iter_mut().for_each(|socket| socket.identity = None);
-                                // Before it speaks to the service manager this process is silent.
+                                // This process stops sending notifications before the new one sends its own.
                                 let _ = handed_over.send(true);
-                                // It serves, whether it hears of it or not.
+                                // It serves, whether or not this arrives.
                                 let _ = say(&mut successor.stream, DONE).await;
                                 break;
                             }
@@ -222,7 +222,7 @@ impl Keeper {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a process that takes over could not be heard");
+                        tracing::warn!(%error, "accepting a connection on admin.handover failed");
                         tokio::time::sleep(ANSWER_DEADLINE).await;
                     }
                 },
@@ -234,7 +234,7 @@ impl Keeper {
         future::pending::<()>().await;
     }
 
-    /// Their connections get no stateless resets from here.
+    /// Connections of older processes get no stateless resets from here.
     fn show_older(&self) {
         self.others.set(self.older.iter().map(Older::generation));
     }
@@ -253,13 +253,13 @@ impl Keeper {
         }
         // An address that only older processes had.
         self.groups.retain(|group| !group.generations().is_empty());
-        tracing::info!(generation, "an older process has ended");
+        tracing::info!(generation, "an older process ended");
         self.restore();
     }
 
-    /// Hands over to `successor`, or says why not.
+    /// Hands over to `successor`, or logs why not.
     async fn serve(&self, successor: &mut Successor) -> Result<(), Reason> {
-        // It may have connections before this process hears that it serves; from then on it knows who runs.
+        // It may have connections before this process gets READY; from then on it watches the others.
         self.others.set_all();
         let handed_over = self.hand_over(successor).await;
         match &handed_over {
@@ -268,7 +268,7 @@ impl Keeper {
                 self.show_older();
                 self.metrics.control.upgrades_failed.increment();
                 let process = successor.process();
-                tracing::error!(process, %reason, "a new process did not take over: this one goes on");
+                tracing::error!(process, %reason, "a new process failed to take over; this process continues");
             }
         }
         handed_over
@@ -283,7 +283,7 @@ impl Keeper {
         let version_after = prepared(stream).await?;
         say(stream, GO).await?;
         hear(stream, READY, ANSWER_DEADLINE).await?;
-        // The service manager can make nothing of one in another PID namespace.
+        // A process of another PID namespace means nothing to the service manager.
         if let Some(process) = process {
             service::main_process(process).await;
         }
@@ -317,10 +317,10 @@ impl Keeper {
         }
     }
 
-    /// Has every group give this process what is new again.
+    /// Steers new connections of every group to this process again.
     fn restore(&self) {
         if let Err(error) = self.steer() {
-            tracing::error!(%error, "datagrams may go to processes that have ended");
+            tracing::error!(%error, "steering to this process failed: datagrams may go to processes that ended");
         }
     }
 }
@@ -337,21 +337,18 @@ fn end(older: &Older) -> Option<impl Future<Output = u8> + use<>> {
             generation
         }),
         Err(error) => {
-            tracing::warn!(generation, %error, "the end of an older process will not be seen");
+            tracing::warn!(generation, %error, "cannot watch an older process: its end goes unnoticed");
             None
         }
     }
 }
 
 impl Socket {
-    /// Takes the place of whatever socket has the name, without a moment in which there is none.
+    /// Atomically replaces the socket that has the name, if there is one.
     fn bind(path: &Path) -> io::Result<Self> {
         let other = fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
         if other {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "there is a file of that name, and it is no socket",
-            ));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is not a socket"));
         }
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(format!(".{}", std::process::id()));

@@ -1,6 +1,6 @@
 //! Upgrade: a new process takes over from a running one, and no request is lost (docs/adr/0020).
 //!
-//! The two meet at the Unix socket of `admin.handover`. Whoever starts looks for somebody there first.
+//! The two meet at the Unix socket of `admin.handover`. A process that starts first looks for a running one there.
 //!
 //! ```text
 //! old                                       new
@@ -13,10 +13,11 @@
 //!   │ drains, and ends                       │
 //! ```
 //!
-//! Until READY the old process goes on as before, and does so for good when the new one is gone: it steers back, which
-//! undoes all that the new one may have done. One that hangs is told REFUSED, and killed if that does not end it: nobody
-//! else can take over while its sockets are in the groups. A descriptor of a pipe whose other end only the old process holds tells
-//! the new one, and those after it, when that process has ended: its place in the groups is free then.
+//! Until READY the old process serves as before, and continues for good if the new one ends: it steers back, which
+//! undoes all that the new one may have done. One that hangs is sent REFUSED, and killed if that does not end it: no
+//! other process can take over while its sockets are in the groups. The new process, and those after it, get a
+//! descriptor of a pipe whose other end only the old process holds: it reports when that process has ended, and its
+//! place in the groups is free.
 
 mod beginning;
 mod keeper;
@@ -57,7 +58,7 @@ const REFUSED: u8 = b'N';
 
 /// How long a new process may take from the offer to its workers' start.
 const PREPARE_DEADLINE: Duration = Duration::from_secs(60);
-/// How long the other side may take to say its next word, when it has nothing to do before.
+/// How long the other side may take to send its next message, when it has nothing to do before.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why a new process cannot take over. The old one goes on.
@@ -72,15 +73,15 @@ pub struct HandoverError {
 enum Reason {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("what it offers is unknown here: {0}")]
+    #[error("cannot use its offer: {0}")]
     Offer(#[from] OfferError),
-    #[error("it runs as user {0}, which is neither this one's nor root")]
+    #[error("it runs as user {0}, which is neither this process' user nor root")]
     Stranger(u32),
     #[error("it did not answer in time")]
     Late,
-    #[error("it said something else than expected")]
+    #[error("it sent an unexpected message")]
     Word,
-    #[error("it has given up waiting, and goes on")]
+    #[error("it timed out, and continues to serve")]
     Refused,
 }
 
@@ -91,7 +92,7 @@ impl Reason {
     }
 }
 
-/// A process that finishes what it has begun. Its pipe ends when it does.
+/// A process that drains. Its pipe ends when it does.
 pub(super) struct Older {
     generation: u8,
     pipe: OwnedFd,
@@ -124,7 +125,7 @@ async fn say_version(stream: &mut UnixStream, version: &str) -> Result<(), Reaso
     Ok(timeout(ANSWER_DEADLINE, stream.write_all(&said)).await.map_err(|_| Reason::Late)??)
 }
 
-/// Waits for PREPARED. Returns the version that was said before it, if one was.
+/// Waits for PREPARED. Returns the version that came before it, if one did.
 async fn prepared(stream: &mut UnixStream) -> Result<Option<String>, Reason> {
     let heard = async {
         let mut version = None;
@@ -134,7 +135,7 @@ async fn prepared(stream: &mut UnixStream) -> Result<Option<String>, Reason> {
                 VERSION if version.is_none() => {
                     let mut text = vec![0; stream.read_u8().await?.into()];
                     stream.read_exact(&mut text).await?;
-                    // What another process says goes into the log.
+                    // Another process' text goes into the log.
                     text.retain(u8::is_ascii_graphic);
                     version = Some(String::from_utf8_lossy(&text).into_owned());
                 }
@@ -145,7 +146,7 @@ async fn prepared(stream: &mut UnixStream) -> Result<Option<String>, Reason> {
     timeout(PREPARE_DEADLINE, heard).await.map_err(|_| Reason::Late)?
 }
 
-/// Whether the process at the other end may be told everything: it is of the same user, or root's.
+/// Whether the process at the other end may get the secret and the sockets: it is of the same user, or root's.
 fn is_trusted(stream: &UnixStream) -> Result<(), Reason> {
     let other = stream.peer_cred()?.uid();
     if other == 0 || other == rustix::process::geteuid().as_raw() { Ok(()) } else { Err(Reason::Stranger(other)) }

@@ -1,12 +1,12 @@
-//! What a process tells the one that takes over, besides the descriptors. Pure: JSON, and everything in it checked.
+//! What a process sends to the one that takes over, besides the descriptors. Pure: JSON, and everything in it checked.
 
 use crate::net::Generation;
 use serde_json::{Value as Json, json};
 use std::net::SocketAddr;
 
-/// Changes when an older litequic would misunderstand.
+/// Changes when an older litequic would misunderstand the offer.
 const FORMAT: u64 = 1;
-/// Octets of a secret.
+/// Bytes of a secret.
 const SECRET_LEN: usize = 32;
 
 /// Everything, in the order of the descriptors: each group's sockets, each address' listeners, the pipe of the process
@@ -15,17 +15,17 @@ const SECRET_LEN: usize = 32;
 pub(super) struct Offer {
     /// Of the process that offers.
     pub(super) generation: u8,
-    /// Its litequic's. Older ones do not say it.
+    /// Its litequic's version. Older ones do not send it.
     pub(super) version: Option<String>,
-    /// Whether it wants to know the version of the one that takes over. Older ones take that for a wrong word.
+    /// Whether it wants the version of the one that takes over. Older ones would take that for a wrong message.
     pub(super) hears_version: bool,
-    /// What its tokens are made with, unless that stands in a file.
+    /// The secret of its tokens, unless that is in a file.
     pub(super) secret: Option<[u8; SECRET_LEN]>,
     pub(super) groups: Vec<OfferedGroup>,
     pub(super) listeners: Vec<OfferedListeners>,
-    /// Generations of processes that finish what they have begun.
+    /// Generations of processes that drain.
     pub(super) older: Vec<u8>,
-    /// What is in maintenance: a route or a host, or all, and for how many seconds clients are sent away. Older ones do not say it.
+    /// What is in maintenance: a route or a host, or all, and `Retry-After` in seconds. Older ones do not send it.
     pub(super) maintenance: Vec<(Option<String>, u32)>,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct OfferedListeners {
 /// Not the offer of a litequic, or of one that is too new.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OfferError {
-    #[error("it is no offer")]
+    #[error("not an offer")]
     NotOne,
-    #[error("its format is {0}, and only {FORMAT} is known")]
+    #[error("its format is {0}, only {FORMAT} is supported")]
     Format(u64),
     #[error("`{0}` is missing or wrong")]
     Wrong(&'static str),
@@ -96,13 +96,13 @@ impl Offer {
             Some(secret) => Some(secret_of(secret).ok_or_else(wrong("secret"))?),
         };
         Ok(Self {
-            generation: offer.get("generation").and_then(octet).ok_or_else(wrong("generation"))?,
+            generation: offer.get("generation").and_then(byte).ok_or_else(wrong("generation"))?,
             version: offer.get("version").and_then(Json::as_str).map(str::to_owned),
             hears_version: offer.get("hears_version").and_then(Json::as_bool).unwrap_or(false),
             secret,
             groups: list(&offer, "udp", group).ok_or_else(wrong("udp"))?,
             listeners: list(&offer, "tcp", listeners).ok_or_else(wrong("tcp"))?,
-            older: list(&offer, "older", octet).ok_or_else(wrong("older"))?,
+            older: list(&offer, "older", byte).ok_or_else(wrong("older"))?,
             maintenance: match offer.get("maintenance") {
                 None => Vec::new(),
                 Some(_) => list(&offer, "maintenance", maintenance).ok_or_else(wrong("maintenance"))?,
@@ -115,25 +115,25 @@ fn list<T>(object: &Json, key: &str, one: impl Fn(&Json) -> Option<T>) -> Option
     object.get(key)?.as_array()?.iter().map(one).collect()
 }
 
-fn octet(value: &Json) -> Option<u8> {
+fn byte(value: &Json) -> Option<u8> {
     u8::try_from(value.as_u64()?).ok()
 }
 
-/// A number of sockets: what a message's descriptors can be counts them, and bounds it.
+/// A number of sockets, bounded by how many descriptors a message can have.
 fn count(value: &Json) -> Option<usize> {
     u16::try_from(value.as_u64()?).ok().map(usize::from)
 }
 
 fn secret_of(value: &Json) -> Option<[u8; SECRET_LEN]> {
-    let octets: Vec<u8> = value.as_array()?.iter().map(octet).collect::<Option<_>>()?;
-    octets.try_into().ok()
+    let bytes: Vec<u8> = value.as_array()?.iter().map(byte).collect::<Option<_>>()?;
+    bytes.try_into().ok()
 }
 
 fn group(value: &Json) -> Option<OfferedGroup> {
     let sockets = count(value.get("sockets")?)?;
     let generations = list(value, "generations", |one| match one.as_array()?.as_slice() {
         [number, first, workers] => {
-            let (number, first, workers) = (octet(number)?, count(first)?, count(workers)?);
+            let (number, first, workers) = (byte(number)?, count(first)?, count(workers)?);
             (first + workers <= sockets).then_some(Generation { number, first, workers })
         }
         _ => None,
@@ -215,11 +215,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_octets_make_it_panic(text in any::<Vec<u8>>(), at in 0_usize..200, octet in any::<u8>()) {
+        fn no_bytes_make_it_panic(text in any::<Vec<u8>>(), at in 0_usize..200, byte in any::<u8>()) {
             let _ = Offer::decode(&text);
             let mut nearly = offer().encode();
             let len = nearly.len();
-            nearly[at % len] = octet;
+            nearly[at % len] = byte;
             if let Ok(offer) = Offer::decode(&nearly) {
                 prop_assert!(offer.groups.iter().all(|group| group.sockets > 0));
             }

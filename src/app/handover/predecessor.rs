@@ -1,4 +1,4 @@
-//! The new process' side: finds the one that runs, takes its sockets on, and its place.
+//! The new process' side: finds the running one, takes over its sockets and its place.
 
 use super::{
     ANSWER_DEADLINE, DONE, GO, HandoverError, Older, PREPARED, READY, Reason, hear, is_trusted,
@@ -18,14 +18,14 @@ use std::{
 };
 use tokio::{net::UnixStream, time::timeout};
 
-/// The process that runs. It goes on when this is dropped before [`Predecessor::let_go`], and then takes the sockets of
-/// this process for closed.
+/// The running process. It continues when this is dropped before [`Predecessor::let_go`], and then treats the sockets
+/// of this process as closed.
 pub(in crate::app) struct Predecessor {
     path: PathBuf,
     stream: UnixStream,
     /// Its number. `None` in another PID namespace.
     process: Option<i32>,
-    /// Its litequic's, if it says so.
+    /// Its litequic's version, if it sends it.
     version: Option<String>,
     /// Whether it wants to know this process' version.
     hears_version: bool,
@@ -37,24 +37,24 @@ pub(in crate::app) struct Found {
     pub(in crate::app) inherited: Inherited,
     /// Of this process.
     pub(in crate::app) generation: u8,
-    /// What tokens are made with.
+    /// The secret of tokens.
     pub(in crate::app) secret: Option<[u8; 32]>,
     /// The predecessor and those before it.
     pub(in crate::app) older: Vec<Older>,
-    /// What the operator has switched off there.
+    /// Routes that are in maintenance there.
     pub(in crate::app) maintenance: Maintenance,
 }
 
 impl Predecessor {
-    /// Looks for a process that listens at `path`, and takes its offer. Without one there is nobody to take over from.
+    /// Looks for a process that listens at `path`, and takes its offer. `None` if there is none.
     ///
     /// # Errors
     ///
-    /// [`HandoverError`], when there is somebody who offers nothing of use.
+    /// [`HandoverError`], when there is a process without a usable offer.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future tells the other process that nobody takes over.
+    /// Dropping the future closes the connection: the other process continues.
     pub(in crate::app) async fn find(path: &Path) -> Result<Option<Found>, HandoverError> {
         let stream = match UnixStream::connect(path).await {
             Ok(stream) => stream,
@@ -83,7 +83,7 @@ impl Predecessor {
             version = env!("CARGO_PKG_VERSION"),
             version_before = self.version,
             path = %self.path.display(),
-            "a process runs already: taking over from it"
+            "taking over from the running process"
         );
         if descriptors.len() != offer.descriptors() {
             return Err(OfferError::Wrong("descriptors").into());
@@ -115,7 +115,7 @@ impl Predecessor {
         })
     }
 
-    /// Says that this process is prepared, and waits for its turn.
+    /// Reports that this process is prepared, and waits for its turn.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Predecessor {
             }
             say(&mut self.stream, PREPARED).await?;
             hear(&mut self.stream, GO, ANSWER_DEADLINE).await?;
-            // A process that was stopped in between may have been given up since.
+            // A process that was stopped in between may have timed out since.
             match self.stream.try_read(&mut [0]) {
                 Ok(1..) => Err(Reason::Refused),
                 // Its end, after GO, leaves everything to this one.
@@ -137,12 +137,12 @@ impl Predecessor {
         turn.await.map_err(Reason::at(&self.path))
     }
 
-    /// Says that this process serves, and waits until the other one has told the service manager. That it is gone by then
-    /// changes nothing.
+    /// Reports that this process serves, and waits until the other one has notified the service manager. If it has
+    /// ended by then, nothing changes.
     ///
     /// # Errors
     ///
-    /// [`HandoverError`]: this process was too slow, and the other one goes on.
+    /// [`HandoverError`]: this process was too slow, and the other one continues.
     pub(in crate::app) async fn let_go(&mut self) -> Result<(), HandoverError> {
         let end = async {
             say(&mut self.stream, READY).await?;
@@ -150,14 +150,14 @@ impl Predecessor {
         };
         match end.await {
             Err(refused @ Reason::Refused) => return Err(Reason::at(&self.path)(refused)),
-            Err(error) => tracing::warn!(%error, "the process before ended while this one took over"),
+            Err(error) => tracing::warn!(%error, "the previous process ended during the takeover"),
             Ok(()) => {}
         }
         tracing::info!(
             process = self.process,
             version = env!("CARGO_PKG_VERSION"),
             version_before = self.version,
-            "took over: the process before finishes what runs, and ends"
+            "took over: the previous process drains and ends"
         );
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! The process that has connected to take over, as the running one sees it: who it is, and that it is gone if it does not.
+//! The process that has connected to take over, as the running one sees it: its identity, and that it ends if it fails
+//! to.
 
 use super::{REFUSED, say};
 use rustix::{
@@ -13,19 +14,19 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long a process that was told that it does not take over may take to end. Then it is killed: as long as it lives, its
-/// sockets are in the groups, and those of another would not be where they are looked for.
+/// How long a process that was refused may take to end. Then it is killed: as long as it runs, its sockets are in the
+/// groups, and those of another would not be at the places expected.
 const EVICTION_DEADLINE: Duration = Duration::from_secs(10);
 /// How long one that closed its stream may take to close its sockets, too.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 /// Between two looks whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Somebody at the other end of the Unix socket.
+/// A process at the other end of the Unix socket.
 pub(super) struct Successor {
     pub(super) stream: UnixStream,
     process: Option<Pid>,
-    /// It alone, whoever gets its number after it (pidfd_open(2)), from Linux 5.3 on; or why not.
+    /// It alone, even if another process gets its number after it (pidfd_open(2)), from Linux 5.3 on; or why not.
     handle: Result<OwnedFd, Errno>,
 }
 
@@ -46,11 +47,11 @@ impl Successor {
         self.process.and_then(|process| u32::try_from(process.as_raw_nonzero().get()).ok())
     }
 
-    /// Tells it that it does not take over, and returns when it is gone. One that holds on for [`EVICTION_DEADLINE`] is
-    /// killed; where that is not allowed it is said, and waited for.
+    /// Sends it REFUSED, and returns when it has ended. One that still runs after [`EVICTION_DEADLINE`] is killed; if
+    /// that is not permitted, this is logged, and waited for.
     pub(super) async fn turn_away(mut self) {
         let told = async {
-            // Errors say that it is gone, or does not listen.
+            // Errors mean that it has ended, or does not read.
             let _ = say(&mut self.stream, REFUSED).await;
             let _ = self.stream.shutdown().await;
             lets_go(&mut self.stream).await;
@@ -58,9 +59,9 @@ impl Successor {
         if timeout(EVICTION_DEADLINE, told).await.is_err() {
             let process = self.process();
             match self.kill() {
-                Ok(()) => tracing::error!(process, "a new process hung, and was killed"),
+                Ok(()) => tracing::error!(process, "killed a new process that hung"),
                 Err(error) => {
-                    tracing::error!(process, %error, "a new process hangs and cannot be killed: no upgrade is possible until it ends");
+                    tracing::error!(process, %error, "cannot kill a new process that hangs: no upgrade is possible until it ends");
                 }
             }
             lets_go(&mut self.stream).await;
@@ -86,7 +87,7 @@ async fn end(handle: &OwnedFd) {
     }
 }
 
-/// Returns when the other end of `stream` is closed. What is said comes too late.
+/// Returns when the other end of `stream` is closed. Messages that come now are too late.
 async fn lets_go(stream: &mut UnixStream) {
     while stream.read_u8().await.is_ok() {}
 }

@@ -1,4 +1,4 @@
-//! What the service manager is told: sd_notify(3). Without one that asked for it, nothing is said.
+//! Notifications to the service manager: sd_notify(3). Without `NOTIFY_SOCKET` none are sent.
 
 mod notify;
 
@@ -17,15 +17,15 @@ use tokio::{
     time::{interval, sleep, timeout},
 };
 
-/// How long a service manager that is behind is waited for, so that a moment's load loses nothing that it must hear. The
-/// control thread stands still meanwhile.
+/// How long to wait for a service manager that is behind, so that a moment's load loses no notification that it needs.
+/// The control thread is blocked meanwhile.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long the service manager is told again which process is the service's.
+/// How long the notification of the service's main process is repeated.
 const PERSISTENCE: Duration = Duration::from_secs(5);
 /// Between two times.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The service is up; whoever waits for it may go on.
+/// The service is up: units that wait for it may start.
 pub(super) fn ready() {
     tell(&[NotifyState::Ready, NotifyState::Status("serving")], PATIENCE);
 }
@@ -37,7 +37,7 @@ pub(super) fn reloading() {
         Ok(now) => {
             tell(&[NotifyState::Reloading, now], PATIENCE);
         }
-        Err(error) => tracing::warn!(%error, "the service manager cannot be told of a reload"),
+        Err(error) => tracing::warn!(%error, "cannot notify the service manager of a reload"),
     }
 }
 
@@ -46,12 +46,12 @@ pub(super) fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("draining")], PATIENCE);
 }
 
-/// From now on the service is what that process does. Said again until a manager that is behind has taken it, for
+/// The service's main process is now that one. Repeated until a manager that is behind has taken it, for
 /// [`PERSISTENCE`]: without it the end of this process is the service's.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves it unsaid or said.
+/// Dropping the future leaves it sent or not.
 pub(super) async fn main_process(process: u32) {
     let said = async {
         while tell(&[NotifyState::MainPid(process)], Duration::ZERO) == Notified::Later {
@@ -59,12 +59,12 @@ pub(super) async fn main_process(process: u32) {
         }
     };
     if timeout(PERSISTENCE, said).await.is_err() {
-        tracing::error!(process, "the service manager did not take which process is the service's from now on");
+        tracing::error!(process, "cannot notify the service manager of the new main process");
     }
 }
 
-/// Shows signs of life as often as the service manager wants them, as long as every worker's loop turns, and until another
-/// process has taken over, which then shows its own. Without a watchdog it returns at once.
+/// Sends watchdog notifications as often as the service manager wants them, as long as every worker's loop turns, and
+/// until another process has taken over, which then sends its own. Without a watchdog it returns at once.
 pub(super) async fn watchdog(heartbeats: Vec<Arc<Heartbeat>>, handed_over: impl Future<Output = ()>) {
     select! {
         () = handed_over => {}
@@ -90,18 +90,18 @@ fn turns(ages: impl IntoIterator<Item = Duration>) -> bool {
     ages.into_iter().all(|age| age < WORKER_DEADLINE)
 }
 
-/// What became of a notification of the service manager.
+/// The outcome of a notification.
 #[derive(Debug, PartialEq, Eq)]
 enum Notified {
-    /// It was sent, or there is nobody to send it to.
+    /// It was sent, or there is no service manager to send it to.
     Sent,
-    /// The manager has too much to read already.
+    /// The manager's queue is full.
     Later,
 }
 
-/// Sends `states` to whoever `NOTIFY_SOCKET` names. What it has not taken within `patience` is lost.
+/// Sends `states` to the socket that `NOTIFY_SOCKET` names. What it has not taken within `patience` is lost.
 fn tell(states: &[NotifyState<'_>], patience: Duration) -> Notified {
-    /// That it takes nothing was said.
+    /// Whether a failure was logged.
     static SAID: AtomicBool = AtomicBool::new(false);
 
     let Some(to) = env::var_os("NOTIFY_SOCKET") else { return Notified::Sent };
@@ -110,7 +110,7 @@ fn tell(states: &[NotifyState<'_>], patience: Duration) -> Notified {
         Ok(()) => SAID.store(false, Relaxed),
         Err(error) => {
             if !SAID.swap(true, Relaxed) {
-                tracing::warn!(%error, lost = message.trim_end(), "the service manager cannot be told");
+                tracing::warn!(%error, lost = message.trim_end(), "cannot notify the service manager");
             }
             if error.kind() == io::ErrorKind::WouldBlock {
                 return Notified::Later;

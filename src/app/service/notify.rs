@@ -1,5 +1,5 @@
-//! sd_notify(3)'s datagrams, sent with a bounded wait: a manager that reads nothing must not hold up the control thread.
-//! libsystemd waits for it for ever, and so does `sd_notify::notify`, which knows no abstract addresses either.
+//! sd_notify(3)'s datagrams, sent with a bounded wait: a manager that does not read must not block the control thread.
+//! libsystemd waits without a bound, and so does `sd_notify::notify`, which does not support abstract addresses either.
 
 use std::{
     ffi::OsStr,
@@ -20,7 +20,7 @@ use std::{
 /// # Errors
 ///
 /// [`io::ErrorKind::WouldBlock`] if as many messages as the kernel keeps (net.unix.max_dgram_qlen) wait to be read all that
-/// time; others of unix(7), as for an address where nobody listens.
+/// time; others of unix(7), as for an address without a listener.
 pub(super) fn send(to: &OsStr, message: &[u8], patience: Duration) -> io::Result<()> {
     let address = match to.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
@@ -52,9 +52,9 @@ mod tests {
         ];
         for (socket, to) in table {
             send(&to, b"READY=1\n", Duration::from_secs(1)).unwrap();
-            let mut octets = [0; 64];
-            let len = socket.recv(&mut octets).unwrap();
-            assert_eq!(&octets[..len], b"READY=1\n");
+            let mut bytes = [0; 64];
+            let len = socket.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..len], b"READY=1\n");
         }
     }
 
@@ -70,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_where_nobody_is_is_an_error() {
-        for to in ["/nowhere/notify", "@litequic test: nobody", "", "vsock:2:1234"] {
+    fn an_address_without_a_listener_is_an_error() {
+        for to in ["/nowhere/notify", "@litequic test: no listener", "", "vsock:2:1234"] {
             assert!(send(to.as_ref(), b"READY=1\n", Duration::ZERO).is_err(), "{to}");
         }
     }

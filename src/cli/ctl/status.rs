@@ -1,5 +1,5 @@
-//! `/status` as a screen of text for people. Pure: from the JSON of two answers to lines. What is missing there, or of another kind
-//! than expected, as in an older or a younger litequic, shows as `-`.
+//! `/status` as a screen of text for people. Pure: from the JSON of two answers to lines. A value that is missing, or
+//! of another kind than expected, as in an older or a younger litequic, shows as `-`.
 
 use serde_json::{Map, Value as Json};
 use std::{
@@ -12,14 +12,14 @@ use std::{
 const WIDTH: usize = 80;
 /// Rows of a table; of what is left out the last row says how many there are.
 const MOST_ROWS: usize = 8;
-/// Seconds without a turn from which on a worker hangs, as `/healthz` has it.
+/// Seconds without a turn from which on a worker counts as hung, as in `/healthz`.
 const HANGS: f64 = 5.0;
-/// What is not known.
+/// An unknown value.
 const UNKNOWN: &str = "-";
 /// The last second that RFC 3339 can write.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// The screen for the answer `now`. Rates are told from the answer `before`, of the same process.
+/// The screen for the answer `now`. Rates are computed from the answer `before`, of the same process.
 pub(super) fn render(now: &Json, before: Option<&Json>, colour: bool) -> String {
     let look = Look { now, before: before.filter(|before| is_same_process(before, now)) };
     let mut screen = Screen { text: String::new(), colour };
@@ -33,7 +33,7 @@ pub(super) fn render(now: &Json, before: Option<&Json>, colour: bool) -> String 
     screen.text
 }
 
-/// Whether counters go on from one answer to the other.
+/// Whether counters continue from one answer to the other.
 fn is_same_process(before: &Json, now: &Json) -> bool {
     let of = |status: &Json, key: &str| number(status.get(key));
     of(before, "generation") == of(now, "generation")
@@ -172,7 +172,7 @@ impl<'a> Look<'a> {
     fn origins(&self, screen: &mut Screen) {
         screen.heading(&[("origin", -14), ("server", -30), ("state", -36)]);
         let workers = list(self.now.get("workers")).len();
-        // What is wrong comes first, where not all are shown.
+        // Problems come first, if not all are shown.
         let mut servers: Vec<_> =
             list(self.now.get("origins")).iter().map(|server| (server, state(server, workers))).collect();
         if servers.len() > MOST_ROWS {
@@ -246,7 +246,7 @@ impl<'a> Look<'a> {
         let read = time(number(of.get("read")));
         screen.line(vec![Part::of(format!("configuration {}, read {read}", text(of.get("version"))))]);
         if let Some(since) = number(of.get("refused_since")).filter(|since| *since > 0.0) {
-            let refused = format!("the configuration file is refused since {}", time(Some(since)));
+            let refused = format!("the configuration file has been rejected since {}", time(Some(since)));
             screen.line(vec![Part::of(refused).toned(Tone::Bad)]);
         }
         match self.now.get("last_reload") {
@@ -256,7 +256,7 @@ impl<'a> Look<'a> {
                 let (at, by) = (time(number(last.get("at"))), text(last.get("by")));
                 let lines = list(last.get("lines"));
                 let (outcome, tone) = match (result.as_str(), lines) {
-                    ("ok", []) => ("taken, nothing has changed".to_owned(), Tone::Good),
+                    ("ok", []) => ("ok, nothing has changed".to_owned(), Tone::Good),
                     ("ok", _) => ("taken".into(), Tone::Good),
                     _ => (result, Tone::Bad),
                 };
@@ -341,7 +341,7 @@ fn responses_by_route(status: &Json) -> BTreeMap<&str, f64> {
     routes
 }
 
-/// How an origin's server is.
+/// The state of an origin's server.
 fn state(server: &Json, workers: usize) -> (String, Tone) {
     if let Some(Json::String(problem)) = server.get("problem") {
         return (clean(problem), Tone::Bad);
@@ -356,7 +356,7 @@ fn state(server: &Json, workers: usize) -> (String, Tone) {
     }
 }
 
-/// What is to be known of a certificate at `now`: a warning only once its renewal is overdue.
+/// The state of a certificate at `now`: a warning only once its renewal is overdue.
 fn validity(certificate: &Json, now: Option<f64>) -> (String, Tone) {
     if let [warning, ..] = list(certificate.get("warnings")) {
         return (text(Some(warning)), Tone::Bad);
@@ -375,7 +375,7 @@ fn hangs(worker: &Json) -> bool {
 
 fn hanging(worker: &Json) -> String {
     let seconds = number(worker.get("seconds_since_turn")).unwrap_or(0.0);
-    format!("worker {} has not turned for {seconds:.1} s", count(number(worker.get("worker"))))
+    format!("worker {} has hung for {seconds:.1} s", count(number(worker.get("worker"))))
 }
 
 fn metrics(status: &Json) -> Option<&Map<String, Json>> {
@@ -407,7 +407,7 @@ fn text(value: Option<&Json>) -> String {
     }
 }
 
-/// Without what a terminal would obey.
+/// Without characters that a terminal would interpret.
 fn clean(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
@@ -505,7 +505,7 @@ impl Part {
         Self { tone, ..self }
     }
 
-    /// In so many columns: at the right, or at the left where the number is negative. A left one has a blank behind it.
+    /// In so many columns: aligned right, or left if the number is negative. A left one has a blank behind it.
     fn wide(self, columns: isize) -> Self {
         let width = columns.unsigned_abs();
         let text = match columns {

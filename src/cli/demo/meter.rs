@@ -1,4 +1,4 @@
-//! Tells what each request cost in CPU: the time that its worker's thread ran while it was served, QUIC included.
+//! Prints the CPU cost of each request: the time that its worker's thread ran while it was served, QUIC included.
 
 use crate::{
     exchange::{Abort, Body, BodyError, Exchange, Handler, Response},
@@ -39,7 +39,7 @@ impl Handler for Meter {
         let response = self.proxy.handle(exchange).await?;
         reading.status = Some(response.status());
         let (head, body) = response.into_parts();
-        // A tunnel is one to whoever joins it, and its bytes pass by here: what is told ends with its beginning.
+        // A tunnel's bytes do not pass here: the figure ends with its beginning.
         let body = match body.into_tunnel() {
             Ok(tunnel) => Body::tunnel(tunnel),
             Err(body) => Body::stream(Metered { body, reading }),
@@ -48,7 +48,7 @@ impl Handler for Meter {
     }
 }
 
-/// What is known of a request; written out when it is dropped.
+/// The figures of a request; printed when it is dropped.
 struct Reading {
     request: String,
     status: Option<StatusCode>,
@@ -88,7 +88,7 @@ impl Drop for Reading {
             let status = status.map_or_else(|| "-".to_owned(), |status| status.as_u16().to_string());
             let note = if shared { ", together with others" } else { "" };
             let milliseconds = (now - began).as_secs_f64() * 1e3;
-            // Whoever closed our output does not want the text.
+            // A closed output is no error.
             let _ = writeln!(io::stdout(), "{request} {status}: {bytes} bytes, {milliseconds:.2} ms of CPU{note}");
         });
     }

@@ -24,13 +24,13 @@ use std::{
     process::ExitCode,
 };
 
-/// What `litequic demo` is told.
+/// Arguments of `litequic demo`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Where to listen, UDP and TCP; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8443")]
     listen: SocketAddr,
-    /// Stand before this origin instead of a small one of its own: http://HOST[:PORT], HOST:PORT or unix:/PATH.
+    /// Proxy this origin instead of a small one of its own: http://HOST[:PORT], HOST:PORT or unix:/PATH.
     #[arg(long, value_name = "URL", value_parser = origin_address)]
     origin: Option<OriginAddress>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ async fn demonstrate(arguments: Arguments) -> ExitCode {
     };
     let certificate = match self_signed(["localhost", "127.0.0.1", "::1"]) {
         Ok(certificate) => certificate,
-        Err(error) => return fail(Exit::Software, format!("cannot make a certificate: {error}")),
+        Err(error) => return fail(Exit::Software, format!("cannot create a certificate: {error}")),
     };
     let store = match certificate.certificate() {
         Ok(certificate) => CertificateStore::new(certificate, []),
@@ -78,7 +78,7 @@ async fn demonstrate(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(Exit::from(&error), error),
     };
     let address = running.addresses.first().copied().unwrap_or(arguments.listen);
-    // Whoever closed our output does not want the text; the demo runs all the same.
+    // A closed output is no error; the demo runs all the same.
     let _ = io::stdout().write_all(welcome(address, &origin, embedded.is_some(), &certificate).as_bytes());
     let _ = io::stdout().flush();
     let exit = serve(running, signals).await;
@@ -98,11 +98,11 @@ fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certific
     let url = format!("https://{}/", SocketAddr::new(reached, port));
     let litequic = std::env::current_exe().map_or_else(|_| "litequic".into(), |path| path.display().to_string());
     let mut text = format!(
-        "litequic serves HTTP/3, HTTP/2 and HTTP/1.1 at {url}\nbefore {} at {origin}\n\n\
+        "litequic serves HTTP/3, HTTP/2 and HTTP/1.1 at {url}\nin front of {} at {origin}\n\n\
          litequic's own client:\n  {litequic} get --insecure {url}\n\n\
          curl, where it was built with HTTP/3, and any other, by TCP:\n  curl --http3-only --insecure {url}\n  \
          curl --insecure {url}\n\n\
-         Chromium, told to trust this certificate and to begin with HTTP/3:\n  \
+         Chromium, with this certificate trusted and HTTP/3 from the first request:\n  \
          chromium --user-data-dir=\"$(mktemp -d)\" --enable-quic --origin-to-force-quic-on=localhost:{port} \
          --ignore-certificate-errors-spki-list={} --host-resolver-rules=\"MAP localhost {reached}\" \
          https://localhost:{port}/\n\n",
@@ -117,5 +117,5 @@ fn welcome(address: SocketAddr, origin: &OriginAddress, embedded: bool, certific
              /status/CODE, /early-hints, /trailers, and /fail/close, /fail/truncate, /fail/garbage.\n"
         );
     }
-    text + "What each request cost follows; Ctrl-C ends the demo.\n"
+    text + "The CPU cost of each request follows; Ctrl-C ends the demo.\n"
 }

@@ -1,5 +1,5 @@
-//! The origin behind `litequic demo`: an HTTP/1.1 server with a page to look at, bodies to measure with, and every way
-//! for an origin to misbehave. It knows nothing of litequic, as a real one would not.
+//! The origin of `litequic demo`: an HTTP/1.1 server with a page to look at, bodies to measure with, and every way for
+//! an origin to fail. It does not depend on litequic, as a real one would not.
 //!
 //! | path | answer |
 //! |---|---|
@@ -12,11 +12,11 @@
 //! | `/drip/N/MS` | N chunks, one each MS milliseconds |
 //! | `/status/CODE` | with that status |
 //! | `/headers` | the request's header as text |
-//! | `/trailers` | a body with a trailer, for who sends `TE: trailers` |
+//! | `/trailers` | a body with a trailer, for clients that send `TE: trailers` |
 //! | `/early-hints` | 103, then 200 |
 //! | `/fail/close` | none: the connection is closed |
 //! | `/fail/truncate` | a body shorter than its `Content-Length` |
-//! | `/fail/garbage` | bytes that are no HTTP |
+//! | `/fail/garbage` | bytes that are not HTTP |
 
 mod answer;
 mod bytes;
@@ -51,8 +51,8 @@ pub struct DemoOrigin {
 }
 
 impl DemoOrigin {
-    /// Binds `address` and gives where it listens, the port being the kernel's choice if 0 was asked for, and the
-    /// future that serves. Dropping the future closes every connection. To be called on a tokio runtime.
+    /// Binds `address` and returns the address that it listens on, the port being the kernel's choice for port 0, and
+    /// the future that serves. Dropping the future closes every connection. To be called on a tokio runtime.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl DemoOrigin {
                         connections.spawn(connection(stream));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the demo's origin could not accept a connection");
+                        tracing::warn!(%error, "the demo's origin failed to accept a connection");
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -95,7 +95,7 @@ async fn connection(stream: TcpStream) {
         .serve_connection(TokioIo::new(wire), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection to the demo's origin broke off");
+        tracing::debug!(%error, "a connection to the demo's origin failed");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `litequic get`: HTTP/3 requests, for health checks, scripts, and people who look for what is wrong.
+//! `litequic get`: HTTP/3 requests, for health checks, scripts, and debugging.
 
 mod output;
 mod request;
@@ -35,11 +35,11 @@ use upload::{Body, Source};
 use verbose::Verbose;
 use write_out::{Facts, Template};
 
-/// Before the process ends, so that CONNECTION_CLOSE leaves: a server that does not get it keeps the connection until
+/// Before the process ends, so that CONNECTION_CLOSE is sent: a server that does not get it keeps the connection until
 /// its idle timeout.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// As long as a year: where there is to be no limit.
+/// As long as a year: no limit.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 const EXIT_CODES: &str = "Exit codes:\n  \
@@ -52,7 +52,7 @@ const EXIT_CODES: &str = "Exit codes:\n  \
     76  the server broke a rule of HTTP/3, or broke off\n  \
     78  a certificate file that is named cannot be used";
 
-/// What `litequic get` is told.
+/// Arguments of `litequic get`.
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{}\n\n{EXIT_CODES}", write_out::help()))]
 pub struct Arguments {
@@ -71,10 +71,10 @@ pub struct Arguments {
     /// Send this file while it is read; - is standard input.
     #[arg(long, short = 'T', value_name = "FILE", conflicts_with = "head")]
     upload_file: Option<PathBuf>,
-    /// Ask for the header alone, with HEAD.
+    /// Request the header only, with HEAD.
     #[arg(long, short = 'I')]
     head: bool,
-    /// Write the header, too, where --output is given. Without --output it is always written.
+    /// Write the header, too, if --output is given. Without --output it is always written.
     #[arg(long, short = 'i')]
     include: bool,
     /// Write the body, and nothing else, to this file; - is standard output.
@@ -125,7 +125,7 @@ enum GetError {
     Host(String),
     #[error("standard input can be sent once: --repeat needs a file")]
     Repeat,
-    #[error("cannot look {host} up: {source}")]
+    #[error("cannot resolve {host}: {source}")]
     Lookup { host: String, source: io::Error },
     #[error("{0} has no address")]
     NoAddress(String),
@@ -180,11 +180,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
         sleep(LINGER).await;
         outcome
     });
-    // A reader that pauses may make this last; the server has been told by now that all is done.
+    // A reader that pauses may delay this; the connection to the server is closed by now.
     let written = output.map_or(Ok(()), Output::finish);
     match outcome.and_then(|exit| written.map(|()| exit)) {
         Ok(exit) => exit.into(),
-        // The reader closed the pipe: the exit code alone tells.
+        // The reader closed the pipe: only the exit code remains.
         Err(error) if output::reader_is_gone(&error) => Exit::from(&error).into(),
         Err(error) => fail(Exit::from(&error), error),
     }
@@ -200,10 +200,10 @@ async fn get(arguments: &Arguments, output: &mut Option<Output>) -> Result<Exit,
     let verbose = Verbose(arguments.verbose);
     let mut facts = Facts::new(request.uri(), request.method());
     let opened = async {
-        // First: no connection is made for a file that does not exist.
+        // First: no connection is opened for a file that does not exist.
         let first = source.open()?;
         let (connection, observer) = connect(arguments, verbose, &mut facts).await?;
-        // The file is emptied only for a server that is there, and before it is asked for anything.
+        // The file is truncated only once connected, and before the first request.
         let output = output.insert(Output::open(arguments.output.as_ref(), arguments.include)?);
         Ok::<_, GetError>((Client::start(connection).await?, observer, output, first))
     };
@@ -236,7 +236,7 @@ async fn get(arguments: &Arguments, output: &mut Option<Output>) -> Result<Exit,
         let outcome = outcome.unwrap_or_else(|_| Err(too_late(limit, &facts)));
         facts.counts = observer.counts().since(&before);
         facts.end(&outcome.as_ref().copied(), &observer);
-        // What came of a response that broke off is written, too.
+        // The part of a response that was cut off is written, too.
         let written = match (output.flush().await, &arguments.write_out) {
             (Ok(()), Some(template)) => write_out(&template.render(&facts), output).await,
             (written, _) => written,
@@ -296,7 +296,7 @@ async fn connect(
     };
     facts.looked_up = Some(Instant::now());
     let mut last = GetError::NoAddress(host.into());
-    // One that never answers does not keep the others from being tried.
+    // One that never answers does not prevent trying the others.
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     for address in addresses {
         verbose.say(|| format!("Trying {address}"));
@@ -322,7 +322,7 @@ async fn connect(
                 };
                 verbose.all(|| verbose::certificate(&presented, arguments.insecure));
                 verbose.all(|| verbose::packets(&seen));
-                verbose.say(|| format!("Not connected: {}", last.to_string().lines().next().unwrap_or_default()));
+                verbose.say(|| format!("Connection failed: {}", last.to_string().lines().next().unwrap_or_default()));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Where a response goes. A thread writes it, so that a reader that pauses does not keep QUIC from answering the server, and
-//! each piece is written as soon as no further data has arrived.
+//! The output of a response. A thread writes it, so that a reader that pauses does not keep QUIC from answering the
+//! server, and each piece is written as soon as no further data has arrived.
 
 use super::GetError;
 use bytes::{Bytes, BytesMut};
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 /// Bytes that are gathered before they are handed over.
 const GATHERED: usize = 64 * 1024;
-/// Pieces that wait for the thread: with them a reader that pauses holds the stream, and so the server, back.
+/// Pieces in the thread's queue: a full queue stops reading the stream, and so the server.
 const PIECES: usize = 4;
 
 /// Header and body to standard output, or the body alone to a file.
@@ -89,7 +89,7 @@ impl Output {
         if self.gathered.len() >= GATHERED { self.flush().await } else { Ok(()) }
     }
 
-    /// Has everything so far written.
+    /// Flushes everything so far.
     pub(super) async fn flush(&mut self) -> Result<(), GetError> {
         if self.gathered.is_empty() {
             return Ok(());
@@ -97,12 +97,13 @@ impl Output {
         let piece = self.gathered.split().freeze();
         match &self.pieces {
             Some(pieces) if pieces.send(piece).await.is_ok() => Ok(()),
-            // The thread has ended, and knows why.
+            // The thread has ended, and returns why.
             _ => self.end(),
         }
     }
 
-    /// Waits until all that was flushed is written. To be called outside a runtime: it blocks as long as the reader pauses.
+    /// Waits until all that was flushed is written. To be called outside a runtime: it blocks as long as the reader
+    /// pauses.
     pub(super) fn finish(mut self) -> Result<(), GetError> {
         self.end()
     }
@@ -111,7 +112,7 @@ impl Output {
         self.pieces = None;
         let outcome = match self.writer.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => Err(io::Error::other("the thread that writes has ended")),
+            Some(Err(_)) => Err(io::Error::other("the writing thread ended")),
             None => Ok(()),
         };
         outcome.map_err(|source| GetError::Output { to: self.name.clone(), source })
@@ -133,7 +134,7 @@ pub(super) fn print(text: &str) -> Result<(), GetError> {
     outcome.map_err(|source| GetError::Output { to: STDOUT.into(), source })
 }
 
-/// Whether the reader of standard output has gone, which is its right: `| head`.
+/// Whether the reader of standard output has closed it, which is no error: `| head`.
 pub(super) fn reader_is_gone(error: &GetError) -> bool {
     matches!(error, GetError::Output { to, source } if to == STDOUT && source.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,4 +1,4 @@
-//! The request that the command line asks for. Pure.
+//! The request that the command line describes. Pure.
 
 use super::{Arguments, GetError, upload::Source};
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use std::{net::IpAddr, path::PathBuf};
 
 /// The port of https (RFC 9110 §4.2.2).
 const HTTPS_PORT: u16 = 443;
-/// What curl's `--data` says of its body.
+/// The type of curl's `--data`.
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 
-/// An address that a name is to have.
+/// An address that overrides a name's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Resolve {
     pub(super) host: String,
@@ -44,10 +44,10 @@ pub(super) fn field(text: &str) -> Result<Field, String> {
     let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
     let connection_specific = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
     if connection_specific.contains(&name.as_str()) {
-        return Err(format!("HTTP/3 has no field {name} (RFC 9114 §4.2)"));
+        return Err(format!("{name} is not allowed in HTTP/3 (RFC 9114 §4.2)"));
     }
     if name == header::TE && !value.trim().eq_ignore_ascii_case("trailers") {
-        return Err("TE may say nothing but trailers in HTTP/3 (RFC 9114 §4.2)".into());
+        return Err("TE must be trailers in HTTP/3 (RFC 9114 §4.2)".into());
     }
     Ok(Field(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?))
 }
@@ -55,7 +55,7 @@ pub(super) fn field(text: &str) -> Result<Field, String> {
 /// A method that a client can send alone.
 pub(super) fn method(text: &str) -> Result<Method, String> {
     match Method::try_from(text) {
-        Ok(Method::CONNECT) => Err("CONNECT opens a tunnel, which this client does not speak through".into()),
+        Ok(Method::CONNECT) => Err("CONNECT is not supported: this client opens no tunnels".into()),
         Ok(method) => Ok(method),
         Err(_) => Err(format!("{text:?} is not a method")),
     }
@@ -66,7 +66,7 @@ pub(super) fn duration(text: &str) -> Result<std::time::Duration, String> {
     if text == "0" { Ok(std::time::Duration::ZERO) } else { humantime::parse_duration(text).map_err(|e| e.to_string()) }
 }
 
-/// What `--data` is given: text, or a file behind an `@`.
+/// The argument of `--data`: text, or a file behind an `@`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Data {
     Text(Bytes),

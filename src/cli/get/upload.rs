@@ -84,7 +84,9 @@ fn read(from: impl Read + Send + 'static, length: Option<u64>) -> io::Result<mps
         loop {
             let mut piece = BytesMut::zeroed(PIECE);
             let piece = match from.read(&mut piece) {
-                Ok(0) if length.is_some() && from.limit() > 0 => Err(io::Error::other("it became shorter meanwhile")),
+                Ok(0) if length.is_some() && from.limit() > 0 => {
+                    Err(io::Error::other("it was truncated while it was read"))
+                }
                 Ok(0) => return,
                 Ok(read) => {
                     piece.truncate(read);
@@ -104,7 +106,7 @@ fn read(from: impl Read + Send + 'static, length: Option<u64>) -> io::Result<mps
 }
 
 impl Body {
-    /// Sends it whole, unless the server wants no more. `sent` counts its bytes.
+    /// Sends it whole, unless the server stops reading. `sent` counts its bytes.
     pub(super) async fn send(self, mut out: RequestBody, sent: &Cell<u64>) -> Result<(), GetError> {
         let mut pieces = self.pieces;
         loop {
@@ -152,7 +154,7 @@ mod tests {
             assert_eq!(received(read(io::Cursor::new(bytes.clone()), length).unwrap()), (expected, None), "{length:?}");
         }
         let (sent, error) = received(read(io::Cursor::new(bytes), Some(10 * PIECE as u64)).unwrap());
-        assert_eq!((sent, error.as_deref()), (3 * PIECE + 1, Some("it became shorter meanwhile")));
+        assert_eq!((sent, error.as_deref()), (3 * PIECE + 1, Some("it was truncated while it was read")));
     }
 
     #[test]

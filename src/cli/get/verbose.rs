@@ -1,5 +1,5 @@
-//! `--verbose`: what happens, on standard error, as curl prints it: `*` before what is said of the connection, `>` before what
-//! is sent, `<` before what is received.
+//! `--verbose`: a trace on standard error, as curl prints it: `*` before facts about the connection, `>` before what is
+//! sent, `<` before what is received.
 
 use crate::{
     http3::settings::Settings,
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Says things, if it was asked to.
+/// Prints the trace, if enabled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Verbose(pub(super) bool);
 
@@ -42,7 +42,7 @@ impl Verbose {
         if self.0 {
             let lines: String =
                 texts().iter().map(|text| format!("{mark} {text}").trim_end().to_owned() + "\n").collect();
-            // Standard error may be closed; the exit code still tells.
+            // Standard error may be closed; the exit code is still right.
             let _ = io::stderr().write_all(lines.as_bytes());
         }
     }
@@ -61,19 +61,19 @@ fn response_lines(response: &Response<()>) -> Vec<String> {
     [begin].into_iter().chain(fields(response.headers())).chain([String::new()]).collect()
 }
 
-/// A value may hold what a terminal would obey: it is escaped.
+/// A value may hold characters that a terminal interprets: it is escaped.
 fn fields(fields: &HeaderMap) -> impl Iterator<Item = String> {
     fields.iter().map(|(name, value)| format!("{name}: {}", shown(&String::from_utf8_lossy(value.as_bytes()))))
 }
 
-/// What others have said, without control characters.
+/// A text from the server, without control characters.
 fn shown(text: &str) -> String {
     text.chars()
         .flat_map(|c| c.escape_debug().filter(move |_| c.is_control()).chain((!c.is_control()).then_some(c)))
         .collect()
 }
 
-/// What the handshake came to.
+/// The result of the handshake.
 pub(super) fn connected(
     seen: &Observed,
     addresses: (Option<SocketAddr>, Option<SocketAddr>),

@@ -1,5 +1,5 @@
-//! `--write-out`: what is known of a request once it has ended, by curl's names where curl has one. Pure but for a template's
-//! file.
+//! `--write-out`: the figures of a request once it has ended, by curl's names where curl has one. Pure but for a
+//! template's file.
 
 use super::GetError;
 use crate::{
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is known of one request.
+/// The figures of one request.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     pub(super) url: Uri,
@@ -167,7 +167,7 @@ fn url(facts: &Facts) -> Value {
 
 type Read = fn(&Facts) -> Value;
 
-/// Every variable: its name, what it is, how it is read.
+/// Every variable: its name, its description, how it is read.
 const VARIABLES: [(&str, &str, Read); 38] = [
     ("acks_received", "ACK frames that the server sent", |facts| Value::Number(facts.counts.acks_received)),
     ("acks_sent", "ACK frames that this client sent", |facts| Value::Number(facts.counts.acks_sent)),
@@ -211,7 +211,7 @@ const VARIABLES: [(&str, &str, Read); 38] = [
     ("url_effective", "as url", url),
 ];
 
-/// What `--help` says of variables.
+/// The part of `--help` about variables.
 pub(super) fn help() -> String {
     let mut text = String::from("Variables of --write-out, as %{NAME}; times are seconds since the request began:\n");
     for (name, what, _) in VARIABLES {
@@ -222,7 +222,7 @@ pub(super) fn help() -> String {
     text
 }
 
-/// What `--write-out` is to print.
+/// What `--write-out` prints.
 #[derive(Debug, Clone)]
 pub(super) struct Template(Vec<Part>);
 
@@ -309,7 +309,7 @@ fn variable(name: &str) -> Result<Part, String> {
     known.map(|(_, _, read)| Part::Variable(*read)).ok_or_else(|| {
         let near = VARIABLES.iter().map(|(known, ..)| (strsim::damerau_levenshtein(known, name), *known)).min();
         let near = near.filter(|(distance, _)| *distance <= 3).map(|(_, near)| format!("; did you mean {near:?}?"));
-        format!("there is no variable {name:?}{}", near.unwrap_or_default())
+        format!("unknown variable {name:?}{}", near.unwrap_or_default())
     })
 }
 
@@ -360,8 +360,8 @@ mod tests {
     #[test]
     fn a_variable_that_does_not_exist_is_named_with_the_nearest() {
         let error = Template::parse("%{htp_code}").unwrap_err();
-        assert_eq!(error, "there is no variable \"htp_code\"; did you mean \"http_code\"?");
-        assert_eq!(Template::parse("%{nonsense_at_all}").unwrap_err(), "there is no variable \"nonsense_at_all\"");
+        assert_eq!(error, "unknown variable \"htp_code\"; did you mean \"http_code\"?");
+        assert_eq!(Template::parse("%{nonsense_at_all}").unwrap_err(), "unknown variable \"nonsense_at_all\"");
         assert!(Template::parse("%header{a b}").is_err());
         assert!(Template::read("@/nonexistent/template").unwrap_err().contains("/nonexistent/template"));
     }

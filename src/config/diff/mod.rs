@@ -1,11 +1,11 @@
-//! What a reload changes: two configurations compared, key by key, and which of the keys a running litequic can follow.
-//! Pure. The structures are taken apart in full, so that a new key that is not compared does not compile.
+//! What a reload changes: two configurations compared, key by key, and which of the changes need a restart. Pure. The
+//! structures are destructured in full, so that a new key that is not compared does not compile.
 
 use super::{Config, Network, changes::Changes, keys::rules::show_pages, needs_restart, table::Table};
 use aws_lc_rs::digest;
 use std::fmt;
 
-/// Bytes of a version: as many as tell apart whatever one fleet has run, and a person compares.
+/// Bytes of a version: enough to distinguish whatever one fleet has run, and short enough for a person to compare.
 const VERSION: usize = 6;
 
 /// One change. Its `Display` is one line: `KEY: OLD → NEW`.
@@ -43,7 +43,7 @@ impl Config {
         all.into_iter().map(|Change { key, what }| (key, what)).collect()
     }
 
-    /// Tells this configuration from others: the first half of a hash of [`Config::list`], in hexadecimal digits. The same
+    /// Identifies this configuration: the first half of a hash of [`Config::list`], in hexadecimal digits. The same
     /// keys and values have the same one, in whichever file and process.
     pub fn version(&self) -> String {
         let mut hash = digest::Context::new(&digest::SHA256);
@@ -98,7 +98,7 @@ impl Config {
         changes.found.into_iter().map(|(key, what)| Change { key, what }).collect()
     }
 
-    /// `next` as far as it can be followed without a restart.
+    /// `next` as far as it can be applied without a restart.
     pub fn follow(&self, next: Self) -> Self {
         let Self { listen, litequic, admin, log, .. } = self.clone();
         Self {
@@ -111,7 +111,7 @@ impl Config {
     }
 }
 
-/// Entries with a number: compared one by one unless some came or went.
+/// Entries with a number: compared one by one unless some were added or removed.
 fn tables<T: Table>(changes: &mut Changes, key: &str, old: &[T], new: &[T]) {
     if old.len() != new.len() {
         changes.push(key, format!("{} → {}", old.len(), new.len()));

@@ -1,5 +1,5 @@
-//! What the file may say: the top level, whose tables stand in files of their names, and the rules between tables. The schema and the
-//! search for a misspelt key know what is read here, so no key is listed twice.
+//! The file's content: the top level, whose tables are in files of their names, and the rules between tables. The
+//! schema and the search for a misspelt key use what is read here, so no key is listed twice.
 
 #[cfg(test)]
 mod patterns;
@@ -42,8 +42,8 @@ fn all() -> impl Iterator<Item = (String, &'static Key)> {
     TABLES.iter().flat_map(named)
 }
 
-/// The keys whose change waits for a restart: sockets, threads and token keys are made once, and the log's form is what collectors
-/// have been told.
+/// The keys whose change waits for a restart: sockets, threads and token keys are created once, and log collectors are
+/// configured for the log's format.
 pub fn needs_restart() -> Vec<String> {
     all().filter(|(_, key)| key.needs_restart).map(|(path, _)| path).collect()
 }
@@ -53,9 +53,9 @@ pub fn metric(key: &str) -> Option<String> {
     all().find(|(path, _)| path == key).and_then(|(_, key)| key.metric())
 }
 
-/// Everything that a file may say. Where faults were noted it is good for nothing but to look for more.
+/// The whole file. If faults were noted it only serves to find more.
 pub(super) fn config(root: &mut Section<'_>) -> Config {
-    let listen = root.table("listen", "Where clients reach litequic.", listen::read);
+    let listen = root.table("listen", "The listeners for clients.", listen::read);
     let certificates = root.tables(
         "certificates",
         "Certificates; the first is served to a client that names none of the others' names.",
@@ -67,16 +67,16 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         root.fault("certificates", "has no certificate", None, None);
     }
 
-    let about = "Which clients show certificates, and whom litequic believes about them.";
+    let about = "Whether clients present certificates, and the certificate authorities that verify them.";
     let (client_certificates, has_ca) = root.table("client_certificates", about, certificates::read);
 
     let has_origin = root.has("origin");
     let mut cookies = BTreeSet::new();
-    let about = "The origin of every request that no route takes.";
+    let about = "The origin of every request that matches no route.";
     let simple = root.table("origin", about, |section| origin::read(section, &mut cookies));
     let mut origins = root.named_tables("origins", "Origins, for routes to name.", |name, section| {
         if has_origin && name == Config::ORIGIN {
-            section.fault_here("is the name of [origin] already", "another name");
+            section.fault_here("is reserved for [origin]", "another name");
         }
         origin::read(section, &mut cookies)
     });
@@ -103,12 +103,12 @@ pub(super) fn config(root: &mut Section<'_>) -> Config {
         root.fault("routes", "has no route", None, None);
     }
 
-    let (limits, sources) = root.table("limits", "What a client may do at most.", limits::read);
-    let timeouts = root.table("timeouts", "How long litequic waits.", Timeouts::read);
+    let (limits, sources) = root.table("limits", "Limits for clients.", limits::read);
+    let timeouts = root.table("timeouts", "Timeouts.", Timeouts::read);
     let litequic = root.table("litequic", "How datagrams are received and sent.", transport::read);
-    let admin = root.table("admin", "Where the operator reaches litequic.", |section| admin::read(section, &listen));
-    let log = root.table("log", "What is logged and how.", Log::read);
-    let access_log = root.table("access_log", "What is written of each request.", access::read);
+    let admin = root.table("admin", "Administration interface.", |section| admin::read(section, &listen));
+    let log = root.table("log", "The log.", Log::read);
+    let access_log = root.table("access_log", "The access log: a line for each request.", access::read);
     let about = "Networks whose Forwarded and X-Forwarded-* fields are appended to instead of removed.";
     let trusted_proxies = root.list("trusted_proxies", network(), 0..=MAX_NETWORKS, &[], about).unwrap_or_default();
     Config {

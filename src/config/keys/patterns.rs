@@ -1,5 +1,5 @@
-//! That the schema's patterns and the parser agree: a pattern accepts whatever the parser accepts, and nothing that it
-//! refuses but for what no pattern can say, a range first of all.
+//! Consistency of the schema's patterns and the parser: a pattern accepts whatever the parser accepts, and nothing that
+//! it rejects but for what a pattern cannot express, first of all a range.
 
 use super::rules::{field_value, location, page};
 use crate::config::{
@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Strings for each kind.
 const TRIES: usize = 500;
 
-/// What the parser says of a text.
+/// The parser's result for a text.
 type Read = dyn Fn(&str) -> Result<(), String>;
 
 /// A kind as far as texts are concerned, whatever it makes of them.
@@ -59,12 +59,12 @@ fn all() -> Vec<Texts> {
         texts("prefix", path_prefix(), &[]),
         texts("path", exact_path(), &[]),
         texts("route name", route_name(), &[]),
-        texts("method", method(), &["reaches no route"]),
+        texts("method", method(), &["never reaches a route"]),
         texts("pattern", pattern(), &[]),
-        texts("upgrade", upgrade(), &["changes what litequic itself speaks"]),
+        texts("upgrade", upgrade(), &["would change the protocol between"]),
         texts("cookie name", cookie_name(), &[]),
-        texts("field name", field_name(), &["is no field of every request"]),
-        texts("target", target(), &["is no path of a URL"]),
+        texts("field name", field_name(), &["is not a field of every request"]),
+        texts("target", target(), &["is not the path of a URL"]),
         texts("statuses", statuses(), &["ends before it begins"]),
         texts("field value", field_value(), &["there is no {"]),
         texts(
@@ -80,7 +80,7 @@ fn all() -> Vec<Texts> {
                 "has no host",
                 "a host has no port",
                 "empty",
-                "a dot stands",
+                "needs a dot",
                 "has no scheme",
             ],
         ),
@@ -89,7 +89,7 @@ fn all() -> Vec<Texts> {
     ]
 }
 
-/// What `schema` says of texts: the kinds' part of JSON Schema. Its patterns are compiled once, which takes longer than to match.
+/// The verdict of `schema` on texts: the kinds' part of JSON Schema. Its patterns are compiled once, which takes longer than to match.
 fn acceptor(schema: &Json) -> Box<dyn Fn(&str) -> bool> {
     if let Some(any) = schema["anyOf"].as_array() {
         let any: Vec<_> = any.iter().map(acceptor).collect();
@@ -276,7 +276,7 @@ fn a_pattern_accepts_whatever_the_parser_accepts() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Strings of the patterns' own making, against the parser.
+/// Strings generated from the patterns, against the parser.
 #[test]
 fn a_pattern_accepts_little_more_than_the_parser() {
     let mut runner = TestRunner::default();

@@ -1,4 +1,4 @@
-//! The keys of what a route does beside choosing an origin.
+//! The keys of a route that do not select an origin.
 
 use crate::config::{
     ErrorPages, Errors, FixedBody, HeaderRules, RateLimit, RateLimitBy, Redirect, Respond, Template, Variable,
@@ -14,7 +14,7 @@ use http::{HeaderName, StatusCode, header};
 use serde_json::json;
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-/// Below a millisecond a clock tells nothing; a day's share is a quota already.
+/// Below a millisecond a timer has no resolution; a day's share is a quota already.
 const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 /// Interim ones are not whole answers (RFC 9110 §15.2).
 const FINAL: RangeInclusive<u64> = 200..=599;
@@ -25,7 +25,7 @@ const IN_FIELDS: &[Variable] = &[Variable::Client, Variable::Host, Variable::Req
 /// In `redirect.to`.
 const IN_REDIRECTS: &[Variable] = &[Variable::Host, Variable::Path];
 
-/// Why a rule may not touch a field.
+/// Whether a rule may set a field, and why not.
 type FieldFault = fn(&HeaderName) -> Option<&'static str>;
 
 pub(in crate::config) fn request_headers(section: &mut Section<'_>, key: &str, about: &str) -> HeaderRules {
@@ -73,7 +73,7 @@ fn header_rules(section: &mut Section<'_>, who: &str, fault: FieldFault) -> Head
 
 fn field_name(text: &str, fault: FieldFault) -> Result<HeaderName, Wrong> {
     if text.starts_with(':') {
-        return Err("a pseudo-header field, which is no field".into());
+        return Err("is a pseudo-header field".into());
     }
     // A HeaderName may hold a quotation mark, which is not in a token (RFC 9110 §5.6.2).
     let name = HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains('"'));
@@ -84,7 +84,7 @@ fn field_name(text: &str, fault: FieldFault) -> Result<HeaderName, Wrong> {
 pub(super) fn field_value() -> Kind<Template> {
     let parse = |text: String| {
         if text.len() > HeaderRules::MAX_VALUE {
-            return Err(format!("has {} bytes, and {} are the most", text.len(), HeaderRules::MAX_VALUE).into());
+            return Err(format!("has {} bytes, at most {} are allowed", text.len(), HeaderRules::MAX_VALUE).into());
         }
         if text.trim() != text {
             return Err("begins or ends with a blank".into());
@@ -111,13 +111,13 @@ fn template(text: &str, allowed: &[Variable]) -> Result<Template, Wrong> {
     })
 }
 
-/// `redirect`, if it is there.
+/// `redirect`, if set.
 pub(in crate::config) fn redirect(section: &mut Section<'_>) -> Option<Redirect> {
     let has = section.has("redirect");
-    let about = "Where clients are sent on to, in place of an origin.";
+    let about = "A redirect of the client, in place of an origin.";
     let redirect = section.table("redirect", about, |section| {
         let about = "The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is what the client \
-            asked for, as the whole authority or behind `LABEL.`; `{path}`, at the end, its path and query after \
+            requested, as the whole authority or behind `LABEL.`; `{path}`, at the end, its path and query after \
             `rewrite_prefix`.";
         let to = section.required("to", location(), about);
         let status = section.value("status", status(), Redirect::STATUS, "The answer's status.");
@@ -126,7 +126,7 @@ pub(in crate::config) fn redirect(section: &mut Section<'_>) -> Option<Redirect>
     redirect.filter(|_| has)
 }
 
-/// `respond`, if it is there.
+/// `respond`, if set.
 pub(in crate::config) fn respond(section: &mut Section<'_>) -> Option<Respond> {
     let has = section.has("respond");
     let about = "A fixed answer, in place of an origin's: for `robots.txt`, health checks, maintenance.";
@@ -139,7 +139,7 @@ fn fixed_answer(section: &mut Section<'_>) -> Respond {
     let status = StatusCode::from_u16(status).unwrap_or(Respond::STATUS);
     let about = "The body, as plain text unless `headers` have another `content-type`.";
     let text = section.optional("body", body_text(), about);
-    let about = "Instead of `body`, the file that is it. Read at the start and on a reload, 256 KiB at most; the end of its \
+    let about = "Instead of `body`, the file with the body. Read at the start and on a reload, 256 KiB at most; the end of its \
         name says its `Content-Type`, unless `headers` do.";
     let file = section.optional("body_file", body_file(), about).map(|file| section.directory().join(file));
     let named = |name: &str| field_name(name, response_field_fault);
@@ -147,7 +147,7 @@ fn fixed_answer(section: &mut Section<'_>) -> Respond {
     let headers = section.map("headers", TOKEN, named, field_value(), HeaderRules::MAX_FIELDS, about);
 
     if section.has("body") {
-        section.fault("body_file", "is of no use beside body", None, None);
+        section.fault("body_file", "has no effect beside body", None, None);
     }
     if !Respond::may_have_body(status) {
         for key in ["body", "body_file"] {
@@ -157,7 +157,7 @@ fn fixed_answer(section: &mut Section<'_>) -> Respond {
     let has_type = headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
     if file.as_deref().is_some_and(|file| body_type(file).is_none()) && !has_type {
         let expected = Some("headers.content-type");
-        section.fault("body_file", "the end of its name is no type that is known", expected, None);
+        section.fault("body_file", "unknown file name extension", expected, None);
     }
     let body = match (text, file) {
         (Some(text), _) => FixedBody::Text(text),
@@ -170,7 +170,7 @@ fn fixed_answer(section: &mut Section<'_>) -> Respond {
 fn body_text() -> Kind<String> {
     let parse = |text: String| {
         let (length, most) = (text.len(), Respond::MAX_BODY);
-        if length > most { Err(format!("has {length} bytes, and {most} are the most").into()) } else { Ok(text) }
+        if length > most { Err(format!("has {length} bytes, at most {most} are allowed").into()) } else { Ok(text) }
     };
     let expected = format!("a text of up to {} KiB", Respond::MAX_BODY / 1024);
     text(&expected, parse, Clone::clone).of_length(0..=Respond::MAX_BODY)
@@ -203,16 +203,16 @@ pub(super) fn location() -> Kind<Template> {
     kind.matching(&format!(r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"))
 }
 
-/// A `Location` that leads where the operator says, whatever the client asks for: scheme and authority stand written out,
-/// or the authority is that which the client reached litequic by; and what the client may choose begins with a slash
-/// and comes after them.
+/// A `Location` whose target is the operator's choice, whatever the client requests: scheme and authority are written
+/// out, or the authority is that of the request; and the part that the client may choose begins with a slash and comes
+/// after them.
 fn parse_location(text: &str) -> Result<Template, Wrong> {
     // RFC 3986 §2; a backslash is a slash to browsers.
     if !text
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'"' | b'<' | b'>' | b'^' | b'`' | b'|'))
     {
-        return Err("has characters that a URL has not".into());
+        return Err("has characters that a URL cannot have".into());
     }
     let template = template(text, IN_REDIRECTS)?;
     let absolute = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -229,11 +229,11 @@ fn parse_location(text: &str) -> Result<Template, Wrong> {
     };
     let (literal, rest) = path.split_once("{path}").map_or((path, None), |(literal, rest)| (literal, Some(rest)));
     if literal.contains("{host}") {
-        return Err("{host} is the whole host, or its end".into());
+        return Err("{host} must be the whole host, or its end".into());
     }
     match rest {
-        Some(rest) if !rest.is_empty() => Err("{path} is the end".into()),
-        Some(_) if literal.contains(['?', '#']) => Err("{path} is no part of a query".into()),
+        Some(rest) if !rest.is_empty() => Err("{path} must be at the end".into()),
+        Some(_) if literal.contains(['?', '#']) => Err("{path} cannot be in a query".into()),
         Some(_) if literal.ends_with('/') => Err("{path} begins with a slash itself".into()),
         _ => Ok(template),
     }
@@ -245,21 +245,22 @@ fn location_authority(text: &str) -> Result<(), Wrong> {
         Some("") => Ok(()),
         Some(labels) => match labels.strip_suffix('.') {
             Some(labels) => parse_host(labels).map(|_| ()),
-            None => Err("a dot stands before {host}".into()),
+            None => Err("{host} needs a dot before it".into()),
         },
-        None if text.contains('{') => Err("{host} is the whole host, or its end".into()),
+        None if text.contains('{') => Err("{host} must be the whole host, or its end".into()),
         None if text.is_empty() => Err("has no host".into()),
         None => (authority().read)(Given::Text(text.into())).map(|_| ()),
     }
 }
 
-/// `rate_limit`, if it is there.
+/// `rate_limit`, if set.
 pub(in crate::config) fn rate_limit(section: &mut Section<'_>, key: &str, about: &str) -> Option<RateLimit> {
     section.table(key, about, |section| {
-        let about = "So many requests in `per`, of all workers together. 429 beyond, with `Retry-After`.";
+        let about = "This many requests in `per`, of all workers together. 429 beyond, with `Retry-After`.";
         let requests = section.required("requests", number(COUNT), about);
-        let per = section.value("per", duration(PER), Duration::from_secs(1), "The time in which so many may come.");
-        let burst = section.optional("burst", number(COUNT), "So many at once after a pause. Without it, `requests`.");
+        let per =
+            section.value("per", duration(PER), Duration::from_secs(1), "The time in which `requests` are allowed.");
+        let burst = section.optional("burst", number(COUNT), "Requests at once after a pause. Without it, `requests`.");
         let about = "Whose requests are counted together: an IPv4 address's, or those of a /64 of IPv6; or all of \
             the route.";
         let by = section.value("by", one_of(RateLimitBy::NAMES), RateLimitBy::Address, about);
@@ -291,7 +292,7 @@ pub(super) fn page() -> Kind<PathBuf> {
     let parse = |text: String| {
         let page = PathBuf::from(text);
         let fits = media_type(&page).is_some();
-        fits.then_some(page).ok_or_else(|| "the end of its name is no type that is known".into())
+        fits.then_some(page).ok_or_else(|| "unknown file name extension".into())
     };
     let kind = text("the path of a .html, .htm, .txt, .json, .xml or .svg file", parse, |page: &PathBuf| {
         page.display().to_string()
@@ -303,7 +304,7 @@ pub(super) fn page() -> Kind<PathBuf> {
 mod tests {
     use super::*;
 
-    /// What would be an open redirect is no value.
+    /// An open redirect is not a valid value.
     #[test]
     fn a_redirect_leads_where_the_operator_says() {
         for (text, problem) in [
@@ -328,26 +329,26 @@ mod tests {
             ("HTTPS://example.com", Some("begins with neither \"https://\", \"http://\" nor \"/\"")),
             ("//example.com", Some("has no scheme")),
             ("//{host}{path}", Some("has no scheme")),
-            ("/\\example.com", Some("has characters that a URL has not")),
-            ("/a b", Some("has characters that a URL has not")),
+            ("/\\example.com", Some("has characters that a URL cannot have")),
+            ("/a b", Some("has characters that a URL cannot have")),
             ("/{path}", Some("{path} begins with a slash itself")),
             ("https://example.com/{path}", Some("{path} begins with a slash itself")),
             ("https://{path}", Some("has no host")),
             ("https://", Some("has no host")),
             ("https:///a", Some("has no host")),
-            ("https://example{path}.com", Some("{path} is the end")),
+            ("https://example{path}.com", Some("{path} must be at the end")),
             // The root's dot.
             ("https://a.{path}", None),
             ("https://user@example.com{path}", Some("not a host")),
             ("https://example.com:0{path}", Some("not a port")),
-            ("https://{host}.evil.com{path}", Some("{host} is the whole host, or its end")),
-            ("https://evil{host}", Some("a dot stands before {host}")),
-            ("https://{host}:8443", Some("{host} is the whole host, or its end")),
+            ("https://{host}.evil.com{path}", Some("{host} must be the whole host, or its end")),
+            ("https://evil{host}", Some("{host} needs a dot before it")),
+            ("https://{host}:8443", Some("{host} must be the whole host, or its end")),
             ("https://a@.{host}", Some("not a host")),
-            ("https://example.com/{host}", Some("{host} is the whole host, or its end")),
-            ("https://example.com/?next={path}", Some("{path} is no part of a query")),
-            ("https://example.com#{path}", Some("{path} is no part of a query")),
-            ("https://example.com{path}{path}", Some("{path} is the end")),
+            ("https://example.com/{host}", Some("{host} must be the whole host, or its end")),
+            ("https://example.com/?next={path}", Some("{path} cannot be in a query")),
+            ("https://example.com#{path}", Some("{path} cannot be in a query")),
+            ("https://example.com{path}{path}", Some("{path} must be at the end")),
             ("https://example.com{client}", Some("there is no {client} here")),
         ] {
             let found = parse_location(text).err().map(|wrong| wrong.problem);

@@ -1,5 +1,5 @@
-//! The control stream as its receiver sees it: SETTINGS first and once, then GOAWAY and what concerns pushes
-//! (RFC 9114 §6.2.1, §7.2).
+//! The receiving side of the control stream: SETTINGS first and once, then GOAWAY and frames about pushes (RFC 9114
+//! §6.2.1, §7.2).
 
 use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload};
 use crate::http3::{error::Code, settings::Settings, varint};
@@ -14,12 +14,12 @@ const MAX_SETTINGS_LEN: usize = 512;
 /// Bytes of the one integer that the other frames hold.
 const MAX_ID_LEN: usize = 8;
 
-/// What a peer said.
+/// What a peer sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Its settings: always the first, and only once.
     Settings(Settings),
-    /// It stops. From a client: the first push ID, from a server: the first stream ID, that it will not process.
+    /// It is closing. From a client: the first push ID, from a server: the first stream ID, that it will not process.
     Goaway(u64),
 }
 
@@ -50,9 +50,9 @@ impl ControlStream {
         }
     }
 
-    /// Takes bytes from the front of `input` up to the next thing said. `None` means that `input` is used up.
+    /// Takes bytes from the front of `input` up to the next frame of interest. `None` means that `input` is used up.
     ///
-    /// A control stream must never end: FIN or a reset is H3_CLOSED_CRITICAL_STREAM, which is the caller's to say.
+    /// A control stream must never end: FIN or a reset is H3_CLOSED_CRITICAL_STREAM, which the caller reports.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl ControlStream {
             let Some(event) = self.reader.read(input, |header| rules.begin(header))? else { return Ok(None) };
             let (kind, payload) = match event {
                 Event::Frame { kind, payload } => (kind, payload),
-                // SETTINGS may hold any number of unknown settings; we draw a line.
+                // SETTINGS may hold any number of unknown settings; their size is limited.
                 Event::TooLarge { header } if header.kind == FrameType::Settings => return Err(Code::ExcessiveLoad),
                 Event::TooLarge { .. } => return Err(Code::FrameError),
                 Event::Data(_) => return Err(Code::InternalError),
@@ -81,7 +81,7 @@ impl ControlStream {
         }
     }
 
-    /// A request came or went: the peer does not only send frames that say nothing.
+    /// A request came or ended: the peer does not only send frames without an effect.
     pub fn progress(&mut self) {
         self.rules.ignored_frames = 0;
     }
@@ -157,7 +157,7 @@ mod tests {
     const UNKNOWN: &[u8] = &[0x21, 0x01, 0x00];
     use Endpoint::{Client, Server};
 
-    /// Reads `frames` byte by byte to their end; what was said as letters: S, G.
+    /// Reads `frames` byte by byte to their end; results as letters: S, G.
     fn read(peer: Endpoint, frames: &[&[u8]]) -> (String, Result<(), Code>) {
         let mut stream = ControlStream::new(peer);
         let mut letters = String::new();
@@ -175,7 +175,7 @@ mod tests {
         (letters, Ok(()))
     }
 
-    /// Who sends what, what is understood of it, and how it ends.
+    /// Sender, frames, results, and how it ends.
     type Case<'a> = (Endpoint, &'a [&'a [u8]], &'a str, Result<(), Code>);
 
     #[test]

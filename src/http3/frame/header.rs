@@ -1,4 +1,4 @@
-//! What stands in front of every frame's payload: type and length.
+//! The header of every frame: type and length.
 
 use crate::http3::varint;
 use bytes::BytesMut;
@@ -10,13 +10,13 @@ pub enum FrameType {
     Data,
     /// A field section.
     Headers,
-    /// A push that is not wanted.
+    /// A push that is cancelled.
     CancelPush,
     /// The sender's settings.
     Settings,
     /// A pushed request's header.
     PushPromise,
-    /// No new requests.
+    /// The sender is closing.
     Goaway,
     /// How many pushes are allowed.
     MaxPushId,

@@ -1,10 +1,10 @@
-//! A request stream as its receiver sees it: a header, a body, perhaps trailers, in that order (RFC 9114 §4.1).
+//! The receiving side of a request stream: a header, a body, perhaps trailers, in that order (RFC 9114 §4.1).
 
 use super::{Endpoint, Event, FrameHeader, FrameReader, FrameType, Payload};
 use crate::http3::error::Code;
 use bytes::Bytes;
 
-/// Frames in a row that carry nothing (empty DATA, unknown types) before a stream is called a flood. Clients that
+/// Consecutive frames that carry nothing (empty DATA, unknown types) before a stream counts as a flood. Clients that
 /// grease send one or two a request.
 pub const MAX_IDLE_FRAMES: u32 = 128;
 
@@ -26,7 +26,7 @@ pub enum Part {
     TrailersTooLarge,
 }
 
-/// Reads the messages of a peer from one bidirectional stream and holds the peer to the order of frames.
+/// Reads the messages of a peer from one bidirectional stream and enforces the order of frames.
 #[derive(Debug)]
 pub struct MessageStream {
     reader: FrameReader,
@@ -46,7 +46,7 @@ struct Rules {
 enum Expected {
     Header,
     BodyOrTrailers,
-    /// Behind an extended CONNECT (RFC 9114 §4.4).
+    /// After an extended CONNECT (RFC 9114 §4.4).
     Data,
     End,
 }
@@ -66,7 +66,7 @@ impl MessageStream {
     pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Part>, Code> {
         let rules = &mut self.rules;
         let Some(event) = self.reader.read(input, |header| rules.begin(header))? else { return Ok(None) };
-        // `begin` has moved on already: a header is behind us when a body may follow.
+        // `begin` has advanced already: a header was read when a body may follow.
         let trailers = rules.expected == Expected::End;
         Ok(Some(match event {
             Event::Data(data) => {
@@ -80,17 +80,17 @@ impl MessageStream {
         }))
     }
 
-    /// Lets another header follow the one that was just read: it was an interim response (1xx).
+    /// Accepts another header after the one that was just read: it was an interim response (1xx).
     pub fn expect_another_header(&mut self) {
         self.rules.expected = Expected::Header;
     }
 
-    /// Lets DATA alone follow: the header was an extended CONNECT's, and what comes is no body.
+    /// Accepts DATA alone from now on: the header was an extended CONNECT's, and what follows is not a body.
     pub fn expect_data_alone(&mut self) {
         self.rules.expected = Expected::Data;
     }
 
-    /// How many DATA frames with next to nothing in them have begun since this was asked last.
+    /// How many DATA frames with next to nothing in them have begun since the last call.
     pub fn take_small_frames(&mut self) -> u32 {
         std::mem::take(&mut self.rules.small_frames)
     }
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// What is sent, what is understood of it, and how it ends.
+    /// What is sent, what is read of it, and how it ends.
     type Case<'a> = (&'a [&'a [u8]], &'a str, Result<(), Code>);
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
             (&[EMPTY_DATA], "", Err(Code::FrameUnexpected)),
             (&[HEADERS, HEADERS, HEADERS], "HT", Err(Code::FrameUnexpected)),
             (&[HEADERS, HEADERS, DATA], "HT", Err(Code::FrameUnexpected)),
-            // frames of other streams: refused before a byte of payload is there
+            // frames of other streams: rejected before a byte of payload is there
             (&[HEADERS, &[0x04, 0x7f, 0xff]], "H", Err(Code::FrameUnexpected)), // SETTINGS
             (&[&[0x07, 0x01]], "", Err(Code::FrameUnexpected)),                 // GOAWAY
             (&[&[0x03, 0x01]], "", Err(Code::FrameUnexpected)),                 // CANCEL_PUSH
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn small_data_frames_are_counted_until_somebody_asks() {
+    fn small_data_frames_are_counted_until_the_count_is_taken() {
         let mut stream = MessageStream::new(Endpoint::Client, MAX);
         let small = [0x00, 0x3f].into_iter().chain([7; 63]).collect::<Vec<u8>>();
         let large = [0x00, 0x40, 0x40].into_iter().chain([7; 64]).collect::<Vec<u8>>();

@@ -1,4 +1,4 @@
-//! Cuts a stream's bytes into frames as they come. Bodies pass through in slices; only small frames are kept whole.
+//! Splits a stream's bytes into frames as they come. Bodies pass through in slices; only small frames are buffered.
 
 use super::{FrameHeader, FrameType};
 use crate::http3::{error::Code, varint};
@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 /// What to do with a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payload {
-    /// Hand it on in slices as they arrive.
+    /// Return it in slices as they arrive.
     Stream,
     /// Keep it until it is whole, up to `max` bytes.
     Whole {
@@ -63,11 +63,11 @@ impl FrameReader {
     /// Takes bytes from the front of `input` up to the next event. `None` means that `input` is used up: call again
     /// with the stream's next chunk.
     ///
-    /// `begin` is asked once a frame, before the first byte of its payload is looked at, what to do with it.
+    /// `begin` is called once a frame, before the first byte of its payload is read, and decides what to do with it.
     ///
     /// # Errors
     ///
-    /// What `begin` returned. The reader is of no use afterwards.
+    /// What `begin` returned. The reader must not be used afterwards.
     pub fn read(
         &mut self,
         input: &mut Bytes,
@@ -184,7 +184,7 @@ mod tests {
         (events, Ok(reader.is_between_frames()))
     }
 
-    /// What [`read`] should say of `bytes`, found with everything at hand.
+    /// What [`read`] should return for `bytes`, computed with everything at hand.
     fn oracle(mut bytes: &[u8]) -> (Vec<Event>, Result<bool, Code>) {
         let mut events = Vec::new();
         while let Some((header, used)) = FrameHeader::decode(bytes) {

@@ -1,4 +1,4 @@
-//! Messages into HEADERS frames. Whatever HTTP/3 forbids stays here, whoever asks for it to be sent.
+//! Encodes messages into HEADERS frames. Fields that HTTP/3 forbids are left out, whatever the caller passes.
 
 use super::field::{is_connection_specific, is_token};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
-/// Why a message cannot be said in HTTP/3.
+/// Why a message cannot be encoded in HTTP/3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// RFC 9114 §4.5.
@@ -116,8 +116,8 @@ fn field(name: &HeaderName, value: &HeaderValue, out: &mut BytesMut) {
 fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
     let begin = out.len();
     out.reserve(USUAL_SECTION);
-    // The type, and room for a length of two octets: any that is not larger may be written so (RFC 9000 §16), and hardly
-    // a section is.
+    // The type, and room for a length of two bytes: any that is not larger may be written so (RFC 9000 §16), and few
+    // sections are larger.
     out.extend_from_slice(&[0x01, 0, 0]);
     qpack::encode_prefix(out);
     fields(out);
@@ -134,7 +134,7 @@ fn headers_frame(out: &mut BytesMut, fields: impl FnOnce(&mut BytesMut)) {
     }
 }
 
-/// Octets of a HEADERS frame's type and of a length in two octets.
+/// Bytes of a HEADERS frame's type and of a length in two bytes.
 const SHORT_HEADER: usize = 3;
 /// Bytes that most HEADERS frames do not exceed.
 const USUAL_SECTION: usize = 512;

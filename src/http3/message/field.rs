@@ -8,7 +8,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// The name of a field that is no pseudo-header: a token in lower case.
+/// The name of a field that is not a pseudo-header: a token in lower case.
 pub(super) enum Name {
     Pseudo(Pseudo),
     Regular(HeaderName),
@@ -31,7 +31,7 @@ const NOT_A_NAME: Rejection = Rejection::Malformed("field name is not a token in
 
 /// Checks the value of any field, pseudo-headers included.
 ///
-/// NUL, CR, LF and blanks at the edges are what the RFC forbids.
+/// The RFC forbids NUL, CR, LF and blanks at the edges.
 pub(super) fn check_value(value: &[u8]) -> Result<(), Rejection> {
     if value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')) {
         return Err(Rejection::Malformed("field value with NUL, CR or LF"));
@@ -42,7 +42,7 @@ pub(super) fn check_value(value: &[u8]) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The value of a field that is no pseudo-header. A [`HeaderValue`] holds no control character.
+/// The value of a field that is not a pseudo-header. A [`HeaderValue`] holds no control character.
 pub(super) fn value(value: Bytes) -> Result<HeaderValue, Rejection> {
     if field::has_blank_edge(&value) {
         return Err(Rejection::Malformed("field value with a blank at its edge"));
@@ -55,7 +55,7 @@ pub(super) fn is_token(name: &HeaderName) -> bool {
     field::is_token(name.as_str().as_bytes())
 }
 
-/// True for the fields that speak of an HTTP/1.1 connection (RFC 9114 §4.2).
+/// True for connection-specific fields (RFC 9114 §4.2).
 pub(super) fn is_connection_specific(name: &HeaderName) -> bool {
     matches!(name.as_str(), "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade")
 }
@@ -79,7 +79,7 @@ pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, value: HeaderVal
     Ok(())
 }
 
-/// The Content-Length in `headers`, which afterwards stands there in its plainest form: without leading zeros.
+/// The Content-Length in `headers`, which is then rewritten in its plainest form: without leading zeros.
 pub(super) fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Rejection> {
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -91,7 +91,7 @@ pub(super) fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Rej
     Ok(Some(length))
 }
 
-/// A number of digits alone: no sign, list or blank.
+/// A number of digits only: no sign, list or blank.
 fn decimal(text: &[u8]) -> Option<u64> {
     let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     if !digits(text) {

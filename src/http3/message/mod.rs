@@ -1,8 +1,8 @@
-//! Fields into requests, responses and trailers, and back: the rules of RFC 9114 §4 and RFC 9110 for what passes.
+//! Decodes fields into requests, responses and trailers, and encodes them: the rules of RFC 9114 §4 and RFC 9110.
 //!
-//! Nothing is cleaned and passed on that the next hop might read differently: a message is as the rules want it, or
-//! it is refused.
-// Its numbers are the client's: none may wrap, and none panic where builds check.
+//! No message is repaired and forwarded that the next hop might read differently: a message conforms to the rules, or
+//! it is rejected.
+// Its numbers are the client's: none may wrap, and none may panic in builds with overflow checks.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod encode;
@@ -18,7 +18,7 @@ pub use trailers::trailers;
 
 use http::StatusCode;
 
-/// Why a message does not pass.
+/// Why a message is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// It is malformed (RFC 9114 §4.1.2): the stream is to be reset with H3_MESSAGE_ERROR.
@@ -41,12 +41,12 @@ pub(super) mod test_support {
         all.iter().map(|(name, value)| Field { name: FieldName::Raw(copy(name)), value: copy(value) }).collect()
     }
 
-    /// The pseudo-headers of a request that passes.
+    /// The pseudo-headers of a valid request.
     pub(in crate::http3) fn well_formed() -> &'static [(&'static str, &'static str)] {
         &[(":method", "GET"), (":scheme", "https"), (":authority", "example.com:8443"), (":path", "/a/b?c=d")]
     }
 
-    /// The fields of the field section `lines`, which stands there without its prefix.
+    /// The fields of the field section `lines`, which has no prefix.
     pub(in crate::http3) fn header(lines: &[u8]) -> Vec<Field> {
         let limits = FieldLimits { bytes: usize::MAX, fields: usize::MAX };
         decode(Bytes::from([&[0, 0], lines].concat()), &limits).unwrap()

@@ -1,4 +1,4 @@
-//! A field section into a request: what can be decided from the header alone (RFC 9114 §4.3.1).
+//! Decodes a field section into a request: checks that need the header alone (RFC 9114 §4.3.1).
 
 use super::{
     Rejection,
@@ -21,16 +21,16 @@ pub struct RequestHead {
     pub method: Method,
     /// In absolute form. Path and query are byte for byte what the client sent; `*` is a path of its own.
     pub uri: Uri,
-    /// The fields, checked. `Host` is not among them, as the URI's authority says it; cookie crumbs are one `Cookie`.
+    /// The fields, checked. `Host` is not among them, as the URI has the authority; cookie crumbs are one `Cookie`.
     pub headers: HeaderMap,
     /// The length that the body must have.
     pub content_length: Option<u64>,
-    /// What an extended CONNECT asks to switch to (RFC 9220).
+    /// The protocol that an extended CONNECT requests (RFC 9220).
     pub protocol: Option<HeaderValue>,
 }
 
 impl RequestHead {
-    /// The request with `body`; of an extended CONNECT the GET that stands for it ([`Upgrade`]).
+    /// The request with `body`; for an extended CONNECT the equivalent GET ([`Upgrade`]).
     pub fn into_request<B>(self, body: B) -> Request<B> {
         let mut request = Request::new(body);
         *request.method_mut() = self.method;
@@ -45,11 +45,12 @@ impl RequestHead {
     }
 }
 
-/// Makes a request of the fields of its header. `extended_connect`: whether the client was told that it may say `:protocol`.
+/// Decodes a request from the fields of its header. `extended_connect`: whether `:protocol` was advertised to the
+/// client.
 ///
 /// # Errors
 ///
-/// [`Rejection::Malformed`] for whatever breaks HTTP/3's rules, even if there is also a reason for a status;
+/// [`Rejection::Malformed`] for violations of HTTP/3, even if there is also a reason for a status;
 /// [`Rejection::Status`] for what is well-formed and not served: 400, 414, 501 (CONNECT and TRACE).
 pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead, Rejection> {
     let Collected { pseudo, mut headers, cookie } = collect(fields)?;
@@ -73,7 +74,7 @@ pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead
     };
     if method == Method::CONNECT && protocol.is_none() {
         return Err(match (pseudo.authority, pseudo.scheme, pseudo.path) {
-            (Some(_), None, None) => Rejection::Status(StatusCode::NOT_IMPLEMENTED, "CONNECT is not served"),
+            (Some(_), None, None) => Rejection::Status(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported"),
             _ => Rejection::Malformed("CONNECT needs :authority alone"),
         });
     }
@@ -81,13 +82,13 @@ pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead
     let raw_path = pseudo.path.ok_or(Rejection::Malformed("no :path"))?;
     let raw_authority = pseudo.authority.or(host).ok_or(Rejection::Malformed("neither :authority nor Host"))?;
 
-    // From here on nothing is malformed any more.
+    // From here on a fault is no longer malformed.
     if protocol.is_some() && content_length.is_some() {
         return Err(Rejection::Status(StatusCode::BAD_REQUEST, "CONNECT with Content-Length"));
     }
     if method == Method::TRACE {
-        // The origin would reflect what litequic adds, cookies and credentials.
-        return Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, "TRACE is not served"));
+        // The origin would reflect fields that litequic adds, cookies and credentials.
+        return Err(Rejection::Status(StatusCode::NOT_IMPLEMENTED, "TRACE is not supported"));
     }
     let bad = |reason| Rejection::Status(StatusCode::BAD_REQUEST, reason);
     let scheme = known_scheme(&scheme).ok_or(bad(":scheme is neither https nor http"))?;
@@ -100,7 +101,7 @@ pub fn request(fields: Vec<Field>, extended_connect: bool) -> Result<RequestHead
 /// A name, perhaps with a version (RFC 9110 §16.7).
 fn upgrade_token(protocol: Bytes) -> Result<HeaderValue, Rejection> {
     if !protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/') {
-        return Err(Rejection::Malformed(":protocol is no protocol's name"));
+        return Err(Rejection::Malformed(":protocol is not a protocol's name"));
     }
     field::value(protocol)
 }
@@ -115,7 +116,7 @@ struct PseudoHeaders {
     scheme: Option<Bytes>,
 }
 
-/// Fields that a request has on its way to an origin and had not on its way here: `Host`, and who asks.
+/// Fields that a request has when it is forwarded and had not when it came: `Host`, and the client's address.
 const ADDED: usize = 6;
 
 struct Collected {
@@ -169,7 +170,7 @@ impl PseudoHeaders {
     }
 }
 
-/// The crumbs of a Cookie field, which HTTP/1.1 wants as one (RFC 9114 §4.2.1).
+/// The crumbs of a Cookie field, which HTTP/1.1 requires as one (RFC 9114 §4.2.1).
 #[derive(Default)]
 struct Cookie {
     first: Option<HeaderValue>,
@@ -200,7 +201,7 @@ impl Cookie {
     }
 }
 
-/// Takes `Host` out of `headers`.
+/// Removes `Host` from `headers`.
 fn host(headers: &mut HeaderMap) -> Result<Option<Bytes>, Rejection> {
     if headers.get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Rejection::Malformed("several Host"));

@@ -1,4 +1,4 @@
-//! A field section into a response: what a client checks (RFC 9114 §4.3.2).
+//! Decodes a field section into a response: a client's checks (RFC 9114 §4.3.2).
 
 use super::{
     Rejection,
@@ -29,7 +29,7 @@ impl ResponseHead {
     }
 }
 
-/// Makes a response of the fields of its header.
+/// Decodes a response from the fields of its header.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A field section into trailers (RFC 9114 §4.1, RFC 9110 §6.5).
+//! Decodes a field section into trailers (RFC 9114 §4.1, RFC 9110 §6.5).
 
 use super::{
     Rejection,
@@ -7,11 +7,11 @@ use super::{
 use crate::{exchange::field::may_trail, http3::qpack::Field};
 use http::HeaderMap;
 
-/// Makes trailers of their fields.
+/// Decodes trailers from their fields.
 ///
 /// Fields that decide framing, routing, authentication or how a message is handled are dropped, as a recipient
 /// that merges trailers into its header could be misled by them (RFC 9110 §6.5.1). Whether the rest was declared is
-/// for others to check.
+/// for the caller to check.
 ///
 /// # Errors
 ///

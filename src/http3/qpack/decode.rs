@@ -1,4 +1,4 @@
-//! From an encoded field section (RFC 9204 §4.5) to fields.
+//! Decodes an encoded field section (RFC 9204 §4.5) into fields.
 
 use super::{
     Field, FieldName, huffman,
@@ -28,7 +28,7 @@ pub enum DecodeError {
     /// The connection is to be closed with QPACK_DECOMPRESSION_FAILED.
     #[error("the field section cannot be decompressed: {0}")]
     Failed(&'static str),
-    /// More bytes than allowed: 431. As there is no dynamic table, the connection goes on.
+    /// More bytes than allowed: 431. As there is no dynamic table, the connection stays usable.
     #[error("the field section has more bytes than allowed")]
     TooManyBytes,
     /// More fields than allowed: 431.
@@ -95,7 +95,7 @@ impl Section {
         match first {
             // Indexed, T = 1: static
             0xc0.. => self.static_field(6).cloned(),
-            // Literal with name reference, T = 1: static; N says something to re-encoders alone
+            // Literal with name reference, T = 1: static; N concerns re-encoders only
             0x40..0x80 if first & 0x10 != 0 => {
                 let name = self.static_field(4)?.name.clone();
                 Ok(Field { name, value: self.string(7)? })

@@ -1,4 +1,4 @@
-//! From fields to an encoded field section (RFC 9204 §4.5) that refers to the static table alone.
+//! Encodes fields into a field section (RFC 9204 §4.5) that refers to the static table only.
 
 use super::{
     huffman, integer,
@@ -6,13 +6,13 @@ use super::{
 };
 use bytes::{BufMut, BytesMut};
 
-/// Appends what begins a field section: Required Insert Count 0, Base 0.
+/// Appends a field section's prefix: Required Insert Count 0, Base 0.
 pub fn encode_prefix(out: &mut BytesMut) {
     out.put_slice(&[0, 0]);
 }
 
-/// Appends a field. `name` is lower case. A `sensitive` value is never put into a table, here or further on
-/// (RFC 9204 §7.1.3): the N bit says so.
+/// Appends a field. `name` is lower case. A `sensitive` value is never put into a table, here or further on (RFC 9204
+/// §7.1.3): the N bit is set.
 pub fn encode_field(name: &str, value: &[u8], sensitive: bool, out: &mut BytesMut) {
     match static_table::find(name, value) {
         Some(Found::Field(index)) if !sensitive => integer::encode(6, 0xc0, index, out),

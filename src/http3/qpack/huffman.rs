@@ -50,7 +50,7 @@ struct Short {
     length: u8,
 }
 
-/// The string is not what an encoder makes: EOS inside, or wrong padding (RFC 7541 §5.2).
+/// The string is not valid: EOS inside, or wrong padding (RFC 7541 §5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HuffmanError;
 
@@ -177,7 +177,7 @@ const fn codes() -> [(u32, u8); EOS + 1] {
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
 const fn children() -> [[u16; 2]; INNER_NODES] {
-    // The root is nobody's child, so that 0 means that there is none yet.
+    // The root is never a child, so that 0 means that there is none yet.
     let mut children = [[0; 2]; INNER_NODES];
     let mut nodes = 1;
     let mut symbol = 0;

@@ -1,9 +1,9 @@
-//! The peer's QPACK streams (RFC 9204 §4.3, §4.4), on which, without a dynamic table, hardly anything may be said.
+//! The peer's QPACK streams (RFC 9204 §4.3, §4.4), on which, without a dynamic table, hardly any instruction is valid.
 
 use super::integer;
 use crate::http3::error::Code;
 
-/// Reads the peer's encoder stream: what it puts into our dynamic table, which holds nothing.
+/// Reads the peer's encoder stream: instructions for litequic's dynamic table, which has no capacity.
 #[derive(Debug, Default)]
 pub struct EncoderStream(());
 
@@ -22,7 +22,7 @@ impl EncoderStream {
     }
 }
 
-/// Reads the peer's decoder stream: what it says about field sections that we sent, none of which needs its table.
+/// Reads the peer's decoder stream: instructions about field sections that litequic sent, none of which needs a table.
 #[derive(Debug, Default)]
 pub struct DecoderStream {
     /// The unfinished Stream Cancellation: its stream ID so far, and the bit at which it goes on.

@@ -11,7 +11,7 @@ pub(super) enum IntegerError {
     Overflow,
 }
 
-/// Bits that the continuation bytes may fill: 62-bit values are what QPACK asks for.
+/// Bits that the continuation bytes may fill: QPACK requires 62-bit values.
 const MAX_SHIFT: u32 = 62;
 
 /// Takes an integer with a prefix of `prefix` bits (1 to 8) from the front of `input`; the bits above the prefix are

@@ -1,5 +1,5 @@
-//! Field compression (RFC 9204) without a dynamic table: static table, literals and Huffman strings. We announce a
-//! capacity of zero, so that no field section waits for another stream and no peer can make us remember anything.
+//! Field compression (RFC 9204) without a dynamic table: static table, literals and Huffman strings. litequic
+//! advertises a capacity of zero, so that no field section waits for another stream and no peer can fill memory.
 
 mod decode;
 mod encode;
@@ -66,7 +66,7 @@ pub enum FieldName {
     Pseudo(Pseudo),
     /// A name of the static table.
     Known(HeaderName),
-    /// A literal that nobody has checked yet.
+    /// A literal that is not checked yet.
     Raw(Bytes),
 }
 

@@ -110,7 +110,7 @@ const TABLE: [(&str, &str); LEN] = [
     ("x-frame-options", "sameorigin"),
 ];
 
-/// The table in the form that a request takes over: checked once, cloned without allocation.
+/// The table in the form that a request uses: checked once, cloned without allocation.
 static FIELDS: LazyLock<[Field; LEN]> = LazyLock::new(|| {
     TABLE.map(|(name, value)| Field {
         name: match Pseudo::from_name(name.as_bytes()) {
@@ -126,10 +126,10 @@ pub(super) fn field(index: u64) -> Option<&'static Field> {
     FIELDS.get(usize::try_from(index).ok()?)
 }
 
-/// Where `name` stands in the table.
+/// The place of `name` in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// With the very value.
+    /// With the same value.
     Field(u64),
     /// With another value.
     Name(u64),
@@ -159,14 +159,14 @@ pub(super) fn find(name: &str, value: &[u8]) -> Option<Found> {
 /// No entry: beyond the table's end.
 const NONE: u8 = u8::MAX;
 
-/// Each name's first index, open addressing by [`hash`]; mostly empty, so that a name that is not there is found
+/// Each name's first index, open addressing by [`hash`]; mostly empty, so that a name that is not in the table is found
 /// missing at once.
 static SLOTS: [u8; 256] = slots();
 
 /// From an index to the next one with the same name.
 static NEXT: [u8; LEN] = next();
 
-/// Length and three letters tell the table's names well enough apart.
+/// Length and three letters distinguish the table's names well enough.
 const fn hash(name: &[u8]) -> usize {
     let length = name.len();
     let (Some(first), Some(last)) = (name.first(), name.last()) else { return 0 };

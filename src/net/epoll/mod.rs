@@ -1,5 +1,5 @@
-//! Datagrams over epoll: a socket that is readable is emptied with recvmmsg(2), a batch at a time, and what QUIC has to
-//! say to it leaves with sendmmsg(2) in the same turn of the worker's loop. No task or queue stands between.
+//! Datagrams over epoll: a socket that is readable is emptied with recvmmsg(2), a batch at a time, and QUIC's packets
+//! are sent with sendmmsg(2) in the same turn of the worker's loop. There is no task or queue between.
 
 mod receive;
 

@@ -25,7 +25,7 @@ pub struct Receiver {
     inbox: Inbox,
 }
 
-/// The socket, and what came last.
+/// The socket, and the last batch.
 struct Inbox {
     socket: UdpSocket,
     batch: ReceiveBatch,
@@ -51,19 +51,19 @@ impl Receiver {
     }
 }
 
-/// Makes arrivals at `socket` events, those that wait included.
+/// Makes arrivals at `socket` events, including those that are queued.
 fn listen(socket: &UdpSocket) -> io::Result<AsyncFd<UdpSocket>> {
     register(socket.try_clone()?, Interest::READABLE)
 }
 
 impl Inbox {
-    /// One call's datagrams. 0: none of use, or an error that may pass.
+    /// One call's datagrams. 0: none that is usable, or an error that may pass.
     fn receive(&mut self) -> io::Result<usize> {
         self.metrics.syscalls_recvmmsg.increment();
         match self.batch.receive(&self.socket) {
             Ok(count) => {
                 self.errors = 0;
-                // A short batch has emptied the socket: to remember that saves the call that would only say so.
+                // A short batch has emptied the socket: remembering that saves a call that would return EAGAIN.
                 self.drained = count < self.batch.room();
                 Ok(self.cut.cut(count, |message| self.batch.arrived(message)))
             }
@@ -100,7 +100,7 @@ impl Receive for Receiver {
     }
 
     fn take_batch(&mut self) -> io::Result<usize> {
-        // It would end each wait of the worker, whether or not anybody asks.
+        // It would end each wait of the worker, even without a reader.
         self.events = None;
         self.inbox.receive()
     }

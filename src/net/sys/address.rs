@@ -14,8 +14,8 @@ pub(super) union Name {
     v6: sockaddr_in6,
 }
 
-/// What the kernel is told the room is.
-#[expect(clippy::cast_possible_truncation, reason = "28 octets")]
+/// The length that is passed to the kernel.
+#[expect(clippy::cast_possible_truncation, reason = "28 bytes")]
 pub(super) const NAME_LEN: socklen_t = size_of::<Name>() as socklen_t;
 
 impl Name {
@@ -56,13 +56,13 @@ impl Name {
         }
     }
 
-    /// An address as the kernel has written it among other octets.
+    /// An address as the kernel has written it among other bytes.
     pub(super) fn from_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
-        // SAFETY: ip(7), ipv6(7): every field is an integer, for which any octets are a value. Unaligned.
+        // SAFETY: ip(7), ipv6(7): every field is an integer, for which any bytes are a value. Unaligned.
         unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() }
     }
 
-    /// The address, IPv4-mapped ones as IPv4. `None` if it is of neither family, or not all there.
+    /// The address, IPv4-mapped ones as IPv4. `None` if it is of neither family, or incomplete.
     pub(super) fn address(&self, len: socklen_t) -> Option<SocketAddr> {
         let len = usize::try_from(len).ok()?;
         // SAFETY: ip(7), ipv6(7): both begin with the family, every field is an integer, and all of the union has been

@@ -1,5 +1,5 @@
-//! What the kernel says beside a datagram, and is told beside a message: control messages (cmsg(3)) with the ECN
-//! codepoint, the local address and the segments' size.
+//! Control messages (cmsg(3)) of received and sent messages: the ECN codepoint, the local address and the segments'
+//! size.
 
 use libc::{c_int, c_void, cmsghdr, in_pktinfo, in6_pktinfo, msghdr};
 use std::{
@@ -8,16 +8,16 @@ use std::{
     ptr,
 };
 
-/// Of a TOS or traffic class octet: the ECN field (RFC 3168 §5).
+/// Of a TOS or traffic class byte: the ECN field (RFC 3168 §5).
 const ECN_MASK: u8 = 0b11;
 
-/// Room for control messages, aligned as their headers must be. A dual-stack socket may say all of local address (twice),
-/// ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 octets.
+/// Room for control messages, aligned as their headers must be. A dual-stack socket may get all of local address
+/// (twice), ECN (twice) and segment size: 40 + 32 + 24 + 24 + 24 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control([u8; 192]);
 
-/// What the kernel is told the room is.
+/// The length that is passed to the kernel.
 pub(super) const CONTROL_LEN: usize = size_of::<Control>();
 
 /// What control messages must be aligned to.
@@ -27,28 +27,28 @@ impl Control {
     pub(super) const EMPTY: Self = Self([0; 192]);
 }
 
-/// What control messages say.
+/// The values of control messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Said {
     /// The two bits of the IP header.
     pub(super) ecn: u8,
     /// To which of our addresses a datagram came, or from which one it is to leave. IPv4 is plain.
     pub(super) local: Option<IpAddr>,
-    /// Octets of each datagram of a message but the last, if there are several.
+    /// Bytes of each datagram of a message but the last, if there are several.
     pub(super) segment: Option<u16>,
 }
 
 impl Said {
-    /// What stands in `header`'s control messages. Those of other kinds, or of an unknown length, are passed over.
+    /// The values in `header`'s control messages. Those of other kinds, or of an unknown length, are skipped.
     ///
     /// # Safety
     ///
     /// `header`'s `msg_control` and `msg_controllen` must be those of a [`Control`], or of memory as aligned, or null and
-    /// 0: its first `msg_controllen` octets are read.
+    /// 0: its first `msg_controllen` bytes are read.
     pub(super) unsafe fn read(header: &msghdr) -> Self {
         let mut said = Self::default();
         // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR return only headers that lie within msg_controllen, which the
-        // caller vouches for.
+        // caller guarantees.
         let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
         while !next.is_null() {
             // SAFETY: cmsg(3): CMSG_FIRSTHDR and CMSG_NXTHDR point to a header within the buffer, which is aligned.
@@ -57,7 +57,7 @@ impl Said {
             // Each value is read only if cmsg_len says that all of it is there, unaligned, as cmsg(3) asks for.
             unsafe {
                 let data = libc::CMSG_DATA(next);
-                let len = octets(message.cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let len = bytes(message.cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize);
                 match (message.cmsg_level, message.cmsg_type) {
                     (libc::IPPROTO_IP, libc::IP_TOS) if len >= 1 => said.ecn = data.read() & ECN_MASK,
                     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
@@ -85,7 +85,7 @@ impl Said {
         said
     }
 
-    /// What stands in `control`, the kernel's control messages among other octets. Nothing if it begins at no multiple of
+    /// The values in `control`, the kernel's control messages among other bytes. None if it is not aligned to
     /// [`CONTROL_ALIGN`].
     pub(super) fn read_slice(control: &[u8]) -> Self {
         if !control.as_ptr().cast::<cmsghdr>().is_aligned() {
@@ -95,7 +95,7 @@ impl Said {
         let mut header: msghdr = unsafe { zeroed() };
         header.msg_control = control.as_ptr().cast_mut().cast();
         header.msg_controllen = length(control.len());
-        // SAFETY: cmsg(3): as many octets can be read there, are borrowed for the call, and are aligned.
+        // SAFETY: cmsg(3): as many bytes can be read there, are borrowed for the call, and are aligned.
         unsafe { Self::read(&header) }
     }
 
@@ -136,24 +136,24 @@ impl Said {
     }
 }
 
-/// A value of `len` octets at `data`, if it is a whole `T`.
+/// A value of `len` bytes at `data`, if it is a whole `T`.
 ///
 /// # Safety
 ///
-/// `len` octets can be read at `data`, and any octets are a `T`.
+/// `len` bytes can be read at `data`, and any bytes are a `T`.
 unsafe fn value<T: Copy>(data: *const u8, len: usize) -> Option<T> {
-    // SAFETY: cmsg(3): the value may stand unaligned; the caller vouches for the length.
+    // SAFETY: cmsg(3): the value may stand unaligned; the caller guarantees the length.
     (len >= size_of::<T>()).then(|| unsafe { data.cast::<T>().read_unaligned() })
 }
 
-/// `octets` as msghdr and cmsghdr have them: usize in the kernel and in glibc, socklen_t, with padding behind it, in POSIX and
+/// `bytes` as msghdr and cmsghdr have them: usize in the kernel and in glibc, socklen_t, with padding behind it, in POSIX and
 /// in musl. What a [`Control`] holds fits into both; of more, nothing would be read or sent.
-pub(super) fn length<T: TryFrom<usize> + Default>(octets: usize) -> T {
-    T::try_from(octets).unwrap_or_default()
+pub(super) fn length<T: TryFrom<usize> + Default>(bytes: usize) -> T {
+    T::try_from(bytes).unwrap_or_default()
 }
 
-/// A length of a msghdr or cmsghdr in octets.
-fn octets<T: TryInto<usize>>(length: T) -> usize {
+/// A length of a msghdr or cmsghdr in bytes.
+fn bytes<T: TryInto<usize>>(length: T) -> usize {
     length.try_into().unwrap_or(0)
 }
 
@@ -164,7 +164,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Appends a control message; one that has no room is left out, which the sizes above rule out.
-    #[expect(clippy::cast_possible_truncation, reason = "values of 20 octets at most")]
+    #[expect(clippy::cast_possible_truncation, reason = "values of 20 bytes at most")]
     fn push<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
         // SAFETY: cmsg(3): CMSG_LEN and CMSG_SPACE only calculate.
         let (len, space) = unsafe {
@@ -196,7 +196,7 @@ mod tests {
         let mut control = Control::EMPTY;
         said.write(is_v4, &mut header, &mut control);
         // SAFETY: sendmsg(2): `write` has set both fields to a part of `control`.
-        (unsafe { Said::read(&header) }, octets(header.msg_controllen))
+        (unsafe { Said::read(&header) }, bytes(header.msg_controllen))
     }
 
     #[test]

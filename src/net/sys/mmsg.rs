@@ -19,34 +19,34 @@ use std::{
     slice,
 };
 
-/// Octets between one message's buffer and the next beyond what a message takes. Buffers a power of two apart begin in the
-/// same few sets of a core's caches: 128 small datagrams would drive each other out.
+/// Bytes between one message's buffer and the next beyond what a message takes. Buffers a power of two apart begin in
+/// the same few sets of a core's caches: 128 small datagrams would evict each other.
 pub(super) const COLOUR: usize = 256;
-/// Octets of the largest message with UDP_GRO.
+/// Bytes of the largest message with UDP_GRO.
 pub(in crate::net) const GRO_MESSAGE: usize = 65_535;
-/// Octets of the largest message without: what an Ethernet carries, and more.
+/// Bytes of the largest message without: what an Ethernet carries, and more.
 pub(in crate::net) const PLAIN_MESSAGE: usize = 2048;
-/// Messages handed to the kernel at once, at most.
+/// Messages passed to the kernel at once, at most.
 pub(super) const SEND_AT_ONCE: usize = 64;
 
-/// What the kernel says of one message.
+/// The kernel's description of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) struct Arrived {
     /// From where; `None` if the kernel gave no address.
     pub(in crate::net) remote: Option<SocketAddr>,
-    /// To which of our addresses, if the kernel says so.
+    /// The local address, if the kernel reports it.
     pub(in crate::net) local: Option<IpAddr>,
     /// The ECN field.
     pub(in crate::net) ecn: u8,
-    /// Octets.
+    /// Bytes.
     pub(in crate::net) len: usize,
-    /// Octets of each datagram but the last; `len` if there is one.
+    /// Bytes of each datagram but the last; `len` if there is one.
     pub(in crate::net) segment: usize,
     /// A part of the message, or of what belongs to it, had no room.
     pub(in crate::net) truncated: bool,
 }
 
-/// Memory that the kernel is told of by address: it stays where it is when its owner moves.
+/// Memory to which the kernel gets pointers: it stays at its address when its owner moves.
 pub(super) struct Fixed<T>(NonNull<[T]>);
 
 impl<T> Fixed<T> {
@@ -54,7 +54,7 @@ impl<T> Fixed<T> {
         Self(NonNull::from(Box::leak(values.into_boxed_slice())))
     }
 
-    /// Of element `index`; the caller keeps to the length.
+    /// Of element `index`; the caller respects the length.
     pub(super) fn address(&self, index: usize) -> *mut T {
         // Never dereferenced here, and wrapping: no rule to break.
         self.0.as_ptr().cast::<T>().wrapping_add(index)
@@ -65,7 +65,7 @@ impl<T> Fixed<T> {
     }
 
     fn get(&self, index: usize) -> Option<&T> {
-        // SAFETY: recvmmsg(2) writes only during a call, which borrows the owner mutably: nobody else does now.
+        // SAFETY: recvmmsg(2) writes only during a call, which borrows the owner mutably: there is no other writer.
         (index < self.len()).then(|| unsafe { &*self.address(index) })
     }
 
@@ -103,7 +103,7 @@ pub(in crate::net) struct ReceiveBatch {
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
-    /// Room for `messages` messages of `message_len` octets each.
+    /// Room for `messages` messages of `message_len` bytes each.
     pub(in crate::net) fn new(messages: usize, message_len: usize) -> Self {
         let stride = message_len.next_multiple_of(64) + COLOUR;
         let bytes = Fixed::new(vec![0; messages * stride]);
@@ -131,7 +131,7 @@ impl ReceiveBatch {
         self.iovecs.len()
     }
 
-    /// Takes the messages that wait on `socket`, without waiting for any. Returns how many: fewer than
+    /// Takes the messages that are queued at `socket`, without waiting. Returns how many: fewer than
     /// [`ReceiveBatch::room`] means that none is left.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl ReceiveBatch {
         Ok(self.filled)
     }
 
-    /// What the last call says of message `index`.
+    /// The last call's description of message `index`.
     pub(in crate::net) fn arrived(&self, index: usize) -> Option<Arrived> {
         let header = self.headers.get(index).filter(|_| index < self.filled)?;
         // SAFETY: recvmsg(2): the kernel has set msg_controllen to what it wrote into the control buffer.
@@ -176,7 +176,7 @@ impl ReceiveBatch {
         })
     }
 
-    /// The octets `range` of message `index`.
+    /// The bytes `range` of message `index`.
     pub(in crate::net) fn bytes_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
         if index >= self.filled || range.end > self.stride - COLOUR {
             return None;
@@ -186,8 +186,8 @@ impl ReceiveBatch {
     }
 }
 
-/// What the kernel is told of messages to send, in memory that is allocated once: sendmmsg(2)'s arguments, each of which
-/// begins with sendmsg(2)'s.
+/// The arguments for messages to send, in memory that is allocated once: sendmmsg(2)'s, each of which begins with
+/// sendmsg(2)'s.
 pub(in crate::net) struct SendBatch {
     names: Vec<Name>,
     controls: Vec<Control>,
@@ -216,7 +216,7 @@ impl SendBatch {
         }
     }
 
-    /// Sends the first of `messages`, whose octets `payload` finds, without waiting. Returns how many were taken, at
+    /// Sends the first of `messages`, whose bytes `payload` finds, without waiting. Returns how many were taken, at
     /// least one.
     ///
     /// # Errors
@@ -265,8 +265,8 @@ impl SendBatch {
         }
     }
 
-    /// Writes the headers as [`SendBatch::send`] does, for whoever hands them to the kernel one by one. They point to the
-    /// payloads, and stay where they are until the next time.
+    /// Writes the headers as [`SendBatch::send`] does, for a caller that passes them to the kernel one by one. They
+    /// point to the payloads, and stay where they are until the next time.
     pub(super) fn headers<'a>(
         &mut self,
         messages: &'a [Message],
@@ -276,7 +276,8 @@ impl SendBatch {
         self.headers.iter().map(|header| &raw const header.msg_hdr)
     }
 
-    /// Makes the headers from the `first` on such that the kernel sends nothing for them, and reads none of the payloads.
+    /// Changes the headers from the `first` on such that the kernel sends nothing for them, and reads none of the
+    /// payloads.
     pub(super) fn defuse(&mut self, first: usize) {
         for header in self.headers.iter_mut().skip(first) {
             // sendmsg(2): EMSGSIZE beyond UIO_MAXIOV, which is 1024.
@@ -306,7 +307,7 @@ fn is_v4(message: &Message) -> bool {
     SocketAddr::from(message.path.remote_address().0).is_ipv4()
 }
 
-/// What a message's control messages are to say.
+/// The values of a message's control messages.
 fn said(message: &Message, names_local: bool) -> Said {
     let local = SocketAddr::from(message.path.local_address().0).ip();
     Said {
@@ -374,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Messages of `count` datagrams of `segment` octets, the last of them `last`.
+    /// Messages of `count` datagrams of `segment` bytes, the last of them `last`.
     fn outgoing(path: Tuple, ecn: Ecn, segment: usize, count: usize, last: usize) -> Outgoing {
         let mut outgoing = Outgoing::new(MAX_MESSAGE);
         for n in 0..count {
@@ -460,7 +461,7 @@ mod tests {
         let (sender, receiver) = (receiver("127.0.0.1:0", true), receiver("127.0.0.1:0", true));
         let mut outgoing = outgoing(path(&sender, &receiver, "127.0.0.1"), Ecn::NotEct, 10, 64, 10);
         let mut message = outgoing.messages()[0];
-        // 640 octets in segments of 2: 320 of them, where kernels take 64 or 128.
+        // 640 bytes in segments of 2: 320 of them, where kernels take 64 or 128.
         message.segment = 2;
         message.count = 320;
         let mut batch = SendBatch::new(sender.local_addr().unwrap());

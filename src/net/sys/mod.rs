@@ -43,7 +43,7 @@ pub(super) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction])
     let value_len = socklen_t::try_from(size_of::<sock_fprog>()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = sock_fprog { len, filter: filter.as_mut_ptr() };
     // SAFETY: socket(7), SO_ATTACH_REUSEPORT_CBPF: the option's value is a sock_fprog, whose size is given and whose
-    // filter points to `len` instructions. The kernel copies them before it returns, and `filter` lives until then.
+    // filter points to `len` instructions. The kernel copies them before it returns, and `filter` is alive until then.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -56,7 +56,7 @@ pub(super) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction])
     check(result)
 }
 
-/// The CPU time that the calling thread has used, in user and kernel mode. What a request cost is the difference of
+/// The CPU time that the calling thread has used, in user and kernel mode. The cost of a request is the difference of
 /// two, on a worker that served nothing else meanwhile.
 ///
 /// # Errors

@@ -20,11 +20,11 @@ impl Number {
     pub(in crate::net) const UDP_GRO: Self = Self { level: libc::SOL_UDP, name: libc::UDP_GRO };
     /// The size of the segments that messages are cut into, unless one says otherwise (udp(7)).
     pub(in crate::net) const UDP_SEGMENT: Self = Self { level: libc::SOL_UDP, name: libc::UDP_SEGMENT };
-    /// Whether the kernel says to which address a datagram came (ip(7)).
+    /// Whether the kernel reports to which address a datagram came (ip(7)).
     pub(in crate::net) const IP_PKTINFO: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_PKTINFO };
-    /// Whether it says the TOS octet (ip(7)).
+    /// Whether it reports the TOS byte (ip(7)).
     pub(in crate::net) const IP_RECVTOS: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_RECVTOS };
-    /// Whether packets may be fragmented, and who minds the path's MTU (ip(7)).
+    /// Whether packets may be fragmented, and who tracks the path's MTU (ip(7)).
     pub(in crate::net) const IP_MTU_DISCOVER: Self = Self { level: libc::IPPROTO_IP, name: libc::IP_MTU_DISCOVER };
     /// As `IP_PKTINFO` (ipv6(7)).
     pub(in crate::net) const IPV6_RECVPKTINFO: Self = Self { level: libc::IPPROTO_IPV6, name: libc::IPV6_RECVPKTINFO };
@@ -41,7 +41,7 @@ impl Number {
     ///
     /// # Errors
     ///
-    /// ENOPROTOOPT where the kernel does not know it, or another as setsockopt(2) lists.
+    /// ENOPROTOOPT if the kernel does not support it, or another as setsockopt(2) lists.
     pub(in crate::net) fn set(self, socket: &impl AsFd, value: c_int) -> io::Result<()> {
         let len = socklen_t::try_from(size_of::<c_int>()).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: setsockopt(2): the value is a c_int, whose size is given; the kernel copies it before it returns.

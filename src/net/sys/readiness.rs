@@ -1,10 +1,10 @@
-//! Sockets of which tokio's epoll tells one kind of readiness alone.
+//! Sockets for which tokio's epoll reports only one kind of readiness.
 
 use std::{io, net::UdpSocket};
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Registers `socket` with the runtime of the calling thread. tokio's own `UdpSocket` would ask for writability too: the
-/// kernel then wakes the worker for every packet that has left.
+/// Registers `socket` with the runtime of the calling thread. tokio's own `UdpSocket` would register for writability
+/// too: the kernel then wakes the worker for every packet that was sent.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Whether io_uring does here what it should, found out by doing it: a datagram with all that belongs to it over loopback,
-//! out of a ring's multishot receive.
+//! Whether io_uring works here, tested with a datagram and its control messages over loopback, out of a ring's
+//! multishot receive.
 
 use super::super::{
     feature,
@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Octets of the datagrams.
+/// Bytes of the datagrams.
 const SEGMENT: usize = 600;
 /// How many there are: more than there are buffers, so that they run out.
 const DATAGRAMS: usize = 5;
@@ -30,12 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// What does not work.
+/// The step that does not work.
 pub(in crate::net) fn check() -> Result<(), Refusal> {
     let socket = bound().map_err(Refusal::Socket)?;
     let local = socket.local_addr().map_err(Refusal::Socket)?;
     let ring = Ring::new(&socket, local, completions(BATCH))?;
-    // What the kernel does without is not io_uring's fault.
+    // Features that the kernel lacks are not io_uring's fault.
     let _ = feature::local_address(&socket, local);
     let mut receive = MultishotReceive::new(ring.clone(), BATCH, PLAIN_MESSAGE)?;
     let local_address = SocketAddress::from(local);
@@ -59,7 +59,7 @@ pub(in crate::net) fn check() -> Result<(), Refusal> {
             let whole = receive.arrived(index).is_some_and(|message| {
                 (message.len, message.remote, message.truncated) == (SEGMENT, Some(local), false)
             });
-            let payload = receive.bytes_mut(index, 0..SEGMENT).is_some_and(|octets| octets.iter().all(|&o| o == 7));
+            let payload = receive.bytes_mut(index, 0..SEGMENT).is_some_and(|bytes| bytes.iter().all(|&o| o == 7));
             if !whole || !payload {
                 return Err(Refusal::Loopback("does not arrive as it was sent"));
             }

@@ -1,5 +1,5 @@
-//! Datagrams over io_uring: the kernel receives by itself, into buffers that it was given, and whatever it has received is
-//! there when the worker comes to it; what QUIC has to say leaves in the same call that collects what came meanwhile.
+//! Datagrams over io_uring: the kernel receives by itself, into buffers that it was given, and the worker finds what
+//! was received in its next turn; QUIC's packets are sent in the same call that collects what came meanwhile.
 
 mod check;
 mod receive;
@@ -12,7 +12,7 @@ use super::{flush::SendResult, sys::Ring, transmit::Call};
 use crate::{datagram::Outgoing, net::Metrics};
 use std::net::UdpSocket;
 
-/// io_uring_enter(2), which tries every message, whatever became of those before.
+/// io_uring_enter(2), which tries every message, even after a failure.
 impl Call for Ring {
     fn send(&mut self, _: &UdpSocket, outgoing: &Outgoing, outcomes: &mut Vec<SendResult>, metrics: &Metrics) {
         let calls = Ring::send(self, outgoing.messages(), |message| outgoing.payload(message), outcomes);

@@ -92,7 +92,7 @@ impl Receive for Receiver {
                 // Once more, for what came before it listened.
                 Ok(None) if self.batch.listen(cx.waker()) => {}
                 // What comes from now on is an event of its own (edge-triggered, epoll(7)), of which the runtime learns
-                // when it asks: not between the look above and here.
+                // when it polls: not between the look above and here.
                 Ok(None) => ready!(self.event.poll_read_ready(cx))?.clear_ready(),
                 Err(error) => self.failed(error)?,
             }

@@ -1,19 +1,19 @@
-//! How many requests may be sent again: a share of those that are sent, and a few more each second.
+//! Retry budget: a share of the requests that are sent, and a few more each second.
 
 use crate::{config::Share, rate::Bucket};
 use std::time::Instant;
 
-/// What may be saved up of the share, in requests sent again: a server's end is a gust, not a state.
+/// How much of the share may accumulate, in retries: a server's end is a burst, not a state.
 const SAVED: u64 = 100;
 
-/// One worker's for one origin.
+/// One worker's budget for one origin.
 #[derive(Debug)]
 pub(in crate::proxy) struct Budget {
     /// Millionths of a request for each that is sent.
     share: u32,
     /// Millionths of a request.
     saved: u64,
-    /// `None` where the minimum is nothing.
+    /// `None` if the minimum is nothing.
     minimum: Option<Bucket>,
 }
 
@@ -24,12 +24,12 @@ impl Budget {
         Self { share: share.map_or(0, |share| share.0), saved: 0, minimum }
     }
 
-    /// A request came from a client.
+    /// Counts a request of a client.
     pub(in crate::proxy) fn earn(&mut self) {
         self.saved = (self.saved + u64::from(self.share)).min(SAVED * u64::from(Share::ALL.0));
     }
 
-    /// Whether one may be sent again now; then it counts.
+    /// Whether a retry is permitted now; then it is counted.
     pub(in crate::proxy) fn spend(&mut self, now: Instant) -> bool {
         if let Some(left) = self.saved.checked_sub(Share::ALL.0.into()) {
             self.saved = left;

@@ -1,9 +1,9 @@
-//! Picks the server of the next request.
+//! Selects the server of the next request.
 //!
-//! It comes from the first of these groups that is not empty, of servers that were not tried by this request: those that are
-//! healthy; backup servers that are; those that wait for what their first request after a pause brings; all. The
-//! last is what Envoy calls panic: where no server is healthy, more is known to be wrong with the findings than with one of
-//! the servers, and a request that is tried may succeed.
+//! It comes from the first of these groups that is not empty, of servers that were not tried by this request: those
+//! that are healthy; backup servers that are; those that wait for the result of their first request after an ejection;
+//! all. The last is what Envoy calls panic: when no server is healthy, the health checks are more likely to be wrong
+//! than all the servers, and a request that is tried may succeed.
 
 use super::{Key, Rotation, rendezvous};
 use crate::config::{Balance, Origin};
@@ -34,7 +34,7 @@ impl Set {
         self.0 == 0
     }
 
-    /// Them, in order.
+    /// Its members, in order.
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -45,22 +45,22 @@ impl Set {
     }
 }
 
-/// What is known of one server.
+/// The state of one server.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::proxy) struct View {
-    /// Its checks say that it is well, or there are none.
+    /// Its health checks succeed, or there are none.
     pub(in crate::proxy) up: bool,
-    /// Requests show nothing against it: not left out.
+    /// It is not ejected.
     pub(in crate::proxy) kept: bool,
-    /// It may get a request now; false while the first after a pause is under way.
+    /// It may get a request now; false while the first after an ejection is in flight.
     pub(in crate::proxy) open: bool,
     /// It gets requests only while no other server is healthy.
     pub(in crate::proxy) backup: bool,
-    /// This worker's requests that are on it now.
+    /// This worker's requests that are in flight on it.
     pub(in crate::proxy) requests: u32,
-    /// What its share goes by, beside the others'; not 0.
+    /// Its weight beside the others'; not 0.
     pub(in crate::proxy) weight: u32,
-    /// What it is known by to consistent hashing.
+    /// Its identity for consistent hashing.
     pub(in crate::proxy) key: Key,
 }
 
@@ -71,12 +71,12 @@ pub(in crate::proxy) enum Wish {
     Any,
     /// The one with this number.
     Server(usize),
-    /// The one that this key leads to.
+    /// The one that this key hashes to.
     Hash(Key),
 }
 
 impl Wish {
-    /// Whether `server`, which a request was sent to first, is the one.
+    /// Whether `server`, which a request was sent to first, is that one.
     pub(in crate::proxy) fn is_for(self, server: usize) -> bool {
         match self {
             Self::Any => false,
@@ -91,11 +91,11 @@ impl Wish {
 pub(in crate::proxy) struct Choice {
     /// Its number.
     pub(in crate::proxy) server: usize,
-    /// No server was well.
+    /// No server was healthy.
     pub(in crate::proxy) panic: bool,
 }
 
-/// One of `servers` that is not in `tried`: the one that `wish` has, or that `balance` finds in its turn. `None` where all were
+/// One of `servers` that is not in `tried`: the one that `wish` has, or the next by `balance`. `None` if all were
 /// tried.
 pub(in crate::proxy) fn choose(
     rotation: &mut Rotation,
@@ -196,7 +196,7 @@ mod tests {
             ("all on trial or out", vec![EJECTED, TRIED_OUT, DOWN], vec![], vec![(1, false)]),
             ("panic", vec![EJECTED, DOWN], vec![], vec![(0, true), (1, true)]),
             ("a second try", vec![WELL, WELL], vec![1], vec![(0, false)]),
-            ("a second try that nobody well is left for", vec![DOWN, WELL], vec![1], vec![(0, true)]),
+            ("a second try without a healthy server left", vec![DOWN, WELL], vec![1], vec![(0, true)]),
             ("all tried", vec![WELL, WELL], vec![0, 1], vec![]),
             ("one alone", vec![WELL], vec![], vec![(0, false)]),
             ("a backup beside a well one", vec![BACKUP, WELL], vec![], vec![(1, false)]),
@@ -204,7 +204,7 @@ mod tests {
             ("two backups", vec![BACKUP, EJECTED, BACKUP], vec![], vec![(0, false), (2, false)]),
             ("a backup beside one on trial", vec![TRIED_OUT, BACKUP], vec![], vec![(1, false)]),
             ("a backup for a second try", vec![WELL, BACKUP], vec![0], vec![(1, false)]),
-            ("no backup while another is well", vec![WELL, BACKUP, WELL], vec![0], vec![(2, false)]),
+            ("no backup while another is healthy", vec![WELL, BACKUP, WELL], vec![0], vec![(2, false)]),
             ("panic with a backup", vec![DOWN, View { up: false, ..BACKUP }], vec![], vec![(0, true), (1, true)]),
         ] {
             assert_eq!(turns(&servers, &tried), expected, "{what}");
@@ -252,8 +252,8 @@ mod tests {
             ("on trial", [WELL, TRIED_OUT, WELL], none, false),
             ("tried", [WELL, WELL, WELL], none.with(1), false),
             ("a backup, and others are well again", [WELL, BACKUP, DOWN], none, false),
-            ("a backup, and no other is well", [DOWN, BACKUP, DOWN], none, true),
-            ("no server is well", [DOWN, DOWN, DOWN], none, true),
+            ("a backup, and no other is healthy", [DOWN, BACKUP, DOWN], none, true),
+            ("no server is healthy", [DOWN, DOWN, DOWN], none, true),
         ] {
             for _ in 0..5 {
                 assert_eq!(server(Wish::Server(1), servers, tried) == 1, stays, "{what}");
@@ -273,7 +273,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_is_chosen_was_not_tried_and_is_as_well_as_can_be(
+        fn the_choice_was_not_tried_and_is_as_healthy_as_can_be(
             servers in prop::collection::vec(
                 (any::<[bool; 4]>(), 0..4_u32, 1..=256_000_u32, any::<u16>()),
                 1..=Origin::MAX_SERVERS,

@@ -1,8 +1,8 @@
-//! The cookie that keeps a client on one server: which server a request's cookie names, and what the client is given.
+//! The cookie of sticky sessions: which server a request's cookie names, and the cookie that a client gets.
 //!
-//! Its value is a MAC of the origin's name and the server's address, so that nobody but litequic can make one, it tells
-//! nothing of the address, and it names the same server whatever its place in the list. It is the same for all clients
-//! of a server: there is nothing in it to steal. It is made once for each server, and compared for a request.
+//! Its value is a MAC of the origin's name and the server's address, so that only litequic can generate it, it does not
+//! reveal the address, and it names the same server whatever its place in the list. It is the same for all clients of a
+//! server: it is worthless to a thief. It is computed once for each server, and compared for a request.
 
 use aws_lc_rs::{
     constant_time::verify_slices_are_equal,
@@ -11,31 +11,31 @@ use aws_lc_rs::{
 use http::{HeaderMap, HeaderValue, header};
 use std::fmt;
 
-/// Octets of the MAC: half of HMAC-SHA256's, which RFC 2104 §5 has as the least.
+/// Bytes of the MAC: half of HMAC-SHA256's, the minimum of RFC 2104 §5.
 const TAG: usize = 16;
 /// In hexadecimal digits.
 const VALUE: usize = 2 * TAG;
-/// Cookies of the name that are looked at: a browser sends one for each path and domain that has one.
+/// Cookies of the name that are read: a browser sends one for each path and domain that has one.
 const MAX_SHOWN: usize = 4;
 
-/// What cookies are made with.
+/// The key of the cookies.
 #[derive(Clone)]
 pub struct CookieKey(hmac::Key);
 
 impl CookieKey {
-    /// Cookies are good in every process that has the same `secret`.
+    /// Cookies are valid in every process that has the same `secret`.
     pub fn new(secret: &[u8]) -> Self {
         Self(hmac::Key::new(HMAC_SHA256, secret))
     }
 
-    /// Cookies are good here alone.
+    /// Cookies are valid in this process only.
     pub fn random() -> Self {
         Self::new(&rand::random::<[u8; 32]>())
     }
 
     fn value(&self, origin: &str, server: &str) -> [u8; VALUE] {
         let mut context = hmac::Context::with_key(&self.0);
-        // With its length, so that no other pair comes to the same.
+        // With its length, so that no other pair has the same input.
         for part in [(origin.len() as u64).to_be_bytes().as_slice(), origin.as_bytes(), server.as_bytes()] {
             context.update(part);
         }
@@ -55,14 +55,14 @@ impl fmt::Debug for CookieKey {
     }
 }
 
-/// What a request shows.
+/// The cookie of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) enum Shown {
     /// No cookie of that name.
     Nothing,
     /// One of the server with this number.
     Server(usize),
-    /// One that names no server of the origin: made up, or of a server or key that is gone.
+    /// One that names no server of the origin: forged, or of a server or key that is gone.
     Unknown,
 }
 
@@ -98,7 +98,7 @@ impl Cookies {
         Self { name: name.to_owned(), fields: values.iter().map(field).collect(), values }
     }
 
-    /// What a request with `fields` shows.
+    /// The cookie of a request with `fields`.
     pub(in crate::proxy) fn shown(&self, fields: &HeaderMap) -> Shown {
         let lines = fields.get_all(header::COOKIE).iter();
         let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));

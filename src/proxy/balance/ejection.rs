@@ -1,28 +1,29 @@
-//! A server that fails its requests is left out for a while (Envoy calls that an outlier's ejection), each time for
-//! longer; when it comes back it first gets one request alone.
+//! Outlier ejection: a server that fails its requests gets none for a while, each time for longer; afterwards it first
+//! gets one request as a trial.
 //!
-//! Many failures are up to the client, who picks the URL: there may be one whose answer takes for ever, or kills its
-//! process. So a request's failure counts only where no other request went well meanwhile, or just before.
+//! Many failures depend on the client, which chooses the URL: there may be one whose answer takes for ever, or kills
+//! its process. So a request's failure counts only if no other request succeeded meanwhile, or just before.
 
 use std::time::{Duration, Instant};
 
 /// Doublings of the time at most.
 const MAX_DOUBLINGS: u32 = 3;
 
-/// How recently a request must have gone well for another one's failure to say nothing: a server that is gone is left out
-/// that much later, and one that serves a request a second for each worker is never left out for what one client asks.
+/// How recently a request must have succeeded for another one's failure not to count: a server that is down is ejected
+/// that much later, and one that serves a request a second for each worker is never ejected for the requests of one
+/// client.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// What failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) enum Cause {
-    /// There was no connection, which no client can bring about by what it asks for.
+    /// There was no connection, which no client can cause by the URL it chooses.
     Connection,
-    /// A request that was sent, which had begun then.
+    /// A request that was sent, and when it was.
     Request(Instant),
 }
 
-/// When it happens, and for how long.
+/// The threshold and the time of an ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) struct Rule {
     /// Failures in a row; `None` is never.
@@ -31,17 +32,17 @@ pub(in crate::proxy) struct Rule {
     pub(in crate::proxy) time: Duration,
 }
 
-/// What one worker's requests say of one server.
+/// The state of one server by one worker's requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::proxy) struct Ejection {
-    /// Requests that failed since the last one that went well.
+    /// Requests that failed since the last success.
     failures: u32,
     /// When that was.
     well: Option<Instant>,
     standing: Standing,
-    /// How often in a row it was left out without having been well for as long in between.
+    /// How often in a row it was ejected without having been healthy for as long in between.
     times: u32,
-    /// Since when it is back, and how long it had been left out.
+    /// Since when it is back, and how long it had been ejected.
     back: Option<(Instant, Duration)>,
 }
 
@@ -53,16 +54,16 @@ enum Standing {
         since: Instant,
         until: Instant,
     },
-    /// It comes back: one request may go there, and nothing else while that is `under_way`.
+    /// The trial: one request may be sent, and no other while that is `in_flight`.
     Trial {
-        under_way: bool,
-        /// How long it had been left out.
+        in_flight: bool,
+        /// How long it had been ejected.
         was_out: Duration,
     },
 }
 
 impl Ejection {
-    /// Whether it is left out.
+    /// Whether it is ejected.
     pub(in crate::proxy) fn is_out(&self, now: Instant) -> bool {
         matches!(self.standing, Standing::Out { until, .. } if now < until)
     }
@@ -72,35 +73,35 @@ impl Ejection {
         match self.standing {
             Standing::Well => true,
             Standing::Out { until, .. } => now >= until,
-            Standing::Trial { under_way, .. } => !under_way,
+            Standing::Trial { in_flight, .. } => !in_flight,
         }
     }
 
-    /// How long it has been back; `None` for one that was never away, or is.
+    /// How long it has been back; `None` for one that was never ejected, or is.
     pub(in crate::proxy) fn back_for(&self, now: Instant) -> Option<Duration> {
         let (since, _) = self.back.filter(|_| self.standing == Standing::Well)?;
         Some(now.saturating_duration_since(since))
     }
 
-    /// It gets a request. Says whether that is the one by which it may come back.
+    /// It gets a request. Returns whether that is its trial.
     pub(in crate::proxy) fn chosen(&mut self, now: Instant) -> bool {
         let was_out = match self.standing {
             Standing::Out { since, until } if now >= until => until.saturating_duration_since(since),
-            Standing::Trial { under_way: false, was_out } => was_out,
+            Standing::Trial { in_flight: false, was_out } => was_out,
             _ => return false,
         };
-        self.standing = Standing::Trial { under_way: true, was_out };
+        self.standing = Standing::Trial { in_flight: true, was_out };
         true
     }
 
-    /// The request by which it may come back ended without a finding.
+    /// The trial ended without a result.
     pub(in crate::proxy) fn undecided(&mut self) {
         if let Standing::Trial { was_out, .. } = self.standing {
-            self.standing = Standing::Trial { under_way: false, was_out };
+            self.standing = Standing::Trial { in_flight: false, was_out };
         }
     }
 
-    /// It has answered: if it was to come back, it is back. Says whether it was.
+    /// It has answered: a trial brings it back. Returns whether it was one.
     pub(in crate::proxy) fn answered(&mut self, now: Instant) -> bool {
         let Standing::Trial { was_out, .. } = self.standing else { return false };
         self.standing = Standing::Well;
@@ -109,21 +110,21 @@ impl Ejection {
         true
     }
 
-    /// A request went well to its end.
+    /// A request succeeded.
     pub(in crate::proxy) fn went_well(&mut self, now: Instant) {
         self.failures = 0;
         self.well = Some(now);
     }
 
-    /// Whether a failure now says nothing, as others are served.
+    /// Whether a failure does not count now, as others are served.
     fn serves_others(&self, cause: Cause, now: Instant) -> bool {
         let (Cause::Request(began), Some(well)) = (cause, self.well) else { return false };
         well >= began || now.saturating_duration_since(well) < RECENT
     }
 
-    /// A request failed by `cause`. Says for how long the server is left out from now on, if it is; `may` says whether another one
-    /// may be, and `trial` whether it is the request by which this one was to come back: others that were sent before it
-    /// was left out decide nothing.
+    /// A request failed by `cause`. Returns for how long the server is ejected from now on, if it is; `may` says
+    /// whether another one may be ejected, and `trial` whether the request was the trial: others that were sent before
+    /// the ejection decide nothing.
     pub(in crate::proxy) fn failed(
         &mut self,
         now: Instant,
@@ -150,15 +151,15 @@ impl Ejection {
         let time = rule.time.saturating_mul(1 << self.times.min(MAX_DOUBLINGS));
         self.times = self.times.saturating_add(1);
         self.failures = 0;
-        // A time beyond the clock's end is for ever.
+        // A time beyond the clock's range is for ever.
         let until = now.checked_add(time).unwrap_or(now);
         self.standing = Standing::Out { since: now, until };
         Some(time)
     }
 
-    /// Its checks say that it is back: what its requests had said is of before.
+    /// Its health checks succeed again: what its requests had shown is out of date.
     pub(in crate::proxy) fn revived(&mut self) {
-        *self = Self { standing: Standing::Trial { under_way: false, was_out: Duration::ZERO }, ..Self::default() };
+        *self = Self { standing: Standing::Trial { in_flight: false, was_out: Duration::ZERO }, ..Self::default() };
     }
 }
 
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_left_out_for_longer_while_it_does_not_get_better() {
+    fn it_is_ejected_for_longer_while_it_does_not_recover() {
         let mut now = Instant::now();
         let mut ejection = Ejection::default();
         let mut times = vec![fail(&mut ejection, 3, now).unwrap()];
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_more_may_be_left_out_it_stays() {
+    fn where_no_more_may_be_ejected_it_stays() {
         let now = Instant::now();
         let mut ejection = Ejection::default();
         for _ in 0..10 {
@@ -274,7 +275,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(ejection.failed(later, RULE, Cause::Connection, true, false), None);
         }
-        assert!(!ejection.is_open(later), "the trial is under way still");
+        assert!(!ejection.is_open(later), "the trial is still in flight");
         assert!(ejection.answered(later) && ejection.is_open(later));
     }
 
@@ -309,7 +310,7 @@ mod tests {
                 }
                 prop_assert!(!(ejection.is_out(now) && ejection.is_open(now)));
             }
-            // However long it was left out, and whatever is under way.
+            // However long it was ejected, and whatever is in flight.
             ejection.undecided();
             prop_assert!(ejection.is_open(now + 80 * SECOND));
         }

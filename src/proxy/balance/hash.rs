@@ -1,10 +1,11 @@
-//! The server of a client by a consistent hash: every worker and every process with the same servers finds the same one, and
-//! nothing is remembered of clients.
+//! The server of a client by a consistent hash: every worker and every process with the same servers selects the same
+//! one, and no state of clients is kept.
 //!
-//! Rendezvous hashing (Thaler and Ravishankar, 1998), with weights (Schindelhauer and Schomaker, 2005): each server has a
-//! score of the client's key, and the highest wins. Without a server its own clients alone have another highest score.
+//! Rendezvous hashing (Thaler and Ravishankar, 1998), with weights (Schindelhauer and Schomaker, 2005): each server has
+//! a score for the client's key, and the highest wins. Removing a server changes the highest score of its own clients
+//! only.
 
-/// What a client is known by, or a server.
+/// The identity of a client, or of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) struct Key(u64);
 
@@ -12,9 +13,9 @@ impl Key {
     #[cfg(test)]
     pub(super) const NONE: Self = Self(0);
 
-    /// FNV-1a, with MurmurHash3's last step, as neighbours among addresses differ in a bit or two. It is the same for ever:
-    /// processes of different versions are to agree. It is no secret, and who picks a key picks a server, as anyone may
-    /// who sends many requests with one key.
+    /// FNV-1a, with MurmurHash3's last step, as neighbours among addresses differ in a bit or two. It never changes:
+    /// processes of different versions have to agree. It is no secret, and a client that chooses a key chooses a
+    /// server, as with many requests with one key.
     pub(in crate::proxy) fn of(bytes: &[u8]) -> Self {
         const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0100_0000_01b3;
@@ -30,7 +31,7 @@ const fn mixed(mut hash: u64) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// The one of `servers`, each with its number, key and weight, that `client` belongs to.
+/// The one of `servers`, each with its number, key and weight, that `client` is assigned to.
 pub(in crate::proxy) fn rendezvous(client: Key, servers: impl Iterator<Item = (usize, Key, u32)>) -> Option<usize> {
     let mut highest: Option<(usize, f64)> = None;
     for (number, server, weight) in servers {
@@ -70,7 +71,7 @@ mod tests {
         Key::of(&number.to_be_bytes())
     }
 
-    /// What another process, or another version, must find too.
+    /// What another process, or another version, must compute too.
     #[test]
     fn the_server_of_a_client_is_the_same_for_ever() {
         let servers = servers(&[1000, 1000, 3000]);
@@ -115,7 +116,7 @@ mod tests {
             }
         }
 
-        /// So a slow start has a server's clients come home, and moves no others.
+        /// So a slow start brings a server's clients back, and moves no others.
         #[test]
         fn a_server_whose_weight_grows_gets_clients_and_loses_none(
             weights in prop::collection::vec(1..=256_000_u32, 2..=Origin::MAX_SERVERS),

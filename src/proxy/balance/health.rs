@@ -1,4 +1,4 @@
-//! What a server's checks say together: it takes several in a row to change anything, but for the very first.
+//! The verdict of a server's health checks: it takes several in a row to change it, but for the very first.
 
 /// Checks of one server.
 #[derive(Debug, Clone, Copy)]
@@ -6,20 +6,20 @@ pub(in crate::proxy) struct Streak {
     healthy: u32,
     unhealthy: u32,
     up: bool,
-    /// Nothing is known yet: the next check decides by itself.
+    /// No result yet: the next check decides by itself.
     unknown: bool,
-    /// Checks in a row that say otherwise than `up`.
+    /// Consecutive checks with another result than `up`.
     against: u32,
 }
 
 impl Streak {
-    /// Of a server that is `up` as far as is known; `healthy` checks in a row that go well, or `unhealthy` that fail, change
+    /// Of a server that is presumed `up`; `healthy` consecutive checks that succeed, or `unhealthy` that fail, change
     /// that.
     pub(in crate::proxy) const fn new(healthy: u32, unhealthy: u32, up: bool, unknown: bool) -> Self {
         Self { healthy, unhealthy, up, unknown, against: 0 }
     }
 
-    /// A check went `well`, or failed. Says how the server stands now if that has changed.
+    /// A check succeeded (`well`), or failed. Returns the new state if it has changed.
     pub(in crate::proxy) fn add(&mut self, well: bool) -> Option<bool> {
         let first = std::mem::replace(&mut self.unknown, false);
         if well == self.up {

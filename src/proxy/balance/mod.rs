@@ -1,9 +1,9 @@
-//! Which server of an origin gets a request, and which is left out for a while. Pure: knows no socket, clock or task.
+//! Load balancing, health and outlier ejection of an origin's servers. Pure: uses no socket, clock or task.
 //!
-//! What is known of a server comes from two sides: checks, made in one place for all workers (`health`), and a worker's
-//! own requests (`ejection`). `choice` picks one among those that are well: the one on which its client is to stay, which a `cookie`
-//! or a `hash` tells, or one by `rotation` and `weight`. `budget` bounds how many requests are sent again, so that servers that fail do
-//! not get a second load for it.
+//! The state of a server comes from two sources: health checks, made in one place for all workers (`health`), and a
+//! worker's own requests (`ejection`). `choice` selects a healthy one: the one on which its client is to stay, by a
+//! `cookie` or a `hash`, or one by `rotation` and `weight`. `budget` bounds retries, so that failing servers do not
+//! cause a second load.
 
 mod budget;
 mod choice;

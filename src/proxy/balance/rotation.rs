@@ -1,23 +1,24 @@
-//! Whose turn it is, by weight: smooth weighted round robin.
+//! Round robin by weight: smooth weighted round robin.
 //!
-//! After any number of picks each server has had its exact share of them, with less than one pick more or less. nginx's method
-//! of the same name, which always picks the server that is furthest behind, may be more than one pick off: with unlike weights
-//! several servers fall due at once. So, of the servers that are behind, this one picks the one that would first be a
-//! whole pick behind (earliest deadline first, as of Baruah, Cohen, Plaxton and Varvel, "Proportionate progress", 1996).
+//! After any number of picks each server has had its exact share of them, with less than one pick more or less. nginx's
+//! method of the same name, which always picks the server that is furthest behind, may be more than one pick off: with
+//! unlike weights several servers fall due at once. So, of the servers that are behind, this one picks the one that
+//! would first be a whole pick behind (earliest deadline first, as of Baruah, Cohen, Plaxton and Varvel, "Proportionate
+//! progress", 1996).
 
 use super::Set;
 
-/// A pick, in the unit of what servers are behind by.
+/// A pick, in the unit of the servers' arrears.
 const PICK: i64 = 1 << 32;
 
-/// One worker's for one origin.
+/// One worker's state for one origin.
 #[derive(Debug)]
 pub(in crate::proxy) struct Rotation {
-    /// By how much each server is behind its share.
+    /// How far each server is behind its share.
     behind: Vec<i64>,
 }
 
-/// When it is a server's turn.
+/// The deadline of a server's next pick.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     /// It has had its share.
@@ -33,7 +34,7 @@ impl Rotation {
         Self { behind: vec![0; servers] }
     }
 
-    /// The one of `from` whose turn it is; `weights` are by the servers' numbers, and none is 0.
+    /// The next one of `from`; `weights` are by the servers' numbers, and none is 0.
     pub(in crate::proxy) fn next(&mut self, from: Set, weights: &[u32]) -> Option<usize> {
         let weight = |server: usize| weights.get(server).copied().unwrap_or(1);
         let total: i64 = from.iter().map(|server| i64::from(weight(server))).sum();
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_left_out_takes_its_turn_again_and_makes_up_for_nothing() {
+    fn one_that_was_ejected_takes_its_turn_again_and_makes_up_for_nothing() {
         let (weights, mut rotation) = ([1, 1], Rotation::new(2));
         let one = Set::default().with(0);
         assert!((0..100).all(|_| rotation.next(one, &weights) == Some(0)));
@@ -125,7 +126,7 @@ mod tests {
         }
 
         #[test]
-        fn whichever_servers_come_and_go_nobody_is_far_behind(
+        fn whichever_servers_come_and_go_none_is_far_behind(
             weights in prop::collection::vec(1..=256_000_u32, 1..=Origin::MAX_SERVERS),
             there in prop::collection::vec(any::<u64>(), 1..500),
         ) {

@@ -1,13 +1,13 @@
-//! What a server's share goes by: its weight, and less while it is still cold.
+//! The effective weight of a server: less during its slow start.
 
 use std::time::Duration;
 
-/// A weight of 1, so that the part of one can be told.
+/// A weight of 1, in a unit that allows parts of it.
 const ONE: u32 = 1000;
-/// What a server that comes back begins with, as a part of its weight: HAProxy's `slowstart` has a hundredth too.
+/// The part of its weight with which a server begins its slow start: HAProxy's `slowstart` has a hundredth too.
 const BEGINNING: u32 = 100;
 
-/// The weight of a server that has been back for a time, or was never away, in thousandths. It grows linearly for
+/// The weight of a server that has been back for a time, or was never ejected, in thousandths. It grows linearly for
 /// `slow_start`, and is never 0.
 pub(in crate::proxy) fn weight(configured: u16, slow_start: Option<Duration>, back_for: Option<Duration>) -> u32 {
     let full = u32::from(configured).max(1).saturating_mul(ONE);

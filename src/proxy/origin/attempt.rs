@@ -1,4 +1,4 @@
-//! One request on its way to a server: what its attempts share, and what becomes of each.
+//! One request to a server: the state that its attempts share, and the outcome of each.
 
 use super::{
     Origin, Outcome, Sending,
@@ -29,10 +29,10 @@ use hyper::{body::Incoming, client::conn::TrySendError};
 use std::{rc::Rc, sync::Arc};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 pub(super) enum Sent {
     Answered(Response),
-    /// It is to be sent again, with this head.
+    /// A retry, with this head.
     Again(request::Parts),
 }
 
@@ -99,18 +99,18 @@ impl<'a> Attempts<'a> {
         (attempts, head)
     }
 
-    /// What comes before the first one.
+    /// Preparation for the first one.
     pub(super) async fn prepare(&self) -> Result<(), Outcome> {
         match self.upload.as_deref() {
             Some(upload) if self.interims.is_expected() => upload.expects_continue(),
-            // Boxed, so that the future of a request without a body is no larger for it.
+            // Boxed, so that the future of a request without a body is not larger because of it.
             Some(upload) if self.origin.config.request_buffer > 0 => Box::pin(self.read_ahead(upload)).await?,
             _ => {}
         }
         Ok(())
     }
 
-    /// Reads of the request's body what is read before there is a connection for it.
+    /// Reads ahead of the request's body before there is a connection for it.
     async fn read_ahead(&self, upload: &Upload) -> Result<(), Outcome> {
         let read = upload.read_ahead(self.origin.config.request_buffer, !has_rarely_a_body(&self.method));
         let in_time = match self.deadline {
@@ -130,7 +130,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// A connection to a server for attempt `number`; `None` where there is none, and the next attempt may find another.
+    /// A connection to a server for attempt `number`; `None` if there is none, and the next attempt may find another.
     pub(super) async fn connect(&mut self, number: u32) -> Result<Option<(Ticket, Lease)>, Outcome> {
         let ticket = self.origin.choose(self.tried, self.wish).ok_or(Error::Connect)?;
         self.tried = self.tried.with(ticket.number);
@@ -144,8 +144,8 @@ impl<'a> Attempts<'a> {
         if error.is_servers() {
             ticket.unreachable();
         }
-        // Nothing was sent, so that any request may go to another server. One that is full says nothing against itself, so
-        // that only a server that is well is better, and costs nothing to ask.
+        // Nothing was sent, so that any request may go to another server. A full one is not at fault, so
+        // that only a healthy server is better, and costs nothing to try.
         let full = error == Error::QueueFull;
         if error.is_before_sending()
             && number < retry::MAX_RETRIES
@@ -169,7 +169,7 @@ impl<'a> Attempts<'a> {
     ) -> Result<Sent, Outcome> {
         let mut lease = lease;
         let reused = lease.reused();
-        // hyper takes the head; only over a used connection may it be wanted again.
+        // hyper takes the head; only over a used connection may a retry need it.
         let copy = (reused && retry::is_idempotent(&self.method)).then(|| Copy::of(&head));
         let mut request = Request::from_parts(head, RequestBody::new(self.upload.clone()));
         self.interims.pass(&mut request);
@@ -223,7 +223,7 @@ impl<'a> Attempts<'a> {
                 tracing::debug!(error = %failed.error(), "sending a request again");
                 self.fresh = fresh;
                 if failure.is_stale() && number == 0 && self.wish.is_for(ticket.number) {
-                    // Its connection was to blame, and its client is to stay. A server that is gone refuses a new one.
+                    // The connection was stale, and the client is to stay. A server that is down refuses a new one.
                     (self.tried, self.fresh) = (Set::default(), true);
                 } else if failure.is_stale() && !self.origin.has_well_other(self.tried) {
                     // The same, and no other server is better.
@@ -260,7 +260,7 @@ impl<'a> Attempts<'a> {
             lease.do_not_reuse();
         }
         if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
-            // Who made it may have meant the other framing (RFC 9112 §6.3): what follows may be no response.
+            // Its sender may have meant the other framing (RFC 9112 §6.3): what follows may not be a response.
             lease.do_not_reuse();
         }
         let length = http_body::Body::size_hint(&incoming).exact();
@@ -274,7 +274,7 @@ impl<'a> Attempts<'a> {
         Ok(Response::from_parts(parts, body))
     }
 
-    /// The response to a request to switch protocols. A no is passed on as it is.
+    /// The response to a request to switch protocols. A rejection is forwarded as it is.
     async fn switched(
         &mut self,
         response: http::Response<Incoming>,
@@ -283,7 +283,7 @@ impl<'a> Attempts<'a> {
         ticket: Ticket,
     ) -> Result<Response, Outcome> {
         if switch.is_misleading(response.status()) {
-            // The client's fault, who asks where there is no such thing: nothing is held against the server.
+            // The client's fault, which requests an unsupported protocol: not a failure of the server.
             ticket.answered();
             ticket.went_well();
             return Err(Error::SwitchFailed.into());
@@ -306,16 +306,16 @@ impl<'a> Attempts<'a> {
         Ok(Response::from_parts(parts, Body::tunnel(Tunnel::new(protocol, end, self.timeouts.tunnel))))
     }
 
-    /// The server's response breaks a rule.
+    /// The server's response is invalid.
     fn bad(&self, ticket: &Ticket, error: Error) -> Outcome {
-        tracing::warn!(origin = %ticket.server().name, %error, "bad response");
+        tracing::warn!(origin = %ticket.server().name, %error, "invalid response");
         ticket.failed();
         self.origin.metrics.origin_errors.increment();
         error.into()
     }
 }
 
-/// What hyper's error says of the origin. `answered`: at least one byte came.
+/// The cause of hyper's error. `answered`: at least one byte came.
 fn classify(error: &hyper::Error, answered: bool) -> Error {
     if error.is_parse_too_large() {
         Error::HeaderTooLarge

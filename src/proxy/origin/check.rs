@@ -1,5 +1,5 @@
-//! Health checks: a request that each server of an origin is asked now and then, by the control thread for all workers,
-//! so that no number of workers multiplies them.
+//! Health checks: a periodic request to each server of an origin, by the control thread for all workers, so that the
+//! number of workers does not multiply them.
 
 use super::{
     proxied::local_header,
@@ -24,12 +24,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How much of an interval is chance, in both directions: checks of many litequic do not fall together for long.
+/// The random part of an interval, in both directions: checks of many litequic do not coincide for long.
 const JITTER: f64 = 0.1;
-/// Nothing of an answer is wanted but its status; hyper takes no less.
+/// Only the status of an answer is used; hyper accepts no less.
 const BUFFER_BYTES: usize = 8192;
 
-/// A server that is to be checked, and how.
+/// A server to be checked, and how.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct Checked {
     pub(in crate::proxy) origin: Arc<str>,
@@ -55,7 +55,7 @@ impl Checked {
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends all checks; servers stay as they were found.
+/// Dropping the future ends all checks; servers keep their state.
 pub(in crate::proxy) async fn check_all(
     wanted: impl Fn() -> Vec<Checked>,
     reloads: Arc<Notify>,
@@ -80,7 +80,7 @@ pub(in crate::proxy) async fn check_all(
                 running.push((checked, task));
             }
         }
-        // What was aborted is let go of.
+        // Aborted tasks are removed.
         while tasks.try_join_next().is_some() {}
         reloads.notified().await;
     }
@@ -100,9 +100,11 @@ async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
             counters.up.set(up.into());
         }
         match (&outcome, change) {
-            (Ok(()), Some(_)) => tracing::info!(%origin, server = %address, "the server is well by its checks"),
+            (Ok(()), Some(_)) => {
+                tracing::info!(%origin, server = %address, "the server is healthy: its health checks succeed")
+            }
             (Err(problem), Some(_)) => {
-                tracing::warn!(%origin, server = %address, problem, "the server is not well by its checks");
+                tracing::warn!(%origin, server = %address, problem, "the server is unhealthy: its health check failed");
             }
             (Ok(()), None) => {}
             (Err(problem), None) => tracing::debug!(%origin, server = %address, problem, "a check failed"),
@@ -125,13 +127,13 @@ fn jittered(interval: Duration) -> Duration {
     interval.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))
 }
 
-/// Asks the server at `address` once, over a connection of its own.
+/// Checks the server at `address` once, over a connection of its own.
 ///
 /// # Errors
 ///
-/// What is wrong, in words for the operator.
+/// The problem, in words for the operator.
 async fn ask(address: &OriginAddress, health: &Health, proxy_protocol: bool) -> Result<(), String> {
-    let refused = |error: std::io::Error| format!("cannot be connected to: {error}");
+    let refused = |error: std::io::Error| format!("cannot connect: {error}");
     match address {
         OriginAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(refused)?;
@@ -150,9 +152,9 @@ async fn ask_over(
     health: &Health,
     proxy_protocol: bool,
 ) -> Result<(), String> {
-    let broken = |error: hyper::Error| format!("broke off: {error}");
+    let broken = |error: hyper::Error| format!("connection failed: {error}");
     if proxy_protocol {
-        stream.write_all(&local_header()).await.map_err(|error| format!("broke off: {error}"))?;
+        stream.write_all(&local_header()).await.map_err(|error| format!("connection failed: {error}"))?;
     }
     let handshake = http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(broken)?;
@@ -176,5 +178,5 @@ async fn ask_over(
         _ = connection => answered.await,
     };
     let status = response.map_err(broken)?.status().as_u16();
-    if health.accepts(status) { Ok(()) } else { Err(format!("answers with {status}")) }
+    if health.accepts(status) { Ok(()) } else { Err(format!("answered with {status}")) }
 }

@@ -1,7 +1,7 @@
-//! A connection to an origin, over TCP or a Unix socket, as the byte stream that hyper speaks HTTP/1.1 over.
+//! A connection to an origin, over TCP or a Unix socket, as a byte stream for hyper's HTTP/1.1.
 //!
-//! The stream knows two things that hyper does not tell: whether a response byte has come, and that a failed write
-//! must not destroy a response that is still being read.
+//! The stream provides two things that hyper does not: whether a response byte has come, and that a failed write does
+//! not destroy a response that is still being read.
 
 use super::{proxied::Proxied, resolve::Resolver};
 use crate::{
@@ -27,11 +27,11 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-/// Bytes that are read at once before a response's body is asked for: its header, and most bodies as a whole. It is as much
-/// as a stream may hold whatever the others do.
+/// Bytes that are read at once before a response's body is requested: its header, and most bodies as a whole. It is as
+/// much as a stream may hold whatever the others do.
 pub(super) const FIRST_READ: usize = TRAIN_BYTES;
 
-/// Where to connect to.
+/// The address to connect to.
 #[derive(Debug)]
 pub(super) enum Connector {
     Tcp(Resolver),
@@ -39,7 +39,7 @@ pub(super) enum Connector {
 }
 
 impl Connector {
-    /// For `address`, whose name is looked up every `dns_interval`.
+    /// For `address`, whose name is resolved every `dns_interval`.
     pub(super) fn new(address: &OriginAddress, dns_interval: Duration) -> Self {
         match address {
             OriginAddress::Tcp { host, port } => Self::Tcp(Resolver::new(host, *port, dns_interval)),
@@ -47,7 +47,7 @@ impl Connector {
         }
     }
 
-    /// Whether it is time to look the name up again, while the last answer serves on.
+    /// Whether it is time to resolve the name again, while the last answer is used.
     pub(super) fn is_stale(&self) -> bool {
         match self {
             Self::Unix(_) => false,
@@ -55,7 +55,7 @@ impl Connector {
         }
     }
 
-    /// Looks the name up again.
+    /// Resolves the name again.
     ///
     /// # Cancel safety
     ///
@@ -66,7 +66,7 @@ impl Connector {
         }
     }
 
-    /// Whether a connection to `address` would be made today: false once the name stands for others.
+    /// Whether a connection to `address` would be opened now: false once the name has other addresses.
     pub(super) fn leads_to(&self, address: Option<SocketAddr>) -> bool {
         match (self, address) {
             (Self::Tcp(resolver), Some(address)) => resolver.leads_to(address),
@@ -74,7 +74,7 @@ impl Connector {
         }
     }
 
-    /// Connects within `limit`, lookup included, and says for whom if that is to be said.
+    /// Connects within `limit`, lookup included, and sends a PROXY protocol header if configured.
     ///
     /// # Errors
     ///
@@ -89,14 +89,14 @@ impl Connector {
         let mut stream = self.open(deadline, metrics).await?;
         if let Some(proxied) = proxied {
             let said = timeout_at(deadline, stream.write_all(&proxied.header())).await;
-            // A write to such a stream never fails: it waits, and what became of it shows when an answer is read.
+            // A write to such a stream never fails: it waits, and its outcome shows when an answer is read.
             said.map_err(|_| Error::ConnectTimeout)?.map_err(|error| classify(&error))?;
         }
         Ok(stream)
     }
 
-    /// Each address gets its share of what is left of the time, so that one that never answers does not keep the others
-    /// from being tried.
+    /// Each address gets its share of the remaining time, so that one that never answers does not prevent trying the
+    /// others.
     async fn open(&self, deadline: Instant, metrics: &Arc<Metrics>) -> Result<Stream, Error> {
         let resolver = match self {
             Self::Unix(path) => {
@@ -115,7 +115,7 @@ impl Connector {
             left = left.saturating_sub(1);
             failure = match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    // A request's head and its body's last piece leave at once.
+                    // A request's head and its body's last piece are sent at once.
                     stream.set_nodelay(true).map_err(|error| classify(&error))?;
                     return Ok(Stream::new(Socket::Tcp(stream), Some(address), metrics));
                 }
@@ -127,7 +127,7 @@ impl Connector {
     }
 }
 
-/// Connects to `address` once, and lets go again.
+/// Connects to `address` once, and closes the connection.
 pub(super) async fn probe(address: &OriginAddress, limit: Duration) -> Result<(), Error> {
     let connect = async {
         match address {
@@ -147,25 +147,25 @@ fn classify(error: &io::Error) -> Error {
     }
 }
 
-/// The bytes to and from an origin.
+/// The byte stream to an origin.
 #[derive(Debug)]
 pub(super) struct Stream {
     state: Rc<StreamState>,
 }
 
-/// What the stream has seen; shared with who sends requests over it.
+/// What the stream has observed; shared with the code that sends requests over it.
 #[derive(Debug)]
 pub(super) struct StreamState {
     /// Borrowed for one call at a time.
     socket: RefCell<Socket>,
-    /// Where it leads to, over TCP.
+    /// The server's address, over TCP.
     pub(super) address: Option<SocketAddr>,
-    /// Bytes that may be read at once, so that a response is held only as far as its client takes it.
+    /// Bytes that may be read at once, so that a response is buffered only as far as its client reads it.
     pub(super) room: Room,
     /// Bytes received, in all. Wraps.
     pub(super) received: Cell<u64>,
     write_failed: Cell<bool>,
-    /// Who writes is no longer hyper.
+    /// hyper no longer writes.
     fails_at_once: Cell<bool>,
     metrics: Arc<Metrics>,
 }
@@ -221,7 +221,7 @@ impl Stream {
         Self { state: Rc::new(state) }
     }
 
-    /// From now on a write that fails says so.
+    /// From now on a failed write returns its error.
     pub(super) fn fail_at_once(&self) {
         self.state.fails_at_once.set(true);
     }
@@ -234,20 +234,20 @@ impl Stream {
         }
     }
 
-    /// What it will have seen.
+    /// What it will have observed.
     pub(super) fn state(&self) -> Rc<StreamState> {
         Rc::clone(&self.state)
     }
 
-    /// An origin may answer and close without reading the whole request. hyper gives up on the response when a
-    /// write fails; so a write never fails, it waits, and reading tells what became of the connection.
+    /// An origin may answer and close without reading the whole request. hyper abandons the response when a write
+    /// fails; so a write never fails, it waits, and reading returns the connection's outcome.
     fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.state.note(&result);
         match result {
             Poll::Ready(Err(error))
                 if error.kind() != io::ErrorKind::Interrupted && !self.state.fails_at_once.get() =>
             {
-                tracing::debug!(%error, "the origin takes no more of the request");
+                tracing::debug!(%error, "the origin stopped reading the request");
                 self.state.write_failed.set(true);
                 Poll::Pending
             }
@@ -264,9 +264,9 @@ impl StreamState {
         }
     }
 
-    /// Whether nothing waits to be read, neither bytes nor the connection's end, as of this moment: the runtime hears of
-    /// them only between two turns of a worker, and a request sent meanwhile would be lost, or get what is no answer
-    /// to it. One system call.
+    /// Whether nothing is ready to be read, neither bytes nor the connection's end, at this moment: the runtime polls
+    /// for them only between two turns of a worker, and a request sent meanwhile would be lost, or get bytes that are
+    /// not its answer. One system call.
     pub(super) fn is_quiet(&self) -> bool {
         let socket = self.socket.borrow();
         let socket = match &*socket {
@@ -329,7 +329,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Sockets hold nothing back.
+        // Sockets buffer nothing here.
         Poll::Ready(Ok(()))
     }
 

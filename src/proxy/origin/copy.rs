@@ -1,5 +1,5 @@
-//! What is kept of a request's head while hyper has it, so that it can be sent once more. Most never are: the fields lie
-//! in one piece of memory, as a [`HeaderMap`] of their own would cost a clone of each name and value. Pure.
+//! A copy of a request's head for a retry while hyper has it. Most are never used: the fields are in one piece of
+//! memory, as a [`HeaderMap`] of their own would cost a clone of each name and value. Pure.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, request};
 
@@ -11,7 +11,7 @@ pub(super) struct Copy {
     version: Version,
     /// Names and values, one after the other.
     text: Vec<u8>,
-    /// Where a name ends in it, and where its value does.
+    /// The offsets of its names' and values' ends.
     ends: Vec<(usize, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! The time that a request may take as a whole (`timeouts.request`), and whose doing it is when that is over.
+//! The time limit of a request as a whole (`timeouts.request`), and who exceeded it.
 
 use crate::proxy::error::Error;
 use std::time::Duration;
@@ -31,9 +31,9 @@ impl Deadline {
         self.at.saturating_duration_since(now).min(patience)
     }
 
-    /// What a client is told now that it has passed, while a server has been waited for since `since`. That server has
-    /// failed if it took half of the time or more. If it took less, most of the time went elsewhere: a client that sends
-    /// its last byte in the last moment must not have a server left out that is well.
+    /// The error for the client now that it has passed, after a wait for a server since `since`. That server has failed
+    /// if it took half of the time or more. If it took less, most of the time was spent elsewhere: a client that sends
+    /// its last byte in the last moment must not get a healthy server ejected.
     pub(super) fn passed(self, since: Instant, now: Instant) -> Error {
         Error::RequestTimeout { servers: now.saturating_duration_since(since) >= self.limit / 2 }
     }

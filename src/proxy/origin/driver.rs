@@ -1,5 +1,5 @@
-//! hyper's end of a connection, without a task of its own: whoever has the connection polls it, a request while it is on
-//! it, its pool's watch while it is idle ([0016](../../../docs/adr/0016-connections-without-a-task.md)).
+//! hyper's end of a connection, without a task of its own: it is polled by its user, a request while it is in use, its
+//! pool's watch while it is idle ([0016](../../../docs/adr/0016-connections-without-a-task.md)).
 
 use super::{connect::Stream, request_body::RequestBody};
 use crate::proxy::error::Error;
@@ -20,59 +20,59 @@ use std::{
 };
 use tokio::task::{JoinHandle, spawn_local};
 
-/// The most that hyper reads at once, and holds unread of a response. Large reads make few system calls and feed
-/// long GSO trains; with the piece that waits to be taken, a connection holds at most twice that.
+/// The most that hyper reads at once, and buffers of a response. Large reads make few system calls and feed long GSO
+/// trains; with the piece that is to be taken, a connection holds at most twice that.
 const READ_BUFFER_BYTES: usize = 256 * 1024;
-/// A response's header: twice what litequic takes of a client's, for origins that set many cookies.
+/// A response's header: twice the limit of a client's, for origins that set many cookies.
 const MAX_RESPONSE_HEADER_BYTES: usize = 64 * 1024;
 
 type Connection = http1::Connection<TokioIo<Stream>, RequestBody>;
 
-/// Reads and writes what hyper's handles of the connection ask for, as often as it is polled.
+/// Reads and writes for hyper's handles of the connection, as often as it is polled.
 #[derive(Debug)]
 pub(super) struct Driver {
     /// Borrowed for one poll at a time. `None` once the connection has ended.
     connection: RefCell<Option<Connection>>,
-    /// What it then consists of, and what came that nobody has read.
+    /// The parts that remain then, and unread bytes.
     left: RefCell<Option<(Stream, Bytes)>>,
-    bell: Arc<Bell>,
-    /// Rings the bell.
-    ringing: Waker,
+    relay: Arc<Relay>,
+    /// Wakes `relay`.
+    waker: Waker,
 }
 
-/// What everything wakes that a connection waits for: one waker as long as it lives, so that changing hands is one
-/// registration, and a request is not woken by what it does itself.
+/// The one waker that a connection registers everywhere, as long as it is open: it forwards to the current owner, so
+/// that a change of owner is one registration, and a request is not woken by its own actions.
 #[derive(Debug, Default)]
-struct Bell {
-    /// Who hears it.
+struct Relay {
+    /// The task to wake.
     owner: AtomicWaker,
     /// Since the last poll.
-    rung: AtomicBool,
+    woken: AtomicBool,
     muted: AtomicBool,
 }
 
-impl Wake for Bell {
+impl Wake for Relay {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.muted.load(Relaxed) {
-            self.rung.store(true, Relaxed);
+            self.woken.store(true, Relaxed);
             self.owner.wake();
         }
     }
 }
 
 impl Driver {
-    /// hyper on `stream`: what takes requests, and what sends them.
+    /// hyper on `stream`: the sender of requests, and its driver.
     ///
     /// # Errors
     ///
-    /// None today: HTTP/1.1 shakes no hands, and this does not wait.
+    /// None today: HTTP/1.1 has no handshake, and this does not wait.
     pub(super) async fn of(stream: Stream) -> Result<(http1::SendRequest<RequestBody>, Rc<Self>), Error> {
-        // hyper's own bound on a response's fields is 100; to say so would have it fill two tables of so many for each
-        // response.
+        // hyper's own bound on a response's fields is 100; a configured one would have it fill two tables of so many
+        // for each response.
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(READ_BUFFER_BYTES)
             .max_header_size(MAX_RESPONSE_HEADER_BYTES)
@@ -80,21 +80,21 @@ impl Driver {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| Error::Connect)?;
-        let bell = Arc::new(Bell::default());
-        let ringing = Waker::from(Arc::clone(&bell));
+        let relay = Arc::new(Relay::default());
+        let waker = Waker::from(Arc::clone(&relay));
         Ok((
             sender,
-            Rc::new(Self { connection: RefCell::new(Some(connection)), left: RefCell::default(), bell, ringing }),
+            Rc::new(Self { connection: RefCell::new(Some(connection)), left: RefCell::default(), relay, waker }),
         ))
     }
 
     /// Does what can be done now. Ready once the connection has ended; until then the task is woken when there is more to do.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.bell.owner.register(cx.waker());
-        self.bell.rung.store(false, Relaxed);
+        self.relay.owner.register(cx.waker());
+        self.relay.woken.store(false, Relaxed);
         let mut borrowed = self.connection.borrow_mut();
         let Some(connection) = &mut *borrowed else { return Poll::Ready(()) };
-        let Poll::Ready(result) = Pin::new(connection).poll(&mut Context::from_waker(&self.ringing)) else {
+        let Poll::Ready(result) = Pin::new(connection).poll(&mut Context::from_waker(&self.waker)) else {
             return Poll::Pending;
         };
         let ended = borrowed.take();
@@ -110,47 +110,47 @@ impl Driver {
         Poll::Ready(())
     }
 
-    /// The connection without HTTP, once it has ended in order: after a 101, or closed. `None` if it broke.
+    /// The connection without HTTP, once it has ended in order: after a 101, or closed. `None` if it failed.
     pub(super) fn leave(&self) -> Option<(Stream, Bytes)> {
         self.left.take()
     }
 
-    /// Does `act` to one of hyper's handles. Whom that would wake is the task that calls, which must poll this after it
-    /// before it waits.
+    /// Runs `act` on one of hyper's handles, without a wake: the caller must poll this driver after it before it waits.
     pub(super) fn quietly<T>(&self, act: impl FnOnce(&mut Context<'_>) -> T) -> T {
-        self.bell.muted.store(true, Relaxed);
+        self.relay.muted.store(true, Relaxed);
         let result = act(&mut Context::from_waker(Waker::noop()));
-        self.bell.muted.store(false, Relaxed);
+        self.relay.muted.store(false, Relaxed);
         result
     }
 
-    /// Whether there is something to do.
-    pub(super) fn has_rung(&self) -> bool {
-        self.bell.rung.load(Relaxed)
+    /// Whether it was woken since the last poll.
+    pub(super) fn is_woken(&self) -> bool {
+        self.relay.woken.load(Relaxed)
     }
 
-    /// Wakes `owner` rather than who polled last, at once if there is something to do.
+    /// Wakes `owner` from now on rather than the last poller, at once if there is something to do.
     pub(super) fn hand_over(&self, owner: &Waker) {
-        self.bell.owner.register(owner);
-        if self.has_rung() {
+        self.relay.owner.register(owner);
+        if self.is_woken() {
             owner.wake_by_ref();
         }
     }
 }
 
-/// Polls a connection whose response came before its request's body was sent, as the response's body may not be asked for:
-/// a client may read nothing before the origin has everything. Dropped, it stops.
+/// Polls a connection whose response came before its request's body was sent, as the response's body may not be read: a
+/// client may read nothing before the origin has everything. Dropped, it stops.
 #[derive(Debug)]
 pub(super) struct Pump(JoinHandle<()>);
 
 impl Pump {
-    /// For `driver`, until its connection ends: that hyper has taken the body's last piece does not mean that it is sent.
+    /// For `driver`, until its connection ends: that hyper has taken the body's last piece does not mean that it was
+    /// sent.
     pub(super) fn start(driver: &Rc<Driver>) -> Self {
         let driver = Rc::downgrade(driver);
         Self(spawn_local(poll_fn(move |cx| driver.upgrade().map_or(Poll::Ready(()), |driver| driver.poll(cx)))))
     }
 
-    /// Ready once it has stopped, and somebody else has to poll.
+    /// Ready once it has stopped, and another task has to poll.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll(cx).map(|_| ())
     }

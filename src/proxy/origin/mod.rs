@@ -1,4 +1,4 @@
-//! One origin: picks a server for each request, sends it over that server's pool and watches the clocks.
+//! One origin: picks a server for each request, sends it over that server's pool and enforces the timeouts.
 
 mod attempt;
 mod check;
@@ -42,7 +42,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One worker's way to one origin.
+/// One worker's state of one origin.
 #[derive(Debug)]
 pub(super) struct Origin {
     name: Arc<str>,
@@ -52,12 +52,12 @@ pub(super) struct Origin {
     rotation: RefCell<Rotation>,
     stickiness: Stickiness,
     budget: RefCell<Budget>,
-    /// A reload has put another one in its place: what its last requests find leaves no server out there.
+    /// A reload has replaced it: its last requests eject no server.
     replaced: Cell<bool>,
     metrics: Arc<Metrics>,
 }
 
-/// What keeps a client on one server.
+/// Session persistence: the server of a client.
 #[derive(Debug)]
 enum Stickiness {
     /// Nothing, or there is one server alone.
@@ -81,21 +81,21 @@ impl Stickiness {
     }
 }
 
-/// Everything that one request is sent by.
+/// The parts of sending one request.
 pub(super) struct Sending<'a> {
     pub(super) head: request::Parts,
     pub(super) framing: Framing,
     pub(super) body: Body,
     pub(super) max_body_bytes: Option<u64>,
     pub(super) client: &'a Client,
-    /// Where it is, as sources are limited.
+    /// Its source.
     pub(super) source: Option<Network>,
     pub(super) interim: &'a Interim,
     pub(super) record: &'a Record,
     pub(super) timeouts: &'a Timeouts,
     /// The route's.
     pub(super) rules: Option<&'a Arc<Rules>>,
-    /// What it is to switch to.
+    /// The protocol to switch to.
     pub(super) switch: Option<Switch>,
     /// The server on which its client is to stay.
     pub(super) wish: Wish,
@@ -106,7 +106,7 @@ pub(super) struct Sending<'a> {
 pub(super) enum Outcome {
     /// litequic answers.
     Answer(Error),
-    /// Nobody answers.
+    /// There is no answer.
     Abort(Abort),
 }
 
@@ -117,8 +117,8 @@ impl From<Error> for Outcome {
 }
 
 impl Origin {
-    /// The way to the origin that is called `name`, whose servers' checks are told in `standings`, and whose cookies are made with
-    /// `key`. Servers that it shares with the one `before` stay, with their connections and with what is known of them.
+    /// The origin with the name `name`, whose servers' health is in `standings`, and whose cookies are made with `key`.
+    /// Servers that it shares with the one `before` stay, with their connections and their state.
     pub(super) fn new(
         name: &str,
         config: &config::Origin,
@@ -158,17 +158,17 @@ impl Origin {
         }
     }
 
-    /// What it was made for.
+    /// Its configuration.
     pub(super) fn config(&self) -> &config::Origin {
         &self.config
     }
 
-    /// Its servers' checks are told in `standings` from now on.
+    /// Its servers' health is in `standings` from now on.
     pub(super) fn follow(&self, standings: &[Arc<Standing>]) {
         self.servers.iter().zip(standings).for_each(|(server, standing)| server.follow(standing));
     }
 
-    /// Makes way for `next`: closes idle connections, now and later, to the servers that it does not have.
+    /// Is replaced by `next`: closes idle connections, now and later, to the servers that `next` does not have.
     pub(super) fn close_but(&self, next: Option<&Self>) {
         self.replaced.set(!next.is_some_and(|next| std::ptr::eq(self, next)));
         let stays =
@@ -179,7 +179,7 @@ impl Origin {
         }
     }
 
-    /// On which server the client of a request with `fields` is to stay; `client` says where it is.
+    /// The server on which the client of a request with `fields` is to stay; `client` is its address.
     pub(super) fn wish(&self, fields: &HeaderMap, client: impl FnOnce() -> IpAddr) -> Wish {
         match &self.stickiness {
             Stickiness::None => Wish::Any,
@@ -202,7 +202,8 @@ impl Origin {
         }
     }
 
-    /// Gives a client that came with `wish` the cookie of the `number`th server, which answered, unless it has that.
+    /// Sets the cookie of the `number`th server, which answered, for a client that came with `wish`, unless it has
+    /// that.
     fn stick(&self, wish: Wish, number: usize, fields: &mut HeaderMap) {
         if let Stickiness::Cookies(cookies) = &self.stickiness
             && wish != Wish::Server(number)
@@ -237,15 +238,15 @@ impl Origin {
         Err(Error::Terminated.into())
     }
 
-    /// How the servers stand.
+    /// The states of the servers.
     fn views(&self, now: Instant) -> impl Iterator<Item = View> + Clone {
         let servers = self.servers.iter().zip(&self.config.servers);
         servers.map(move |(server, it)| server.view(now, it, self.config.slow_start))
     }
 
-    /// A server for a request that was tried at `tried`, and that is to go where `wish` says: another one, if there is one.
+    /// A server for a request that was tried at `tried`, with a preference for `wish`: another one, if there is one.
     fn choose(self: &Rc<Self>, tried: Set, wish: Wish) -> Option<Ticket> {
-        // One alone gets everything, however it stands.
+        // A single one gets everything, whatever its state.
         if let [server] = &*self.servers {
             return Some(Ticket::only(self, server));
         }
@@ -267,12 +268,12 @@ impl Origin {
         (0..self.servers.len()).any(|server| !tried.has(server))
     }
 
-    /// Whether one of those is well.
+    /// Whether one of those is healthy.
     fn has_well_other(&self, tried: Set) -> bool {
         self.views(server::now()).enumerate().any(|(number, view)| !tried.has(number) && view.up && view.kept)
     }
 
-    /// Whether a request may be sent again; then it counts.
+    /// Whether a retry is permitted; then it is counted.
     fn may_retry(&self) -> bool {
         let may = self.budget.borrow_mut().spend(server::now());
         let counter = if may { &self.metrics.origin_retries } else { &self.metrics.origin_retries_refused };
@@ -280,8 +281,8 @@ impl Origin {
         may
     }
 
-    /// Whether the `number`th server may be left out: another one that is well is left, and not too many are out. For a backup
-    /// server all others may be: that is what it is there for.
+    /// Whether the `number`th server may be ejected: another healthy one is left, and not too many are ejected. For a
+    /// backup server all others may be: that is its purpose.
     fn may_eject(&self, number: usize, now: Instant) -> bool {
         let is_backup = self.config.servers.get(number).is_some_and(|server| server.backup);
         let (mut left, mut replaced, mut out) = (false, false, 0_u64);
@@ -302,14 +303,14 @@ impl Origin {
                 self.metrics.limit_body_bytes.increment();
                 Error::BodyTooLarge.into()
             }
-            // Counted by the front door, whose clock it was.
+            // Counted by the front end, whose timeout it was.
             BodyError::TimedOut => Error::ClientTooSlow.into(),
             BodyError::Cancelled | BodyError::Malformed | BodyError::Truncated => Outcome::Abort(Abort::Request),
         }
     }
 }
 
-/// Whether the server at `address` takes connections.
+/// Whether the server at `address` accepts connections.
 ///
 /// # Errors
 ///

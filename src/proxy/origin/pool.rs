@@ -1,6 +1,6 @@
-//! One worker's connections to one server of an origin: newest first, so that the rest can idle out; at most so many;
-//! and a bounded queue, first come, first served, for requests that find none. Where the server is told whose a
-//! connection is, it serves that client alone.
+//! One worker's connections to one server of an origin: newest first, so that the rest can idle out; bounded; and a
+//! bounded first-in, first-out queue for requests that find none. If the server gets the client's address (PROXY
+//! protocol), a connection is used for that client only.
 
 use super::{
     connect::{Connector, FIRST_READ, Stream, StreamState},
@@ -40,7 +40,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-/// How often a request that waits has a slow upload give way.
+/// How often a queued request may end a slow upload.
 const GIVE_WAY: Duration = Duration::from_millis(250);
 
 /// Connections of one worker to one server.
@@ -56,18 +56,18 @@ pub(super) struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The newest stands last.
+    /// The newest is last.
     idle: Vec<Idle>,
     /// Connections that are being opened, used, or idle.
     open: u32,
     waiting: VecDeque<Waiting>,
-    /// Whose the connections in use are.
+    /// The sources of the connections in use.
     shares: Shares<Network>,
-    /// Those that had bodies to send when they got their connection; some have ended.
+    /// Uploads: those that had bodies to send when they got their connection; some have ended.
     uploads: Vec<Weak<Upload>>,
-    /// When slow ones were looked for last.
+    /// When slow ones were searched last.
     looked: Option<Instant>,
-    /// There while something is idle.
+    /// Set while something is idle.
     watch: Option<Watch>,
     closed: bool,
 }
@@ -82,47 +82,48 @@ struct Idle {
 #[derive(Debug)]
 struct Watch {
     task: AbortHandle,
-    /// What wakes it, once it has run.
+    /// Wakes it, once it has run.
     waker: Option<Waker>,
 }
 
-/// A request that waits for a connection.
+/// A queued request.
 #[derive(Debug)]
 struct Waiting {
     turn: oneshot::Sender<Turn>,
     source: Option<Network>,
 }
 
-/// A connection in use, as its client's source has it. Given back when dropped.
+/// A connection in use, as its client's source holds it. Given back when dropped.
 #[derive(Debug)]
 struct Share {
     pool: Rc<Pool>,
     source: Option<Network>,
 }
 
-/// What a waiting request gets: its share first, as the connection, when it is dropped, may go to one of the same source.
+/// What a queued request gets: its share first, as the connection, when it is dropped, may go to one of the same
+/// source.
 #[derive(Debug)]
 enum Turn {
     Connection(Share, Connection),
     Slot(Share, Slot),
 }
 
-/// The right to have a connection; counted in [`State::open`].
+/// The permission to have a connection; counted in [`State::open`].
 #[derive(Debug)]
 struct Slot {
     pool: Rc<Pool>,
     _counted: Counted<ServerMetrics>,
 }
 
-/// A connection that no request is on.
+/// A connection without a request.
 #[derive(Debug)]
 struct Connection {
     sender: http1::SendRequest<RequestBody>,
     stream: Rc<StreamState>,
-    /// Whose it is, if its server was told.
+    /// Its client, if it was sent to the server.
     proxied: Option<Proxied>,
     born: Instant,
-    /// How many it was leased to.
+    /// How often it was leased.
     requests: u64,
     /// Before the slot: the connection closes first, then the next one may open.
     driver: Rc<Driver>,
@@ -130,12 +131,12 @@ struct Connection {
     slot: Slot,
 }
 
-/// A connection while one request has it. Dropped, it is closed.
+/// A connection in use by one request. Dropped, it is closed.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// Before the connection, which it may have in hand.
+    /// Before the connection, which it may use.
     pump: Option<Pump>,
-    /// Before it too: who waits for the connection may be of the same source.
+    /// Before it too: the next request in the queue may be of the same source.
     share: Share,
     connection: Connection,
     reused: bool,
@@ -144,7 +145,7 @@ pub(super) struct Lease {
 }
 
 impl Pool {
-    /// An empty pool for `address`, of which `counters` are, by the bounds of `origin`.
+    /// An empty pool for `address`, with these `counters` and the bounds of `origin`.
     pub(super) fn new(
         origin: &config::Origin,
         address: &OriginAddress,
@@ -161,7 +162,7 @@ impl Pool {
         })
     }
 
-    /// Whether it is what one for `address` by the bounds of `origin` would be.
+    /// Whether it is equal to one for `address` with the bounds of `origin`.
     pub(super) fn fits(&self, origin: &config::Origin, address: &OriginAddress) -> bool {
         let bounds = |origin: &config::Origin| {
             let &config::Origin {
@@ -172,15 +173,15 @@ impl Pool {
         self.address == *address && bounds(&self.origin) == bounds(origin)
     }
 
-    /// Requests that are on a connection, or wait for one.
+    /// Requests on a connection or in the queue.
     pub(super) fn requests(&self) -> u32 {
         let state = self.state.borrow();
         let count = |list: usize| u32::try_from(list).unwrap_or(u32::MAX);
         state.open.saturating_sub(count(state.idle.len())).saturating_add(count(state.waiting.len()))
     }
 
-    /// A connection: the newest idle one, else a new one, else the first that becomes free, each in its time by `timeouts`
-    /// and `deadline`. `fresh` asks for one that served no request yet, `proxied` for one of whom it names.
+    /// A connection: the newest idle one, else a new one, else the first that becomes free, each within its time of
+    /// `timeouts` and `deadline`. `fresh` requires one that served no request yet, `proxied` one for that client.
     ///
     /// # Errors
     ///
@@ -188,7 +189,7 @@ impl Pool {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the queue.
+    /// Dropping the future leaves the queue.
     pub(super) async fn acquire(
         self: &Rc<Self>,
         fresh: bool,
@@ -200,7 +201,7 @@ impl Pool {
         let now = Instant::now();
         if self.connector.is_stale() {
             let pool = Rc::clone(self);
-            // Nobody waits for it, and it ends within a lookup's time.
+            // Not joined: it ends within a lookup's time.
             spawn_local(async move {
                 pool.connector.refresh().await;
                 pool.close_strays();
@@ -211,14 +212,14 @@ impl Pool {
         if let Some(share) = share {
             while let Some(connection) = self.pop_idle(proxied) {
                 if fresh {
-                    // Its slot is all that is wanted of it.
+                    // Only its slot is needed.
                     break;
                 }
                 if connection.is_usable(now) && connection.stream.is_quiet() {
                     return Ok(Lease::new(connection, share, true));
                 }
             }
-            // What is idle at the cap is other clients': the one that waited longest makes room.
+            // At the cap the idle ones are other clients': the oldest is closed.
             if let Some(slot) = self.take_slot().or_else(|| self.oldest_idle().map(Connection::into_slot)) {
                 return self.connect(slot, share, proxied, timeouts, deadline).await;
             }
@@ -241,10 +242,10 @@ impl Pool {
             Ok(Ok(Turn::Slot(share, slot))) => self.connect(slot, share, proxied, timeouts, deadline).await,
             Err(_) if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) => {
                 self.metrics.timeout_request.increment();
-                // Its other requests are in the way.
+                // Its source's other requests hold its share.
                 Err(Error::RequestTimeout { servers: false })
             }
-            // The pool was closed, or time is up.
+            // The pool was closed, or the time has passed.
             Ok(Err(_)) | Err(_) => {
                 self.metrics.timeout_queue.increment();
                 Err(Error::QueueTimeout)
@@ -252,7 +253,8 @@ impl Pool {
         }
     }
 
-    /// A place in the queue for a request of `source`, which waits because that is `limited`, or because all is taken.
+    /// A place in the queue for a request of `source`, which waits because that is `limited`, or because all are in
+    /// use.
     fn queue(&self, source: Option<Network>, limited: bool) -> Result<oneshot::Receiver<Turn>, Error> {
         let mut state = self.state.borrow_mut();
         // Those whose request went away in the meantime hold no place.
@@ -274,7 +276,7 @@ impl Pool {
         Ok(turn)
     }
 
-    /// A share of `source` in the connections that are in use; `None` if it has what it may have.
+    /// A share of `source` in the connections that are in use; `None` if its source has reached its limit.
     fn share(self: &Rc<Self>, source: Option<Network>) -> Option<Share> {
         let mut state = self.state.borrow_mut();
         if state.admits(source, self.origin.max_connections, 0) {
@@ -287,7 +289,7 @@ impl Pool {
         None
     }
 
-    /// What a request gets that waits for `turn`. As long as it does, slow uploads make room.
+    /// What a queued request gets from `turn`. While it waits, slow uploads are ended.
     async fn turn(&self, turn: oneshot::Receiver<Turn>) -> Result<Turn, oneshot::error::RecvError> {
         let mut turn = pin!(turn);
         loop {
@@ -298,8 +300,8 @@ impl Pool {
         }
     }
 
-    /// Ends the slowest uploads, as many as requests wait, as far as slow ones hold more than half of the connections that there
-    /// may be. Looks once in [`GIVE_WAY`] at the most.
+    /// Ends the slowest uploads, as many as requests are queued, as far as slow ones hold more than half of the maximum
+    /// of connections. Searches once in [`GIVE_WAY`] at most.
     fn have_slow_uploads_give_way(&self) {
         let now = Instant::now();
         let slowest = {
@@ -324,20 +326,20 @@ impl Pool {
         }
     }
 
-    /// Keeps an eye on `upload`, which has a connection.
+    /// Watches `upload`, which has a connection.
     fn watch_upload(&self, upload: &Rc<Upload>) {
         let mut state = self.state.borrow_mut();
         if state.uploads.len() > 2 * state.open as usize {
             state.uploads.retain(|upload| upload.strong_count() > 0);
         }
         let upload = Rc::downgrade(upload);
-        // One that is sent again is there already.
+        // A retried one is registered already.
         if !state.uploads.iter().any(|known| known.ptr_eq(&upload)) {
             state.uploads.push(upload);
         }
     }
 
-    /// Closes what is idle, now and later. Requests under way end as they would.
+    /// Closes what is idle, now and later. Requests in flight end normally.
     pub(super) fn close(&self) {
         let (idle, watch) = {
             let mut state = self.state.borrow_mut();
@@ -383,7 +385,7 @@ impl Pool {
         Ok(Lease::new(connection, share, false))
     }
 
-    /// The newest of those that are for `proxied`: the last one, where the server is not told.
+    /// The newest of those that are for `proxied`: the last one, if the server does not get the client's address.
     fn pop_idle(&self, proxied: Option<Proxied>) -> Option<Connection> {
         let idle = &mut self.state.borrow_mut().idle;
         let at = idle.iter().rposition(|idle| idle.connection.proxied == proxied)?;
@@ -395,7 +397,7 @@ impl Pool {
         (!idle.is_empty()).then(|| idle.remove(0).connection)
     }
 
-    /// Closes what is idle and leads to where the server's name does not lead any more.
+    /// Closes idle connections to addresses that the server's name no longer has.
     fn close_strays(&self) {
         let strays: Vec<_> = {
             let mut state = self.state.borrow_mut();
@@ -412,7 +414,7 @@ impl Pool {
         })
     }
 
-    /// Keeps `connection` for the next request, which may be waiting for it already.
+    /// Keeps `connection` for the next request, which may be queued already.
     fn put(self: &Rc<Self>, mut connection: Connection) {
         let now = Instant::now();
         if !connection.is_usable(now) || self.state.borrow().closed {
@@ -440,7 +442,8 @@ impl Pool {
         state.idle.push(Idle { connection, since: now });
     }
 
-    /// Has requests go on that wait although there are connections: their source had its share, and has less now.
+    /// Continues requests that are queued although there are connections: their source had reached its limit, and has
+    /// not now.
     fn hand_out(self: &Rc<Self>) {
         let is_free = || {
             let state = self.state.borrow();
@@ -454,7 +457,7 @@ impl Pool {
         }
     }
 
-    /// The first request that waits and whose source may have another connection, with `released` of those in use being given
+    /// The first queued request whose source may have another connection, with `released` of those in use being given
     /// back.
     fn next_waiting(self: &Rc<Self>, released: u64) -> Option<(oneshot::Sender<Turn>, Share)> {
         let mut state = self.state.borrow_mut();
@@ -467,11 +470,11 @@ impl Pool {
         Some((turn, Share { pool: Rc::clone(self), source }))
     }
 
-    /// Closes what is to be kept no longer; says when to come back. `cx` is the watch's, and woken earlier if something
-    /// happens on a connection.
+    /// Closes what is to be kept no longer; returns when to run again. `cx` is the watch's, and woken earlier if
+    /// something happens on a connection.
     fn tend(&self, cx: &mut Context<'_>, now: Instant) -> Option<Instant> {
-        for driver in self.rung(cx.waker()) {
-            // Whether it has ended its handle tells.
+        for driver in self.woken(cx.waker()) {
+            // Its handle reports whether it has ended.
             let _ = driver.poll(cx);
         }
         let mut state = self.state.borrow_mut();
@@ -487,8 +490,8 @@ impl Pool {
         next
     }
 
-    /// The idle connections on which something happened. All have `watch` wake.
-    fn rung(&self, watch: &Waker) -> Vec<Rc<Driver>> {
+    /// The idle connections that were woken. All have `watch` wake.
+    fn woken(&self, watch: &Waker) -> Vec<Rc<Driver>> {
         let mut state = self.state.borrow_mut();
         let State { idle, watch: Some(known), .. } = &mut *state else { return Vec::new() };
         let drivers = idle.iter().map(|idle| &idle.connection.driver);
@@ -496,11 +499,11 @@ impl Pool {
             known.waker = Some(watch.clone());
             drivers.clone().for_each(|driver| driver.hand_over(watch));
         }
-        drivers.filter(|driver| driver.has_rung()).map(Rc::clone).collect()
+        drivers.filter(|driver| driver.is_woken()).map(Rc::clone).collect()
     }
 }
 
-/// Closes idle connections in time, until there are none.
+/// Closes idle connections when their time is over, until there are none.
 async fn watch(pool: Weak<Pool>) {
     let mut timer = pin!(sleep_until(Instant::now()));
     poll_fn(|cx| {
@@ -546,7 +549,7 @@ impl Connection {
 
     fn is_usable(&self, now: Instant) -> bool {
         let pool = &self.slot.pool;
-        // Ready is hyper's word for: the last request is sent, its response read, and nothing else came.
+        // Ready means for hyper: the last request is sent, its response read, and nothing else came.
         self.sender.is_ready()
             && pool.origin.max_age.is_none_or(|age| now < self.born + age)
             && pool.connector.leads_to(self.stream.address)
@@ -586,10 +589,10 @@ impl Lease {
         let Connection { sender, driver, .. } = &mut self.connection;
         let response = driver.quietly(|_| sender.try_send_request(request));
         async move {
-            // Its waker wakes nobody: it must not be put off for having used up the task's turn.
+            // Its waker wakes no task: it must not be deferred by tokio's budget of a turn.
             let mut response = pin!(unconstrained(response));
             poll_fn(|cx| {
-                // Whether the connection has ended the response tells.
+                // The response reports whether the connection has ended.
                 let _ = driver.poll(cx);
                 driver.quietly(|cx| response.as_mut().poll(cx))
             })
@@ -597,7 +600,7 @@ impl Lease {
         }
     }
 
-    /// Has the rest of the request's body sent whether the response's is asked for or not.
+    /// Sends the rest of the request's body even if the response's is not read.
     pub(super) fn keep_sending(&mut self) {
         self.pump = Some(Pump::start(&self.connection.driver));
     }
@@ -619,7 +622,7 @@ impl Lease {
         if read.is_ready() {
             return read;
         }
-        // Whether the connection has ended the body tells.
+        // The body reports whether the connection has ended.
         let _ = driver.poll(cx);
         driver.quietly(|cx| Pin::new(body).poll_frame(cx))
     }
@@ -639,8 +642,8 @@ impl Lease {
         self.connection.stream.received.get() != self.received_before
     }
 
-    /// The connection without HTTP, after a 101, and what has come behind that. It counts as the origin's no longer:
-    /// another may open. `None` if it broke.
+    /// The connection without HTTP, after a 101, and the bytes behind that. It no longer counts as the origin's:
+    /// another may open. `None` if it failed.
     pub(super) async fn switch(self) -> Option<(Stream, Bytes)> {
         let driver = &self.connection.driver;
         poll_fn(|cx| driver.poll(cx)).await;

@@ -1,11 +1,10 @@
-//! For whom a connection to an origin is: what its first bytes say by the PROXY protocol, version 2 (HAProxy's
-//! proxy-protocol.txt). Pure.
+//! The header of the PROXY protocol, version 2, on a connection to an origin (HAProxy's proxy-protocol.txt). Pure.
 
 use crate::exchange::{Client, plain};
 use ppp::v2::{Addresses, Builder, Command, Protocol, Version};
 use std::net::{IpAddr, SocketAddr};
 
-/// A client, and the address that it reached.
+/// A client, and the local address of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Proxied {
     client: SocketAddr,
@@ -18,8 +17,8 @@ impl Proxied {
         Self { client: client.address, local: client.local }
     }
 
-    /// What says so. It names a stream whatever the client spoke: receivers such as nginx take no address of a datagram's
-    /// over a connection.
+    /// The header. It names a stream for every HTTP version: receivers such as nginx accept no datagram's address over
+    /// a connection.
     pub(super) fn header(self) -> Vec<u8> {
         let (client, local) = match (plain(self.client), plain(self.local)) {
             (client @ SocketAddr::V4(_), local @ SocketAddr::V4(_)) => (client, local),
@@ -30,14 +29,14 @@ impl Proxied {
     }
 }
 
-/// For litequic itself, as for a check: the receiver takes the connection's own addresses.
+/// For litequic itself, as for a health check: the receiver uses the connection's own addresses.
 pub(super) fn local_header() -> Vec<u8> {
     build(Version::Two | Command::Local, Addresses::Unspecified)
 }
 
 fn build(version_command: u8, addresses: Addresses) -> Vec<u8> {
     let protocol = if addresses == Addresses::Unspecified { Protocol::Unspecified } else { Protocol::Stream };
-    // It fails for headers of more than 64 KiB alone.
+    // It fails only for headers of more than 64 KiB.
     Builder::with_addresses(version_command, protocol, addresses).build().unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! A request's body on its way to the origin: checked as it goes, and watched by the exchange that it belongs to.
+//! A request's body to the origin: checked as it is sent, and watched by the exchange that it belongs to.
 
 use crate::{
     config::AmbiguousFields,
@@ -23,16 +23,16 @@ use std::{
 };
 use tokio::time::{Instant, timeout};
 
-/// How long the first bytes of a body of unknown length are waited for before the request is sent without them.
+/// How long to wait for the first bytes of a body of unknown length before the request is sent without them.
 const FIRST_BYTES: Duration = Duration::from_secs(1);
-/// Bytes a second below which an upload is slow for which others wait: half of what EDGE does.
+/// Bytes a second below which an upload is slow while requests are queued: half of what EDGE does.
 const SLOW: u64 = 16 * 1024;
-/// From when on that is known: a few round trips, lost packets included.
+/// From when on its rate is known: a few round trips, lost packets included.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// How much later where the client waits for 100 (Continue): until litequic says it, and a round trip.
+/// How much later if the client waits for 100 (Continue): until litequic sends it, and a round trip.
 const CONTINUE: Duration = Duration::from_secs(2);
 
-/// A request's body as hyper takes it.
+/// A request's body as hyper reads it.
 #[derive(Debug)]
 pub(super) struct RequestBody(Option<Rc<Upload>>);
 
@@ -41,16 +41,16 @@ pub(super) struct RequestBody(Option<Rc<Upload>>);
 pub(super) struct Upload {
     body: RefCell<Option<Body>>,
     framing: Framing,
-    /// Bytes that `Content-Length` still owes.
+    /// Bytes that are missing by `Content-Length`.
     owed: Cell<u64>,
     /// Bytes that the route still allows.
     allowed: Cell<u64>,
-    /// The last piece of a body of known length: it leaves when the client's stream has ended where it should.
+    /// The last piece of a body of known length: it is sent when the client's stream has ended where it should.
     held: RefCell<Option<Bytes>>,
     progress: Cell<Progress>,
     /// When hyper last took something.
     moved: Cell<Instant>,
-    /// At least one byte, or the trailers, were handed to hyper.
+    /// At least one byte, or the trailers, were passed to hyper.
     taken: Cell<bool>,
     /// hyper has asked for a frame, and got one, or there is none.
     asked: Cell<bool>,
@@ -58,12 +58,12 @@ pub(super) struct Upload {
     client: Cell<Client>,
     /// The client waits for 100 (Continue) before it sends anything.
     expects_continue: Cell<bool>,
-    /// Of the task that waits for the client.
+    /// The waker of the task that waits for the client.
     waker: RefCell<Option<Waker>>,
     trailers: Option<TrailerRules>,
 }
 
-/// What was read of a request's body before there was a connection for it.
+/// The part of a request's body that was read before there was a connection for it.
 #[derive(Debug, Default)]
 struct Ahead {
     first: Option<Bytes>,
@@ -96,12 +96,12 @@ impl Ahead {
     }
 }
 
-/// How fast the client sends a request's body.
+/// The rate at which the client sends a request's body.
 #[derive(Debug, Clone, Copy, Default)]
 struct Client {
     bytes: u64,
     waited: Duration,
-    /// Since when it is waited for, if it is.
+    /// The start of the wait for it, if there is one.
     since: Option<Instant>,
 }
 
@@ -113,7 +113,7 @@ impl Client {
     }
 }
 
-/// What becomes of a request's trailers.
+/// How to treat a request's trailers.
 #[derive(Debug)]
 pub(super) struct TrailerRules {
     /// The route's.
@@ -129,22 +129,22 @@ impl TrailerRules {
     }
 }
 
-/// Who is waited for.
+/// The side that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The origin: what was read is on its way to it.
+    /// The origin: what was read is being sent to it.
     Origin,
     /// The client.
     Client,
-    /// Nobody: all was handed to hyper.
+    /// Neither: all was passed to hyper.
     Done,
-    /// Nobody: it failed.
+    /// Neither: it failed.
     Failed(BodyError),
 }
 
 impl Upload {
-    /// `body` with `framing`, of at most `max_bytes`; trailers go by what `trailers` makes, and not without. `None` where
-    /// there is no body.
+    /// `body` with `framing`, of at most `max_bytes`; trailers are treated as in `trailers`, and dropped without.
+    /// `None` if there is no body.
     pub(super) fn new(
         body: Body,
         framing: Framing,
@@ -162,7 +162,7 @@ impl Upload {
             owed: Cell::new(owed),
             allowed: Cell::new(max_bytes.unwrap_or(u64::MAX)),
             held: RefCell::new(None),
-            // hyper never asks for a body of no bytes.
+            // hyper never polls a body of no bytes.
             progress: Cell::new(if framing == Framing::Length(0) { Progress::Done } else { Progress::Origin }),
             moved: Cell::new(Instant::now()),
             taken: Cell::new(false),
@@ -176,7 +176,7 @@ impl Upload {
         }))
     }
 
-    /// How it stands.
+    /// Its state.
     pub(super) fn progress(&self) -> Progress {
         match self.progress.get() {
             Progress::Done if !self.ahead.borrow().is_empty() => Progress::Origin,
@@ -184,9 +184,10 @@ impl Upload {
         }
     }
 
-    /// Reads ahead, so that no connection is held while the client sends nothing yet: the whole of a body whose length is known
-    /// to be at most `bound` bytes, the beginning of any other one. A body of unknown length may be that of a client which
-    /// waits for its response first: it is waited for no longer than [`FIRST_BYTES`], and not at all unless it is `expected`.
+    /// Reads ahead, so that no connection is held while the client sends nothing yet: the whole of a body whose length
+    /// is known to be at most `bound` bytes, the beginning of any other one. A body of unknown length may be that of a
+    /// client which waits for its response first: the wait for it is at most [`FIRST_BYTES`], and none unless it is
+    /// `expected`.
     ///
     /// # Cancel safety
     ///
@@ -214,7 +215,7 @@ impl Upload {
         } else {
             read.await;
         }
-        // From now on it is others whom it keeps waiting.
+        // From now on others wait for it.
         self.client.set(Client::default());
     }
 
@@ -223,8 +224,8 @@ impl Upload {
         self.expects_continue.set(true);
     }
 
-    /// Its bytes a second for as long as its client was waited for, if that are too few to hold a connection that another
-    /// request waits for.
+    /// Its bytes a second for as long as its client was waited for, if they are too few to hold a connection that
+    /// another request is queued for.
     pub(super) fn slow(&self, now: Instant) -> Option<u64> {
         let client = self.client.get();
         let waited = client.waited(now);
@@ -233,7 +234,7 @@ impl Upload {
         (self.progress() == Progress::Client && waited >= after && rate < SLOW).then_some(rate)
     }
 
-    /// Another request is to have its connection.
+    /// Ended for another request.
     pub(super) fn give_way(&self) {
         self.progress.set(Progress::Failed(BodyError::TimedOut));
         if let Some(waker) = self.waker.take() {
@@ -241,8 +242,8 @@ impl Upload {
         }
     }
 
-    /// Since when it is the server that is waited for, of the time that `began` then: as long as `upload` waits for its
-    /// client, a server owes nothing.
+    /// Since when the server is waited for, of the time that `began` then: as long as `upload` waits for its client,
+    /// the server is not late.
     pub(super) fn server_since(upload: Option<&Self>, began: Instant, now: impl FnOnce() -> Instant) -> Instant {
         match upload.map(|upload| (upload.progress(), upload.moved.get())) {
             Some((Progress::Client, _)) => now(),
@@ -251,14 +252,14 @@ impl Upload {
         }
     }
 
-    /// Whether a byte or trailers were handed to hyper: these cannot be sent again.
+    /// Whether a byte or trailers were passed to hyper: these cannot be sent again.
     pub(super) fn taken(&self) -> bool {
         self.taken.get()
     }
 
-    /// Lets go of the client's stream.
+    /// Drops the client's stream.
     pub(super) fn cancel(&self) {
-        // Dropped after the borrow: the front door may do much then.
+        // Dropped after the borrow: the front end may do much then.
         let body = self.body.borrow_mut().take();
         drop(body);
     }
@@ -365,7 +366,7 @@ impl Upload {
 }
 
 impl RequestBody {
-    /// What it is of, unless all of that was handed to hyper.
+    /// Its upload, unless all of that was passed to hyper.
     pub(super) fn upload(&self) -> Option<&Rc<Upload>> {
         self.0.as_ref().filter(|upload| upload.progress() != Progress::Done)
     }
@@ -387,7 +388,7 @@ impl HttpBody for RequestBody {
         }
     }
 
-    /// Never true before hyper has asked, so that hyper's framing is the one decided on, whatever came meanwhile.
+    /// Never true before hyper has polled, so that hyper's framing is the one decided on, whatever came meanwhile.
     fn is_end_stream(&self) -> bool {
         self.0.as_ref().is_none_or(|upload| upload.asked.get() && upload.progress() == Progress::Done)
     }

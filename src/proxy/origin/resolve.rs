@@ -1,5 +1,5 @@
-//! An origin's addresses: looked up again every `dns_interval`, all of them used in turn. A lookup that fails keeps
-//! the last answer.
+//! An origin's addresses: resolved again every `dns_interval`, all of them used in turn. A lookup that fails keeps the
+//! last answer.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,15 +12,15 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// After a failed lookup without an earlier answer nobody asks again for that long: a burst of requests must not
-/// become a burst of lookups.
+/// After a failed lookup without an earlier answer there is no other for that long: a burst of requests must not become
+/// a burst of lookups.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A lookup that takes longer has failed; below the time that connecting may take, so that the last answer, if there
 /// is one, can still be used.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// One origin's name and what is known of it. Belongs to one worker.
+/// One origin's name and its addresses. Belongs to one worker.
 #[derive(Debug)]
 pub(super) struct Resolver {
     host: String,
@@ -35,7 +35,7 @@ pub(super) struct Resolver {
     lookup: Mutex<()>,
 }
 
-/// What the last lookups said. Pure.
+/// The results of the last lookups. Pure.
 #[derive(Debug, Default)]
 struct Resolution {
     addresses: Vec<SocketAddr>,
@@ -80,11 +80,11 @@ impl Resolver {
     ///
     /// # Errors
     ///
-    /// The name could not be looked up, now and ever before.
+    /// The name was never resolved.
     ///
     /// # Cancel safety
     ///
-    /// A lookup that was under way is lost.
+    /// A lookup in progress is lost.
     pub(super) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.refresh().await;
         let mut addresses = self.answer.borrow().addresses.clone();
@@ -98,7 +98,7 @@ impl Resolver {
         Ok(addresses)
     }
 
-    /// Whether it is time for another lookup, and there is an answer to go by meanwhile.
+    /// Whether it is time for another lookup, and there is an answer to use meanwhile.
     pub(super) fn is_stale(&self) -> bool {
         if self.literal {
             return false;
@@ -107,7 +107,7 @@ impl Resolver {
         !answer.addresses.is_empty() && !answer.is_fresh(Instant::now()) && self.lookup.try_lock().is_ok()
     }
 
-    /// Looks the name up again, if it is time.
+    /// Resolves the name again, if it is time.
     ///
     /// # Cancel safety
     ///
@@ -123,11 +123,11 @@ impl Resolver {
         self.literal || self.answer.borrow().addresses.contains(&address)
     }
 
-    /// One lookup at a time. With an earlier answer nobody waits for another's, nor for a slow one.
+    /// One lookup at a time. With an earlier answer no request waits for another's, nor for a slow one.
     async fn look_up(&self) {
         let known = !self.answer.borrow().addresses.is_empty();
         let turn = if known { self.lookup.try_lock().ok() } else { Some(self.lookup.lock().await) };
-        // Whoever held the lock may have asked for us.
+        // The lock's last owner may have resolved it meanwhile.
         if turn.is_none() || self.answer.borrow().is_fresh(Instant::now()) {
             return;
         }
@@ -137,7 +137,7 @@ impl Resolver {
             Err(late) => Err(late.into()),
         };
         if let Err(error) = &found {
-            tracing::warn!(host = self.host, %error, kept = known, "looking up an origin's name failed");
+            tracing::warn!(host = self.host, %error, kept = known, "cannot resolve an origin's name");
         }
         self.answer.borrow_mut().record(found.ok(), Instant::now(), self.interval);
     }
@@ -145,7 +145,7 @@ impl Resolver {
 
 #[cfg(test)]
 impl Resolver {
-    /// One whose name stands for `addresses`.
+    /// A name with these `addresses`.
     pub(super) fn with(addresses: Vec<SocketAddr>) -> Self {
         let this = Self::new("origin.test", 80, Duration::from_secs(3600));
         this.answer.borrow_mut().record(Some(addresses), Instant::now(), this.interval);

@@ -1,4 +1,4 @@
-//! A response's body: its trailers, its clocks, and what becomes of the connection at its end.
+//! A response's body: its trailers, its timeouts, and the connection's fate at its end.
 
 use super::{
     deadline::Deadline,
@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// What the reader of a body is told.
+/// What the reader of a body learns.
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 /// A response's body. Its end gives the connection back; anything else closes it.
@@ -46,7 +46,7 @@ pub(super) struct ResponseBody {
 }
 
 impl ResponseBody {
-    /// The body of a response that came over `lease`; at once given back when there is none.
+    /// The body of a response that came over `lease`, which is given back at once if there is no body.
     #[expect(clippy::too_many_arguments, reason = "what one response comes by")]
     pub(super) fn wrap(
         incoming: Incoming,
@@ -74,7 +74,7 @@ impl ResponseBody {
         Body::stream_within(room, this)
     }
 
-    /// The response is whole: another request may use the connection, unless this one's body is still on its way.
+    /// The response is complete: another request may use the connection, unless this one's body is still being sent.
     fn finish(&mut self) {
         self.ticket.went_well();
         let sent = self.upload.as_ref().is_none_or(|upload| upload.progress() == Progress::Done);
@@ -84,7 +84,7 @@ impl ResponseBody {
         self.cancel();
     }
 
-    /// Closes the connection, if it is still ours, and lets go of the client's stream.
+    /// Closes the connection, if it is still leased, and drops the client's stream.
     fn cancel(&mut self) {
         self.lease = None;
         if let Some(upload) = self.upload.take() {
@@ -92,8 +92,8 @@ impl ResponseBody {
         }
     }
 
-    /// Closes the connection. The client's stream is let go of when this is dropped: the front door must have said by
-    /// then with which code it is stopped.
+    /// Closes the connection. The client's stream is dropped with this: the front end must have set by then the code
+    /// with which it is stopped.
     fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.lease = None;
         Poll::Ready(Some(Err(error)))
@@ -102,7 +102,7 @@ impl ResponseBody {
     /// The origin has sent nothing more yet.
     fn wait(&mut self, cx: &mut Context<'_>) -> Polled {
         let waiting = *self.waiting.get_or_insert_with(Instant::now);
-        // An origin that answered early may want the rest of the request before it goes on.
+        // An origin that answered early may want the rest of the request before it continues.
         let since = Upload::server_since(self.upload.as_deref(), waiting, Instant::now);
         match self.poll_timeout(cx, since) {
             Poll::Ready(()) => self.fail(BodyError::TimedOut),
@@ -110,13 +110,13 @@ impl ResponseBody {
         }
     }
 
-    /// The connection ended before the response, or the origin broke a rule of HTTP.
+    /// The connection ended before the response, or the response is invalid.
     fn broke_off(&mut self, error: &hyper::Error) -> Polled {
-        // A request's body that fails takes the response down with it.
+        // A request's body that fails ends the response, too.
         if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
             return self.fail(cause);
         }
-        tracing::debug!(%error, "the origin broke off its response");
+        tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
         self.ticket.failed();
         self.fail(BodyError::Truncated)

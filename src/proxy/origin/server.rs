@@ -1,4 +1,4 @@
-//! One server of an origin: its connections, and how it stands by its checks and by a worker's own requests.
+//! One server of an origin: its connections, and its state by health checks and by a worker's own requests.
 
 use super::{Origin, pool::Pool};
 use crate::{
@@ -17,28 +17,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How a server stands by its checks. The control thread writes it; workers read it without a lock.
+/// The state of a server by its health checks. The control thread writes it; workers read it without a lock.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Standing {
-    /// Grows by one whenever it changes: even while the server is well.
+    /// Grows by one whenever it changes: even while the server is healthy.
     changes: AtomicU32,
     finding: Mutex<Finding>,
 }
 
-/// What the last check found, for the operator.
+/// The result of the last check, for the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::proxy) enum Finding {
     /// There was none yet.
     #[default]
     Nothing,
-    /// It went well.
+    /// It succeeded.
     Well,
     /// It failed.
     Failed(String),
 }
 
 impl Standing {
-    /// Whether the server is well, as far as is known.
+    /// Whether the server is healthy, as far as is known.
     pub(in crate::proxy) fn is_up(&self) -> bool {
         Self::is_up_after(self.changes())
     }
@@ -51,14 +51,14 @@ impl Standing {
         self.changes.load(Relaxed)
     }
 
-    /// The server is `up` from now on.
+    /// Sets whether the server is `up`.
     pub(super) fn set(&self, up: bool) {
         if up != self.is_up() {
             self.changes.store(self.changes().wrapping_add(1), Relaxed);
         }
     }
 
-    /// The last check's.
+    /// The last check's result.
     pub(in crate::proxy) fn finding(&self) -> Finding {
         self.finding.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -68,25 +68,25 @@ impl Standing {
     }
 }
 
-/// One worker's way to one server.
+/// One worker's state of one server.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// As the configuration has it.
+    /// The address in the configuration.
     pub(super) name: Arc<str>,
     pub(super) pool: Rc<Pool>,
-    /// What consistent hashing knows it by.
+    /// Its identity for consistent hashing.
     key: Key,
     standing: RefCell<Arc<Standing>>,
-    /// How often that had changed when it was last looked at.
+    /// How often that had changed when it was last read.
     seen: Cell<u32>,
     ejection: RefCell<Ejection>,
-    /// There while it is left out, for the operator.
-    left_out: RefCell<Option<Counted<ServerMetrics>>>,
+    /// Set while it is ejected, for the metrics.
+    ejected: RefCell<Option<Counted<ServerMetrics>>>,
     counters: Arc<ServerMetrics>,
 }
 
 impl Server {
-    /// The way to `address`, with no connection yet.
+    /// The state for `address`, without a connection yet.
     pub(super) fn new(
         origin_name: &str,
         origin: &config::Origin,
@@ -103,12 +103,12 @@ impl Server {
             standing: RefCell::new(Arc::clone(standing)),
             seen: Cell::new(standing.changes()),
             ejection: RefCell::default(),
-            left_out: RefCell::default(),
+            ejected: RefCell::default(),
             counters,
         }
     }
 
-    /// Its checks are told in `standing` from now on.
+    /// Its health checks are in `standing` from now on.
     pub(super) fn follow(&self, standing: &Arc<Standing>) {
         if !Arc::ptr_eq(&self.standing.borrow(), standing) {
             self.seen.set(standing.changes());
@@ -116,7 +116,7 @@ impl Server {
         }
     }
 
-    /// How it stands, as the configuration has `it`. `slow_start` is the origin's.
+    /// Its state, with `it` of the configuration. `slow_start` is the origin's.
     pub(super) fn view(&self, now: Instant, it: &OriginServer, slow_start: Option<Duration>) -> View {
         let changes = self.standing.borrow().changes();
         let up = Standing::is_up_after(changes);
@@ -138,19 +138,19 @@ impl Server {
     }
 
     fn show(&self, out: bool) {
-        let mut left_out = self.left_out.borrow_mut();
-        if out != left_out.is_some() {
-            *left_out = out.then(|| Counted::new(&self.counters, |counters| &counters.ejected));
+        let mut ejected = self.ejected.borrow_mut();
+        if out != ejected.is_some() {
+            *ejected = out.then(|| Counted::new(&self.counters, |counters| &counters.ejected));
         }
     }
 
-    /// A reload leaves no server beside it, or takes it away: what its requests said is of no use any more.
+    /// A reload leaves no server beside it, or takes it away: what its requests showed is of no use any more.
     pub(super) fn pardon(&self) {
         self.ejection.take();
         self.show(false);
     }
 
-    /// It was picked for a request. Says whether that is the one by which it may come back.
+    /// It was picked for a request. Returns whether that is its trial.
     pub(super) fn chosen(&self, now: Instant) -> bool {
         self.ejection.borrow_mut().chosen(now)
     }
@@ -163,16 +163,16 @@ impl Drop for Server {
     }
 }
 
-/// A request's place on a server: what becomes of the request is said here, once. Dropped without a word, as when the
-/// client goes away, it says nothing of the server.
+/// A request's place on a server: it reports the outcome of the request once. Dropped without a report, as when the
+/// client goes away, it does not affect the server's state.
 #[derive(Debug)]
 pub(super) struct Ticket {
     origin: Rc<Origin>,
     pub(super) number: usize,
     server: Rc<Server>,
-    /// Since when it is there, unless the server is the only one, which nothing is held against.
+    /// Since when it exists, unless the server is the only one, which is never ejected.
     began: Option<Instant>,
-    /// By this request the server may come back.
+    /// This request is the server's trial.
     trial: Cell<bool>,
     settled: Cell<bool>,
 }
@@ -183,8 +183,7 @@ impl Ticket {
         Self::made(origin, 0, server, None, false)
     }
 
-    /// For a request that `origin` sends to the `number`th of its servers, by which the server may come back if it is a
-    /// `trial`.
+    /// For a request that `origin` sends to the `number`th of its servers; `trial` if it is the server's trial.
     pub(super) fn new(origin: &Rc<Origin>, number: usize, server: &Rc<Server>, now: Instant, trial: bool) -> Self {
         Self::made(origin, number, server, Some(now), trial)
     }
@@ -202,7 +201,7 @@ impl Ticket {
     /// The response's header came.
     pub(super) fn answered(&self) {
         if self.trial.take() && self.server.ejection.borrow_mut().answered(now()) {
-            tracing::info!(origin = &*self.origin.name, server = &*self.server.name, "the server is back");
+            tracing::info!(origin = &*self.origin.name, server = &*self.server.name, "the server is no longer ejected");
         }
     }
 
@@ -213,7 +212,7 @@ impl Ticket {
         }
     }
 
-    /// The server could not be connected to.
+    /// Connecting to the server failed.
     pub(super) fn unreachable(&self) {
         self.fail(Cause::Connection);
     }
@@ -238,7 +237,7 @@ impl Ticket {
             self.server.counters.ejections.increment();
             self.server.show(true);
             let (origin, server) = (&*self.origin.name, &*self.server.name);
-            tracing::warn!(origin, server, ?time, "the server failed too often and is left out");
+            tracing::warn!(origin, server, ?time, "the server failed too often: ejected");
         }
     }
 }
@@ -251,7 +250,7 @@ impl Drop for Ticket {
     }
 }
 
-/// As tokio's clock has it, which tests turn.
+/// By tokio's clock, which tests control.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The bytes to and from the origin. Dropped before both have ended, it resets the connection.
 pub(super) struct End {
     stream: Stream,
-    /// What came behind the 101.
+    /// The bytes behind the 101.
     ahead: Bytes,
     read_ended: bool,
     write_ended: bool,
@@ -68,7 +68,7 @@ impl AsyncWrite for End {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = ready!(Pin::new(&mut self.stream).poll_shutdown(cx));
-        // An origin that has ended as well may have gone altogether (shutdown(2), ENOTCONN).
+        // An origin that has ended as well may have closed altogether (shutdown(2), ENOTCONN).
         let gone = self.read_ended && shut.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected);
         self.write_ended = shut.is_ok() || gone;
         Poll::Ready(if gone { Ok(()) } else { shut })

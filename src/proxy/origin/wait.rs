@@ -1,4 +1,4 @@
-//! The wait for a response's header: the clocks that run meanwhile, and the interim responses that pass.
+//! The wait for a response's header: its timeouts, and the interim responses that are forwarded.
 
 use super::{
     deadline::Deadline,
@@ -24,22 +24,23 @@ use std::{
 };
 use tokio::time::{Instant, sleep_until};
 
-/// A client that expects 100 (Continue) hears it from litequic when the origin has said nothing for that long: many
+/// A client that expects 100 (Continue) gets it from litequic if the origin has sent nothing for that long: many
 /// origins never do, and clients wait about as long themselves (RFC 9110 §10.1.1).
 const CONTINUE_AFTER: Duration = Duration::from_secs(1);
 
-/// What came of the wait.
+/// The outcome of the wait.
 pub(super) enum Waited {
     Response(Response<Incoming>),
     Failed(TrySendError<Request<RequestBody>>),
     Timeout(Error),
 }
 
-/// Interim responses on their way to the client, as they come. 100 goes once at most, and only to a client that waits
+/// Forwards interim responses to the client, as they come. 100 is sent once at most, and only to a client that waits
 /// for it.
 pub(super) struct Interims<'a> {
     interim: &'a Interim,
-    /// Nobody waits for 100, or not any more. hyper's callback has it too, hence the lock-free flag rather than a Cell.
+    /// The client does not wait for 100, or no longer. hyper's callback has it too, hence the lock-free flag rather
+    /// than a Cell.
     continued: Arc<AtomicBool>,
     metrics: &'a Arc<Metrics>,
 }
@@ -52,7 +53,7 @@ impl<'a> Interims<'a> {
         Self { interim, continued: Arc::new(continued), metrics }
     }
 
-    /// Has those pass that come in answer to `request`.
+    /// Forwards those that answer `request`.
     pub(super) fn pass(&self, request: &mut Request<RequestBody>) {
         let interim = self.interim.clone();
         let (continued, metrics) = (Arc::clone(&self.continued), Arc::clone(self.metrics));
@@ -73,7 +74,7 @@ impl<'a> Interims<'a> {
         !self.continued.load(Relaxed)
     }
 
-    /// Says 100 in the origin's place, if nobody has.
+    /// Sends 100 in the origin's place, if none was sent.
     fn say(&self) {
         if !self.continued.swap(true, Relaxed) {
             self.interim.send(StatusCode::CONTINUE, HeaderMap::new());
@@ -81,8 +82,8 @@ impl<'a> Interims<'a> {
     }
 }
 
-/// Waits for `sent`, the response's header, with one timer for every clock: when it fires, it is found which of them has
-/// run out, and set for the next.
+/// Waits for `sent`, the response's header, with one timer for every timeout: when it fires, the one that has passed is
+/// found, or it is set for the next.
 ///
 /// # Cancel safety
 ///

@@ -96,7 +96,7 @@ fn reading(table: &[(Option<&str>, &str, &str, PathReading)]) -> Routes {
     Routes::new(&routes, None, &ClientCertificates::default())
 }
 
-/// The origin that a path leads to at `host`, or the one that it could be read as leading to.
+/// The origin of the route for a path at `host`, or of the one that the path could be read for.
 fn leads<'a>(routes: &'a Routes, host: &str, path: &str) -> Result<&'a str, &'a str> {
     let origin = |route: &'a Route| route.origin.as_deref().unwrap();
     routes.choose(host, path, &plain()).map(|route| route.map_or("nowhere", origin)).map_err(origin)
@@ -143,7 +143,7 @@ fn a_path_that_could_be_read_as_another_routes_is_refused() {
         ("/v1/Login", Err("login")),
         ("/ADMIN", Err("admin")),
         ("/%41dmin/", Err("admin")),
-        // What the origin of the route that takes a path reads counts, and not what the other's does.
+        // The reading of the matching route's origin counts, and not that of the other's.
         ("/api/x%2fy", Ok("raw")),
         ("/api//admin", Ok("raw")),
         ("/%61pi/x", Err("raw")),
@@ -195,7 +195,7 @@ fn routes_that_are_read_alike_are_one_to_such_an_origin() {
         ("/app;v=1", Ok("one")),
         ("/app;v=1/x", Ok("one")),
         ("/APP;v=2", Ok("two")),
-        // No route takes it by its bytes.
+        // No route matches its bytes.
         ("/app;v=3", Err("one")),
         ("/other", Ok("nowhere")),
         ("/abc", Ok("abc")),
@@ -374,7 +374,7 @@ fn host_comes_before_path_and_path_before_conditions() {
             ("a.test", "GET", "/?preview=1", &[("x-canary", "2")], "a-both"),
             ("a.test", "GET", "/?preview=2&preview=1", &[("x-canary", "2")], "a-both"),
             ("a.test", "GET", "/?preview=2", &[("x-canary", "1")], "a-canary"),
-            // Where no route of the host takes it, the next host's do.
+            // If no route of the host matches, the next host's are tried.
             ("b.test", "POST", "/live", &[], "b-only-post"),
             ("b.test", "GET", "/live", &[], "any-exact-live"),
             ("b.test", "GET", "/live/", &[], "any-exact-live-slash"),
@@ -465,7 +465,7 @@ fn routes_have_names_that_tell_them_apart_and_no_values() {
     );
 }
 
-/// What decides between two routes, as the documents have it: the greater first.
+/// The precedence of two routes, as the documents have it: the greater first.
 fn rank(route: &config::Route, host: &str) -> (usize, bool, usize, bool, usize, usize, usize) {
     let host_rank = match route.host.as_deref() {
         Some(own) if own == host => usize::MAX,
@@ -531,7 +531,7 @@ fn some_route() -> impl Strategy<Value = config::Route> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// The route is the one that a search over all of them finds, which knows the rule alone.
+    /// The route is the one that a search over all of them finds, which uses only the rule.
     #[test]
     fn a_request_takes_the_most_specific_of_the_routes_that_take_it(
         table in prop::collection::vec(some_route(), 1..8),
@@ -552,7 +552,7 @@ proptest! {
         prop_assert_eq!(chosen.unwrap().map(|route| route.number), expected);
     }
 
-    /// What `litequic check` does not warn of, the order of the file does not decide: for requests without a field or a
+    /// If `litequic check` does not warn, the order of the file has no effect: for requests without a field or a
     /// parameter twice.
     #[test]
     fn the_order_of_the_file_decides_only_where_there_is_a_warning(

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header, request, uri::Authority};
 use std::{fmt::Write, net::IpAddr};
 
-/// What of a request is asked for.
+/// Which values of a request are needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Uses {
     pub(super) client: bool,
@@ -17,24 +17,24 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// What `template` asks for. The request's ID and path are there in any case.
+    /// The values that `template` needs. The request's ID and path are available in any case.
     pub(super) fn of(template: &Template) -> Self {
         let has = |variable| template.0.iter().any(|part| matches!(part, Part::Variable(found) if *found == variable));
         Self { client: has(Variable::Client), host: has(Variable::Host) }
     }
 
-    /// What this or `other` asks for.
+    /// What this or `other` needs.
     pub(super) fn and(self, other: Self) -> Self {
         Self { client: self.client || other.client, host: self.host || other.host }
     }
 }
 
-/// What a request fills into templates.
+/// The values of a request for templates.
 #[derive(Debug)]
 pub(in crate::proxy) struct Variables<'a> {
-    /// Who asks; behind a trusted proxy, whom that names. Unless it was asked for, the peer.
+    /// The client; behind a trusted proxy, the one that it names. The peer, unless it is needed.
     pub(in crate::proxy) client: IpAddr,
-    /// None unless it was asked for.
+    /// `None` unless it is needed.
     pub(super) host: Option<Authority>,
     id: &'a HeaderValue,
 }
@@ -110,7 +110,7 @@ impl Fields {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
 
-    /// What its values ask for.
+    /// The values that its templates need.
     pub(super) fn uses(&self) -> Uses {
         let values = self.set.iter().chain(&self.add).map(|(_, value)| match value {
             Value::Fixed(_) => Uses::default(),
@@ -129,7 +129,7 @@ impl Fields {
         self.remove.iter().chain(self.set.iter().map(|(name, _)| name)).any(|replaced| replaced == name)
     }
 
-    /// Removes the other spellings of the fields that are named here: an origin that takes one for the other would not see
+    /// Removes the other spellings of the fields that are named here: an origin that confuses them would not see
     /// the difference.
     pub(super) fn remove_twins(&self, fields: &mut HeaderMap) {
         // Plain names have no other plain spelling.
@@ -307,7 +307,7 @@ pub(super) mod tests {
             let name = HeaderName::from_static(name);
             assert!(forwarded::is_ours(name.as_str()) && crate::config::request_field_fault(&name).is_some(), "{name}");
         }
-        // litequic removes a client's and says none: a rule may.
+        // litequic removes a client's and sets none: a rule may.
         let name = HeaderName::from_static("x-real-ip");
         assert!(forwarded::is_ours(name.as_str()) && crate::config::request_field_fault(&name).is_none());
     }

@@ -1,5 +1,5 @@
-//! How often a route may be asked, over all workers: the generic cell rate algorithm (ITU-T I.371), whose whole state is
-//! one number, in a table of a fixed size without locks.
+//! The rate limit of a route, over all workers: the generic cell rate algorithm (ITU-T I.371), whose whole state is one
+//! number, in a table of a fixed size without locks.
 
 use crate::config::{RateLimit, RateLimitBy};
 use std::{
@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Addresses that a route's limit knows at once: 1 MiB. Behind more, the one that owes least is forgotten.
+/// Addresses that a route's limit tracks at once: 1 MiB. Beyond, the entry that owes least is evicted.
 const ADDRESSES: usize = 65_536;
-/// Places that an address can have: two cache lines.
+/// Entries that an address can have: two cache lines.
 const WAYS: usize = 8;
-/// Times that a place is looked for while other workers take it.
+/// Attempts to find an entry while other workers take them.
 const TRIES: usize = 4;
 
 /// What came of asking.
@@ -74,7 +74,7 @@ impl Limiter {
         &self.limit
     }
 
-    /// Asks for a request of `client`'s.
+    /// Takes a request of `client`'s.
     pub(in crate::proxy) fn take(&self, client: IpAddr, now: Instant) -> Taken {
         let now = u64::try_from(now.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
         let (due, forgot) = match &self.counts {
@@ -103,7 +103,8 @@ fn network_of(client: IpAddr) -> u128 {
     }
 }
 
-/// The entry of `tag` in its `set`, taken from who owes least if it has none; and whether that one still owed something.
+/// The entry of `tag` in its `set`; if it has none, the one that owes least is evicted; and whether that one still owed
+/// something.
 fn find(set: &[Entry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bool) {
     let [first, ..] = set;
     for _ in 0..TRIES {
@@ -127,7 +128,7 @@ fn find(set: &[Entry; WAYS], tag: u64, now: u64) -> (&AtomicU64, bool) {
             return (&entry.due, owed);
         }
     }
-    // Other workers take places as fast as this one looks for one: it counts in another's.
+    // Other workers take entries as fast as this one searches: it counts in another's.
     (&first.due, false)
 }
 
@@ -196,7 +197,7 @@ mod tests {
             (0, ADMITTED),
             (0, ADMITTED),
             (0, Taken::Denied(Duration::from_millis(100))),
-            // Who is denied owes nothing for it.
+            // A rejected request owes nothing.
             (50, Taken::Denied(Duration::from_millis(50))),
             (100, ADMITTED),
             (150, Taken::Denied(Duration::from_millis(50))),
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    /// The table holds no more than it has places for, and who comes while it is full is counted all the same.
+    /// The table holds no more than its entries, and a client that comes while it is full is counted all the same.
     #[test]
     fn more_addresses_than_places_are_limited_too() {
         let (limiter, now) = second(1, 2, RateLimitBy::Address);
@@ -253,7 +254,7 @@ mod tests {
         }
         // Each of them but those that are in the table took another's place.
         assert!(forgot >= 3 * u32::try_from(ADDRESSES).unwrap(), "{forgot}");
-        // Once nobody owes anything, nobody is forgotten.
+        // Once no client owes anything, none is evicted.
         let later = now + Duration::from_secs(60);
         assert!((0..1000).all(|n| limiter.take(address(n), later) == ADMITTED));
     }
@@ -328,7 +329,7 @@ mod tests {
                 now += Duration::from_micros(micros);
                 match limiter.take(address(1), now) {
                     Taken::Admitted { .. } => passed += 1,
-                    // And who waits as long as is said is served.
+                    // And a client that waits for `Retry-After` is served.
                     Taken::Denied(wait) => {
                         now += wait;
                         prop_assert_eq!(limiter.take(address(1), now), ADMITTED);

@@ -1,6 +1,6 @@
-//! What a route does beside choosing an origin, compiled: fields, paths, redirects, clocks, rates, and pages for errors. Pure
-//! but for [`Pages::load`], which the control thread calls, and `discard`. A route without any of it has no [`Rules`]; pages
-//! stand apart, because those for all routes cost a request nothing that goes well.
+//! A route's rules, compiled: fields, paths, redirects, timeouts, rates, and error pages. Pure but for [`Pages::load`],
+//! which the control thread calls, and `discard`. A route without any of it has no [`Rules`]; pages are separate,
+//! because those for all routes cost a successful request nothing.
 
 mod fields;
 mod limit;
@@ -38,19 +38,19 @@ pub(super) struct Rules {
     uses: Uses,
 }
 
-/// What rules need besides what their route says.
+/// The context of rules besides their route.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     /// Counts the route's requests.
     pub(super) limiter: Option<Arc<Limiter>>,
-    /// What the file of its fixed answer holds.
+    /// The content of the file of its fixed answer.
     pub(super) file: Option<Page>,
-    /// The operator has switched it to maintenance: `Retry-After`, in seconds.
+    /// The route is in maintenance: `Retry-After`, in seconds.
     pub(super) maintenance: Option<u32>,
 }
 
 impl Rules {
-    /// What `route` says; `None` if that is nothing. `timeouts` hold where it says nothing of theirs.
+    /// The rules of `route`; `None` if there are none. `timeouts` apply if it has none of its own.
     pub(super) fn new(route: &config::Route, timeouts: &Timeouts, own: Own) -> Option<Self> {
         let Own { limiter, file, maintenance } = own;
         let own = &route.timeouts;
@@ -95,7 +95,7 @@ impl Rules {
         fields && ways && timeouts.is_none() && limiter.is_none()
     }
 
-    /// What the request with `head` and `id` fills into them, as far as they ask for it.
+    /// The values of the request with `head` and `id` for them, as far as they are needed.
     pub(super) fn variables<'a>(
         &self,
         head: &request::Parts,
@@ -106,7 +106,7 @@ impl Rules {
         Variables::of(head, client, trusted, id, self.uses)
     }
 
-    /// Changes the head that an origin is about to get.
+    /// Changes the head for an origin.
     ///
     /// # Errors
     ///
@@ -120,12 +120,12 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a rule for the origin's header is about a field that an origin may read as `plain`.
+    /// Whether a rule for the origin's header names a field that an origin may read as `plain`.
     pub(super) fn is_about_request(&self, plain: &str) -> bool {
         self.request.is_about(plain)
     }
 
-    /// The path that a redirect leads to.
+    /// The path of a redirect.
     ///
     /// # Errors
     ///

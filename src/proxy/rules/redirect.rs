@@ -1,4 +1,4 @@
-//! Routes that send clients elsewhere (RFC 9110 §15.4).
+//! Redirects (RFC 9110 §15.4).
 
 use super::fields::{Uses, Variables};
 use crate::{
@@ -20,12 +20,12 @@ impl Redirect {
         Self { to: redirect.to.clone(), status: redirect.status }
     }
 
-    /// What its `Location` asks for.
+    /// The values that its `Location` needs.
     pub(super) fn uses(&self) -> Uses {
         Uses::of(&self.to)
     }
 
-    /// The answer to a request for `path`. It leads where the configuration says: that has a slash, or a whole authority,
+    /// The answer to a request for `path`. Its target is the configuration's: that has a slash, or a whole authority,
     /// before anything that the client chose.
     pub(in crate::proxy) fn response(
         &self,
@@ -38,7 +38,7 @@ impl Redirect {
         let mut response = Response::default();
         *response.status_mut() = self.status;
         let fields = response.headers_mut();
-        // Authority and path are visible ASCII: it always is a value.
+        // Authority and path are visible ASCII: it is always a valid value.
         if let Ok(location) = HeaderValue::from_maybe_shared(Bytes::from(variables.fill(&self.to, path))) {
             fields.insert(header::LOCATION, location);
         }

@@ -17,7 +17,7 @@ pub(in crate::proxy) struct Respond {
 }
 
 impl Respond {
-    /// What `respond` says; `file` is what its file holds.
+    /// The answer of `respond`; `file` is the content of its file.
     pub(super) fn new(respond: &config::Respond, file: Option<Page>) -> Self {
         let page = match &respond.body {
             FixedBody::None => None,
@@ -28,18 +28,18 @@ impl Respond {
         Self { status: respond.status, page, fields: Fields::new(&HeaderRules { set, ..HeaderRules::default() }) }
     }
 
-    /// What its fields ask for.
+    /// The values that its fields need.
     pub(super) fn uses(&self) -> Uses {
         self.fields.uses()
     }
 
-    /// Whether a client that asked to switch protocols by extended CONNECT would take it for a yes (RFC 9220 §3).
+    /// Whether a client that requested a protocol switch by extended CONNECT would take it for success (RFC 9220 §3).
     pub(in crate::proxy) fn is_success(&self) -> bool {
         self.status.is_success()
     }
 
-    /// The answer. Its length is that of the whole body, also where the front door leaves that out, as with HEAD
-    /// (RFC 9110 §8.6).
+    /// The answer. Its length is that of the whole body, also if the front end leaves that out, as with HEAD (RFC 9110
+    /// §8.6).
     pub(in crate::proxy) fn response(&self, id: &HeaderValue, variables: &Variables<'_>) -> Response {
         let mut response = Response::default();
         *response.status_mut() = self.status;

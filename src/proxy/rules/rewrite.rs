@@ -4,7 +4,7 @@ use crate::{exchange, proxy::error::Error};
 use bytes::Bytes;
 use http::{Method, uri::PathAndQuery};
 
-/// What stands in place of a route's prefix.
+/// The replacement of a route's prefix.
 #[derive(Debug)]
 pub(super) struct Prefix {
     /// Both without the trailing slash.
@@ -29,7 +29,7 @@ impl Prefix {
         let Some(rest) = text.strip_prefix(self.from.as_str()).filter(|_| text != "*") else { return Ok(path.clone()) };
         let slash = if self.to.is_empty() && !rest.starts_with('/') { "/" } else { "" };
         let joined = Bytes::from([self.to.as_str(), slash, rest].concat());
-        // Between two segments of a path that passed and a prefix that was checked, nothing new arises but length.
+        // A valid path and a checked prefix, joined between two segments, can only be too long.
         exchange::path(method, joined).map_err(|_| Error::PathTooLong)
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     proptest! {
-        /// What follows the prefix is the client's octets, and what comes out is a path that the front door would take.
+        /// What follows the prefix is the client's bytes, and the result is a path that the front end would accept.
         #[test]
         fn every_path_that_passes_still_passes(
             from in "(/[a-z]{0,2}){0,2}",

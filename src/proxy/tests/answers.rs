@@ -1,4 +1,4 @@
-//! What becomes of a response on its way out: whole, bad, cut, interim, early.
+//! Responses: complete, invalid, cut off, interim, early.
 
 use super::{Script, Setup, config, data, fed, get, on_a_worker, proxy_status, request, settle, text};
 use crate::{
@@ -261,7 +261,7 @@ fn an_early_answer_survives_an_origin_that_closes_while_the_upload_goes_on() {
     });
 }
 
-/// A route with rules has what they ask for read out of each request.
+/// A route with rules gets the values that they need out of each request.
 #[test]
 fn pages_for_all_routes_are_no_rules_of_any() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Origins of several servers: which one gets a request, which is left out, and what goes to another one.
+//! Origins of several servers: which one gets a request, which is ejected, and which requests are retried.
 
 use super::{Script, Setup, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text};
 use crate::{
@@ -72,14 +72,14 @@ impl Answering {
         Self { address: tcp(port), port, listener: Some(spawn_local(accepting)), connections, requests }
     }
 
-    /// Takes no connection any more. Those that are there stay.
+    /// Accepts no connection any more. Existing ones stay.
     async fn close(&mut self) {
         let listener = self.listener.take().unwrap();
         listener.abort();
         let _ = listener.await;
     }
 
-    /// The same, and closes those that are there.
+    /// The same, and closes existing ones.
     pub(super) async fn cut(&mut self) {
         self.close().await;
         let connections = self.connections.take();
@@ -94,7 +94,7 @@ fn tcp(port: u16) -> OriginAddress {
     OriginAddress::Tcp { host: "127.0.0.1".into(), port }
 }
 
-pub(super) async fn nobody() -> OriginAddress {
+pub(super) async fn closed_port() -> OriginAddress {
     tcp(TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port())
 }
 
@@ -153,7 +153,7 @@ fn the_server_with_the_fewest_open_requests_is_asked() {
 fn what_one_server_refuses_another_one_gets_whatever_the_method() {
     on_a_worker(async {
         for method in [Method::GET, Method::POST, Method::PATCH] {
-            let (closed, open) = (nobody().await, Script::new().await);
+            let (closed, open) = (closed_port().await, Script::new().await);
             let setup = setup(&[&closed, &open.address()], |_| {});
             for _ in 0..2 {
                 let sent = setup.send(request(method.clone(), Body::from("order")));
@@ -199,7 +199,7 @@ fn a_used_connection_that_closes_sends_its_request_to_another_server() {
 }
 
 #[test]
-fn a_server_that_fails_is_left_out_and_comes_back_by_one_request() {
+fn a_server_that_fails_is_ejected_and_comes_back_by_one_request() {
     on_a_worker(async {
         let (mut failing, well) = (Answering::new(DONE).await, Answering::new(DONE).await);
         let port = failing.port;
@@ -221,7 +221,7 @@ fn a_server_that_fails_is_left_out_and_comes_back_by_one_request() {
 }
 
 #[test]
-fn a_server_that_breaks_off_or_answers_with_a_status_that_counts_is_left_out() {
+fn a_server_that_cuts_off_or_answers_with_a_status_that_counts_is_ejected() {
     on_a_worker(async {
         let counted = vec![Statuses { first: 502, last: 504 }];
         for (answer, statuses, ejected) in [
@@ -246,7 +246,7 @@ fn a_server_that_breaks_off_or_answers_with_a_status_that_counts_is_left_out() {
     });
 }
 
-/// A client that picks such a URL, as often as it likes, between the requests of others.
+/// A client that chooses such a URL, as often as it likes, between the requests of others.
 #[test]
 fn requests_that_fail_by_what_they_ask_for_leave_out_no_server_that_serves_others() {
     on_a_worker(async {
@@ -312,7 +312,7 @@ fn the_last_server_is_never_left_out_and_no_more_than_the_share() {
 #[test]
 fn no_more_is_sent_again_than_the_budget_has() {
     on_a_worker(async {
-        let (one, other) = (nobody().await, nobody().await);
+        let (one, other) = (closed_port().await, closed_port().await);
         let setup = setup(&[&one, &other], |origin| {
             origin.eject_after = None;
             origin.retry_share = Some(Share(100_000));
@@ -327,7 +327,7 @@ fn no_more_is_sent_again_than_the_budget_has() {
 #[test]
 fn where_no_server_takes_a_connection_the_answer_says_so() {
     on_a_worker(async {
-        let (one, other) = (nobody().await, nobody().await);
+        let (one, other) = (closed_port().await, closed_port().await);
         let setup = setup(&[&one, &other], |_| {});
         let response = got(setup.get()).await;
         assert_eq!((response.status().as_u16(), proxy_status(&response).as_str()), (502, "error=connection_refused"));
@@ -399,7 +399,7 @@ fn with_the_proxy_protocol_a_connection_begins_with_its_client_and_serves_no_oth
             spawn_local(async move { crate::exchange::Handler::handle(&*proxy, exchange).await })
         };
         let mut peers = Vec::new();
-        for (client, octets, fresh) in [
+        for (client, bytes, fresh) in [
             ("192.0.2.7:4711", [192, 0, 2, 7], true),
             ("192.0.2.7:4711", [192, 0, 2, 7], false),
             ("192.0.2.8:4711", [192, 0, 2, 8], true),
@@ -410,7 +410,7 @@ fn with_the_proxy_protocol_a_connection_begins_with_its_client_and_serves_no_oth
                 let mut header = [0; 28];
                 peer.stream.read_exact(&mut header).await.unwrap();
                 assert_eq!(header[..12], *b"\r\n\r\n\0\r\nQUIT\n");
-                assert_eq!((header[12], header[13], &header[16..20]), (0x21, 0x11, &octets[..]), "{client}");
+                assert_eq!((header[12], header[13], &header[16..20]), (0x21, 0x11, &bytes[..]), "{client}");
                 peers.push(peer);
             }
             let peer = peers.last_mut().unwrap();

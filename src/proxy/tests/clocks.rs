@@ -39,7 +39,7 @@ fn the_origin_owes_no_answer_while_the_client_still_sends() {
             feed.send(data("abc")).unwrap();
             peer.until("abc\r\n").await;
         }
-        // Longer than the origin may take, but it is the client that is waited for.
+        // Longer than the origin may take, but the wait is for the client.
         sleep(30 * SECOND).await;
         let ended = Instant::now();
         drop(feed);
@@ -77,7 +77,7 @@ fn a_body_that_waits_for_the_client_is_not_too_slow() {
         let sent = setup.send(request(Method::POST, body));
         let mut peer = script.accept().await;
         peer.head().await;
-        // A header at once and a body once all is read, as whoever digests an upload may do.
+        // A header at once and a body once all is read, as an origin that hashes an upload may do.
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n").await;
         let body = tokio::task::spawn_local(text(sent.await.unwrap().unwrap()));
         for _ in 0..5 {

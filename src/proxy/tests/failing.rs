@@ -1,4 +1,4 @@
-//! What is held against a server, what is not, and what its gauges say of it when a reload comes in between.
+//! Which failures count against a server, which do not, and its gauges when a reload comes in between.
 
 use super::{
     Deaf, Script, Setup,
@@ -21,7 +21,7 @@ fn counters(setup: &Setup, server: &OriginAddress) -> Arc<ServerMetrics> {
     setup.metrics.servers.of(&ServerName::new("o", &server.to_string()))
 }
 
-/// What the next request goes by.
+/// What the next request depends on.
 fn reload(setup: &Setup, change: impl FnOnce(&mut Config)) {
     let mut next = setup.config.clone();
     change(&mut next);
@@ -136,7 +136,7 @@ fn connections_of_before_a_reload_and_of_after_it_are_counted_together() {
         assert_eq!(counters.connections.get(), 2);
         old.say(DONE).await;
         assert_eq!(got(before).await.status(), 204);
-        assert_eq!(old.rest().await, "", "nobody needs it");
+        assert_eq!(old.rest().await, "", "no request needs it");
         assert_eq!(counters.connections.get(), 1);
         new.say(DONE).await;
         assert_eq!(got(after).await.status(), 204);
@@ -166,7 +166,7 @@ fn who_has_left_the_queue_waits_no_more() {
 }
 
 #[test]
-fn a_server_that_a_reload_leaves_alone_is_left_out_no_more() {
+fn a_server_that_a_reload_makes_the_only_one_is_no_longer_ejected() {
     on_a_worker(async {
         const BAD: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
         let (bad, well) = (Answering::new(BAD).await, Answering::new(DONE).await);
@@ -191,7 +191,7 @@ fn a_server_that_a_reload_leaves_alone_is_left_out_no_more() {
 }
 
 #[test]
-fn a_request_of_before_a_reload_leaves_nobody_out_after_it() {
+fn a_request_of_before_a_reload_ejects_no_server_after_it() {
     on_a_worker(async {
         let (stays, goes) = (Script::new().await, Script::new().await);
         let setup = setup(&[&stays.address(), &goes.address()], |origin| origin.eject_after = Some(1));

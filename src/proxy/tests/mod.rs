@@ -110,7 +110,7 @@ fn setup_at(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Setup {
     Setup { proxy, metrics, shared, config }
 }
 
-/// An origin whose connections the test plays itself.
+/// An origin whose connections the test handles itself.
 struct Script {
     listener: TcpListener,
 }
@@ -141,7 +141,7 @@ impl Script {
     }
 }
 
-/// An origin that takes no connection, and refuses none: its backlog is full, and swallows SYNs.
+/// An origin that accepts no connection, and refuses none: its backlog is full, and drops SYNs.
 struct Deaf {
     socket: socket2::Socket,
     _fills_it: std::net::TcpStream,
@@ -239,8 +239,8 @@ fn fed() -> (Feed, Body) {
     (feed, Body::stream(StreamBody::new(frames.boxed_local())))
 }
 
-/// A body whose pieces are there at once, and whose end is known with the last of them: as a front door has it when
-/// FIN comes with the data.
+/// A body whose pieces are there at once, and whose end is known with the last of them: as a front end has it when FIN
+/// comes with the data.
 struct Pieces {
     pieces: VecDeque<&'static str>,
     length: Option<u64>,

@@ -1,4 +1,4 @@
-//! Connections to the origin: which is used again, which never, how many there are, and what is sent twice.
+//! Connections to the origin: which is used again, which never, how many there are, and what is retried.
 
 use super::{
     Peer, Script, Setup, config, data, fed, get, on_a_worker, origin, proxy_status, request, settle, setup_at, text,
@@ -17,7 +17,7 @@ use tokio::{
 
 const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
-/// Sends a request over a connection that there is none of yet, and leaves it idle.
+/// Sends a request over a new connection, and leaves it idle.
 async fn warm(setup: &Setup, script: &Script) -> Peer {
     let sent = setup.get();
     let mut peer = script.accept().await;
@@ -115,7 +115,7 @@ fn a_connection_is_closed_behind_its_last_request() {
 }
 
 #[test]
-fn a_body_that_nobody_reads_on_closes_its_connection() {
+fn a_body_that_is_not_read_on_closes_its_connection() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
@@ -159,7 +159,7 @@ fn a_connection_that_the_origin_closes_while_idle_is_not_used() {
 }
 
 #[test]
-fn an_idle_connection_on_which_something_happens_is_closed_before_anybody_wants_it() {
+fn an_idle_connection_on_which_something_happens_is_closed_before_it_is_needed() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
@@ -178,7 +178,7 @@ fn an_idle_connection_on_which_something_happens_is_closed_before_anybody_wants_
 }
 
 #[test]
-fn an_upload_goes_on_while_nobody_reads_its_response() {
+fn an_upload_goes_on_while_its_response_is_not_read() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
@@ -204,7 +204,7 @@ fn an_upload_goes_on_while_nobody_reads_its_response() {
 }
 
 #[test]
-fn what_has_already_arrived_on_an_idle_connection_counts_although_nobody_has_looked() {
+fn what_has_already_arrived_on_an_idle_connection_counts_before_it_is_polled() {
     on_a_worker(async {
         let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
         for said in ["", evil] {
@@ -212,7 +212,7 @@ fn what_has_already_arrived_on_an_idle_connection_counts_although_nobody_has_loo
             let setup = script.proxy(|_| {});
             let mut peer = warm(&setup, &script).await;
             settle().await;
-            // Into the kernel, and no further: a busy worker has yet to hear of it.
+            // Into the kernel, and no further: a busy worker has not polled yet.
             let stream = peer.stream.into_std().unwrap();
             std::io::Write::write_all(&mut &stream, said.as_bytes()).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -415,7 +415,7 @@ fn trailers_once_taken_are_not_left_out_of_a_second_try() {
 }
 
 #[test]
-fn a_request_that_left_the_queue_holds_up_nobody() {
+fn a_request_that_left_the_queue_delays_no_other() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = script.proxy(|config| {

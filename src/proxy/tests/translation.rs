@@ -1,4 +1,4 @@
-//! What becomes of a request on its way in: head, framing, body.
+//! Requests: head, framing, body.
 
 use super::{
     Pieces, Script, data, fed, fed_known, get, lines, on_a_worker, origin as config_of, proxy_status, request, settle,
@@ -297,7 +297,7 @@ fn the_route_decides_and_a_body_beyond_its_limit_is_refused() {
             (response.status().as_u16(), proxy_status(&response).as_str()),
             (404, "error=destination_not_found")
         );
-        // Known beforehand: the origin hears nothing of it.
+        // Known beforehand: the origin gets nothing of it.
         let response = setup.send(request(Method::POST, Body::from("hello"))).await.unwrap().unwrap();
         assert_eq!(response.status(), 413);
         assert_eq!(setup.metrics.origin_connections.get(), 0);

@@ -1,4 +1,4 @@
-//! Requests' bodies that come slowly: what is read before there is a connection, and who makes room for others.
+//! Requests' bodies that come slowly: what is read before there is a connection, and which are ended for others.
 
 use super::{
     Feed, Script, Setup, config, data, fed, fed_known, get, origin, proxy_status, request, settle, setup_at, text,

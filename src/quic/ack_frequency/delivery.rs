@@ -1,5 +1,5 @@
-//! Whether a client has what it was asked for: an ACK_FREQUENCY frame from the wish to its acknowledgement. A frame
-//! that was lost is sent again, under a new sequence number, unless a newer wish has taken its place. Pure.
+//! Reliable delivery of a request to a client: an ACK_FREQUENCY frame from its request to its acknowledgement. A frame
+//! that was lost is sent again, under a new sequence number, unless a newer request has replaced it. Pure.
 
 use super::request::Request;
 
@@ -15,7 +15,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// The client is to be asked for `request`, and for nothing older any more.
+    /// The client is to get `request`, and no older one any more.
     pub(super) fn ask(&mut self, request: Request) {
         self.wanted = Some(request);
     }
@@ -25,7 +25,7 @@ impl Delivery {
         self.wanted.is_some()
     }
 
-    /// Whether the client has, as far as is known, all that it was to be asked for.
+    /// Whether the client has, as far as is known, everything requested.
     pub(super) fn is_settled(&self) -> bool {
         self.wanted.is_none() && self.in_flight.is_none()
     }
@@ -52,7 +52,7 @@ impl Delivery {
     /// Packet number `packet` is lost. True if a frame that mattered went with it.
     pub(super) fn lost(&mut self, packet: u64) -> bool {
         let Some((_, request)) = self.in_flight.take_if(|(sent, _)| *sent == packet) else { return false };
-        // A newer wish stands.
+        // A newer request is pending.
         self.wanted.get_or_insert(request);
         true
     }

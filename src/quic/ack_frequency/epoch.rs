@@ -1,15 +1,15 @@
-//! Cuts what a connection's client acknowledges into epochs of a round trip, for [`super::rule`]. Pure.
+//! Divides what a connection's client acknowledges into epochs of a round trip, for [`super::rule`]. Pure.
 
 use super::rule::Epoch;
 use std::time::Duration;
 
 /// Batches that an epoch has at least: fewer are chance.
 const LEAST_BATCHES: u64 = 4;
-/// What an epoch lasts at least, however close the client is: a client a few microseconds away is asked a thousand times a
-/// second at most.
+/// The minimum length of an epoch, however close the client is: a client a few microseconds away is evaluated a
+/// thousand times a second at most.
 const LEAST_TIME: Duration = Duration::from_millis(1);
 
-/// What a connection has seen since its beginning.
+/// A connection's counts since its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Totals {
     /// ACK frames.
@@ -28,22 +28,22 @@ pub(super) struct Epochs {
 
 #[derive(Debug)]
 struct Current {
-    /// What there was when it began.
+    /// The counts when it began.
     before: Totals,
     /// For how long it has been; a pause of any length counts as a round trip.
     time: Duration,
-    /// When a batch was last heard of, on the clock of whoever asks.
+    /// When a batch came last, on the caller's clock.
     last: Duration,
 }
 
 impl Epochs {
-    /// What the epoch brought, if it is over: then the next begins. To be asked with the first ACK frame of a batch, at
-    /// `now`, the smoothed round-trip time being `rtt`.
+    /// The counts of the epoch, if it is over: then the next begins. To be called with the first ACK frame of a batch,
+    /// at `now`, the smoothed round-trip time being `rtt`.
     pub(super) fn over(&mut self, now: Duration, rtt: Duration, totals: Totals) -> Option<Epoch> {
         let round = rtt.max(LEAST_TIME);
         let current = self.current.get_or_insert(Current { before: totals, time: Duration::ZERO, last: now });
-        // After a round trip without a word nothing is under way: a client that was given nothing to acknowledge is not one
-        // that is given little.
+        // After a round trip without an acknowledgement nothing is in flight: a client that was given nothing to
+        // acknowledge is not one that is given little.
         current.time = current.time.saturating_add(now.saturating_sub(current.last).min(round));
         current.last = now;
         let Current { before, time, .. } = *current;
@@ -62,7 +62,7 @@ impl Epochs {
         })
     }
 
-    /// What there was so far counts for nothing: the next epoch begins with the next batch.
+    /// Discards the counts so far: the next epoch begins with the next batch.
     pub(super) fn restart(&mut self) {
         self.current = None;
     }

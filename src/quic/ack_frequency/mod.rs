@@ -1,14 +1,14 @@
-//! Adaptive ACK frequency: a client whose acknowledgements keep a worker busy is asked for fewer
-//! (draft-ietf-quic-ack-frequency-12, or the older draft that Firefox has), if it offers to listen. s2n-quic knows nothing
-//! of it (docs/adr/0013-adaptive-ack-frequency.md).
+//! Adaptive ACK frequency: a client whose acknowledgements keep a worker busy is requested to send fewer
+//! (draft-ietf-quic-ack-frequency-12, or the older draft that Firefox has), if it supports that. s2n-quic does not
+//! (docs/adr/0013-adaptive-ack-frequency.md).
 //!
-//! - [`super::handshake`] reads the offer out of the client's transport parameters.
-//! - [`subscriber`] hears of a connection's beginning and end, of lost packets, and what s2n-quic knows of the path.
-//! - [`rule`] says from the ACK frames that came what to ask for, an [`epoch`] at a time.
+//! - [`super::handshake`] reads the client's support from its transport parameters.
+//! - [`subscriber`] gets a connection's beginning and end, lost packets, and s2n-quic's state of the path.
+//! - [`rule`] decides from the ACK frames that came what to request, an [`epoch`] at a time.
 //! - [`super::datagrams`] makes room for the frame in a packet: a [`super::placeholder`], in whose place a [`request`] is put.
 //! - [`delivery`] has it sent again until it arrives.
 //!
-//! [`peer`] is one connection, in which they meet. `quic::packets` shows what comes, and what leaves.
+//! [`peer`] is one connection, which joins them. `quic::packets` provides received and sent packets.
 
 mod delivery;
 mod epoch;
@@ -34,15 +34,14 @@ use std::{
 };
 use subscriber::AckFrequencySubscriber;
 
-/// One endpoint's. Nobody is asked for anything whose client has not offered to listen, or if the configuration says
-/// so.
+/// One endpoint's. Nothing is requested from clients that do not support it, or if the configuration disables it.
 #[derive(Clone)]
 pub(super) struct AckFrequencies(Arc<Shared>);
 
 struct Shared {
     switch: AckFrequency,
     metrics: Arc<Metrics>,
-    /// Says whether the worker gets too little CPU time.
+    /// Reports whether the worker gets too little CPU time.
     moderation: Moderation,
     /// A placeholder stands in the packet that is being built. Read for each packet that leaves.
     marked: AtomicBool,
@@ -52,7 +51,7 @@ struct Shared {
 /// A lock, because s2n-quic wants its providers `Send`; one thread alone takes it.
 #[derive(Default)]
 struct Newcomers {
-    /// What the client offered whose 1-RTT keys are being handed over,
+    /// The offer of the client whose 1-RTT keys are being exchanged,
     offer: Option<Offer>,
     /// and its connection, between the event and its datagram sender's making.
     newcomer: Option<Arc<Peer>>,
@@ -61,18 +60,19 @@ struct Newcomers {
 }
 
 impl AckFrequencies {
-    /// For an endpoint that asks as `switch` says.
+    /// For an endpoint with the setting `switch`.
     pub(super) fn new(switch: AckFrequency, metrics: Arc<Metrics>, moderation: Moderation) -> Self {
         let (marked, newcomers) = Default::default();
         Self(Arc::new(Shared { switch, metrics, moderation, marked, newcomers }))
     }
 
-    /// What is told of connections; `listens` learns which of them, by s2n-quic's ID, has a client that can be asked.
+    /// The subscriber to connections; `listens` is told which of them, by s2n-quic's ID, have a client that supports
+    /// it.
     pub(super) fn subscriber<L: Fn(u64, &Arc<Peer>)>(&self, listens: L) -> AckFrequencySubscriber<L> {
         AckFrequencySubscriber { frequencies: self.clone(), listens }
     }
 
-    /// What the client offered whose connection s2n-quic looks at from now on.
+    /// The offer of the client whose connection s2n-quic processes from now on.
     pub(super) fn offered(&self, offer: Option<Offer>) {
         let mut newcomers = self.lock();
         newcomers.offer = offer.filter(|_| self.0.switch != AckFrequency::Off);
@@ -88,7 +88,7 @@ impl AckFrequencies {
         Some(peer)
     }
 
-    /// The connection whose datagram sender is being made, if its client has offered.
+    /// The connection whose datagram sender is being created, if its client supports it.
     pub(super) fn newcomer(&self) -> Option<Arc<Peer>> {
         self.lock().newcomer.take()
     }
@@ -131,7 +131,7 @@ mod tests {
     use s2n_quic_core::frame::Datagram;
     use std::{task::Waker, time::Duration};
 
-    /// A packet as s2n-quic builds it, with room for so many octets.
+    /// A packet as s2n-quic builds it, with room for so many bytes.
     struct Built {
         payload: Vec<u8>,
         capacity: usize,
@@ -169,7 +169,7 @@ mod tests {
         AckFrequencies::new(switch, Arc::default(), Moderation::new(false, Arc::default()))
     }
 
-    /// A connection's sender, after a handshake in which its client said `offer`.
+    /// A connection's sender, after a handshake in which its client sent `offer`.
     fn sender(frequencies: &AckFrequencies, offer: Option<Offer>) -> impl Sender {
         frequencies.offered(offer);
         if let Some(peer) = frequencies.welcome() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_offered_is_ever_asked_and_nobody_if_it_is_switched_off() {
+    fn nothing_is_requested_without_an_offer_or_if_it_is_switched_off() {
         for (switch, offer) in
             [(AckFrequency::Fixed(10), None), (AckFrequency::Off, offer()), (AckFrequency::Adaptive, offer())]
         {

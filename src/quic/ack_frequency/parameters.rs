@@ -1,5 +1,5 @@
-//! What a client's transport parameters (RFC 9000 §18) say about acknowledgements. s2n-quic skips `min_ack_delay`, which
-//! it does not know. Pure; the bytes are the client's.
+//! A client's transport parameters (RFC 9000 §18) about acknowledgements. s2n-quic skips `min_ack_delay`, which it does
+//! not support. Pure; the bytes are the client's.
 
 use s2n_codec::DecoderBuffer;
 use s2n_quic_core::varint::VarInt;
@@ -11,35 +11,35 @@ const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;
 /// max_ack_delay (RFC 9000 §18.2): milliseconds.
 const MAX_ACK_DELAY: u64 = 0x0b;
-/// What a client that does not say means (RFC 9000 §18.2).
+/// The default of max_ack_delay (RFC 9000 §18.2).
 const DEFAULT_MAX_ACK_DELAY: u64 = 25;
 /// RFC 9000 §18.2: from here on max_ack_delay is invalid.
 const INVALID_MAX_ACK_DELAY: u64 = 1 << 14;
 
-/// The document by which a client reads ACK_FREQUENCY frames. Its transport parameter tells.
+/// The draft that a client's ACK_FREQUENCY frames follow. Its transport parameter determines it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Draft {
     /// draft-ietf-quic-ack-frequency-00: Firefox.
     AckFrequency00,
-    /// draft-ietf-quic-ack-frequency-12: quinn, msquic, picoquic, Chromium where it is told to.
+    /// draft-ietf-quic-ack-frequency-12: quinn, msquic, picoquic, Chromium if enabled.
     AckFrequency12,
 }
 
-/// A client's word that it understands ACK_FREQUENCY frames. The minimum is not above the maximum.
+/// A client's support of ACK_FREQUENCY frames. The minimum is not above the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// How it reads the frame.
     pub draft: Draft,
-    /// Less it cannot be asked for.
+    /// It accepts no smaller delay.
     pub min_ack_delay: Duration,
-    /// For so long it delays an acknowledgement by itself.
+    /// Its own delay of an acknowledgement.
     pub max_ack_delay: Duration,
 }
 
 impl Offer {
-    /// The offer in encoded transport parameters, by the newest draft of several; `None` where there is none, or none to be
-    /// trusted: the parameters are malformed, one of them is there twice, or the minimum is above the maximum. The drafts
-    /// want that last one's connection closed. litequic serves it without the extension.
+    /// The offer in encoded transport parameters, by the newest draft of several; `None` if there is none, or it is
+    /// invalid: the parameters are malformed, one of them is there twice, or the minimum is above the maximum. The
+    /// drafts require closing the connection for the last. litequic serves it without the extension.
     pub fn read(parameters: &[u8]) -> Option<Self> {
         let (mut min, mut min_00, mut max) = (None, None, None);
         let mut rest = DecoderBuffer::new(parameters);

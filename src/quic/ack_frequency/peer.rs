@@ -1,5 +1,5 @@
-//! One connection whose client understands ACK_FREQUENCY frames: what it is asked for, and whether it knows. What
-//! s2n-quic's providers tell of the connection meets here.
+//! One connection whose client supports ACK_FREQUENCY frames: the requested values, and whether it has them. The events
+//! of s2n-quic's providers for the connection are joined here.
 
 use super::{
     delivery::Delivery,
@@ -28,11 +28,11 @@ use std::{
     time::Duration,
 };
 
-/// The longest delay that is asked for: RFC 9000's default (§18.2), which s2n-quic's probe timeout counts on with
-/// most clients. No less, because what a busy worker wants is few acknowledgements, however slowly its packets come;
-/// that a full window is acknowledged in time is the threshold's business.
+/// The longest delay that is requested: RFC 9000's default (§18.2), which s2n-quic's probe timeout expects of most
+/// clients. No less, because a busy worker needs few acknowledgements, however slow its packets; that a full window is
+/// acknowledged in time is up to the threshold.
 const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
-/// Octets of a full packet, to tell how many a window holds.
+/// Bytes of a full packet, to compute how many a window holds.
 const FULL_PACKET: u32 = 1452;
 
 /// Atomics and a lock, because s2n-quic wants its providers `Send`; one thread alone uses them.
@@ -43,7 +43,7 @@ pub(in crate::quic) struct Peer {
     wanted: AtomicBool,
     slow_start: AtomicBool,
     state: Mutex<State>,
-    /// Says whether the worker gets too little CPU time.
+    /// Reports whether the worker gets too little CPU time.
     moderation: Moderation,
     metrics: Arc<Metrics>,
 }
@@ -63,12 +63,12 @@ struct State {
     path: u64,
     buffer: Buffer,
     lost_data: bool,
-    /// Packets an ACK that the client was asked for last; what needs no asking, before.
+    /// Packets an ACK that were requested last; the default before.
     asked: u32,
 }
 
 impl Peer {
-    /// Nothing is asked for yet.
+    /// Nothing is requested yet.
     pub(super) fn new(offer: Offer, switch: AckFrequency, metrics: Arc<Metrics>, moderation: Moderation) -> Self {
         let (delivery, rule, epochs, buffer) = Default::default();
         let (largest, round_trip, congestion_window, path, lost_data) = Default::default();
@@ -96,7 +96,7 @@ impl Peer {
         }
     }
 
-    /// The handshake is complete: what the client offered is its own word (RFC 9000 §7.4).
+    /// The handshake is complete: the client's offer is authentic (RFC 9000 §7.4).
     pub(super) fn begin(&self) {
         let mut state = self.lock();
         if let AckFrequency::Fixed(threshold) = state.switch {
@@ -109,8 +109,8 @@ impl Peer {
         self.wanted.load(Relaxed)
     }
 
-    /// Puts the frame into packet number `packet`, in whose unencrypted `payload` a placeholder stands. However that
-    /// goes, no placeholder is left.
+    /// Puts the frame into packet number `packet`, in whose unencrypted `payload` a placeholder stands. No placeholder
+    /// is left, even on failure.
     pub(super) fn fill(&self, packet: u64, payload: &mut [u8]) {
         let mut state = self.lock();
         let frame =
@@ -123,11 +123,11 @@ impl Peer {
             state.delivery.acknowledged();
             state.switch = AckFrequency::Off;
             self.metrics.ack_frequency_misplaced.increment();
-            tracing::error!(packet, "an ACK_FREQUENCY frame's place in a packet was not found");
+            tracing::error!(packet, "the placeholder of an ACK_FREQUENCY frame was not found in its packet");
         }
     }
 
-    /// s2n-quic takes packet number `packet` for lost, which carried data or probed for a larger MTU.
+    /// s2n-quic declares packet number `packet` lost, which carried data or probed for a larger MTU.
     pub(super) fn lost(&self, packet: u64, data: bool) {
         let mut state = self.lock();
         state.lost_data |= data;
@@ -137,7 +137,7 @@ impl Peer {
         }
     }
 
-    /// What s2n-quic knows of path number `path`.
+    /// s2n-quic's state of path number `path`.
     pub(super) fn measured(&self, path: u64, round_trip: Duration, min_rtt: Duration, congestion_window: u32) {
         let mut state = self.lock();
         if state.path != path {
@@ -169,14 +169,14 @@ impl Peer {
         self.slow_start.store(slow_start, Relaxed);
     }
 
-    /// A packet has come with ACK frames at `now`: `tally` counts them already, and they are the `first` of their batch or
-    /// not; `ranges` are the numbers that the only one acknowledges. With several it is not looked what they do: they repeat
+    /// A packet has come with ACK frames at `now`: `tally` counts them already, and they are the `first` of their batch
+    /// or not; `ranges` are the numbers that the only one acknowledges. Several are not examined: they repeat
     /// themselves.
     pub(in crate::quic) fn received(&self, now: Duration, tally: Tally, first: bool, ranges: Option<&AckRanges<'_>>) {
         let mut state = self.lock();
         if let (Some(awaited), Some(ranges)) = (state.delivery.in_flight(), ranges) {
             let holds = |range: Numbers| (range.low..=range.high).contains(&awaited);
-            // What is nonsense s2n-quic closes the connection for.
+            // For an invalid frame s2n-quic closes the connection.
             if ranges.clone().any(|range| range.is_ok_and(holds)) {
                 state.delivery.acknowledged();
                 // Acknowledgements from before count for nothing: they came at the old threshold.
@@ -184,7 +184,7 @@ impl Peer {
                 self.metrics.ack_frequency_acknowledged.increment();
             }
         }
-        // Until the client has what it was asked for, what it does tells nothing.
+        // Until the client has the request, its behaviour does not count.
         state.largest = state.largest.max(ranges.map_or(0, AckRanges::largest));
         if state.switch != AckFrequency::Adaptive || !first || !state.delivery.is_settled() {
             return;
@@ -225,7 +225,7 @@ fn share_of(window: u32, share: Duration, rtt: Duration) -> u32 {
     u32::try_from(packets).unwrap_or(u32::MAX)
 }
 
-/// Connections that were asked for about as much.
+/// Connections with about the same threshold.
 fn gauge(metrics: &Metrics, threshold: u32) -> &Gauge {
     match threshold {
         0..4 => &metrics.ack_threshold_2,

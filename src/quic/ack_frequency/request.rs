@@ -1,5 +1,5 @@
-//! What a client is asked for, and the ACK_FREQUENCY frame that asks, as the client's draft has it: they agree on the
-//! frame's type and on two of its four fields. Pure.
+//! A request to a client, and its ACK_FREQUENCY frame, as in the client's draft: the drafts agree on the frame's type
+//! and on two of its four fields. Pure.
 
 use super::parameters::Draft;
 use crate::quic::placeholder::LEN;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 /// The frame's type.
 const ACK_FREQUENCY: u64 = 0xaf;
-/// What a client is to let pass before it acknowledges out of turn: what s2n-quic lets pass before it takes a packet
-/// for lost (RFC 9002 §6.1.1), as the draft's section on that value asks.
+/// The reordering after which the client acknowledges out of turn: that after which s2n-quic declares a packet lost
+/// (RFC 9002 §6.1.1), as the draft's section on that value recommends.
 const REORDERING_THRESHOLD: u64 = 3;
-/// Ignore Order of draft-ietf-quic-ack-frequency-00, an octet of 0 or 1: a client acknowledges each packet that is out of
+/// Ignore Order of draft-ietf-quic-ack-frequency-00, a byte of 0 or 1: a client acknowledges each packet that is out of
 /// order at once, because a gap that it keeps to itself is a loss that is found late.
 const IGNORE_ORDER: u64 = 0;
 
-/// What a client is asked for.
+/// A request to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
     /// Packets that one acknowledgement is for.
@@ -26,8 +26,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 octets for the type, 1 for the
-    /// last field, and 13 for three numbers of which none needs more than 4 here.
+    /// The frame, filled up with PADDING; `None` if it takes more room than a placeholder: 2 bytes for the type, 1 for
+    /// the last field, and 13 for three numbers of which none needs more than 4 here.
     pub(super) fn encode(&self, draft: Draft, sequence: u64) -> Option<[u8; LEN]> {
         let delay = u64::try_from(self.max_ack_delay.as_micros()).ok()?;
         let threshold = u64::from(self.threshold);
@@ -71,7 +71,7 @@ mod tests {
         assert!(frames.is_done());
     }
 
-    /// neqo's own test vector, 40af0a0547d001, but for the last octet: sequence number 10, 5 packets, 2000 µs.
+    /// neqo's own test vector, 40af0a0547d001, but for the last byte: sequence number 10, 5 packets, 2000 µs.
     #[test]
     fn the_frame_of_the_older_draft_says_how_many_packets_come_with_the_acknowledgement() {
         let request = Request { threshold: 5, max_ack_delay: Duration::from_millis(2) };

@@ -1,28 +1,28 @@
-//! How many packets a client is to acknowledge at once (docs/adr/0013-adaptive-ack-frequency.md). Pure: takes what a
-//! round trip brought, and says what to ask for next.
+//! The rule: how many packets a client is to acknowledge at once (docs/adr/0013-adaptive-ack-frequency.md). Pure: takes
+//! the counts of a round trip, and returns the next request.
 //!
-//! A worker that is busy finds several acknowledgements of one connection in one batch, of which the newest alone says
-//! anything new: it asks for fewer. That rule is LiteQUIC's (Bi et al., ACM MM 2024, §4.2): with two ACK frames a
-//! batch or more, the threshold is multiplied by their number, and halved otherwise. Obeyed to the letter it swings:
-//! once it is high enough there is one ACK frame a batch, as on a worker that is idle. What half the threshold would
-//! bring is known only to who tries it. So a step down is a trial: it comes after a calm spell, is taken back if
-//! the acknowledgements pile up again, and is then not repeated for twice as long.
+//! A worker that is busy finds several acknowledgements of one connection in one batch, of which only the newest has
+//! news: it requests fewer. That rule is LiteQUIC's (Bi et al., ACM MM 2024, §4.2): with two ACK frames a batch or
+//! more, the threshold is multiplied by their number, and halved otherwise. Taken literally it oscillates: once it is
+//! high enough there is one ACK frame a batch, as on a worker that is idle. The effect of half the threshold is known
+//! only after a trial. So a step down is a trial: it comes after a calm period, is reverted if the acknowledgements
+//! accumulate again, and is then not repeated for twice as long.
 
-/// Packets an ACK that need no asking (RFC 9000 §13.2.2).
+/// Packets an ACK without a request (RFC 9000 §13.2.2).
 pub(super) const LEAST: u32 = 2;
-/// Packets an ACK at most: 32 were measured to cost as little as 128 or 512, and what a client reports late litequic
-/// repairs late.
+/// Packets an ACK at most: 32 were measured to cost as little as 128 or 512, and a loss that a client reports late
+/// litequic repairs late.
 pub(super) const MOST: u32 = 32;
-/// ACK frames a window at least: a window that is acknowledged as a whole is sent in gusts, with pauses of a round trip,
-/// or of the client's longest delay, between them.
+/// ACK frames a window at least: a window that is acknowledged as a whole is sent in bursts, with pauses of a round
+/// trip, or of the client's longest delay, between them.
 const ACKS_A_WINDOW: u32 = 4;
 /// And in slow start: hybrid slow start, which ends it before packets are lost, wants eight round-trip times a round
 /// (s2n-quic's `N_SAMPLING`), and a round's window is half as large as the next one's.
 const ACKS_A_GROWING_WINDOW: u32 = 16;
-/// Some clients acknowledge less often than every other packet by themselves: Chromium every tenth. So much of that is
-/// left to them once there is no need any more; what is beyond may be their own load.
+/// Some clients acknowledge less often than every other packet by themselves: Chromium every tenth. That much is left
+/// to them once there is no need any more; the rest may be due to their own load.
 const MOST_AT_REST: u32 = 10;
-/// Calm round trips in a row before the threshold is lowered, and after which a lower one is taken for enough.
+/// Consecutive calm round trips before the threshold is lowered, and after which a lower one counts as enough.
 const CALM: u32 = 4;
 /// The same before a threshold is tried again that was too low. Doubles with each trial that fails.
 const PATIENCE: u32 = 8;
@@ -30,7 +30,7 @@ const PATIENCE: u32 = 8;
 /// clients to acknowledge more often again.
 const MOST_PATIENCE: u32 = 256;
 
-/// What some round trips brought.
+/// The counts of some round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Epoch {
     /// ACK frames.
@@ -39,26 +39,27 @@ pub(super) struct Epoch {
     pub(super) batches: u64,
     /// Packets that they acknowledged.
     pub(super) packets: u64,
-    /// Of these, on average, in a round trip: what was under way at once.
+    /// Of these, on average, in a round trip: the packets in flight at once.
     pub(super) flight: u32,
 }
 
-/// What is known of the path, in packets, and of the worker.
+/// The state of the path, in packets, and of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Path {
     /// The congestion window,
     pub(super) window: u32,
     /// and whether it may be in slow start.
     pub(super) slow_start: bool,
-    /// What the path's buffer bears at once: as many are let go by an acknowledgement as it is for.
+    /// The burst that the path's buffer holds: an acknowledgement releases as many packets as it is for.
     pub(super) bearable: u32,
-    /// The worker gets too little CPU time (`quic::moderation`). It then runs in turns of the scheduler, in each of which a connection of
-    /// many has one acknowledgement or two: they do not tell. Nor do their round-trip times, which hybrid slow start wants.
+    /// The worker gets too little CPU time (`quic::moderation`). It then runs in turns of the scheduler, in each of
+    /// which a connection of many has one acknowledgement or two: they are not conclusive. Nor are their round-trip
+    /// times, which hybrid slow start needs.
     pub(super) starved: bool,
 }
 
 impl Path {
-    /// Packets an ACK that it bears, from `least` on.
+    /// Packets an ACK that are allowed, from `least` on.
     fn most(self, least: u32) -> u32 {
         let acks = if self.slow_start && !self.starved { ACKS_A_GROWING_WINDOW } else { ACKS_A_WINDOW };
         (self.window / acks).min(self.bearable).clamp(least, MOST)
@@ -68,17 +69,17 @@ impl Path {
 /// One connection's.
 #[derive(Debug)]
 pub(super) struct Rule {
-    /// Packets an ACK that the client was asked for last.
+    /// Packets an ACK that were requested last.
     threshold: u32,
-    /// What the client does without being asked, as far as it was seen; never asked for less.
+    /// The client's own rate, as far as it was seen; the request is never below it.
     rest: Option<u32>,
-    /// Calm epochs in a row.
+    /// Consecutive calm epochs.
     calm: u32,
     /// The largest threshold that is known to be too low; 0 if none is.
     too_low: u32,
     /// Calm epochs before `too_low`, or less, is tried again.
     patience: u32,
-    /// The threshold was lowered, and is not taken for enough yet.
+    /// The threshold was lowered, and does not count as enough yet.
     on_trial: bool,
 }
 
@@ -89,13 +90,13 @@ impl Default for Rule {
 }
 
 impl Rule {
-    /// What to ask the client for after `epoch`, if that is anything new. Epochs that began before the last answer was in
-    /// force must be left out.
+    /// The request after `epoch`, if it is a new one. Epochs that began before the last request was in force must be
+    /// left out.
     pub(super) fn epoch_ended(&mut self, epoch: &Epoch, path: Path) -> Option<u32> {
         let before = self.threshold;
         let least = self.rest.unwrap_or(LEAST);
-        // What keeps packets back may be another bound than congestion: a stream's buffer, the client's window, the origin.
-        // A worker that is starved is such a bound itself: it waits for no acknowledgement.
+        // What limits packets may be something else than congestion: a stream's buffer, the client's window, the
+        // origin. A worker that is starved is such a limit itself: it waits for no acknowledgement.
         let window = if path.starved { path.window } else { path.window.min(epoch.flight) };
         let most = Path { window, ..path }.most(least);
         if !self.shrink(most) {
@@ -108,8 +109,8 @@ impl Rule {
         (self.threshold != before).then_some(self.threshold)
     }
 
-    /// What to ask the client for between two epochs, if the window has shrunk to less than the threshold is meant for, as it
-    /// does after persistent congestion: a client that waits for more packets than come acknowledges them after its longest
+    /// The request between two epochs, if the window has shrunk to less than the threshold is meant for, as it does
+    /// after persistent congestion: a client that waits for more packets than come acknowledges them after its longest
     /// delay, an epoch of such batches takes long, and slow start doubles the window once in each of their round trips.
     pub(super) fn collapsed(&mut self, path: Path) -> Option<u32> {
         (self.threshold > LEAST && self.shrink(path.most(LEAST))).then_some(self.threshold)
@@ -140,7 +141,7 @@ impl Rule {
             self.patience = (2 * self.patience).min(MOST_PATIENCE);
         }
         self.too_low = self.threshold;
-        // Twice as many at least: that is what a worker that is starved asks for.
+        // Twice as many at least: a starved worker requests that.
         let wanted = (u64::from(base).saturating_mul(epoch.acks) / epoch.batches.max(1)).max(2 * u64::from(base));
         let wanted = u32::try_from(wanted).unwrap_or(MOST).min(most);
         // Less than a quarter is not worth a frame: a window that grows would have one sent each round trip.
@@ -179,7 +180,7 @@ mod tests {
         Epoch { acks, batches: 4, packets: 2 * acks, flight: u32::MAX }
     }
 
-    /// Out of slow start, with a buffer that bears everything.
+    /// Out of slow start, with a buffer of any size.
     fn path(window: u32) -> Path {
         Path { window, slow_start: false, bearable: u32::MAX, starved: false }
     }
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(pauses.last(), Some(&(i32::try_from(MOST_PATIENCE).unwrap() + 1)));
     }
 
-    /// A client that acknowledges as it is told, with a server behind which takes `slowness` times as long for a packet
+    /// A client that acknowledges as requested, with a server behind which takes `slowness` times as long for a packet
     /// as the client does. Time is counted in the client's packets.
     struct Transfer {
         slowness: f64,
@@ -305,7 +306,7 @@ mod tests {
         clock: f64,
         /// When the client is done with what it has.
         client: f64,
-        /// Acknowledgements on their way: when each arrives, and of how many packets.
+        /// Acknowledgements in flight: when each arrives, and of how many packets.
         acks: std::collections::VecDeque<(f64, u32)>,
         /// Packets that the client has not acknowledged yet.
         pending: u32,
@@ -321,7 +322,7 @@ mod tests {
         /// One turn of the server: takes all that has arrived, sends as much as was acknowledged. The ACK frames taken,
         /// and the packets that they were for.
         fn turn(&mut self) -> (u64, u64) {
-            let first = self.acks.front().expect("something is always under way").0;
+            let first = self.acks.front().expect("something is always in flight").0;
             self.clock = self.clock.max(first);
             let (mut acks, mut packets) = (0, 0);
             while let Some((_, count)) = self.acks.pop_front_if(|(at, _)| *at <= self.clock) {
@@ -336,7 +337,7 @@ mod tests {
                     self.acknowledge(0.0);
                 }
             }
-            // The client's max_ack_delay, where nothing else is under way.
+            // The client's max_ack_delay, if nothing else is in flight.
             if self.acks.is_empty() {
                 self.acknowledge(50.0);
             }
@@ -366,7 +367,7 @@ mod tests {
                 if let Some(threshold) = rule.epoch_ended(&epoch, path(self.window)) {
                     assert_ne!(threshold, self.threshold, "asked for what is in force");
                     self.threshold = threshold;
-                    // What was on its way at the old threshold is left out.
+                    // Packets that were in flight at the old threshold are left out.
                     (0..4).for_each(|_| {
                         self.turn();
                     });

@@ -1,7 +1,7 @@
-//! What s2n-quic's events tell of connections whose clients can be asked. Beside the beginning and the end these are
-//! three: a lost packet, which is rare; the pacing gain, which comes when it changes (`quic::congestion`) and tells slow
-//! start; and what is known of the path, which comes with each ACK frame that s2n-quic reads and each of its timeouts, and
-//! is the one place where it says the round-trip time and the congestion window.
+//! s2n-quic's events of connections whose clients support ACK_FREQUENCY. Beside the beginning and the end these are
+//! three: a lost packet, which is rare; the pacing gain, which comes when it changes (`quic::congestion`) and shows
+//! slow start; and the state of the path, which comes with each ACK frame that s2n-quic reads and each of its timeouts,
+//! and is the only event with the round-trip time and the congestion window.
 
 use super::{AckFrequencies, peer::Peer};
 use crate::quic::congestion::{is_slow_start, round_trip};
@@ -23,7 +23,7 @@ pub(in super::super) struct AckFrequencySubscriber<L> {
 /// One connection's, which s2n-quic keeps with it.
 #[derive(Debug, Default)]
 pub(in super::super) struct PeerContext {
-    /// `None` if its client has not offered.
+    /// `None` if its client does not support it.
     peer: Option<Arc<Peer>>,
 }
 
@@ -34,7 +34,7 @@ impl<L: Fn(u64, &Arc<Peer>) + Send + 'static> Subscriber for AckFrequencySubscri
         PeerContext::default()
     }
 
-    /// Within the call in which TLS showed the offer, and before the datagram sender is made.
+    /// Within the call in which TLS provided the offer, and before the datagram sender is created.
     fn on_transport_parameters_received(
         &mut self,
         context: &mut PeerContext,

@@ -3,17 +3,17 @@
 use crate::quic::frame::{BelowZero, Numbers};
 
 /// Ranges remembered a connection: 2 KiB. Clients report 32 to 255 in a frame, the newest first, and a download without
-/// loss has two or three. What is forgotten costs a merge, no more.
+/// loss has two or three. A forgotten range costs a merge, no more.
 pub const MAX_RANGES: usize = 128;
 
-/// One connection's. Ranges stand in order, and at least one number that was not acknowledged lies between two of them:
+/// One connection's. Ranges are in order, and at least one number that was not acknowledged lies between two of them:
 /// s2n-quic skips numbers on purpose, and closes the connection of a client that acknowledges one (RFC 9000 §21.4), so
-/// that no frame that says so may pass for an old one.
+/// that no frame that does may count as an old one.
 #[derive(Debug, Clone, Default)]
 pub struct Acknowledged(Vec<Numbers>);
 
 impl Acknowledged {
-    /// Whether an ACK frame acknowledges anything new, or is no frame; what it acknowledges is remembered. What follows
+    /// Whether an ACK frame acknowledges anything new, or is invalid; what it acknowledges is remembered. What follows
     /// [`BelowZero`] is not: s2n-quic closes the connection.
     pub fn is_news(&mut self, ack: impl Iterator<Item = Result<Numbers, BelowZero>>) -> bool {
         let mut news = false;

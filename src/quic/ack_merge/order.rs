@@ -1,44 +1,44 @@
-//! In which order a batch of datagrams is handed over: as they arrived, but that the last two of a connection's small
-//! datagrams in a row go before the others of that row, the newest first. Two, because which of them holds an
-//! acknowledgement is not known yet, and some clients send what else they have to say (MAX_STREAM_DATA) by itself.
+//! The order in which a batch of datagrams is processed: as they arrived, but that the last two of a connection's
+//! consecutive small datagrams go before the others of that run, the newest first. Two, because which of them holds an
+//! acknowledgement is not known yet, and some clients send other frames (MAX_STREAM_DATA) separately.
 
 use std::collections::HashMap;
 
-/// Datagrams of its connection that one is handed over before, at most. s2n-quic takes a packet for a duplicate whose
-/// number is 129 below the largest that it has seen: with 64, half of the client's packets may be lost on the way, and none
-/// is refused.
+/// Datagrams of its connection that one may overtake, at most. s2n-quic takes a packet for a duplicate whose number is
+/// 129 below the largest that it has seen: with 64, half of the client's packets may be lost on the path, and none is
+/// rejected.
 pub const MAX_AHEAD: usize = 64;
-/// Octets of a datagram that may go ahead: an ACK frame of 64 ranges, with header and tag. A larger one carries an upload,
-/// which must keep its order; nothing goes before it.
+/// Bytes of a datagram that may overtake: an ACK frame of 64 ranges, with header and tag. A larger one carries an
+/// upload, which must keep its order; nothing overtakes it.
 pub const SMALL: usize = 256;
-/// Connections looked at in a batch; datagrams of further ones keep their place.
+/// Connections examined in a batch; datagrams of further ones keep their place.
 pub const MAX_CONNECTIONS: usize = 1024;
 
-/// What is known of a datagram before it is decrypted.
+/// A datagram before it is decrypted.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival<P> {
-    /// Alike for datagrams of one connection. Two connections that are alike by accident, or by somebody's design, have
-    /// their datagrams reordered as if they were one, which harms neither.
+    /// Equal for datagrams of one connection. Two connections that are equal by accident, or by an attacker's choice,
+    /// have their datagrams reordered as if they were one, which harms neither.
     pub connection: u64,
-    /// The addresses. A datagram does not go before one of another path: s2n-quic sends to where the last one came from.
+    /// The addresses. A datagram does not overtake one of another path: s2n-quic sends to where the last one came from.
     pub path: P,
-    /// Octets.
+    /// Bytes.
     pub len: usize,
 }
 
-/// Orders batch after batch. Holds 32 octets for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
+/// Orders batch after batch. Holds 32 bytes for each datagram of the largest, and those of [`MAX_CONNECTIONS`]
 /// connections.
 #[derive(Debug)]
 pub struct Order<P> {
     deliveries: Vec<Delivery>,
     runs: Vec<Run<P>>,
-    /// By the connection, where its run is. Keyed, because whoever sends datagrams chooses what stands in them.
+    /// By the connection, where its run is. Keyed, because the senders of datagrams choose their content.
     by_connection: HashMap<u64, usize>,
-    /// The connection of the last datagram, and where its run is: GRO has one's datagrams stand together.
+    /// The connection of the last datagram, and where its run is: with GRO one connection's datagrams are adjacent.
     last: Option<(u64, usize)>,
 }
 
-/// What is handed over in the turn of a datagram.
+/// What is processed in the turn of a datagram.
 #[derive(Debug, Clone, Copy)]
 enum Delivery {
     /// Itself.
@@ -67,7 +67,7 @@ impl<P> Default for Order<P> {
 }
 
 impl<P: Copy + PartialEq> Order<P> {
-    /// Orders a batch, in place of the last one. `None` stands for a datagram that names no connection of ours: it keeps its
+    /// Orders a batch, in place of the last one. `None` is a datagram without a known connection ID: it keeps its
     /// place.
     pub fn arrange(&mut self, batch: impl Iterator<Item = Option<Arrival<P>>>) {
         self.deliveries.clear();
@@ -85,7 +85,7 @@ impl<P: Copy + PartialEq> Order<P> {
         }
     }
 
-    /// Hands the batch over in its order, as indices into it.
+    /// Iterates over the batch in its order, as indices into it.
     pub fn for_each(&self, mut hand_over: impl FnMut(usize)) {
         for (index, delivery) in self.deliveries.iter().enumerate() {
             match *delivery {
@@ -190,8 +190,8 @@ mod tests {
             ("three of one", &[small(1), small(1), small(1)], &[2, 1, 0]),
             ("four of one", &[small(1), small(1), small(1), small(1)], &[3, 2, 0, 1]),
             ("of two", &[small(1), small(2), small(1), small(2), small(1)], &[4, 2, 0, 3, 1]),
-            ("of nobody", &[None, None, None], &[0, 1, 2]),
-            ("between them one of nobody", &[small(1), None, small(1)], &[2, 0, 1]),
+            ("of no connection", &[None, None, None], &[0, 1, 2]),
+            ("between them one of no connection", &[small(1), None, small(1)], &[2, 0, 1]),
             ("an upload", &[large(1), large(1), small(1)], &[0, 1, 2]),
             ("beside an upload", &[large(1), small(1), small(1), large(1), small(1), small(1)], &[0, 2, 1, 3, 5, 4]),
             ("beside another's upload", &[small(1), large(2), small(1)], &[2, 0, 1]),

@@ -1,4 +1,4 @@
-//! A QUIC client on a socket of its own, for `litequic get`: one connection, and what there is to know of it.
+//! A QUIC client on a socket of its own, for `litequic get`: one connection, and its observable state.
 
 mod observed;
 mod parameters;
@@ -34,7 +34,7 @@ pub enum ConnectError {
     /// No UDP socket of the address' family.
     #[error("cannot open a UDP socket: {0}")]
     Socket(#[from] std::io::Error),
-    /// A name that TLS cannot ask for.
+    /// A name that TLS cannot send.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     ServerName(String),
     /// s2n-quic did not start.
@@ -45,20 +45,20 @@ pub enum ConnectError {
     Unreachable {
         /// Which server.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The server refused, spoke something else, or showed a certificate that is not trusted.
+    /// The server refused, does not support HTTP/3, or presented a certificate that is not trusted.
     #[error("cannot connect to {address}: {source}")]
     Refused {
         /// Which server.
         address: SocketAddr,
-        /// What QUIC or TLS said.
+        /// The error of QUIC or TLS.
         source: Error,
     },
     /// No packet came.
     #[error(
-        "no answer from {address} within {}: nothing listens there, or UDP is blocked",
+        "no answer from {address} within {}: no server listens there, or UDP is blocked",
         humantime::format_duration(*timeout)
     )]
     Silent {
@@ -79,12 +79,12 @@ pub enum ConnectError {
 
 fn nothing_listens(error: &std::io::Error) -> &'static str {
     // ICMP port unreachable, as connect(2) and udp(7) name it.
-    if error.kind() == ErrorKind::ConnectionRefused { ": nothing listens there for UDP" } else { "" }
+    if error.kind() == ErrorKind::ConnectionRefused { ": no server listens there for UDP" } else { "" }
 }
 
-/// Connects to `address`, asks for `server_name` (a DNS name, or an IP address without brackets) and completes the
-/// handshake; `observer` learns of the connection what s2n-quic tells. To be called inside a tokio runtime, on which s2n-quic
-/// spawns its tasks; they end after the connection.
+/// Connects to `address`, requests `server_name` (a DNS name, or an IP address without brackets) and completes the
+/// handshake; `observer` gets s2n-quic's events of the connection. To be called inside a tokio runtime, on which
+/// s2n-quic spawns its tasks; they end after the connection.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ fn nothing_listens(error: &std::io::Error) -> &'static str {
 ///
 /// # Cancel safety
 ///
-/// Dropping the future gives the attempt up.
+/// Dropping the future aborts the attempt.
 pub async fn connect(
     address: SocketAddr,
     server_name: &str,
@@ -100,7 +100,7 @@ pub async fn connect(
     timeout: Duration,
     observer: &Observer,
 ) -> Result<Connection, ConnectError> {
-    // s2n-quic-rustls takes any string for a name and panics on what is none.
+    // s2n-quic-rustls accepts any string as a name and panics on invalid ones.
     if rustls::pki_types::ServerName::try_from(server_name).is_err() {
         return Err(ConnectError::ServerName(server_name.into()));
     }
@@ -109,7 +109,7 @@ pub async fn connect(
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    // The kernel tells ICMP errors to connected sockets alone (udp(7)).
+    // The kernel reports ICMP errors only to connected sockets (udp(7)).
     socket.connect(address).map_err(|source| ConnectError::Unreachable { address, source })?;
     let unreachable = refusal::watch(&socket)?;
     let io = io::tokio::Builder::default().with_rx_socket(socket)?.build()?;

@@ -1,5 +1,5 @@
-//! What s2n-quic tells of a client's connection: what was negotiated, the packets of the handshake, counts, round-trip times.
-//! Changes nothing.
+//! s2n-quic's events of a client's connection: negotiated parameters, the packets of the handshake, counts, round-trip
+//! times. Changes nothing.
 
 use super::parameters::TransportParameters;
 use s2n_codec::EncoderValue;
@@ -21,7 +21,7 @@ const MAX_PACKETS: usize = 64;
 /// Frames of one of them.
 const MAX_FRAMES: usize = 32;
 
-/// What is known of a connection by now.
+/// The state of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     /// When the first datagram came.
@@ -30,7 +30,7 @@ pub struct Observed {
     pub cipher_suite: Option<&'static str>,
     /// The group in which keys were exchanged.
     pub group: Option<String>,
-    /// The application protocol that both ends speak (ALPN).
+    /// The application protocol of both ends (ALPN).
     pub protocol: Option<String>,
     /// What this end has sent.
     pub own_parameters: TransportParameters,
@@ -38,7 +38,7 @@ pub struct Observed {
     pub server_parameters: Option<TransportParameters>,
     /// The packets of the handshake, in order; none unless they were asked for.
     pub packets: Vec<Packet>,
-    /// What was counted.
+    /// The counts.
     pub counts: Counts,
     /// The estimate of the round-trip time, once there is one.
     pub round_trip: Option<RoundTrip>,
@@ -92,7 +92,7 @@ pub struct RoundTrip {
     pub variance: Duration,
 }
 
-/// Who sent a packet.
+/// The sender of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// This end.
@@ -104,7 +104,7 @@ pub enum Direction {
 /// A packet of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// Who sent it.
+    /// The sender.
     pub direction: Direction,
     /// Its type and number: `Initial 0`.
     pub name: String,
@@ -112,7 +112,7 @@ pub struct Packet {
     pub frames: Vec<String>,
 }
 
-/// Learns of one connection. Clones learn of the same.
+/// Observes one connection. Clones share the result.
 #[derive(Debug, Clone, Default)]
 pub struct Observer {
     seen: Arc<Mutex<Observed>>,
@@ -125,7 +125,7 @@ impl Observer {
         Self { seen: Arc::default(), packets }
     }
 
-    /// What is known now.
+    /// The current state.
     pub fn now(&self) -> Observed {
         self.lock().clone()
     }
@@ -136,7 +136,7 @@ impl Observer {
     }
 
     fn lock(&self) -> MutexGuard<'_, Observed> {
-        // Nothing panics while it is held; if it did, what is there would still be of use.
+        // Nothing panics while it is locked; if it did, the state would still be usable.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,7 +246,7 @@ impl Subscriber for Observer {
     fn on_recovery_metrics(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::RecoveryMetrics<'_>) {
         let mut seen = self.lock();
         seen.congestion_window = event.congestion_window;
-        // Before the first packet there is but a guess (RFC 9002 §6.2.2).
+        // Before the first packet there is only a guess (RFC 9002 §6.2.2).
         if seen.first_received.is_some() {
             let (smoothed, min, variance) = (event.smoothed_rtt, event.min_rtt, event.rtt_variance);
             seen.round_trip = Some(RoundTrip { smoothed, min, variance });
@@ -254,7 +254,7 @@ impl Subscriber for Observer {
     }
 }
 
-/// Tells an observer of the transport parameters that this end sends, for which s2n-quic has no event.
+/// Passes to an observer the transport parameters that this end sends, for which s2n-quic has no event.
 pub(super) struct Observing<T> {
     tls: T,
     observer: Observer,
@@ -318,7 +318,7 @@ fn packet_name(header: &events::PacketHeader) -> String {
     }
 }
 
-/// A frame by its name in RFC 9000 §19, with what tells it from others of its type.
+/// A frame by its name in RFC 9000 §19, with what distinguishes it from others of its type.
 fn frame_text(frame: &events::Frame) -> String {
     use events::Frame;
     match frame {

@@ -1,10 +1,10 @@
-//! Transport parameters (RFC 9000 §18.2) of both ends of a client's connection, as people read them. Pure.
+//! Transport parameters (RFC 9000 §18.2) of both ends of a client's connection, formatted for people. Pure.
 
 use s2n_codec::DecoderBuffer;
 use s2n_quic::provider::event::events;
 use s2n_quic_core::varint::VarInt;
 
-/// Those that are numbers: identifier, name, unit, and what an end that does not send it means.
+/// Those that are numbers: identifier, name, unit, and the default.
 const KNOWN: [(u64, &str, &str, u64); 12] = [
     (0x01, "max_idle_timeout", " ms", 0),
     (0x03, "max_udp_payload_size", " bytes", 65527),
@@ -26,7 +26,7 @@ const KNOWN: [(u64, &str, &str, u64); 12] = [
 pub struct TransportParameters([Option<u64>; KNOWN.len()]);
 
 impl TransportParameters {
-    /// What stands in `encoded`, and the defaults of what does not. As far as it can be read.
+    /// The parameters in `encoded`, and the defaults of others. As far as it can be read.
     pub(super) fn read(encoded: &[u8]) -> Self {
         let mut found = Self(KNOWN.map(|(.., default)| Some(default)));
         let mut rest = DecoderBuffer::new(encoded);
@@ -42,7 +42,7 @@ impl TransportParameters {
         found
     }
 
-    /// A server's, as s2n-quic tells them: without `initial_max_data`.
+    /// A server's, as s2n-quic reports them: without `initial_max_data`.
     pub(super) fn told(event: &events::TransportParameters<'_>) -> Self {
         let milliseconds = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self([

@@ -9,8 +9,8 @@ use std::{
 };
 use tokio::{io::Interest, net};
 
-/// Waits until the kernel has been told that the peer of `socket`, which is connected, cannot be reached. To be called inside
-/// a tokio runtime.
+/// Waits until the kernel reports that the peer of `socket`, which is connected, is unreachable. To be called inside a
+/// tokio runtime.
 ///
 /// # Errors
 ///
@@ -24,8 +24,8 @@ pub(super) fn watch(socket: &UdpSocket) -> io::Result<impl Future<Output = io::E
             if let Err(error) = socket.ready(Interest::ERROR).await {
                 return error;
             }
-            // The first caller gets the error (SO_ERROR in socket(7)). Where s2n-quic was first, it was one of these: no
-            // other is told so early in a connection.
+            // The first caller gets the error (SO_ERROR in socket(7)). If s2n-quic was first, it was one of these: no
+            // other is reported so early in a connection.
             let error = match socket.take_error() {
                 Ok(Some(error)) | Err(error) => error,
                 Ok(None) => ErrorKind::ConnectionRefused.into(),
@@ -39,8 +39,8 @@ pub(super) fn watch(socket: &UdpSocket) -> io::Result<impl Future<Output = io::E
     })
 }
 
-/// What no later packet would change, for a client that gives up within seconds. Not EMSGSIZE: a probe of the path's MTU was
-/// too large.
+/// Errors that no later packet would change, for a client that gives up within seconds. Not EMSGSIZE: a probe of the
+/// path's MTU was too large.
 fn is_final(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
 }

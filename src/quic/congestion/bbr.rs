@@ -1,7 +1,7 @@
-//! s2n-quic's BBR, which begins anew behind a pause of the path, as TCP does after a retransmission timeout (RFC 5681 §3.1), and
-//! after persistent congestion (RFC 9002 §7.6.2). s2n-quic's takes either for losses like others. What was in flight when the path
-//! paused is lost for the most part, which only what is sent later can show; BBR's ProbeRTT, due after five seconds, makes the
-//! window smaller than that, and s2n-quic's probe timeout is by then as long as the pause was.
+//! s2n-quic's BBR, restarted after a pause of the path, as TCP does after a retransmission timeout (RFC 5681 §3.1), and
+//! after persistent congestion (RFC 9002 §7.6.2). s2n-quic's takes either for losses like others. The packets in flight
+//! when the path paused are lost for the most part, which only later packets can show; BBR's ProbeRTT, due after five
+//! seconds, makes the window smaller than that, and s2n-quic's probe timeout is by then as long as the pause was.
 
 use super::round_trip;
 use s2n_quic::provider::congestion_controller::{
@@ -14,8 +14,8 @@ use s2n_quic_core::{
 };
 use std::time::Duration;
 
-/// A client that is silent for so long, with packets in flight, is behind a pause: RFC 6298's shortest retransmission timeout
-/// (§2.4),
+/// A client that acknowledges nothing for so long, with packets in flight, is behind a pause: RFC 6298's shortest
+/// retransmission timeout (§2.4),
 const PAUSE: Duration = Duration::from_secs(1);
 /// and so many round trips.
 const ROUND_TRIPS: u32 = 4;
@@ -24,10 +24,10 @@ const ROUND_TRIPS: u32 = 4;
 #[derive(Debug, Clone)]
 pub(super) struct Bbr {
     inner: BbrCongestionController,
-    /// How often it began anew. Of the packets in flight those of two eras at most are left: one that is lost in a later era was
-    /// sent after all that came before.
+    /// How often it was restarted. Of the packets in flight those of two eras at most are left: one that is lost in a
+    /// later era was sent after all that came before.
     era: u8,
-    /// When the client was heard of last, or the first packet left since nothing was in flight.
+    /// When the client acknowledged last, or the first packet left since nothing was in flight.
     heard: Option<Timestamp>,
     /// What was a pause then.
     pause: Duration,
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Packets that were under way before arrive, or are lost, and change nothing.
+    /// Packets that were in flight before arrive, or are lost, and change nothing.
     #[test]
     fn it_begins_anew_behind_a_pause_and_after_persistent_congestion() {
         for persistent in [false, true] {

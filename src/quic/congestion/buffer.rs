@@ -1,13 +1,13 @@
-//! How much the buffer of a path holds, in time, as lost packets tell. Pure.
+//! Estimates how much the buffer of a path holds, in time, from lost packets. Pure.
 //!
-//! A router that drops a packet for congestion had no room for it: what was queued then, by the round-trip time, is what its
-//! buffer holds. Where next to nothing was queued, packets are lost at random, or by a policer, and nothing is known.
+//! A router that drops a packet for congestion had no room for it: the queue then, by the round-trip time, is what its
+//! buffer holds. If next to nothing was queued, packets are lost at random, or by a policer, and nothing is known.
 
 use crate::quic::moderation::LONGEST;
 use std::time::Duration;
 
-/// What leaves at once, or is acknowledged at once, may fill so much of a buffer. With more the queue that is left for the
-/// window is shorter, and packets are lost while the path is not full.
+/// Packets that are sent at once, or acknowledged at once, may fill so much of a buffer. With more, the queue that is
+/// left for the window is shorter, and packets are lost while the path is not full.
 const SHARE: u32 = 8;
 
 /// Less than this part of the shortest round trip is next to nothing.
@@ -31,7 +31,7 @@ impl Buffer {
         self.depth = self.depth.map(|depth| depth.max(self.queued));
     }
 
-    /// A lost packet told of congestion.
+    /// A lost packet showed congestion.
     pub(in crate::quic) fn overflowed(&mut self) {
         if self.queued >= self.nothing {
             self.depth = Some(self.queued);

@@ -26,18 +26,18 @@ use std::time::Duration;
 /// RFC 9002 §7.7.
 const GAIN: Ratio<u64> = Ratio::new_raw(5, 4);
 
-/// Packets that may be in flight to begin with where a client has moved to: RFC 9002 §7.2, s2n-quic's own initial window.
+/// Packets that may be in flight at first after a client's migration: RFC 9002 §7.2, s2n-quic's own initial window.
 const MOVED: u32 = 10;
 
-/// How often slow start goes on on a path after losses that were none. A client that acknowledges what it never received would
-/// have the window double for ever.
+/// How often slow start resumes on a path after spurious losses. Otherwise a client that acknowledges what it never
+/// received could double the window for ever.
 const SLOW_STARTS: u8 = 8;
 
 /// Packets that a window in use may have room for, as pacing interrupts sending: s2n-quic's own measure.
 const UNUSED: u32 = 3;
 
-/// A round-trip time that is so many times shorter than the one before is behind a pause of the path: what was paced by that
-/// waits no longer.
+/// A round-trip time that is so many times shorter than the one before follows a pause of the path: packets paced by
+/// the longer one are due at once.
 const FALL: u32 = 4;
 /// Of a round trip, what leaves at once behind a worker that came late.
 const MISSED: u32 = 4;
@@ -61,15 +61,15 @@ pub(in crate::quic) struct Controller {
     reduced: Option<Timestamp>,
     /// CUBIC's in congestion avoidance.
     friendly: Option<RenoFriendly>,
-    /// Most bytes in flight since the last reduction: CUBIC's window is half as much again at most, as s2n-quic has it, so that
-    /// one which pacing or the processor keeps from being used does not grow for ever.
+    /// Most bytes in flight since the last reduction: CUBIC's window is half as much again at most, as in s2n-quic, so
+    /// that a window which pacing or the processor limits does not grow for ever.
     in_flight_most: u32,
     /// The application had too little for the window when it sent last.
     under_utilized: bool,
     max_datagram: u16,
-    /// What a round trip takes; 0 before it is measured.
+    /// The current round-trip time; 0 before it is measured.
     round_trip: Duration,
-    /// How often slow start may go on yet.
+    /// How often slow start may still resume.
     slow_starts: u8,
     /// CUBIC's last reduction.
     undo: Option<Box<Undo<Before>>>,
@@ -153,8 +153,8 @@ impl Controller {
         }
     }
 
-    /// A client has moved to the path: it may have been forged (RFC 9000 §9.3.1), and gets ten packets at most before one is
-    /// acknowledged.
+    /// A client has migrated to the path: its address may be forged (RFC 9000 §9.3.1), and it gets ten packets at most
+    /// before one is acknowledged.
     fn restrain(&mut self) {
         if self.congestion_window() > MOVED * u32::from(self.max_datagram) {
             let datagram = self.max_datagram;
@@ -187,7 +187,7 @@ impl Controller {
         }
     }
 
-    /// CUBIC's reduction was for nothing. What grew since then is lost.
+    /// CUBIC's reduction was spurious. What grew since then is lost.
     fn undo<Pub: Publisher>(&mut self, now: Timestamp, rtt_estimator: &RttEstimator, publisher: &mut Pub) {
         let in_flight = self.bytes_in_flight();
         let (Some(undo), Algorithm::Cubic(inner)) = (self.undo.take(), &mut self.algorithm) else { return };
@@ -261,7 +261,8 @@ impl CongestionController for Controller {
         rtt_estimator: &RttEstimator,
         publisher: &mut Pub,
     ) -> PacketInfo {
-        // The first packets of a connection are Initial packets, of which nobody knows whether the application limits them.
+        // The first packets of a connection are Initial packets, for which it is unknown whether the application limits
+        // them.
         if std::mem::take(&mut self.fresh) && app_limited.is_some() {
             self.restrain();
         }
@@ -294,12 +295,12 @@ impl CongestionController for Controller {
                 max_datagram: (*max_datagram).into(),
                 late: match moderation.lateness() {
                     Duration::ZERO => moderation.period(),
-                    // What a worker missed that came late is made up for, as far as the path and its buffer bear it.
+                    // A late worker makes up for missed trains, as far as the path and its buffer allow.
                     late => late.min(round_trip / MISSED).min(buffer.share().unwrap_or(late)).max(moderation.period()),
                 },
             };
             let gain = || if heard.slow_start { SLOW_START_GAIN } else { GAIN };
-            // Asked for once a train.
+            // Read once a train.
             let rate = || match algorithm {
                 // Its rate includes its gain.
                 Algorithm::Bbr(_) if let Some(rate) = heard.rate => rate,
@@ -312,7 +313,7 @@ impl CongestionController for Controller {
                 }
             };
             pacer.on_packet_sent(sent, rate, |rate, train| {
-                // What listens wants to know the gain alone, and a train may be two packets.
+                // The subscriber reads only the gain, and a train may be two packets.
                 let gain = gain();
                 if told.replace(gain) != Some(gain) {
                     publisher.on_pacing_rate_updated(rate, train, gain);
@@ -342,8 +343,8 @@ impl CongestionController for Controller {
         self.moderation.path(longest_turn(rtt, share, self.congestion_window(), self.max_datagram));
     }
 
-    /// s2n-quic tells all that an ACK frame acknowledges at once. Its CUBIC takes that for one acknowledgement, and in
-    /// congestion avoidance grows by one step for it: it gets a datagram's bytes at a time.
+    /// s2n-quic reports all that an ACK frame acknowledges at once. Its CUBIC takes that for one acknowledgement, and
+    /// in congestion avoidance grows by one step for it: it gets a datagram's bytes at a time.
     fn on_ack<Pub: Publisher>(
         &mut self,
         newest_acked_time_sent: Timestamp,
@@ -435,7 +436,7 @@ impl CongestionController for Controller {
                 if persistent {
                     self.friendly = None;
                 }
-                // RFC 9002 §7.6.2; s2n-quic tells with the tenth packet from here.
+                // RFC 9002 §7.6.2; s2n-quic reports it with the tenth packet from here.
                 self.heard.slow_start |= persistent;
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
@@ -454,7 +455,7 @@ impl CongestionController for Controller {
         let (recovers, window) = (self.requires_fast_retransmission(), self.congestion_window());
         let listening = &mut Listening { heard: &mut self.heard, publisher };
         either!(&mut self.algorithm, inner => inner.on_explicit_congestion(ce_count, event_time, listening));
-        // A router says that there is congestion, whatever has arrived.
+        // A router reports congestion (ECN), whatever has arrived.
         self.undo = None;
         if matches!(self.algorithm, Algorithm::Cubic(_)) && !recovers && self.requires_fast_retransmission() {
             self.reduced(window, event_time);

@@ -1,4 +1,4 @@
-//! What s2n-quic's controllers tell of themselves, which is all that they show of their state.
+//! The state that s2n-quic's controllers publish, which is all that is visible of it.
 
 use num_rational::Ratio;
 use s2n_quic_core::{
@@ -14,12 +14,12 @@ use s2n_quic_core::{
 /// (draft-cardwell-iccrg-bbr-congestion-control-02 §4.6.2).
 pub(super) const SLOW_START_GAIN: Ratio<u64> = Ratio::new_raw(2, 1);
 
-/// Whether a controller is in slow start that publishes this pacing gain: as s2n-quic's events tell it.
+/// Whether a controller that publishes this pacing gain is in slow start, for s2n-quic's events.
 pub(in crate::quic) fn is_slow_start(pacing_gain: f32) -> bool {
     pacing_gain >= 2.0
 }
 
-/// What was told last.
+/// The last published values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heard {
     /// Whether the controller is in slow start (RFC 9002 §7.3.1), or in BBR's Startup.
@@ -34,7 +34,7 @@ impl Default for Heard {
     }
 }
 
-/// Takes note for `heard` of what goes to `publisher`.
+/// Records in `heard` what goes to `publisher`.
 pub(super) struct Listening<'a, P> {
     pub(super) heard: &'a mut Heard,
     pub(super) publisher: &'a mut P,
@@ -50,7 +50,7 @@ impl<P: Publisher> Publisher for Listening<'_, P> {
         self.publisher.on_delivery_rate_sampled(rate_sample);
     }
 
-    /// Not handed on: the packets leave by [`super::pacer`]'s rate, which says so itself.
+    /// Not forwarded: packets are sent at [`super::pacer`]'s rate, which publishes it itself.
     fn on_pacing_rate_updated(&mut self, rate: Bandwidth, _: u32, gain: Ratio<u64>) {
         self.heard.rate = Some(rate);
         self.heard.slow_start = gain >= SLOW_START_GAIN;
@@ -65,7 +65,7 @@ impl<P: Publisher> Publisher for Listening<'_, P> {
 pub(super) mod tests {
     use super::*;
 
-    /// Nobody listens.
+    /// There is no subscriber.
     pub(in super::super) struct Quiet;
 
     impl Publisher for Quiet {

@@ -1,6 +1,6 @@
-//! What the laboratory alone changes of congestion control: a window that nothing changes (`window`; LiteQUIC, figure 3), and BBR's gain
-//! (`validation`; "Conformance of QUIC congestion control", figure 5). Builds with the feature `laboratory` have it, and say so
-//! in their version.
+//! Changes of congestion control for the laboratory: a constant window (`window`; LiteQUIC, figure 3), and BBR's gain
+//! (`validation`; "Conformance of QUIC congestion control", figure 5). Builds with the feature `laboratory` have it,
+//! and show it in their version.
 
 use s2n_quic::provider::congestion_controller::bbr;
 use std::{env, fmt::Display, str::FromStr, sync::LazyLock};
@@ -8,12 +8,12 @@ use std::{env, fmt::Display, str::FromStr, sync::LazyLock};
 static WINDOW: LazyLock<Option<u32>> = LazyLock::new(|| variable("LITEQUIC_FIXED_WINDOW"));
 static GAIN: LazyLock<Option<u32>> = LazyLock::new(|| variable("LITEQUIC_BBR_GAIN"));
 
-/// A variable of the environment; one that is no number is told of, and passed over.
+/// A variable of the environment; one that is not a number is logged, and ignored.
 fn variable<T: FromStr<Err: Display>>(name: &str) -> Option<T> {
     let text = env::var(name).ok()?;
     let value = text.parse();
     if let Err(error) = &value {
-        tracing::error!(%text, %error, "{name} is passed over");
+        tracing::error!(%text, %error, "ignoring {name}: not a number");
     }
     value.ok()
 }

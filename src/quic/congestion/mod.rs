@@ -1,15 +1,15 @@
-//! Congestion control and pacing (docs/adr/0023-congestion-control.md). s2n-quic's CUBIC and BBR decide how much may be in
-//! flight; what they take for granted and litequic breaks is decided here:
+//! Congestion control and pacing (docs/adr/0023-congestion-control.md). s2n-quic's CUBIC and BBR decide how much may be
+//! in flight; their assumptions that do not hold in litequic are handled here:
 //!
 //! - [`controller`] counts what was acknowledged in bytes: clients that acknowledge rarely, and ACK frames that are merged,
 //!   do not slow the growth of CUBIC's window.
-//! - [`bbr`] begins anew behind a pause of the path.
-//! - [`undo`] takes a reduction of the window back that was made for packets which arrive after all.
+//! - [`bbr`] restarts after a pause of the path.
+//! - [`undo`] reverts a reduction of the window for packets that arrive after all (spurious losses).
 //! - [`reno_friendly`] keeps that window as large as additive increase would make it.
-//! - [`pacer`] decides when packets leave, and how many at once.
-//! - [`buffer`] says how much of the path's buffer that may fill.
+//! - [`pacer`] decides when packets are sent, and how many at once.
+//! - [`buffer`] decides how much of the path's buffer that may fill.
 //! - `laboratory`, with the feature of that name alone, has what the laboratory changes.
-//! - [`heard`] listens to what s2n-quic's controllers tell of themselves.
+//! - [`heard`] reads the state that s2n-quic's controllers publish.
 
 mod bbr;
 mod buffer;
@@ -30,13 +30,14 @@ use crate::config::Live;
 use s2n_quic::provider::congestion_controller::{Endpoint, PathInfo};
 use std::{fmt, net::SocketAddr, time::Duration};
 
-/// What a round trip takes now, by the smoothed round-trip time and the latest one. Behind a pause of the path the smoothed one
-/// tells of the pause for dozens of acknowledgements, each of which takes an eighth of that from it (RFC 9002 §5.3).
+/// The current round-trip time, by the smoothed round-trip time and the latest one. After a pause of the path the
+/// smoothed one includes the pause for dozens of acknowledgements, each of which takes an eighth of that from it (RFC
+/// 9002 §5.3).
 pub(super) fn round_trip(smoothed: Duration, latest: Duration) -> Duration {
     if latest < smoothed / 2 { latest } else { smoothed }
 }
 
-/// Makes the controller of each path of one endpoint, by what is configured then.
+/// Creates the controller of each path of one endpoint, by the configuration at that time.
 pub(super) struct Controllers {
     config: Live,
     /// The endpoint's address, as configured.

@@ -1,15 +1,16 @@
-//! When packets leave, and how many at once (RFC 9002 §7.7). Pure.
+//! Pacing: when packets are sent, and how many at once (RFC 9002 §7.7). Pure.
 //!
-//! Packets leave in trains of a millisecond at the current rate, for which the kernel and the network card are asked once.
-//! s2n-quic takes a departure for due that is less than a millisecond ahead (`Timestamp::has_elapsed`), and timers fire in
-//! steps of one: trains leave up to so much too early or too late, and the next ones when they would have.
+//! Packets are sent in trains of a millisecond at the current rate, each of which is one call to the kernel and the
+//! network card. s2n-quic takes a departure for due that is less than a millisecond ahead (`Timestamp::has_elapsed`),
+//! and timers fire in steps of one: trains leave up to so much too early or too late, and the next ones at their own
+//! times.
 
 use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
 use std::time::Duration;
 
 /// A train's length. Shorter ones would leave together, as timers go.
 const TRAIN: Duration = Duration::from_millis(1);
-/// The same where the path's buffer proved too shallow for that; acknowledgements let go shorter ones than timers.
+/// The same where the path's buffer proved too shallow for that; acknowledgements release shorter ones than timers.
 const SHORTEST: Duration = Duration::from_micros(250);
 /// Packets a train at least: receivers acknowledge every second packet (RFC 9000 §13.2.2).
 const LEAST: u32 = 2;
@@ -33,14 +34,15 @@ const FREED: u32 = 8;
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// The share of a round trip that a train may be waited for.
 const PATIENCE: u32 = 8;
-/// Packets a train from which on it is waited for: of fewer, an acknowledgement alone lets go as many, and a timer would
+/// Packets a train from which on it is waited for: of fewer, an acknowledgement alone releases as many, and a timer
+/// would
 /// only wake the worker once more.
 const WORTH_WAITING: u32 = 4;
 /// How long a train keeps the next one waiting at most, whatever the rate: one that was estimated too low is found out by
 /// packets alone.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What is known when a packet was sent.
+/// The state when a packet was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) now: Timestamp,
@@ -92,7 +94,7 @@ impl Train {
 }
 
 impl Pacer {
-    /// A packet has left. `rate` is asked for once a train, which `begun` is then told of.
+    /// A packet was sent. `rate` is evaluated once a train, of which `begun` is then notified.
     pub(super) fn on_packet_sent(
         &mut self,
         sent: Sent,
@@ -106,7 +108,7 @@ impl Pacer {
             return;
         }
         let Self { train, departure, short, freed, .. } = self;
-        let under_way = train.get_or_insert_with(|| {
+        let current = train.get_or_insert_with(|| {
             let rate = rate();
             let most = u32::try_from(rate * short.unwrap_or(TRAIN)).unwrap_or(u32::MAX);
             let least = if sent.in_flight == 0 {
@@ -127,23 +129,23 @@ impl Pacer {
             });
             Train { began: sent.now, due, rate, sent: 0, left, round_trip: sent.round_trip }
         });
-        under_way.sent = under_way.sent.saturating_add(sent.bytes);
-        under_way.left = under_way.left.saturating_sub(sent.bytes);
-        if under_way.left == 0 {
-            *departure = Some(under_way.end());
+        current.sent = current.sent.saturating_add(sent.bytes);
+        current.left = current.left.saturating_sub(sent.bytes);
+        if current.left == 0 {
+            *departure = Some(current.end());
             *train = None;
         }
     }
 
-    /// The path's round-trip time was measured for the first time, or is much shorter than it was: what was paced by a guess, or
-    /// by a pause of the path, waits no longer.
+    /// The path's round-trip time was measured for the first time, or is much shorter than it was: packets paced by a
+    /// guess, or by a pause of the path, are due at once.
     pub(super) fn measured(&mut self, rtt: Duration) {
         self.unpaced = rtt < UNPACED;
         (self.departure, self.train) = (None, None);
     }
 
-    /// An acknowledgement came. What it lets go begins another train; with `hold`, not within a train's length of the last,
-    /// so that the packets of several acknowledgements leave together.
+    /// An acknowledgement came. The packets that it releases begin another train; with `hold`, not within a train's
+    /// length of the last, so that the packets of several acknowledgements leave together.
     pub(super) fn on_ack(&mut self, now: Timestamp, bytes: u32, max_datagram: u32, hold: bool) {
         if self.unpaced {
             self.burst = if self.acknowledged == Some(now) { self.burst } else { BURST * max_datagram };
@@ -161,7 +163,7 @@ impl Pacer {
         self.departure = Some(departure);
     }
 
-    /// What leaves at once is to be `share` of a train's time at most: so much the path's buffer bears.
+    /// What is sent at once is to be `share` of a train's time at most: the path's buffer holds that much.
     pub(super) fn shorten(&mut self, share: Option<Duration>) {
         self.short = share.filter(|share| *share < TRAIN).map(|share| share.max(SHORTEST));
     }

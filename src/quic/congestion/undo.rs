@@ -1,4 +1,4 @@
-//! What takes back a reduction of the window if all packets for which it was made arrive after all, as where a path reorders
+//! Reverts a reduction of the window if all packets for which it was made arrive after all, as on a path that reorders
 //! (RFC 9438 §4.9.2). Pure.
 
 use s2n_quic::provider::congestion_controller::Timestamp;
@@ -9,7 +9,7 @@ const ROUND_TRIPS: u32 = 4;
 /// and as long as its acknowledgement may wait (max_ack_delay, RFC 9000 §18.2).
 const DELAY: Duration = Duration::from_millis(25);
 
-/// A reduction, and what there was before.
+/// A reduction, and the state before.
 #[derive(Debug, Clone)]
 pub(super) struct Undo<T> {
     before: T,
@@ -19,8 +19,8 @@ pub(super) struct Undo<T> {
 }
 
 impl<T> Undo<T> {
-    /// The window is reduced now, for one packet so far. Where an earlier reduction is in doubt, it is one with that: its
-    /// packets cannot be told from the other's.
+    /// The window is reduced now, for one packet so far. If an earlier reduction is in doubt, the two are treated as
+    /// one: their packets cannot be distinguished.
     pub(super) fn reduce(earlier: Option<Self>, before: T, now: Timestamp, rtt: Duration) -> Self {
         match earlier {
             Some(earlier) if earlier.is_in_doubt(now, rtt) => earlier,
@@ -33,14 +33,14 @@ impl<T> Undo<T> {
         self.lost = self.lost.saturating_add(1);
     }
 
-    /// So many packets that were declared lost have arrived. Whether the reduction was for nothing.
+    /// So many packets that were declared lost have arrived. Returns whether the reduction was spurious.
     pub(super) fn arrived(&mut self, packets: u32, now: Timestamp, rtt: Duration) -> bool {
         let in_doubt = self.is_in_doubt(now, rtt);
         self.lost = self.lost.saturating_sub(packets);
         in_doubt && self.lost == 0
     }
 
-    /// What there was before.
+    /// The state before.
     pub(super) fn into_before(self) -> T {
         self.before
     }

@@ -1,7 +1,8 @@
-//! Tracks what a connection's streams have queued, sent and in flight, and wakes those that wait to hand over more
-//! (docs/adr/0025-send-buffers-follow-the-path.md). s2n-quic tells which bytes of a stream it has sent (`FrameSent`), and
-//! after each ACK frame and each burst of packets the bytes in flight and the state of the path (`RecoveryMetrics`). It tells
-//! what of a stream was acknowledged only when asked, and wakes a stream only when its own buffer was full.
+//! Tracks what a connection's streams have queued, sent and in flight, and wakes those that wait to write more
+//! (docs/adr/0025-send-buffers-follow-the-path.md). s2n-quic reports which bytes of a stream it has sent (`FrameSent`),
+//! and after each ACK frame and each burst of packets the bytes in flight and the state of the path
+//! (`RecoveryMetrics`). It reports what of a stream was acknowledged only on request, and wakes a stream only when its
+//! own buffer was full.
 //!
 //! Only streams that send more than a first train are tracked; for others an event costs one comparison. s2n-quic's packet
 //! processing and the streams' tasks run on one thread, one after the other: a woken task runs after the packet was
@@ -50,7 +51,7 @@ pub(super) struct Stream {
     handed: Number,
     /// and sent of these.
     sent: Number,
-    /// What it waits for.
+    /// The event that it waits for.
     waits: Number,
     /// Waiting for bytes to be sent, it is woken when the connection has so few unsent; for acknowledgements, when so many
     /// bytes came out of flight.
@@ -71,8 +72,8 @@ impl Stream {
 }
 
 impl Flight {
-    /// How many of `ready` bytes may be handed over on a stream that has handed over `sent` bytes, of which `outstanding`
-    /// are not acknowledged. From now on it is tracked.
+    /// How many of `ready` bytes may be written on a stream that has written `sent` bytes, of which `outstanding` are
+    /// not acknowledged. From now on it is tracked.
     pub(super) fn room(&self, id: u64, state: &Arc<State>, (sent, outstanding): (u64, u64), ready: u64) -> Room {
         let stream = &state.stream;
         if stream.tracked.get() == 0 {
@@ -88,8 +89,8 @@ impl Flight {
         self.path().room(queued, ready)
     }
 
-    /// Bytes that the client takes within a round trip, as it has shown: beyond the first window, which was never earned. None
-    /// while it acknowledges nothing.
+    /// Bytes that the client takes within a round trip, as observed: beyond the first window, which was never earned.
+    /// None while it acknowledges nothing.
     pub(super) fn shown(&self) -> u64 {
         if self.timeouts.get() > 0 { 0 } else { self.window.get().saturating_sub(self.first_window.get()) }
     }
@@ -305,7 +306,7 @@ mod tests {
         connection.sends(&mut stream);
         assert_eq!(stream.woken(), 1);
         assert!(matches!(connection.hands_over(&mut stream, 0), Room::Bytes(_)));
-        // What is sent again is not sent more.
+        // A retransmission does not count twice.
         connection.flight.sent(&mut connection.last, 0, 1_000, 1_000);
         assert_eq!(stream.woken(), 0);
     }

@@ -1,5 +1,5 @@
-//! What litequic knows of an endpoint's connections from their packets: an entry each, found once a packet, from a
-//! connection's beginning to its end.
+//! The state that litequic keeps of an endpoint's connections by their packets: an entry each, looked up once a packet,
+//! from a connection's beginning to its end.
 //!
 //! - [`window`]: how far its client lets litequic send on each of its request streams.
 //! - [`flight`]: what of its responses is queued, sent and acknowledged.
@@ -7,9 +7,9 @@
 //! - [`super::lost`]: which of its packets were declared lost wrongly.
 //! - [`super::ack_merge`], [`super::ack_frequency`]: what it has acknowledged, and how often it is asked to.
 //!
-//! [`subscriber`] makes and forgets the entries, [`super::packets`] shows what comes. Nothing is missed as long as a connection
-//! lives: s2n-quic processes no frame that does not come by here first, and closes a connection at a frame that
-//! `quic::frame` does not know.
+//! [`subscriber`] creates and removes the entries, [`super::packets`] passes received packets. Nothing is missed as
+//! long as a connection is open: s2n-quic processes no frame that does not pass here first, and closes a connection at
+//! a frame that `quic::frame` does not parse.
 
 mod entry;
 mod flight;
@@ -40,7 +40,8 @@ use std::{
 use subscriber::EntrySubscriber;
 use window::State;
 
-/// What the two last bits of a stream's ID say (RFC 9000 §2.1), and what they are of one that litequic opens one way.
+/// The meaning of the two last bits of a stream's ID (RFC 9000 §2.1), and their value for a unidirectional stream of
+/// litequic's.
 const STREAM_TYPE: u64 = 0x03;
 const OWN_UNI: u64 = 0x03;
 
@@ -56,7 +57,7 @@ struct Table {
     max_control_frames: u32,
     /// The first packet's time, from which others' is counted.
     began: Option<Timestamp>,
-    /// Where is told how many packets were declared lost wrongly, and the connection of which it was told last.
+    /// Publishes how many packets were declared lost wrongly, and the connection of the last report.
     spurious: Spurious,
     told: u64,
     metrics: Arc<Metrics>,
@@ -79,19 +80,19 @@ pub(super) struct Received<'a> {
     pub(super) at: Timestamp,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacketAction {
     /// s2n-quic reads it as it is.
     Pass,
     /// Its ACK frame brings no news.
     Merge,
-    /// It belongs to a flood, and is better not looked at.
+    /// It belongs to a flood, and is not processed.
     Flood,
 }
 
 impl Connections {
-    /// For connections that are held to `limits`. `spurious` hears of packets that were declared lost wrongly.
+    /// For connections with these `limits`. `spurious` is notified of packets that were declared lost wrongly.
     pub(super) fn new(limits: &Limits, spurious: Spurious, metrics: Arc<Metrics>) -> Self {
         let Limits { max_streams, max_control_frames, .. } = *limits;
         let (by_id, max_streams) = (ById::default(), max_streams as usize);
@@ -99,21 +100,21 @@ impl Connections {
         Self(Arc::new(Mutex::new(Table { by_id, max_streams, max_control_frames, began, spurious, told, metrics })))
     }
 
-    /// Connections that begin now are held to `limits`; earlier ones that may have more streams keep their room.
+    /// Connections that begin now have these `limits`; earlier ones that may have more streams keep their room.
     pub(super) fn allow(&self, limits: &Limits) {
         let mut table = self.lock();
         table.max_streams = table.max_streams.max(limits.max_streams as usize);
         table.max_control_frames = limits.max_control_frames;
     }
 
-    /// What comes on a connection, by s2n-quic's ID, is accounted in `account`.
+    /// The bytes received on a connection, by s2n-quic's ID, are accounted in `account`.
     pub(super) fn receives(&self, connection: u64, account: Account) {
         if let Some(entry) = self.lock().by_id.get_mut(&connection) {
             entry.received = Some(account);
         }
     }
 
-    /// The client of a connection, by s2n-quic's ID, listens to ACK_FREQUENCY frames, and `peer` asks it for them.
+    /// The client of a connection, by s2n-quic's ID, supports ACK_FREQUENCY frames, and `peer` sends requests to it.
     pub(super) fn listens(&self, connection: u64, peer: &Arc<Peer>) {
         if let Some(entry) = self.lock().by_id.get_mut(&connection) {
             entry.peer = Some(Arc::clone(peer));
@@ -127,12 +128,12 @@ impl Connections {
         }
     }
 
-    /// What s2n-quic is told of connections.
+    /// The subscriber for s2n-quic.
     pub(super) fn subscriber(&self) -> EntrySubscriber {
         EntrySubscriber(self.clone())
     }
 
-    /// Takes in what is in a packet of a connection, and says what becomes of it. `now` is its time by the machine's clock.
+    /// Processes a packet of a connection, and returns its fate. `now` is its time by the machine's clock.
     pub(super) fn inspect(&self, connection: u64, packet: Received<'_>, now: impl FnOnce() -> Instant) -> PacketAction {
         let Received { contents, ack, merges, batch, path, at } = packet;
         if contents.control == 0 && contents.acks == 0 {
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_by_a_higher_limit_and_by_stop_sending() {
+    fn a_waiting_task_is_woken_by_a_higher_limit_and_by_stop_sending() {
         let connections = connections();
         let window = connections.open(CONNECTION, 0);
         let count = Arc::<Count>::default();
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_serves_a_connection_is_told_that_a_stream_of_litequics_own_was_stopped() {
+    fn a_connections_task_learns_that_a_stream_of_litequics_own_was_stopped() {
         let connections = connections();
         let excess = connections.excess(CONNECTION);
         let count = Arc::<Count>::default();
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_beyond_the_limit_is_not_looked_at_and_tells_whoever_serves_the_connection() {
+    fn a_packet_beyond_the_limit_is_not_processed_and_reported_to_the_connections_task() {
         let connections = connections();
         let window = connections.open(CONNECTION, 0);
         let excess = connections.excess(CONNECTION);
@@ -434,7 +435,7 @@ mod tests {
         let ack = |largest| [0x02, largest, 0, 0, largest];
         let (here, elsewhere) = ((1, 1), (1, 2));
         assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass);
-        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass, "nobody has said where it is");
+        assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Pass, "no path yet");
         connections.lock().by_id.get_mut(&CONNECTION).unwrap().path = Some(path(1));
         assert_eq!(inspect(&connections, &ack(9), here, now), PacketAction::Pass, "news");
         assert_eq!(inspect(&connections, &ack(8), here, now), PacketAction::Merge);
@@ -442,7 +443,7 @@ mod tests {
         assert_eq!(inspect(&connections, &ack(10), elsewhere, now), PacketAction::Pass);
         assert_eq!(inspect(&connections, &ack(10), here, now), PacketAction::Merge, "was told, wherever from");
         assert_eq!(inspect(&connections, &ack(9).repeat(2), here, now), PacketAction::Pass, "more than a packet needs");
-        assert_eq!(inspect_of(&connections, CONNECTION + 1, &ack(8), here, now), PacketAction::Pass, "nobody knows it");
+        assert_eq!(inspect_of(&connections, CONNECTION + 1, &ack(8), here, now), PacketAction::Pass, "unknown");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Makes room for a connection when it begins, and forgets it with s2n-quic's per-connection context; hears where its
-//! client is, what it begins with, and what becomes of what is sent to it.
+//! Creates a connection's entry when it begins, and removes it with s2n-quic's per-connection context; subscribes to
+//! its path, its parameters, and the fate of sent packets.
 
 use super::{Connections, entry::Entry, flight::Flight, window::State};
 use s2n_quic::provider::event::{
@@ -12,7 +12,7 @@ use s2n_quic::provider::event::{
 use s2n_quic_core::path::Tuple;
 use std::sync::Arc;
 
-/// What s2n-quic tells of an endpoint's connections.
+/// s2n-quic's events of an endpoint's connections.
 #[derive(Debug)]
 pub(in super::super) struct EntrySubscriber(pub(super) Connections);
 
@@ -92,7 +92,7 @@ impl Subscriber for EntrySubscriber {
     ) {
         context.is_at(&event.active);
         if let Some(entry) = self.0.lock().by_id.get_mut(&context.connection) {
-            // What the old path still delivers tells nothing of the new one.
+            // Packets that the old path still delivers do not concern the new one.
             entry.lost.forget();
             entry.arrived = 0;
             entry.conduct.moved(event.active.id);

@@ -1,7 +1,7 @@
-//! How far a client lets litequic send on each of its request streams (RFC 9000 §4.1). s2n-quic keeps that to itself;
-//! litequic needs it to hand over no more (docs/adr/0009-queue-within-the-peers-window.md).
+//! The client's limits for litequic's sending on each of its request streams (RFC 9000 §4.1). s2n-quic does not expose
+//! them; litequic needs them to write no more (docs/adr/0009-queue-within-the-peers-window.md).
 //!
-//! What is heard: the client's transport parameter `initial_max_stream_data_bidi_local`, from s2n-quic's event, and its
+//! Sources: the client's transport parameter `initial_max_stream_data_bidi_local`, from s2n-quic's event, and its
 //! MAX_STREAM_DATA frames.
 //!
 //! A limit may come before its stream has been accepted, even before the stream. Streams are accepted in the order of
@@ -70,7 +70,7 @@ impl Windows {
         }
     }
 
-    /// The client said that litequic may send `limit` bytes in all.
+    /// The client allows `limit` bytes in all.
     fn raise(&mut self, stream: u64, limit: u64, max_ahead: usize) {
         if let Some(state) = self.open.get(&stream) {
             // What does not raise a limit means nothing (RFC 9000 §4.1): packets arrive in any order.

@@ -1,4 +1,4 @@
-//! Every frame that s2n-quic writes and reads, and what is none.
+//! Every frame that s2n-quic writes and reads, and invalid ones.
 
 use super::*;
 use proptest::{collection::vec, prelude::*};
@@ -79,11 +79,11 @@ fn what_moves_data_or_acknowledges_it_is_no_control_frame() {
         ("CONNECTION_CLOSE", vec![0x1c, 1, 0, 2, b'n', b'o'], false),
         ("CONNECTION_CLOSE of the application", vec![0x1d, 1, 2, b'n', b'o'], false),
         ("an empty STREAM", vec![0x0b, 0, 0], true),
-        ("a STREAM of an octet", vec![0x0f, 0, 0x40, 0x80, 1, 7], true),
-        ("a STREAM of 15 octets", [&[0x0e, 0, 0x40, 0x80, 15], &data[..15]].concat(), true),
-        ("a STREAM of 16 octets", [&[0x0e, 0, 0x40, 0x80, 16], &data[..]].concat(), false),
-        ("a STREAM of 15 octets to the end", [&[0x0c, 0, 0x40, 0x80], &data[..15]].concat(), true),
-        ("a STREAM of 16 octets to the end", [&[0x08, 0], &data[..]].concat(), false),
+        ("a STREAM of a byte", vec![0x0f, 0, 0x40, 0x80, 1, 7], true),
+        ("a STREAM of 15 bytes", [&[0x0e, 0, 0x40, 0x80, 15], &data[..15]].concat(), true),
+        ("a STREAM of 16 bytes", [&[0x0e, 0, 0x40, 0x80, 16], &data[..]].concat(), false),
+        ("a STREAM of 15 bytes to the end", [&[0x0c, 0, 0x40, 0x80], &data[..15]].concat(), true),
+        ("a STREAM of 16 bytes to the end", [&[0x08, 0], &data[..]].concat(), false),
     ];
     for (what, payload, expected) in table {
         let frame = Frames::new(payload).next().unwrap();
@@ -209,7 +209,7 @@ proptest! {
     }
 }
 
-/// Octets that look like frames now and then: known types, small numbers, and noise.
+/// Bytes that look like frames now and then: known types, small numbers, and noise.
 fn payload() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         20 => (0u8..0x32).prop_map(|kind| vec![kind]),

@@ -1,5 +1,5 @@
 //! s2n-quic's I/O provider over litequic's own sockets: a batch in, the endpoint, a batch out, all in one turn of the
-//! worker's loop. The endpoint's task is the only one, and gives way to the others after each batch.
+//! worker's loop. The endpoint's task is the only one, and yields to the others after each batch.
 
 mod receive;
 mod timer;
@@ -26,9 +26,9 @@ use std::{
 use timer::Clock;
 use transmit::Outlet;
 
-/// Octets of an IP packet: Ethernet's. Loopback's 65,536 would make measurements lie.
+/// Bytes of an IP packet: Ethernet's. With loopback's 65,536 measurements would be misleading.
 pub(super) const MAX_MTU: u16 = 1500;
-/// Octets of an IPv4 header without options and of UDP's.
+/// Bytes of an IPv4 header without options and of UDP's.
 const HEADERS: u16 = 20 + 8;
 
 /// What an endpoint can be started on: [`SocketIo`], or s2n-quic's own I/O.
@@ -36,20 +36,20 @@ pub trait Io {
     /// What s2n-quic starts.
     type Provider: Provider;
 
-    /// Makes the endpoint's batches known, and their order the endpoint's, as far as there are any.
+    /// Publishes the endpoint's batches, and uses the endpoint's order, if there is one.
     fn wire(self, wiring: Wiring) -> Self::Provider;
 }
 
-/// What the receiving half of an endpoint's I/O has to do with the rest of the endpoint.
+/// What the receiving half of an endpoint's I/O needs of the rest of the endpoint.
 #[derive(Debug)]
 pub struct Wiring {
-    /// To be told of each batch.
+    /// Notified of each batch.
     pub(super) batches: Batches,
-    /// Where a datagram names its connection.
+    /// The place of a datagram's connection ID.
     pub(super) layout: Layout,
-    /// Whether a connection's newest acknowledgement is handed over before its others.
+    /// Whether a connection's newest acknowledgement is processed before its others.
     pub(super) newest_first: bool,
-    /// When it is to be taken.
+    /// When it is to be received.
     pub(super) moderation: Moderation,
 }
 
@@ -71,7 +71,7 @@ pub struct SocketIo<R, T> {
     pub transmit: T,
     /// The address that it is bound to.
     pub local: SocketAddr,
-    /// Whether packets larger than 1228 octets may be tried: nobody on their way cuts them up.
+    /// Whether packets larger than 1228 bytes may be tried: they are not fragmented on their path.
     pub may_probe_mtu: bool,
 }
 
@@ -128,7 +128,7 @@ impl Stats for Uncounted {
     fn publish<P: EndpointPublisher>(&mut self, _: &mut P) {}
 }
 
-/// Says "not now" and has the runtime come back after it has run every other task that is ready and has looked for
+/// Returns "pending" and has the runtime poll again after it has run every other task that is ready and has polled for
 /// events. The event loop returns to the runtime only when nothing is ready: on a busy socket the worker's connections
 /// and origins would starve. A plain wake would let tasks run, but events wait for 60 of them.
 fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {

@@ -1,4 +1,4 @@
-//! Received batches on their way to the endpoint, and the order in which it gets them.
+//! Received batches for the endpoint, and the order in which it gets them.
 
 use super::{Wiring, give_way};
 use crate::{
@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The receiving half of a socket, as s2n-quic asks for it.
+/// The receiving half of a socket, as s2n-quic requires it.
 pub(super) struct Incoming<R> {
     batch: Batch<R>,
     /// A batch was handed over, the next one may be ready, and no other task has had a turn since.
@@ -106,7 +106,8 @@ impl<R: Receive> Rx for Incoming<R> {
                 break len;
             }
         };
-        // A drained socket waits for an event, and the other tasks run before the runtime does: to give way first would cost
+        // A drained socket waits for an event, and the other tasks run before the runtime does: to yield first would
+        // cost
         // an epoll_wait(2) of its own.
         self.owes_turn = !self.batch.receive.is_drained();
         Poll::Ready(Ok(()))
@@ -117,7 +118,7 @@ impl<R: Receive> Rx for Incoming<R> {
     }
 
     fn handle_error<E: EndpointPublisher>(self, error: io::Error, _: &mut E) {
-        tracing::error!(%error, "a socket receives no more: its endpoint ends");
+        tracing::error!(%error, "receiving from a socket failed: its endpoint ends");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What s2n-quic is handed, and when: over a socket that is a list.
+//! What s2n-quic gets, and when: over a socket that is a list.
 
 use super::{Wiring, receive::Incoming, transmit::Outlet};
 use crate::{
@@ -73,7 +73,7 @@ impl Receive for Endless {
 
 fn endless(drained: bool) -> (Incoming<Endless>, Arc<AtomicUsize>) {
     let batches = Arc::default();
-    let buffers = [1, 2, 3].map(|octet| vec![octet; 4]).to_vec();
+    let buffers = [1, 2, 3].map(|byte| vec![byte; 4]).to_vec();
     (incoming(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, true), batches)
 }
 
@@ -84,7 +84,7 @@ fn incoming(endless: Endless, newest_first: bool) -> Incoming<Endless> {
     )
 }
 
-/// What a socket with these datagrams hands over, by the last octet of each.
+/// What a socket with these datagrams hands over, by the last byte of each.
 async fn handed_over(buffers: &[Vec<u8>], newest_first: bool) -> Vec<u8> {
     let endless = Endless { buffers: buffers.to_vec(), batches: Arc::default(), port: |_| 1, drained: false };
     let mut incoming = incoming(endless, newest_first);
@@ -96,7 +96,7 @@ async fn handed_over(buffers: &[Vec<u8>], newest_first: bool) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_connections_newest_small_datagrams_are_handed_over_first_unless_that_is_switched_off() {
-    let short = |id: u8, len: usize, octet: u8| [&[0x41], &[id; 16][..], &vec![0; len], &[octet]].concat();
+    let short = |id: u8, len: usize, byte: u8| [&[0x41], &[id; 16][..], &vec![0; len], &[byte]].concat();
     let buffers = [short(1, 20, 0), short(2, 1200, 1), short(1, 20, 2), vec![0xc0; 3], short(1, 20, 4)];
     assert_eq!(handed_over(&buffers, true).await, [4, 2, 0, 1, 0xc0]);
     assert_eq!(handed_over(&buffers, false).await, [0, 1, 2, 0xc0, 4]);
@@ -109,7 +109,7 @@ async fn each_batch_has_a_number_of_its_own() {
     let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
     let mut incoming = Incoming::new(endless, wiring);
     for number in 1..4 {
-        // Every other time it gives way.
+        // Every other time it yields.
         while poll!(pin!(incoming.ready())).is_pending() {}
         incoming.queue(|batch| batch.for_each(|_, _| assert_eq!(batches.number(), number)));
         incoming.queue(|batch| batch.for_each(|_, _| panic!("twice")));
@@ -163,10 +163,10 @@ async fn a_socket_that_was_drained_is_waited_for_at_once() {
     }
 }
 
-/// A socket that takes messages into a list, until it is told not to.
+/// A socket that appends messages to a list, until it is stopped.
 #[derive(Clone, Default)]
 struct Kernel {
-    /// Of each message: its port, datagrams, octets.
+    /// Of each message: its port, datagrams, bytes.
     sent: Arc<Mutex<Vec<(u16, usize, usize)>>>,
     full: Arc<AtomicBool>,
     no_gso: bool,
@@ -192,7 +192,7 @@ impl Transmit for Kernel {
     }
 }
 
-/// A packet of `len` octets that may join others of its size.
+/// A packet of `len` bytes that may join others of its size.
 struct Packet {
     path: Tuple,
     ecn: Ecn,
@@ -231,7 +231,7 @@ fn packet(port: u16, len: usize) -> Packet {
     Packet { path: path(port), ecn: Ecn::Ect0, len }
 }
 
-/// A packet of 100 octets to each of `ports`.
+/// A packet of 100 bytes to each of `ports`.
 fn push<const N: usize>(outlet: &mut Outlet<Kernel>, ports: [u16; N]) {
     outlet.queue(|queue| {
         for port in ports {

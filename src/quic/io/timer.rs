@@ -1,5 +1,5 @@
-//! The endpoint's clock and its one timer, on the worker's runtime. Pacing goes by it: s2n-quic asks to be woken when a
-//! connection's next packets may leave.
+//! The endpoint's clock and its one timer, on the worker's runtime. Pacing uses it: s2n-quic requests a wake when a
+//! connection's next packets may be sent.
 
 use crate::quic::moderation::Moderation;
 use s2n_quic_core::time::{self, Clock as _, StdClock, Timestamp};
@@ -39,7 +39,7 @@ impl time::ClockWithTimer for Clock {
     }
 }
 
-/// Wakes the endpoint at the last time that it named.
+/// Wakes the endpoint at the last time that it requested.
 #[derive(Debug)]
 pub(super) struct Timer {
     /// One moment on both clocks.

@@ -1,4 +1,4 @@
-//! The endpoint's datagrams on their way to a socket: those of one connection, path and size become one message.
+//! The endpoint's datagrams for a socket: those of one connection, path and size become one message.
 
 use super::give_way;
 use crate::datagram::{Outgoing, Transmit};
@@ -12,22 +12,22 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Octets that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
+/// Bytes that an endpoint may send before the other tasks have a turn: four messages, full but for less than a datagram
 /// each.
 const TURN: usize = 4 * 63 * 1024;
 
-/// The sending half of a socket, as s2n-quic asks for it.
+/// The sending half of a socket, as s2n-quic requires it.
 pub(super) struct Outlet<T> {
     queue: Gathering<T>,
     state: State,
 }
 
-/// Whether the endpoint has to be told that there is room again.
+/// Whether the endpoint has to be woken when there is room again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It had room for all.
     Open,
-    /// It had more to say than one turn takes, and may go on after the other tasks.
+    /// It had more to send than one turn allows, and may continue after the other tasks.
     OwesTurn,
     /// They have had their turn.
     Ready,
@@ -35,15 +35,15 @@ enum State {
     Blocked,
 }
 
-/// What gathers, and leaves when its buffer is full or the endpoint has nothing more to say. [`Queue`] has no lifetime,
-/// so it owns what it fills.
+/// The datagrams that gather, and are sent when the buffer is full or the endpoint has nothing more to send. [`Queue`]
+/// has no lifetime, so it owns what it fills.
 pub(super) struct Gathering<T> {
     transmit: T,
     outgoing: Outgoing,
     /// The socket did not take everything.
     blocked: bool,
-    /// Octets of this turn.
-    octets: usize,
+    /// Bytes of this turn.
+    bytes: usize,
     max_datagram: usize,
     joins: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct Gathering<T> {
 impl<T: Transmit> Outlet<T> {
     pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
         let outgoing = Outgoing::new(max_datagram);
-        let queue = Gathering { transmit, outgoing, blocked: false, octets: 0, max_datagram, joins: true };
+        let queue = Gathering { transmit, outgoing, blocked: false, bytes: 0, max_datagram, joins: true };
         Self { queue, state: State::Open }
     }
 }
@@ -91,7 +91,7 @@ impl<T: Transmit> Tx for Outlet<T> {
         self.queue.begin_turn();
         f(&mut self.queue);
         self.queue.send();
-        self.state = match (self.queue.blocked, self.queue.octets >= TURN) {
+        self.state = match (self.queue.blocked, self.queue.bytes >= TURN) {
             (true, _) => State::Blocked,
             (false, true) => State::OwesTurn,
             (false, false) => State::Open,
@@ -99,13 +99,13 @@ impl<T: Transmit> Tx for Outlet<T> {
     }
 
     fn handle_error<E: EndpointPublisher>(self, error: io::Error, _: &mut E) {
-        tracing::error!(%error, "a socket sends no more: its endpoint ends");
+        tracing::error!(%error, "sending on a socket failed: its endpoint ends");
     }
 }
 
 impl<T: Transmit> Gathering<T> {
     fn begin_turn(&mut self) {
-        self.octets = 0;
+        self.bytes = 0;
         self.learn_gso();
     }
 
@@ -126,14 +126,14 @@ impl<T: Transmit> Gathering<T> {
 
     /// Room for a datagram that begins a message, made by sending what is there.
     fn make_room(&mut self) -> Result<(), Error> {
-        if !self.blocked && self.octets < TURN && self.outgoing.is_full() {
+        if !self.blocked && self.bytes < TURN && self.outgoing.is_full() {
             self.send();
         }
         if self.has_capacity() { Ok(()) } else { Err(Error::AtCapacity) }
     }
 
     fn written(&mut self, len: usize) -> Result<Outcome, Error> {
-        self.octets += len;
+        self.bytes += len;
         if len == 0 { Err(Error::EmptyPayload) } else { Ok(Outcome { len, index: 0 }) }
     }
 }
@@ -168,6 +168,6 @@ impl<T: Transmit> Queue for Gathering<T> {
     }
 
     fn capacity(&self) -> usize {
-        if self.blocked || self.octets >= TURN { 0 } else { usize::MAX }
+        if self.blocked || self.bytes >= TURN { 0 } else { usize::MAX }
     }
 }

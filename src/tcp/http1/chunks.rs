@@ -1,16 +1,16 @@
-//! The chunked transfer coding (RFC 9112 §7.1), watched as it passes: strictly, so that hyper, which decodes it, has
-//! nothing to choose. Pure.
+//! The chunked transfer coding (RFC 9112 §7.1), checked as it passes: strictly, so that hyper, which decodes it, has no
+//! choice. Pure.
 
 use crate::exchange::field::is_token_byte;
 
-/// Bytes of the extensions of one chunk. Nobody uses them; without a bound they are a body that counts for nothing.
+/// Bytes of the extensions of one chunk. They are not used; without a bound they are a body that no limit counts.
 const MAX_EXTENSION: usize = 256;
 /// A chunk of fewer bytes moves next to nothing.
 pub(super) const SMALL: u64 = 64;
 /// Hex digits of a chunk's size: a `u64` has no more.
 const MAX_DIGITS: u8 = 16;
 
-/// Where in the coding the stream stands.
+/// The state within the coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Size {
@@ -64,7 +64,7 @@ impl Chunks {
         std::mem::take(&mut self.small)
     }
 
-    /// How many of `bytes`, which come next, belong to the body; `None` if they break the coding's rules.
+    /// How many of `bytes`, which come next, belong to the body; `None` if they violate the coding.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut rest = bytes;
         while let [byte, tail @ ..] = rest
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use proptest::prelude::{any, prop};
 
-    /// What a body consists of, in pieces of `step` bytes: how much of it was taken, or that it is none.
+    /// A body in pieces of `step` bytes: how much of it was taken, or that it is invalid.
     fn taken(body: &[u8], step: usize) -> Option<(usize, bool)> {
         let mut chunks = Chunks::new(64);
         let mut taken = 0;

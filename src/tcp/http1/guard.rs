@@ -1,5 +1,5 @@
-//! A connection's bytes on their way to hyper: only those that pass (`requests`). In place of what is refused hyper reads
-//! a request of our own, so that its answer goes out behind those of the requests before it.
+//! A filter for a connection's bytes to hyper: only valid ones are passed on (`requests`). In place of a rejected
+//! request hyper reads one of litequic's own, so that its answer is sent after those of the requests before it.
 
 use super::{
     chunks::SMALL,
@@ -25,20 +25,22 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What hyper reads in place of a request that is refused: it calls the service in any case, which knows it by its number.
+/// The request that hyper reads in place of a rejected one: it calls the service in any case, which recognizes it by
+/// its number.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
 
-/// How long a client may go on sending once it was answered and the connection closed, when it has sent a whole request or
-/// nothing is to be discarded: a few round trips.
+/// How long a client may continue to send once it was answered and the connection closed, when it has sent a complete
+/// request or nothing is to be discarded: a few round trips.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Bytes that are read ahead of the answer to a request to switch protocols: so that the client's end is seen meanwhile.
 const AHEAD: usize = 16 * 1024;
 
-/// The state of a connection's pipelined requests (RFC 9112 §9.3.2), which the guard shares with what serves them.
+/// The state of a connection's pipelined requests (RFC 9112 §9.3.2), which the guard shares with the code that serves
+/// them.
 #[derive(Debug, Default)]
 pub struct Pipeline {
-    /// What is answered to the request behind so many.
+    /// The answer to the request behind so many.
     refusal: Cell<Option<(u64, Refusal)>>,
     /// How many requests hyper has read.
     read: Cell<u64>,
@@ -46,7 +48,7 @@ pub struct Pipeline {
     answered: Cell<u64>,
     /// How many are being served, until their responses have ended.
     open: Cell<u32>,
-    /// Who reads on when the next one is.
+    /// The waker of the task that reads on when the next one is.
     waiting: RefCell<Option<Waker>>,
     /// All that came was read.
     drained: Cell<bool>,
@@ -55,7 +57,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// hyper has read one more request. What it is to be answered, if it stands in for one that was refused.
+    /// hyper has read one more request. Returns its answer if it stands in for a rejected one.
     pub(in crate::tcp) fn read(&self) -> Option<Refusal> {
         let before = self.read.replace(self.read.get().saturating_add(1));
         self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
@@ -81,7 +83,7 @@ impl Pipeline {
         self.open.get() > 0
     }
 
-    /// Whether nothing more is there to be read.
+    /// Whether there is nothing more to be read.
     pub(in crate::tcp) fn is_drained(&self) -> bool {
         self.drained.get()
     }
@@ -100,30 +102,30 @@ impl Pipeline {
     }
 }
 
-/// A stream of which requests alone are read that pass.
+/// A stream on which only valid requests are read.
 #[derive(Debug)]
 pub struct Guard<S> {
     stream: S,
     requests: Requests,
-    /// Came, and was not passed on yet.
+    /// Received, and not passed on yet.
     held: BytesMut,
-    /// How many of `held` may pass.
+    /// How many of `held` may be passed on.
     passed: usize,
-    /// Of our own, to be read before anything else.
+    /// Bytes of litequic's own, to be read before anything else.
     stand_in: Bytes,
-    /// For the rest of a head, while no request before it is being served.
+    /// The deadline for the rest of a head, while no request before it is being served.
     patience: Patience,
     pipeline: Rc<Pipeline>,
-    /// What is discarded of a request that is answered before it has ended.
+    /// The limit of what is discarded of a request that is answered before it has ended.
     lingering: Option<Lingering>,
-    /// Once our side is closed: how long the client may go on.
+    /// Once litequic's side is closed: how long the client may continue.
     closed: Option<Closed>,
-    /// What passes is no longer HTTP.
+    /// The bytes are no longer HTTP.
     released: bool,
     pieces: Pieces,
 }
 
-/// Counts pieces of bodies, and of what goes through a tunnel, with next to nothing in them.
+/// Counts pieces of bodies, and of tunnels, with next to nothing in them.
 #[derive(Debug)]
 struct Pieces {
     bucket: Bucket,
@@ -143,7 +145,7 @@ impl Pieces {
     }
 }
 
-/// What the client may still send.
+/// The rest of the client's bytes.
 #[derive(Debug)]
 enum Closed {
     /// The rest of its request.
@@ -171,12 +173,12 @@ impl<S> Guard<S> {
         }
     }
 
-    /// Discards so much of a request that is answered before it has ended.
+    /// The limit of what is discarded of a request that is answered before it has ended.
     pub(in crate::tcp) fn lingering(self, lingering: Lingering) -> Self {
         Self { lingering: Some(lingering), ..self }
     }
 
-    /// Lets everything pass from now on, `ahead` first, as the client has switched protocols.
+    /// Passes everything on from now on, `ahead` first, as the client has switched protocols.
     pub(in crate::tcp) fn release(&mut self, ahead: &[u8]) {
         let held = std::mem::take(&mut self.held);
         self.held.extend_from_slice(ahead);
@@ -185,7 +187,7 @@ impl<S> Guard<S> {
         self.released = true;
     }
 
-    /// Counts what came of a body.
+    /// Counts received bytes of a body.
     fn count(&mut self, read: usize) -> io::Result<()> {
         let chunks = self.requests.take_small();
         if self.pieces.admit(read, chunks) {
@@ -201,7 +203,7 @@ impl<S> Guard<S> {
         self.stand_in = Bytes::from_static(STAND_IN);
     }
 
-    /// Looks at what is held. Malformed bodies are an error.
+    /// Checks the held bytes. Malformed bodies are an error.
     fn check(&mut self) -> io::Result<()> {
         match self.requests.check(&self.held) {
             Checked::Pass(passed) => self.passed = passed,
@@ -212,19 +214,19 @@ impl<S> Guard<S> {
     }
 }
 
-/// What hyper reads next.
+/// The source of hyper's next read.
 enum NextRead {
-    /// The stand-in of a request that was refused.
+    /// The stand-in of a rejected request.
     StandIn,
-    /// Bytes that were held and pass.
+    /// Held bytes that are valid.
     Held,
-    /// Whatever comes: it is no longer HTTP.
+    /// All received bytes: it is no longer HTTP.
     Anything,
     /// Nothing before the answer to a request to switch protocols.
     Answer,
     /// Nothing any more: hyper is to answer and close.
     Nothing,
-    /// What comes, as far as it passes.
+    /// Received bytes, as far as they are valid.
     Stream,
 }
 
@@ -252,13 +254,13 @@ impl<S: AsyncRead + Unpin> Guard<S> {
         })
     }
 
-    /// Reads from the stream what passes, into `out`. False: nothing did, and what is next may be something else.
+    /// Reads valid bytes from the stream into `out`. False: there were none, and what is next may be something else.
     fn poll_stream(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = out.filled().len();
         let pending = Pin::new(&mut self.stream).poll_read(cx, out)?.is_pending();
         self.pipeline.drained.set(pending);
         if pending {
-            // A head that comes while a request before it is being served is not late: litequic could not begin with it.
+            // A head that comes while a request before it is being served is not late: litequic could not serve it yet.
             if !self.requests.in_head() || self.pipeline.is_serving() {
                 self.patience.rest(0);
                 return Poll::Pending;
@@ -276,7 +278,7 @@ impl<S: AsyncRead + Unpin> Guard<S> {
             out.set_filled(before);
             return Poll::Ready(Ok(false));
         }
-        // Most often all of it passes, from where it was read.
+        // Most often all of it is valid, and passed on from where it was read.
         let (read, was_in_body) = (came.len(), self.requests.in_body());
         let passed = match self.requests.check(came) {
             Checked::Pass(passed) => passed,
@@ -298,9 +300,9 @@ impl<S: AsyncRead + Unpin> Guard<S> {
         Poll::Ready(Ok(passed > 0))
     }
 
-    /// Reads what comes behind a request to switch protocols and keeps it; ready at the client's end.
+    /// Reads the bytes behind a request to switch protocols and keeps them; ready at the client's end.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper takes it that who has nothing for it wakes it.
+        // hyper expects a wake from a reader that has nothing.
         self.pipeline.waiting.replace(Some(cx.waker().clone()));
         while self.held.len() < AHEAD {
             let mut buffer = [0; 1024];
@@ -326,7 +328,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                     return Poll::Ready(Ok(()));
                 }
                 NextRead::Held => {
-                    // What passes ends a head, if one was waited for; the next one has its own time.
+                    // Valid bytes end a head, if one was awaited; the next one has its own time.
                     this.patience.rest(0);
                     let count = this.passed.min(out.remaining());
                     out.put_slice(this.held.get(..count).unwrap_or_default());
@@ -372,8 +374,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// And reads what the client still sends: the kernel would answer it with a reset, that takes back what the client has
-    /// not read yet, a 413 above all (RFC 9112 §9.6).
+    /// And reads the rest of the client's bytes: the kernel would answer them with a reset, which discards what the
+    /// client has not read yet, above all a 413 (RFC 9112 §9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.released {

@@ -1,9 +1,9 @@
-//! The head of an HTTP/1.1 request as it came, byte by byte: whether it passes, and how its body is delimited
-//! (RFC 9112 §2 to §6). Pure.
+//! Checks the head of an HTTP/1.1 request, byte by byte: whether it is valid, and how its body is delimited (RFC 9112
+//! §2 to §6). Pure.
 //!
-//! hyper parses it once more, and takes more than RFC 9112 allows two parsers to agree on: a bare LF as a line's end,
-//! `Content-Length` beside `Transfer-Encoding`, several equal `Content-Length`s, a target whose fragment it drops. What
-//! passes here leaves it nothing to choose.
+//! hyper parses it once more, and accepts more than RFC 9112 allows two parsers to agree on: a bare LF as a line's end,
+//! `Content-Length` beside `Transfer-Encoding`, several equal `Content-Length`s, a target whose fragment it drops. A
+//! head that is accepted here leaves it no choice.
 
 use crate::{
     exchange::{
@@ -27,7 +27,7 @@ pub(super) enum Framing {
     Switch,
 }
 
-/// How large a head may be.
+/// The limits of a head.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Names, values and 32 a field, as HTTP/2 and HTTP/3 count; and the target.
@@ -94,7 +94,7 @@ fn has_bare_lf(text: &[u8]) -> bool {
     text.first() == Some(&b'\n') || has_bare_lf_within(text)
 }
 
-/// The same of a piece of text: what stands before its first byte is not known.
+/// The same of a piece of text: the byte before its first one is unknown.
 pub(super) fn has_bare_lf_within(text: &[u8]) -> bool {
     text.windows(2).any(|two| two.ends_with(b"\n") && !two.starts_with(b"\r"))
 }
@@ -152,7 +152,7 @@ fn trim_blanks(value: &[u8]) -> &[u8] {
 }
 
 impl<'a> Fields<'a> {
-    /// Looks at what decides where the request ends, and whom it is for.
+    /// Reads the fields that determine where the request ends, and its host.
     fn take(&mut self, name: &[u8], value: &'a [u8], minor: u8) -> Result<(), Refusal> {
         if name.eq_ignore_ascii_case(b"host") {
             if self.host.replace(value).is_some() {
@@ -181,7 +181,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Only `chunked` is known. Without it at the end nobody knows where the body ends (RFC 9112 §6.3).
+/// Only `chunked` is supported. Without it at the end the body's end is undefined (RFC 9112 §6.3).
 fn check_coding(value: &[u8]) -> Result<(), Refusal> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
@@ -195,7 +195,7 @@ fn check_coding(value: &[u8]) -> Result<(), Refusal> {
     Err(Refusal::bad("chunked is not the last transfer coding, or not once"))
 }
 
-/// A number of digits alone: no sign, list or blank.
+/// A number of digits only: no sign, list or blank.
 fn decimal(text: &[u8]) -> Option<u64> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
@@ -204,9 +204,9 @@ fn decimal(text: &[u8]) -> Option<u64> {
 /// The target in each of its forms (RFC 9112 §3.2), and `Host` beside it.
 fn check_target(method: &Method, target: &[u8], host: Option<&[u8]>) -> Result<(), Refusal> {
     match *method {
-        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not served")),
-        // The origin would reflect what litequic adds, cookies and credentials.
-        Method::TRACE => return Err(Refusal::not_served("TRACE is not served")),
+        Method::CONNECT => return Err(Refusal::not_served("CONNECT is not supported")),
+        // The origin would reflect fields that litequic adds, cookies and credentials.
+        Method::TRACE => return Err(Refusal::not_served("TRACE is not supported")),
         _ => {}
     }
     let host = host.ok_or(Refusal::bad("no Host"))?;
@@ -312,7 +312,7 @@ mod tests {
             let _ = check(&[b"GET / HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat(), &BOUNDS);
         }
 
-        /// What hyper would read differently never passes: a line's end is CRLF and nothing else.
+        /// A head that hyper would read differently is never accepted: a line's end is CRLF and nothing else.
         #[test]
         fn what_passes_has_no_line_but_those_that_end_with_crlf(head in "[A-Za-z :/.1\r\n]{0,80}") {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n");

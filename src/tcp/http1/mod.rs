@@ -1,4 +1,4 @@
-//! HTTP/1.1 (RFC 9112) over TLS: hyper's server behind a guard that lets pass what two parsers can read in one way alone.
+//! HTTP/1.1 (RFC 9112) over TLS: hyper's server behind a guard that accepts only what two parsers read in the same way.
 
 mod chunks;
 mod guard;
@@ -45,7 +45,7 @@ pub(super) async fn serve<H: Handler>(
             Ending::Ended(Ok(())) => break false,
             Ending::Now => return connection.count_end(false),
             Ending::Ended(Err(error)) => {
-                tracing::debug!(client = %connection.client.address, %error, "an HTTP/1.1 connection broke off");
+                tracing::debug!(client = %connection.client.address, %error, "an HTTP/1.1 connection failed");
                 break true;
             }
             Ending::Soon => Pin::new(&mut serving).graceful_shutdown(),
@@ -57,7 +57,7 @@ pub(super) async fn serve<H: Handler>(
         let mut guard = parts.io.into_inner();
         guard.release(&parts.read_buf);
         let mut joining = pin!(joint.join(guard));
-        // Who speaks another protocol cannot be told to go: a drain waits for it as long as for any request.
+        // A client of another protocol cannot be told to close: a drain waits for it as long as for any request.
         while let Ending::Soon = connection.next(joining.as_mut()).await {}
     }
     connection.count_end(broke_off);

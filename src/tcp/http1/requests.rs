@@ -1,4 +1,4 @@
-//! The requests of one HTTP/1.1 connection, one behind the other: which bytes may be read on. Pure.
+//! The requests of one HTTP/1.1 connection, one behind the other: which bytes may be passed on. Pure.
 
 use super::{
     chunks::Chunks,
@@ -6,14 +6,14 @@ use super::{
 };
 use crate::tcp::refusal::{Limit, Refusal};
 
-/// What becomes of bytes that came.
+/// The fate of received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Checked {
-    /// So many of the first may pass; the rest is to be shown again, with what follows.
+    /// So many of the first are valid; the rest is to be passed again, with what follows.
     Pass(usize),
-    /// Nothing more is to be read: what came is no request, and gets this answer.
+    /// Nothing more is to be read: this is not a valid request, and gets this answer.
     Refused(Refusal),
-    /// Nothing more is to be read: the body breaks the rules.
+    /// Nothing more is to be read: the body is invalid.
     Malformed,
 }
 
@@ -25,24 +25,24 @@ enum At {
     },
     Length(u64),
     Chunks(Chunks),
-    /// Behind a request that asks to switch protocols: nothing passes before its answer.
+    /// Behind a request to switch protocols: nothing is passed on before its answer.
     Switch,
-    /// In a body that breaks the rules.
+    /// In an invalid body.
     Broken,
-    /// Nothing passes any more.
+    /// Nothing is passed on any more.
     Over,
 }
 
-/// Where the connection stands.
+/// The state of the connection.
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
     at: At,
     bounds: Bounds,
-    /// Bytes of a head on the wire that are waited for before it is found too large.
+    /// Bytes of a head to wait for before it is found too large.
     most: usize,
     /// An empty line was skipped (RFC 9112 §2.2).
     skipped: bool,
-    /// Heads that passed.
+    /// Heads that were accepted.
     count: u64,
     /// Chunks with next to nothing in them that were not counted yet.
     small: u32,
@@ -72,17 +72,17 @@ impl Requests {
         std::mem::take(&mut self.small)
     }
 
-    /// Whether a request has begun that has not ended, or was refused without its end.
+    /// Whether a request has begun that has not ended, or was rejected before its end.
     pub(super) fn in_request(&self) -> bool {
         matches!(self.at, At::Length(_) | At::Chunks(_) | At::Broken | At::Over)
     }
 
-    /// How many heads have passed.
+    /// How many heads were accepted.
     pub(super) fn passed(&self) -> u64 {
         self.count
     }
 
-    /// The number of the request whose answer decides about what follows, if that is one that asks to switch.
+    /// The number of the request whose answer decides about what follows, if that is one to switch protocols.
     pub(super) fn waits_for(&self) -> Option<u64> {
         matches!(self.at, At::Switch).then_some(self.count)
     }
@@ -92,7 +92,7 @@ impl Requests {
         self.at = At::Head { seen: 0 };
     }
 
-    /// Looks at `bytes`: those held back so far, and those behind them.
+    /// Checks `bytes`: those kept so far, and those behind them.
     pub(super) fn check(&mut self, bytes: &[u8]) -> Checked {
         let mut passed = 0_usize;
         loop {
@@ -152,7 +152,7 @@ impl Requests {
         }
     }
 
-    /// A head's length, once it is whole and passes; `from` is what was looked at before.
+    /// A head's length, once it is complete and valid; `from` is what was checked before.
     fn head(&mut self, rest: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
         // The empty line may have begun before.
         let start = from.saturating_sub(3);
@@ -170,7 +170,7 @@ impl Requests {
                 Refusal::too_large(Limit::HeaderBytes)
             });
         }
-        // Not text at all: TLS on a plain port, for example. Who speaks that waits for no end of a head.
+        // Not text at all: TLS on a plain port, for example. Such a client does not wait for the end of a head.
         if whole.first().is_some_and(|byte| !byte.is_ascii_graphic()) {
             return Err(Refusal::bad("not HTTP/1.1"));
         }
@@ -197,7 +197,7 @@ mod tests {
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     const BOUNDS: Bounds = Bounds { bytes: 200, fields: 5 };
 
-    /// What passes of `text`, in pieces of `step` bytes, and how it ends.
+    /// The valid part of `text`, in pieces of `step` bytes, and how it ends.
     fn read(text: &str, step: usize) -> (String, Option<Checked>) {
         let mut requests = Requests::new(BOUNDS);
         let (mut held, mut passed) = (Vec::new(), Vec::new());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Where pieces end makes no difference to what passes.
+        /// The ends of pieces make no difference to what is accepted.
         #[test]
         fn pieces_make_no_difference(
             parts in prop::collection::vec(prop::sample::select(&[

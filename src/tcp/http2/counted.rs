@@ -1,4 +1,4 @@
-//! A connection's bytes on their way to hyper, its frames counted.
+//! A filter for a connection's bytes to hyper, which counts its frames.
 
 use super::frames::{Flood, Frames};
 use crate::receive_budget::Account;
@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that fails once there are too many frames in it; `tell` is told of what first.
+/// A stream that fails once there are too many frames in it; `tell` is called first with the reason.
 pub(super) struct Counted<S, T> {
     stream: S,
     frames: Frames,
@@ -31,7 +31,7 @@ impl<S: AsyncRead + Unpin, T: Fn(Flood) + Unpin> AsyncRead for Counted<S, T> {
         let came = out.filled().get(before..).unwrap_or_default();
         if let Err(flood) = self.frames.read(came, Instant::now()) {
             (self.tell)(flood);
-            return Poll::Ready(Err(io::Error::other("too many frames that move nothing")));
+            return Poll::Ready(Err(io::Error::other("too many frames that carry no data")));
         }
         let data = self.frames.take_data();
         if data > 0 {

@@ -1,16 +1,16 @@
-//! The frames of an HTTP/2 connection as they come, counted by kind: nothing is read of them but their headers
-//! (RFC 9113 §4.1). hyper and h2 bound what they hold; this bounds how often. Pure.
+//! Counts the frames of an HTTP/2 connection by kind: only their headers are read (RFC 9113 §4.1). hyper and h2 bound
+//! what they buffer; this bounds how often. Pure.
 
 use crate::rate::Bucket;
 use std::time::Instant;
 
-/// Octets of the client's connection preface (§3.4), which is no frame.
+/// Bytes of the client's connection preface (§3.4), which is not a frame.
 const PREFACE: usize = 24;
-/// Octets of a frame's header.
+/// Bytes of a frame's header.
 const HEADER: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
-/// A DATA frame of fewer octets moves next to nothing.
+/// A DATA frame of fewer bytes moves next to nothing.
 const SMALL: u32 = 64;
 
 /// More frames of a kind than are allowed.
@@ -25,14 +25,14 @@ pub enum Flood {
 /// Counts the frames of one connection.
 #[derive(Debug)]
 pub struct Frames {
-    /// Octets to skip: the preface, then payloads.
+    /// Bytes to skip: the preface, then payloads.
     skip: u64,
     /// The header that is not whole yet.
     header: [u8; HEADER],
     have: usize,
     control: Bucket,
     small: Bucket,
-    /// Bytes of DATA frames, padding included, since they were last asked for.
+    /// Bytes of DATA frames, padding included, since the last call.
     data: u64,
 }
 
@@ -43,12 +43,12 @@ impl Frames {
         Self { skip: PREFACE as u64, header: [0; HEADER], have: 0, control, small, data: 0 }
     }
 
-    /// Bytes of the DATA frames whose headers came since it was last asked, as flow control counts them (§6.9.1).
+    /// Bytes of the DATA frames whose headers came since the last call, as flow control counts them (§6.9.1).
     pub fn take_data(&mut self) -> u64 {
         std::mem::take(&mut self.data)
     }
 
-    /// Looks at what came.
+    /// Counts received bytes.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ mod tests {
         [&[a, b, c, kind, 0, 0, 0, 0, 1][..], &vec![6; length as usize]].concat()
     }
 
-    /// A connection of those frames, shown in pieces of `step` octets.
+    /// A connection of those frames, shown in pieces of `step` bytes.
     fn read(frames: &[(u8, u32)], step: usize) -> Result<(), Flood> {
         let mut all = vec![b'P'; PREFACE];
         all.extend(frames.iter().flat_map(|(kind, length)| frame(*kind, *length)));
@@ -134,7 +134,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_octets_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
             let mut counted = Frames::new(1, 1);
             for piece in bytes.chunks(step) {
                 let _ = counted.read(piece, Instant::now());

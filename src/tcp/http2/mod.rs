@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113) over TLS: hyper's server, which reads frames and fields by h2's rules, beside what those leave open:
-//! how many frames a second, how many cancelled requests, and how long a stream may stand still.
+//! HTTP/2 (RFC 9113) over TLS: hyper's server, with h2's frames and fields, and the limits that those lack: how many
+//! frames a second, how many cancelled requests, and how long a stream may stall.
 
 mod counted;
 mod frames;
@@ -22,9 +22,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// What a connection's window may be at least (RFC 9113 §6.9.2) and at most (§6.9.1).
 const WINDOWS: RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 
-/// Bytes of a stream that h2 takes before it takes no further piece. How much the pieces have is for the send budget to say;
-/// alone it bounds a tunnel. What a path takes lies in the kernel's buffer; with a fourth of this a download costs a third
-/// more CPU time, with more of it no less.
+/// Bytes of a stream that h2 buffers before it takes no further piece. How much the pieces have is up to the send
+/// budget; alone this bounds a tunnel. What a path needs is in the kernel's buffer; with a fourth of this a download
+/// costs a third more CPU time, with more of it no less.
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves requests from `stream` until the connection ends.
@@ -72,7 +72,7 @@ pub(super) async fn serve<H: Handler>(
         match connection.next(serving.as_mut()).await {
             Ending::Ended(Ok(())) | Ending::Now => break false,
             Ending::Ended(Err(error)) => {
-                tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection broke off");
+                tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection failed");
                 break true;
             }
             Ending::Soon => serving.as_mut().graceful_shutdown(),

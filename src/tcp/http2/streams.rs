@@ -1,7 +1,8 @@
 //! The tasks of an HTTP/2 connection's streams: they belong to it, and end with it.
 //!
-//! hyper gives each stream to an executor as a future of its own, and does not ask a response's body for more while the
-//! client's window is full. A client that opens it no more would hold the stream for ever: hence the clock beside it.
+//! hyper gives each stream to an executor as a future of its own, and does not poll a response's body for more while
+//! the client's window is full. A client that never opens it would hold the stream for ever: hence the timeout beside
+//! it.
 
 use crate::{
     exchange::{Late, Pace, Patience},
@@ -28,26 +29,26 @@ task_local! {
     static STALL: Rc<Stall>;
 }
 
-/// Whether a stream's client is to take what was handed over.
+/// Whether a stream's client has to read what was sent.
 pub(in crate::tcp) struct Stall {
-    /// What was read of the request.
+    /// Bytes of the request that were read.
     taken: RefCell<Taken>,
     waiting: Cell<bool>,
-    /// Since the clock last looked, and how many bytes.
+    /// Since the last check of the timeout, and how many bytes.
     moved: Cell<Option<u64>>,
-    /// Of a tunnel: hyper's task that sends what goes through it.
+    /// Of a tunnel: hyper's task that sends its bytes.
     sending: OnceCell<AbortHandle>,
     /// Those of its connection.
     tasks: Weak<RefCell<JoinSet<()>>>,
-    /// It was waited for for too long.
+    /// Its timeout has passed.
     over: Cell<bool>,
-    /// Of a request with a body: the task, for what is left of it when the request was answered.
+    /// Of a request with a body: the task, for the rest of it when the request was answered.
     waker: RefCell<Option<Waker>>,
     rest: RefCell<Option<Rest>>,
 }
 
 impl Stall {
-    /// That of the task that asks, if it is a stream's.
+    /// That of the current task, if it is a stream's.
     pub(in crate::tcp) fn current() -> Option<Rc<Self>> {
         STALL.try_with(Rc::clone).ok()
     }
@@ -70,7 +71,7 @@ impl Stall {
         self.taken.borrow_mut().add(bytes);
     }
 
-    /// Runs what is to go on when the response is made, as long as the connection.
+    /// Runs what is to continue when the response is complete, as long as the connection.
     pub(in crate::tcp) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         // A connection that is gone needs nothing any more.
         if let Some(tasks) = self.tasks.upgrade() {
@@ -90,7 +91,7 @@ impl Stall {
         }
     }
 
-    /// A piece of the body was handed over.
+    /// A piece of the body was passed on.
     pub(in crate::tcp) fn handed_over(&self) {
         self.waiting.set(true);
         self.moved(0);
@@ -101,12 +102,12 @@ impl Stall {
         self.moved.set(Some(self.moved.get().unwrap_or(0).saturating_add(bytes)));
     }
 
-    /// More is asked for: the client took it.
+    /// More is polled: the client read it.
     pub(in crate::tcp) fn asked(&self) {
         self.waiting.set(false);
     }
 
-    /// Its request has a body, whose rest may be left over.
+    /// Its request has a body, of which a rest may remain.
     pub(in crate::tcp) fn watch(&self) {
         self.waker.replace(Some(Waker::noop().clone()));
     }
@@ -133,7 +134,7 @@ impl Stall {
         Poll::Ready(())
     }
 
-    /// Whether it ends for having taken nothing.
+    /// Whether it ends because its client read nothing.
     pub(in crate::tcp) fn is_over(&self) -> bool {
         self.over.get()
     }
@@ -143,9 +144,9 @@ impl Stall {
 #[derive(Clone)]
 pub(super) struct Streams {
     tasks: Rc<RefCell<JoinSet<()>>>,
-    /// How slowly a client may take a stream.
+    /// How slowly a client may read a stream.
     pace: Pace,
-    /// The connection is what waits, for which its own clock runs.
+    /// The connection itself is blocked, which has its own timeout.
     blocked: Rc<Cell<bool>>,
     account: Account,
     metrics: Arc<Metrics>,
@@ -173,7 +174,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         self.reap();
         if let Some(stall) = Stall::current() {
-            // Of a stream already: the half of its tunnel that sends, whose clock is the tunnel's.
+            // Of a stream already: the half of its tunnel that sends, whose timeout is the tunnel's.
             let sending = self.tasks.borrow_mut().spawn_local(stream);
             // There is one.
             let _ = stall.sending.set(sending);

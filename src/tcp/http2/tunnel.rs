@@ -30,8 +30,8 @@ impl Connected {
 }
 
 impl AsyncRead for Connected {
-    /// hyper reads a reset with CANCEL as an end. The task that sends is woken by the same frame and knows better: it is
-    /// over, although nobody has ended it.
+    /// hyper reads a reset with CANCEL as an end. The task that sends is woken by the same frame and distinguishes
+    /// them: the tunnel is over, although no end was sent.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;

@@ -90,7 +90,7 @@ struct Shaken {
     outcome: Result<(), transport::Error>,
 }
 
-/// A handshake, and the tickets that follow it; the server gets what the client sends in pieces of `piece` octets.
+/// A handshake, and the tickets that follow it; the server gets what the client sends in pieces of `piece` bytes.
 fn shake(session: &mut Session, mut client: ClientConnection, piece: usize) -> Shaken {
     let mut spaces = Spaces::default();
     let mut level = Level::Initial;
@@ -268,7 +268,7 @@ fn a_client_that_breaks_the_rules_is_told_how() {
     let changes: [(&str, Change, u64); 4] = [
         ("a KeyUpdate behind Finished", |finished| [finished, KEY_UPDATE].concat(), 0x10a),
         ("a KeyUpdate instead of Finished", |_| KEY_UPDATE.to_vec(), 0x10a),
-        ("a Finished of somebody else", |finished| [&finished[..35], &[!finished[35]]].concat(), 0x133),
+        ("a wrong Finished", |finished| [&finished[..35], &[!finished[35]]].concat(), 0x133),
         ("a Finished that is too long", |finished| [&[20, 0, 0, 60], &finished[4..], &[0; 28]].concat(), 0x133),
     ];
     for (what, change, code) in changes {
@@ -324,7 +324,7 @@ fn a_configuration_that_rustls_refuses_fails_the_handshake_and_nothing_else() {
     assert_eq!(failure(&mut clients, &mut Spaces::default()), 0x150);
 }
 
-/// A ClientHello that is sound.
+/// A valid ClientHello.
 fn hello() -> Vec<u8> {
     let mut hello = Vec::new();
     assert!(connect(&client()).write_hs(&mut hello).is_none());
@@ -337,10 +337,10 @@ fn hostile_hello() -> impl Strategy<Value = Vec<u8>> {
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8);
     (noise, changes, any::<bool>()).prop_map(|(noise, changes, sound)| {
         let mut bytes = if sound { hello() } else { Vec::new() };
-        for (at, octet) in changes {
+        for (at, byte) in changes {
             if !bytes.is_empty() {
                 let at = at.index(bytes.len());
-                bytes[at] = octet;
+                bytes[at] = byte;
             }
         }
         bytes.extend(noise);

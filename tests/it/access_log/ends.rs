@@ -30,7 +30,7 @@ fn complete(size: usize) -> (u64, u64, String) {
     (200, size as u64, "complete".to_owned())
 }
 
-/// Requests that clients are said to have ended, response bytes, and responses of routes.
+/// Requests that clients have ended by the metrics, response bytes, and responses of routes.
 fn counted(litequic: &Litequic) -> (u64, u64) {
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
     (sum(|worker| worker.shared.streams_reset_by_client.get()), sum(|worker| worker.shared.response_body_bytes.get()))

@@ -1,5 +1,5 @@
-//! Those whom the tests of clients' certificates are about: authorities, what they issue and revoke, and people who show
-//! it.
+//! Fixtures of the tests of clients' certificates: authorities, what they issue and revoke, and clients that present
+//! them.
 
 use crate::support::{
     client::{Client, Quic, tls_config},
@@ -115,7 +115,7 @@ impl Shown {
     }
 }
 
-/// What a client shows when it is asked, and how often it was.
+/// A client's certificate, and how often it was requested.
 #[derive(Debug, Default)]
 struct Wallet {
     key: Option<Arc<CertifiedKey>>,
@@ -151,7 +151,7 @@ pub(super) async fn by_tcp(litequic: &Litequic, name: &str, certificate: Option<
     Tls::connect(litequic.tcp[0], name, config).await.unwrap()
 }
 
-/// Somebody who connects now and then, and keeps session tickets.
+/// A client that connects repeatedly, and keeps session tickets.
 pub(super) struct Person {
     wallet: Arc<Wallet>,
     config: quinn::ClientConfig,
@@ -178,7 +178,7 @@ impl Person {
         Client::over(self.quic(address, name).await.unwrap(), name).await
     }
 
-    /// The code with which the handshake is refused. This client believes it done when it has sent its part.
+    /// The code with which the handshake is rejected. For this client it is complete when it has sent its part.
     pub(super) async fn refused(&self, address: SocketAddr, name: &str) -> u64 {
         let error = match self.quic(address, name).await {
             Ok(quic) => within("the refusal", quic.connection.closed()).await,

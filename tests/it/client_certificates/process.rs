@@ -97,7 +97,7 @@ async fn a_reloaded_authority_counts_from_the_next_handshake_on() {
     assert_eq!(connected.get("/before").await.status, 200);
     assert_eq!(of_new.refused(setup.udp, "localhost").await, UNKNOWN_CA);
 
-    // Nobody is asked to read it.
+    // No request triggers the renewal.
     setup.put("ca.crt", &new.pem());
     process.await_stderr("\"key\":\"client_certificates.ca\"");
     assert!(process.stderr().contains("renewed, certificates: 1"), "{}", process.stderr());
@@ -137,23 +137,23 @@ async fn a_reload_of_the_policy_holds_for_tickets_and_open_connections_too() {
     let (authority, origin) = (Authority::new("root"), empty().await);
     let setup = Setup::new(origin.address, &authority.pem());
     let process = setup.start("").await;
-    let (nobody, somebody) = (setup.person(None), setup.person(Some(&authority.client())));
-    let before = nobody.connect(setup.udp, "localhost").await;
-    for person in [&nobody, &somebody] {
+    let (anonymous, known) = (setup.person(None), setup.person(Some(&authority.client())));
+    let before = anonymous.connect(setup.udp, "localhost").await;
+    for person in [&anonymous, &known] {
         assert_eq!(person.connect(setup.udp, "localhost").await.get("/").await.status, 200);
         assert_eq!(person.asked(), 0);
     }
 
-    // Both have tickets now, which resume nothing where a certificate is asked for.
+    // Both have tickets now, which resume nothing where a certificate is requested.
     setup.write(WITH_CA);
     setup.reload(200, "client_certificates.verify: none → required\n").await;
     assert_eq!(before.get("/").await.status, 421, "another connection would be asked");
-    assert_eq!(nobody.refused(setup.udp, "localhost").await, CERTIFICATE_REQUIRED);
-    let strict = somebody.connect(setup.udp, "localhost").await;
+    assert_eq!(anonymous.refused(setup.udp, "localhost").await, CERTIFICATE_REQUIRED);
+    let strict = known.connect(setup.udp, "localhost").await;
     assert_eq!(strict.get("/").await.status, 200);
-    assert_eq!((nobody.asked(), somebody.asked()), (1, 1));
+    assert_eq!((anonymous.asked(), known.asked()), (1, 1));
 
-    // One that has shown what is no longer needed goes on, and nothing of it is told any more.
+    // One with a certificate that is no longer requested stays open, and the certificate is not forwarded any more.
     let told = seen(&origin.seen(), "client-cert").len();
     assert_eq!(told, 1);
     setup.write("");
@@ -161,7 +161,7 @@ async fn a_reload_of_the_policy_holds_for_tickets_and_open_connections_too() {
     for client in [&strict, &before] {
         assert_eq!(client.get("/").await.status, 200);
     }
-    assert_eq!(nobody.connect(setup.udp, "localhost").await.get("/").await.status, 200);
+    assert_eq!(anonymous.connect(setup.udp, "localhost").await.get("/").await.status, 200);
     assert_eq!(seen(&origin.seen(), "client-cert").len(), told);
     drop(process);
 }

@@ -26,7 +26,7 @@ pub(super) enum Answer {
     Stream(u64),
     /// It goes on: a request is served.
     Served,
-    /// The connection is over, and nothing says so.
+    /// The connection is over, without a CONNECTION_CLOSE.
     Silence,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Row {
     pub(super) rule: &'static str,
     pub(super) what: String,
     pub(super) attempt: Attempt,
-    /// What the RFC wants.
+    /// What the RFC requires.
     pub(super) expected: Answer,
     /// What comes instead, and why that is.
     pub(super) instead: Option<(Answer, &'static str)>,

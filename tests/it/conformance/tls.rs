@@ -205,7 +205,7 @@ pub(super) fn parameters() -> Vec<Row> {
     rows.push(twice("disable_active_migration", 0x0c, Vec::new()));
     rows.push(
         twice("a reserved parameter", 27 + 31 * 9, vec![1])
-            .instead(Served, "s2n-quic skips what it does not know, however often; nobody reads it"),
+            .instead(Served, "s2n-quic skips unknown parameters, however often; they are not read"),
     );
     rows.push(Row::hello(
         "9000 §7.4",

@@ -123,7 +123,7 @@ pub(super) fn packets() -> Vec<Row> {
 pub(super) fn encoding() -> Vec<Row> {
     let mut rows = vec![
         Row::frames("9000 §12.4", "an unknown frame type", frame(0x21, &[]), FRAME_ENCODING_ERROR),
-        Row::frames("9000 §12.4", "a frame type of eight bytes that nobody has", frame(MAX, &[]), FRAME_ENCODING_ERROR),
+        Row::frames("9000 §12.4", "an unknown frame type of eight bytes", frame(MAX, &[]), FRAME_ENCODING_ERROR),
         Row::frames(
             "9000 §12.4",
             "a frame type that is not as short as it can be, by choice an error",

@@ -18,7 +18,7 @@ class Quiet(WSGIRequestHandler):
         pass
 
 def application(environ, start_response):
-    user = environ.get("HTTP_X_INTERNAL_USER", "nobody").encode()
+    user = environ.get("HTTP_X_INTERNAL_USER", "guest").encode()
     start_response("200 OK", [("Content-Length", str(len(user)))])
     return [user]
 
@@ -70,16 +70,16 @@ fn rule(config: &mut Config, what: &str) {
 /// The spellings that WSGI and nginx both take for one.
 const SPELLINGS: [&str; 4] = ["x-internal-user", "x_internal_user", "x-internal_user", "x_internal-user"];
 
-/// What the origin at `address`, which answers with the user that it believes, hears by each protocol and spelling.
+/// What the origin at `address`, which answers with the user that it trusts, gets by each protocol and spelling.
 async fn believes(address: SocketAddr) {
     use AmbiguousFields::{Drop, Pass};
     for (ambiguous, what, expected) in [
         // That it is an origin of that kind shows where nothing is done.
         (Pass, "nothing", ["root"; 4]),
-        (Pass, "removes", ["nobody"; 4]),
+        (Pass, "removes", ["guest"; 4]),
         (Pass, "sets", ["litequic"; 4]),
-        (Drop, "nothing", ["root", "nobody", "nobody", "nobody"]),
-        (Drop, "removes", ["nobody"; 4]),
+        (Drop, "nothing", ["root", "guest", "guest", "guest"]),
+        (Drop, "removes", ["guest"; 4]),
         (Drop, "sets", ["litequic"; 4]),
     ] {
         let litequic = Litequic::start(address, |config| {
@@ -110,7 +110,7 @@ async fn a_wsgi_application_believes_no_spelling_of_a_field_that_a_rule_is_about
 #[tokio::test]
 async fn an_nginx_variable_has_no_spelling_of_a_field_that_a_rule_is_about() {
     let server = "underscores_in_headers on;\nif ($http_x_internal_user) { return 200 $http_x_internal_user; }\n\
-        location / { return 200 nobody; }";
+        location / { return 200 guest; }";
     let Some(nginx) = Nginx::start(server) else { return };
     believes(nginx.address).await;
 }
@@ -131,7 +131,7 @@ async fn ambiguous_fields_are_dropped_rejected_or_passed() {
             let asked = request.ask(&litequic, protocol);
             if status == 400 {
                 assert_eq!(asked.await.map(|(status, _)| status), Some(400), "{protocol:?}");
-                origin.saw_nobody();
+                origin.saw_no_connection();
                 continue;
             }
             let answered = async {

@@ -1,4 +1,4 @@
-//! Trailers say nothing that a rule or litequic itself says in the header, by whichever protocol they come or go.
+//! Trailers have no field that a rule or litequic itself sets in the header, by whichever protocol they come or go.
 
 use super::{PROTOCOLS, Protocol, Request};
 use crate::support::{
@@ -52,7 +52,7 @@ async fn a_requests_trailers_never_have_a_field_of_a_rule_or_of_litequics_own() 
         .await;
         for protocol in PROTOCOLS {
             let fields = [("te", "trailers"), ("trailer", &*one), ("trailer", &*other)];
-            // TE belongs to an HTTP/1.1 connection, which Connection says.
+            // TE belongs to an HTTP/1.1 connection, as in Connection.
             let fields = if protocol == Protocol::Http1 { &fields[1..] } else { &fields };
             let request = Request::with_trailers("/", fields, &trailers.map(|name| (name, "1")));
             let answered = async {

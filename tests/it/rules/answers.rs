@@ -1,4 +1,4 @@
-//! Redirects, clocks and pages.
+//! Redirects, timeouts and pages.
 
 use super::{configured_in, started};
 use crate::support::{
@@ -58,7 +58,7 @@ async fn a_route_that_redirects_answers_by_itself_and_leads_where_it_says() {
         head.starts_with("http/1.1 308 ") && head.contains(&format!("\r\nlocation: {}\r\n", own("/new/a"))),
         "{head}"
     );
-    script.saw_nobody();
+    script.saw_no_connection();
     litequic.stop().await;
 }
 
@@ -111,7 +111,7 @@ async fn a_response_that_stalls_longer_than_its_route_allows_is_reset() {
     litequic.stop().await;
 }
 
-/// litequic before an origin that answers `answer`, with pages in a directory that must live as long.
+/// litequic in front of an origin that answers `answer`, with pages in a directory that must exist as long.
 async fn with_pages(answer: &str) -> (Litequic, tempfile::TempDir, Always) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in
@@ -119,7 +119,7 @@ async fn with_pages(answer: &str) -> (Litequic, tempfile::TempDir, Always) {
     {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let gone = origin::nobody();
+    let gone = origin::closed_port();
     let origin = Always::new(answer).await;
     let text = format!(
         r#"

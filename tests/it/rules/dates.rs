@@ -121,7 +121,7 @@ async fn every_answer_of_litequic_has_a_date_by_each_protocol() {
     assert_eq!(bare, [(200, None), (200, None), (200, None)], "a rule has the last word");
     litequic.stop().await;
 
-    let litequic = Litequic::start(origin::nobody(), |_| {}).await;
+    let litequic = Litequic::start(origin::closed_port(), |_| {}).await;
     for (answered, date) in asked(&litequic, "GET", "/", &[], "").await {
         assert!(answered == 502 && is_now(&date.unwrap_or_default()));
     }
@@ -154,7 +154,7 @@ async fn an_interim_response_gets_no_date() {
 
 #[tokio::test]
 async fn answers_without_tls_have_a_date() {
-    let litequic = Litequic::start(origin::nobody(), |config| {
+    let litequic = Litequic::start(origin::closed_port(), |config| {
         config.listen.redirect = vec![([127, 0, 0, 1], 0).into()];
     })
     .await;

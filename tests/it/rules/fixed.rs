@@ -40,7 +40,7 @@ respond = { body = "ok" }
 rate_limit = { requests = 1, per = "1h" }
 "#;
 
-/// A directory with the file, which must live as long, litequic, and an origin that nobody is to reach.
+/// A directory with the file, which must live as long, litequic, and an origin that must not be reached.
 async fn fixed() -> (Litequic, tempfile::TempDir, Script) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("robots.txt"), "User-agent: *\nDisallow: /\n").unwrap();
@@ -75,7 +75,7 @@ async fn a_fixed_answer_has_its_status_its_body_and_its_fields() {
 
     assert_eq!(client.get("/limited").await.text(), "ok");
     assert_eq!(client.get("/limited").await.status, 429);
-    script.saw_nobody();
+    script.saw_no_connection();
     litequic.stop().await;
 }
 
@@ -107,7 +107,7 @@ async fn the_answer_to_head_has_the_bodys_length_and_no_body() {
     http2.say(HEADERS, END_HEADERS | END_STREAM, 1, &fields).await;
     let headers = http2.find(&[HEADERS]).await.unwrap();
     assert_eq!((http2::status(&headers), headers.flags & END_STREAM), (200, END_STREAM));
-    script.saw_nobody();
+    script.saw_no_connection();
     litequic.stop().await;
 }
 
@@ -144,7 +144,7 @@ async fn an_upload_to_a_fixed_answer_does_not_hang() {
         assert_eq!((headers.stream, http2::status(&headers)), (stream, status), "{path}");
         http2.say(DATA, END_STREAM, stream, b"end").await;
     }
-    script.saw_nobody();
+    script.saw_no_connection();
     litequic.stop().await;
 }
 

@@ -65,7 +65,7 @@ async fn fields_are_removed_set_and_added_on_both_ways_by_every_protocol() {
 #[tokio::test]
 async fn litequics_own_answers_get_a_routes_fields_too_and_those_without_a_route_none() {
     let fields = FIELDS.replace("origin = \"origin\"", "path_prefix = \"/a\"\norigin = \"gone\"");
-    let gone = origin::nobody();
+    let gone = origin::closed_port();
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = started(origin.address, &format!("{fields}\n[origins.gone]\nurl = \"http://{gone}\"")).await;
     let client = Client::to(&litequic).await;

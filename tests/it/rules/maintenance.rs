@@ -83,11 +83,7 @@ async fn routes_are_switched_to_maintenance_and_back_by_name_by_host_and_all() {
     assert_eq!(statuses(&client).await, [503, 503, 503, 200], "what litequic answers itself goes on");
     let answer = client.get("/").await;
     assert_eq!(answer.field("retry-after"), Some("300"));
-    assert!(
-        answer.text().starts_with("503 Service Unavailable: this is in maintenance\nrequest "),
-        "{}",
-        answer.text()
-    );
+    assert!(answer.text().starts_with("503 Service Unavailable: in maintenance\nrequest "), "{}", answer.text());
     assert_eq!(client.get("/shop").await.field("retry-after"), Some("60"), "by name comes before all");
 
     let (_, text) = ask(setup.admin, "GET /status").await;
@@ -147,7 +143,7 @@ async fn maintenance_outlives_a_reload_and_holds_for_routes_that_come_with_it() 
 
     // Without the route there is nothing in maintenance; it is again when the route is there again.
     setup.change(origin.address, "limits.max_headers = 98").await;
-    process.await_stderr("the configuration has no such route any more");
+    process.await_stderr("the configuration no longer has such a route");
     assert_eq!(status(&client, "/shop").await, 200);
     assert_eq!(setup.metric("litequic_maintenance_routes").await, 0);
     setup.change(origin.address, &routes()).await;

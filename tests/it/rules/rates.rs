@@ -34,7 +34,7 @@ async fn who_asks_too_often_gets_429_and_is_told_when_to_come_back_by_whichever_
     assert!((1..=3600).contains(&wait), "{wait}");
     assert!(answer.text().starts_with("429 Too Many Requests: too many requests\nrequest "), "{}", answer.text());
     assert!(answer.field("proxy-status").unwrap().starts_with("litequic; error=http_request_denied"));
-    // The origin hears nothing of it, and other routes go on.
+    // The origin gets nothing of it, and other routes continue.
     assert_eq!(client.get("/").await.status, 200);
     assert_eq!(origin.seen().matches("GET ").count(), 4);
 

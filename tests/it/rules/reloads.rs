@@ -18,7 +18,7 @@ async fn every_rule_follows_a_reload() {
     let process = setup.start(origin.address).await;
     let client = setup.client().await;
     fs::write(setup.path("502.html"), "<p>first").unwrap();
-    let gone = origin::nobody();
+    let gone = origin::closed_port();
     let routes = |inner: &str| {
         format!(
             "origins.gone.url = \"http://{gone}\"\nroutes = [{{ path_prefix = \"/a\", origin = \"gone\", {inner} }}]"
@@ -29,7 +29,7 @@ async fn every_rule_follows_a_reload() {
     let answer = client.get("/a").await;
     assert_eq!((answer.status.as_u16(), answer.text(), answer.field("x-a")), (502, "<p>first", Some("1")));
 
-    // A value alone, which is not told: it may be a secret.
+    // Only a value, which is not shown: it may be a secret.
     let second = first.replace("\"1\"", "\"2\"");
     assert_eq!(
         changed(&setup, origin.address, &second).await,
@@ -60,7 +60,7 @@ async fn a_page_that_changes_is_read_and_one_that_cannot_be_read_changes_nothing
     let client: Client = setup.client().await;
     assert_eq!(client.get("/r").await.text(), "first");
 
-    // Nobody asks: the file is watched.
+    // Without a request for a reload: the file is watched.
     fs::write(setup.path("404.txt"), "second").unwrap();
     process.await_stderr("404.txt renewed");
     assert_eq!(client.get("/r").await.text(), "second");

@@ -65,7 +65,8 @@ async fn a_spelling_of_another_routes_path_is_answered_400_by_every_protocol() {
             for way in Way::ALL {
                 let Answer { status, body } = way.ask(&litequic, "localhost", &spelling).await;
                 assert_eq!(status, 400, "{way:?} {spelling}");
-                let said = "400 Bad Request: the request's path could be read as another route's\n";
+                let said =
+                    "400 Bad Request: the request's path is ambiguous: an origin could read it as another route's\n";
                 assert!(body.starts_with(said), "{way:?} {spelling}: {body}");
                 refused += 1;
             }

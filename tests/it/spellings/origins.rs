@@ -1,4 +1,4 @@
-//! What real origins serve: asked directly, so that it is known which spellings they take for a protected path, and behind
+//! What real origins serve: requested directly, to find which spellings they take for a protected path, and behind
 //! litequic.
 
 use super::{Way, spellings};
@@ -14,7 +14,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// `/`, which is lax, and the protected ones; the origin is told which of them a request came by.
+/// `/`, which is lax, and the protected ones; the origin gets the one that a request came by.
 fn routes() -> Vec<Route> {
     let route = |path_prefix: &str, kind: &str| {
         let name = http::HeaderName::from_static("x-route");

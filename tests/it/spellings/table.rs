@@ -130,7 +130,7 @@ fn routing() -> Routing {
     );
     let route = |path_prefix: &str| Route {
         path_prefix: path_prefix.into(),
-        // Tells which route it was. A port stands there because no host has such a name.
+        // Shows the route. It is a port because no host has such a name.
         rewrite_host: Some(format!("r{}", path_prefix.replace('/', "-"))),
         ..Route::catch_all(Config::ORIGIN)
     };

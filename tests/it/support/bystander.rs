@@ -29,7 +29,7 @@ const ELSEWHERE: &str = "b.test";
 pub(crate) const A_CONNECTION_S: usize = 20;
 const A_BODY: usize = 10_000;
 
-/// Another client, which asks and checks what it gets, on and on.
+/// Another client, which sends requests and checks the answers, in a loop.
 pub(crate) struct Bystander {
     served: Arc<AtomicUsize>,
     enough: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Chromium, headless, held by its DevTools protocol: for pages that live in real time, which `--dump-dom` with its
+//! Chromium, headless, held by its DevTools protocol: for pages that run in real time, which `--dump-dom` with its
 //! virtual time does not show. Closed with the test.
 
 use super::needs;
@@ -55,7 +55,7 @@ impl Browser {
         let answers = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || {
             for message in answers.split(0).map_while(Result::ok) {
-                // Nobody listens once the test is over.
+                // No listener is left once the test is over.
                 let _ = sender.send(serde_json::from_slice(&message).unwrap());
             }
         });

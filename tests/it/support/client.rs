@@ -44,7 +44,7 @@ impl Quic {
         Self::connect(litequic.address, "localhost", &litequic.cert_pem, quinn::TransportConfig::default()).await
     }
 
-    /// Connects to `address`, asks for `name`, and trusts `cert_pem` alone.
+    /// Connects to `address`, with `name` as SNI, and trusts `cert_pem` alone.
     pub(crate) async fn connect(
         address: SocketAddr,
         name: &str,
@@ -102,7 +102,8 @@ impl Quic {
         Self::between(local.into(), litequic.address, "localhost", config).await
     }
 
-    /// Connects to `litequic`, which does not know it yet: the handshake's last flight is kept until [`Quic::reappear`].
+    /// Connects to `litequic`, whose handshake is incomplete yet: the handshake's last flight is kept until
+    /// [`Quic::reappear`].
     pub(crate) async fn with_late_last_flight(litequic: &Litequic) -> Self {
         let config = config(&litequic.cert_pem, quinn::TransportConfig::default());
         Self::over(Ipv4Addr::LOCALHOST.into(), litequic.address, "localhost", config, true).await.unwrap()

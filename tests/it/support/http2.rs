@@ -33,13 +33,13 @@ impl Frame {
     }
 }
 
-/// The octets of a frame.
+/// The bytes of a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A field section. Names and values are as they are: of less than 127 octets each, or of up to 16,510.
+/// A field section. Names and values are as they are: of less than 127 bytes each, or of up to 16,510.
 pub(crate) fn fields(all: &[(&str, &str)]) -> Vec<u8> {
     let string = |text: &str| match text.len() {
         length @ 0..127 => [&[u8::try_from(length).unwrap()][..], text.as_bytes()].concat(),

@@ -15,7 +15,7 @@ use tokio::{net::UdpSocket, time::Instant};
 
 /// The least that a datagram with an Initial has (RFC 9000 §14.1).
 pub(crate) const FULL: usize = 1200;
-/// A version of which RFC 9000 §15 says that it forces negotiation.
+/// A version that forces negotiation (RFC 9000 §15).
 const NO_VERSION: [u8; 4] = [0x1a, 0x2a, 0x3a, 0x4a];
 const TAG_LEN: usize = 16;
 
@@ -27,7 +27,7 @@ pub(crate) struct Stranger {
     pub(crate) id: Vec<u8>,
     /// A real ClientHello.
     pub(crate) hello: Vec<u8>,
-    /// Octets of all that came back.
+    /// Bytes of all that came back.
     pub(crate) received: usize,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Stranger {
 pub(crate) struct Initial<'a> {
     pub(crate) destination: &'a [u8],
     pub(crate) token: &'a [u8],
-    /// Octets in all, the tag among them.
+    /// Bytes in all, the tag among them.
     pub(crate) size: usize,
     pub(crate) number: u32,
 }
 
-/// What a Retry says.
+/// The content of a Retry.
 #[derive(Debug, Clone)]
 pub(crate) struct Retry {
     /// The ID to which the client is to send from now on.
@@ -49,7 +49,7 @@ pub(crate) struct Retry {
     pub(crate) token: Vec<u8>,
 }
 
-/// A connection ID that nobody has.
+/// An unknown connection ID.
 pub(crate) fn fresh_id() -> [u8; 8] {
     rand::random()
 }
@@ -114,7 +114,7 @@ impl Stranger {
         let number_at = start.len() + 2;
         let mut payload = frames;
         payload.resize(size.saturating_sub(number_at + 4 + TAG_LEN).max(payload.len()), 0);
-        // Two octets, whatever the length (RFC 9000 §16).
+        // Two bytes, whatever the length (RFC 9000 §16).
         let length = u16::try_from(4 + payload.len() + TAG_LEN).unwrap() | 0x4000;
         let header = [&start[..], &length.to_be_bytes(), &number.to_be_bytes()].concat();
 
@@ -132,12 +132,12 @@ impl Stranger {
         assert_eq!(datagram[0] & 0xf0, 0xc0, "an Initial");
         assert_eq!(datagram[6..6 + usize::from(datagram[5])], self.id);
         let source_at = 6 + self.id.len();
-        // No token, and a length of two octets or one.
+        // No token, and a length of two bytes or one.
         let length_at = source_at + 1 + usize::from(datagram[source_at]) + 1;
         assert_eq!(datagram[length_at - 1], 0, "a server's Initial has no token");
         let long = usize::from(datagram[length_at] >> 6);
         assert!(long < 2);
-        let length = datagram[length_at..=length_at + long].iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet));
+        let length = datagram[length_at..=length_at + long].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         let number_at = length_at + 1 + long;
         let mut packet = datagram[..number_at + (length & 0x3fff)].to_vec();
         let keys = keys(destination).remote;
@@ -145,7 +145,7 @@ impl Stranger {
         let (first, number) = head.split_at_mut(number_at);
         keys.header.decrypt_in_place(&sample[..keys.header.sample_len()], &mut first[0], number).unwrap();
         let payload_at = number_at + 1 + usize::from(first[0] & 3);
-        let number = packet[number_at..payload_at].iter().fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        let number = packet[number_at..payload_at].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         let (header, payload) = packet.split_at_mut(payload_at);
         keys.packet.decrypt_in_place(number, header, payload).unwrap().to_vec()
     }
@@ -181,7 +181,7 @@ impl Stranger {
         }
     }
 
-    /// Asks for a Retry, which must come.
+    /// Causes a Retry, which must come.
     pub(crate) async fn retry(&mut self) -> Retry {
         let id = fresh_id();
         self.send(&self.packet(&Initial::to(&id))).await;
@@ -228,7 +228,7 @@ fn keys(destination: &[u8]) -> Keys {
     Keys::initial(Version::V1, suite, suite.quic.unwrap(), destination, Side::Client)
 }
 
-/// A long header of a version that nobody has, `size` octets.
+/// A long header of an unknown version, `size` bytes.
 pub(crate) fn unknown_version(source: &[u8], size: usize) -> Vec<u8> {
     let length = u8::try_from(source.len()).unwrap();
     let mut datagram = [&[0xc0][..], &NO_VERSION, &[8, 1, 2, 3, 4, 5, 6, 7, 8, length], source].concat();

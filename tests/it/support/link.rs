@@ -21,11 +21,11 @@ use tokio::{
     time::sleep_until,
 };
 
-/// Datagrams that wait in one direction of one client's way, unless it says otherwise; a real router's queue is as short.
+/// Datagrams that wait in one direction of one client's path, by default; a real router's queue is as short.
 const QUEUE: usize = 1024;
-/// Octets of a short header up to the end of litequic's connection IDs.
+/// Bytes of a short header up to the end of litequic's connection IDs.
 const HEADER: usize = 17;
-/// Octets of the sockets' buffers, so that the kernel loses nothing that nobody counts.
+/// Bytes of the sockets' buffers, so that the kernel loses nothing uncounted.
 const SOCKET_BUFFER: usize = 2 * 1024 * 1024;
 /// A datagram that is held back goes at the latest after this, whether or not others have passed it.
 const HOLD_AT_MOST: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ pub(crate) struct Way {
     pub(crate) hold: Which,
     pub(crate) hold_for: u64,
     pub(crate) delay: Duration,
-    /// Octets a second.
+    /// Bytes a second.
     pub(crate) rate: Option<u32>,
     /// Nothing goes but at multiples of this time, and then all that waits: as over a radio link.
     pub(crate) bunch: Option<Duration>,
@@ -230,7 +230,7 @@ async fn relay(front: Arc<UdpSocket>, shared: Arc<Shared>, from: watch::Receiver
     let mut clients: HashMap<SocketAddr, mpsc::Sender<Vec<u8>>> = HashMap::new();
     let mut buffer = vec![0; 65_536];
     loop {
-        // An error says that a client is gone (ICMP).
+        // An error means that a client is gone (ICMP).
         let Ok((length, client)) = front.recv_from(&mut buffer).await else { continue };
         let index = clients.len() as u64;
         let to = clients.entry(client).or_insert_with(|| {
@@ -262,7 +262,7 @@ async fn flow(
     let mut buffer = vec![0; 65_536];
     loop {
         let now = Instant::now();
-        // Errors of sending say that a buffer is full, or that somebody is gone: datagrams are lost.
+        // Errors of sending say that a buffer is full, or that a peer is gone: datagrams are lost.
         while let Some(datagram) = up.due(now) {
             Counts::add(&shared.up.went);
             let _ = back.send_to(&datagram, shared.server).await;
@@ -302,7 +302,7 @@ async fn flow(
     }
 }
 
-/// One direction. Decides by numbers and the seed; knows no socket and no clock.
+/// One direction. Decides by numbers and the seed; uses no socket and no clock.
 struct Lane {
     way: Way,
     random: StdRng,
@@ -341,8 +341,8 @@ impl Lane {
         if lost {
             Counts::add(&counts.lost);
         } else {
-            if let (true, Some(octet)) = (corrupt, datagram.get_mut(bit / 8)) {
-                *octet ^= 1 << (bit % 8);
+            if let (true, Some(byte)) = (corrupt, datagram.get_mut(bit / 8)) {
+                *byte ^= 1 << (bit % 8);
                 Counts::add(&counts.corrupted);
             }
             if double {
@@ -351,7 +351,7 @@ impl Lane {
             }
             let forged = forge.then(|| {
                 let mut forged = datagram.clone();
-                forged.iter_mut().skip(HEADER).for_each(|octet| *octet ^= 0xff);
+                forged.iter_mut().skip(HEADER).for_each(|byte| *byte ^= 0xff);
                 forged
             });
             if hold {
@@ -368,7 +368,7 @@ impl Lane {
         self.let_go(now, number, counts);
     }
 
-    /// Those held back that `number`, or the time, lets go.
+    /// Those held back that `number`, or the time, releases.
     fn let_go(&mut self, now: Instant, number: u64, counts: &Counts) {
         let (go, stay) = std::mem::take(&mut self.held).into_iter().partition(|held| held.0 <= number || held.1 <= now);
         self.held = stay;
@@ -418,11 +418,11 @@ impl Lane {
 mod tests {
     use super::*;
 
-    /// What comes out of a lane into which datagrams of one octet, 0, 1, 2 and so on, go at once; and at the end of time.
+    /// What comes out of a lane into which datagrams of one byte, 0, 1, 2 and so on, go at once; and at the end of time.
     fn pass(way: Way, count: u8) -> (Vec<Vec<u8>>, Counts) {
         let (mut lane, counts) = (Lane::new(way, 7), Counts::default());
         let now = Instant::now();
-        (0..count).for_each(|octet| lane.take(now, vec![octet], &counts));
+        (0..count).for_each(|byte| lane.take(now, vec![byte], &counts));
         let mut out: Vec<Vec<u8>> = std::iter::from_fn(|| lane.due(now)).collect();
         out.extend(std::iter::from_fn(|| lane.due(now + Duration::from_secs(60))));
         (out, counts)

@@ -31,7 +31,7 @@ use tokio::time::timeout;
 /// Longer than anything that a test waits for, on a machine that has much else to do.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What `LITEQUIC_TEST_IO` asks for: the `litequic.io` of every litequic that a test starts.
+/// The value of `LITEQUIC_TEST_IO`: the `litequic.io` of every litequic that a test starts.
 pub(crate) fn io() -> Io {
     let Ok(asked) = env::var("LITEQUIC_TEST_IO") else { return LiteQuic::default().io };
     let mut known = Io::NAMES.iter().chain(Io::TO_COMPARE);
@@ -44,7 +44,7 @@ pub(crate) fn io_key() -> String {
     format!("litequic.io = \"{}\"\n", io().name())
 }
 
-/// Whether this machine allows io_uring. Says that a test is skipped, or fails it, where not.
+/// Whether this machine allows io_uring. If not, reports that a test is skipped, or fails it.
 pub(crate) fn has_io_uring() -> bool {
     let probe = process::litequic(["probe"]).success();
     let line = probe.lines().find(|line| line.starts_with("io_uring ")).unwrap();

@@ -1,4 +1,4 @@
-//! Programs that a test needs and a machine may lack. Without one the test is skipped, and says so; with
+//! Programs that a test needs and a machine may lack. Without one the test is skipped, with a message; with
 //! `LITEQUIC_REQUIRE` in the environment, as in CI, it fails instead, so that nothing goes untested unnoticed.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Says that a test is skipped and why, or fails it.
+/// Reports that a test is skipped and why, or fails it.
 pub(crate) fn skip(why: &str) {
     assert!(env::var_os("LITEQUIC_REQUIRE").is_none(), "LITEQUIC_REQUIRE is set, but {why}");
     // Past the harness, which would show it of tests that fail alone.

@@ -1,6 +1,6 @@
 //! A client that reads ACK_FREQUENCY frames by draft-ietf-quic-ack-frequency-00, as strictly as neqo, which is Firefox's:
 //! quinn, with that draft's transport parameter in the place of its own. Between decryption and quinn's parser each frame
-//! is checked octet by octet, and translated for quinn.
+//! is checked byte by byte, and translated for quinn.
 
 use super::{
     client,
@@ -27,10 +27,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// neqo's, and in microseconds what it says there.
+/// neqo's parameter, in microseconds.
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;
 const GRANULARITY: u64 = 1000;
-/// The octets of the frame's type.
+/// The bytes of the frame's type.
 const ACK_FREQUENCY: [u8; 2] = [0x40, 0xaf];
 
 /// A frame as neqo reads it.
@@ -216,7 +216,7 @@ fn translate(frame: &mut [u8]) -> Result<AckFrequency, String> {
     if delay < GRANULARITY {
         return Err(format!("a delay of {delay} µs"));
     }
-    // So many that it and one less take an octet.
+    // So many that it and one less take a byte.
     if !(1..64).contains(&tolerance) {
         return Err(format!("a packet tolerance of {tolerance}"));
     }

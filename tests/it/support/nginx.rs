@@ -17,9 +17,9 @@ use tempfile::TempDir;
 
 /// Between two looks at what nginx does.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// A free port may be somebody else's a moment later.
+/// A free port may be another process' a moment later.
 const ATTEMPTS: u32 = 5;
-/// Everything that nginx would otherwise want below /var.
+/// Everything that nginx would otherwise put below /var.
 const FOLDERS: [&str; 5] = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
 
 /// A running nginx.

@@ -23,8 +23,8 @@ pub(crate) async fn demo() -> SocketAddr {
     address
 }
 
-/// An address at which nobody listens, and that no other test is given.
-pub(crate) fn nobody() -> SocketAddr {
+/// An address without a listener, which no other test is given.
+pub(crate) fn closed_port() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, free_tcp_port()).into()
 }
 
@@ -47,9 +47,9 @@ impl Script {
         Peer { stream, seen: Vec::new() }
     }
 
-    /// Fails if somebody has connected and was not accepted yet.
-    pub(crate) fn saw_nobody(&self) {
-        assert!(self.listener.accept().now_or_never().is_none(), "somebody connected to the origin");
+    /// Fails if there is a connection that was not accepted yet.
+    pub(crate) fn saw_no_connection(&self) {
+        assert!(self.listener.accept().now_or_never().is_none(), "there was a connection to the origin");
     }
 }
 
@@ -177,7 +177,7 @@ impl Always {
         }
     }
 
-    /// How often somebody connected.
+    /// How many connections there were.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU16, Ordering::Relaxed},
 };
 
-/// A UDP port of 127.0.0.1 that nobody has, for a configuration, which takes no port 0.
+/// A free UDP port of 127.0.0.1, for a configuration, which accepts no port 0.
 pub(crate) fn free_udp_port() -> u16 {
     free_port(|port| UdpSocket::bind(("127.0.0.1", port)).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Processes: `litequic` as whoever starts it sees it, and the programs that some tests need. What they print, how they
+//! Processes: `litequic` as its users see it, and the programs that some tests need. What they print, how they
 //! end. Killed when the test is over.
 
 pub(crate) use super::ports::{free_tcp_port, free_udp_port};
@@ -179,7 +179,7 @@ impl Process {
         assert!(found, "no {text:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr());
     }
 
-    /// Waits until the log says where litequic listens.
+    /// Waits until the log has litequic's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.await_stderr("listening for HTTP/3");
         let log = self.stderr();

@@ -54,7 +54,7 @@ impl Litequic {
         Self::with_config(&Self::config(origin, edit)).await
     }
 
-    /// The same, where `gauge` says how short memory is.
+    /// The same, with memory as short as in `gauge`.
     pub(crate) async fn with_memory(origin: SocketAddr, gauge: &Gauge, edit: impl FnOnce(&mut Config)) -> Self {
         let options = Options { memory: Some(gauge.clone()), ..Options::default() };
         Self::with_options(&Self::config(origin, edit), options).await
@@ -142,7 +142,7 @@ impl Litequic {
         self.ended().await;
     }
 
-    /// Waits until it has ended in order, which somebody told it to.
+    /// Waits until it has ended in order, on request.
     pub(crate) async fn ended(self) {
         within("litequic's end", self.ended).await.unwrap().unwrap();
     }

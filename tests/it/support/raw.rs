@@ -19,7 +19,7 @@ pub(crate) const SETTINGS: u64 = 0x04;
 pub(crate) const PUSH_PROMISE: u64 = 0x05;
 pub(crate) const GOAWAY: u64 = 0x07;
 pub(crate) const MAX_PUSH_ID: u64 = 0x0d;
-/// A type of which RFC 9114 §7.2.8 says that it means nothing.
+/// A reserved type (RFC 9114 §7.2.8).
 pub(crate) const RESERVED: u64 = 0x21;
 
 /// A QUIC integer (RFC 9000 §16).
@@ -230,13 +230,13 @@ impl Outcome {
 
 impl Exchange {
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
-        // An error means that litequic has stopped or closed already, which the outcome says.
+        // An error means that litequic has stopped or closed already, which the outcome shows.
         let _ = within("flow control", self.send.write_all(bytes)).await;
     }
 
     /// FIN
     pub(crate) fn finish(&mut self) {
-        // An error means that litequic has stopped the stream, which the outcome says.
+        // An error means that litequic has stopped the stream, which the outcome shows.
         let _ = self.send.finish();
     }
 

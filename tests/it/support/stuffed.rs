@@ -149,7 +149,7 @@ impl Stuffed {
         Self { connection, stuffing, _client: client }
     }
 
-    /// Sends packets full of `frames` until litequic closes the connection, and returns how it says so.
+    /// Sends packets full of `frames` until litequic closes the connection, and returns its error.
     pub(crate) async fn flood(&mut self, frames: &[u8]) -> connection::Error {
         self.fill(Filling::Frames(frames.to_vec())).await
     }

@@ -1,4 +1,4 @@
-//! A TLS client over TCP that says whatever a test likes.
+//! A TLS client over TCP that sends arbitrary bytes.
 
 use super::{proxy::Litequic, within};
 use litequic::tls::{Trust, client_config};
@@ -33,7 +33,7 @@ pub(crate) fn config(cert_pem: &str, protocols: &[&str]) -> ClientConfig {
     config
 }
 
-/// The same of a client that believes anybody: for a process whose certificate the test does not have.
+/// The same of a client that trusts any certificate: for a process whose certificate the test does not have.
 pub(crate) fn credulous(protocols: &[&str]) -> ClientConfig {
     let mut config = client_config(&Trust::Insecure, false).unwrap();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
@@ -46,7 +46,7 @@ impl Tls {
         Self::connect(litequic.tcp[0], "localhost", config(&litequic.cert_pem, &["http/1.1"])).await.unwrap()
     }
 
-    /// Connects to `address` and asks for `name`.
+    /// Connects to `address` with `name` as SNI.
     pub(crate) async fn connect(address: SocketAddr, name: &str, config: ClientConfig) -> std::io::Result<Self> {
         let stream = within("a TCP connection", TcpStream::connect(address)).await?;
         Self::over(stream, name, config).await

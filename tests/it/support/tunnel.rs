@@ -1,4 +1,4 @@
-//! Clients that switch protocols by each of the three doors, and an origin that echoes what WebSockets say.
+//! Clients that switch protocols over each HTTP version, and an origin that echoes WebSocket messages.
 
 use super::{
     proxy::Litequic,
@@ -23,21 +23,21 @@ use tokio::{
 };
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::protocol::Role};
 
-/// Between two looks at what nobody tells of.
+/// Poll interval for state without events.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// By which a client comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum HttpVersion {
     Http1,
     Http2,
     Http3,
 }
 
-impl Door {
+impl HttpVersion {
     pub(crate) const ALL: [Self; 3] = [Self::Http1, Self::Http2, Self::Http3];
 
-    /// The status that says that the protocol is switched.
+    /// The status of a successful switch.
     pub(crate) const fn yes(self) -> u16 {
         match self {
             Self::Http1 => 101,
@@ -69,34 +69,34 @@ impl Switched {
     }
 }
 
-/// Asks for `protocol` at `path` by `door`, with `more` fields.
+/// Requests `protocol` at `path` `over` an HTTP version, with `more` fields.
 pub(crate) async fn switch(
     litequic: &Litequic,
-    door: Door,
+    over: HttpVersion,
     path: &str,
     protocol: &'static str,
     more: &[(&str, &str)],
 ) -> Switched {
-    match door {
-        Door::Http1 => by_http1(litequic, path, protocol, more).await,
-        Door::Http2 => by_http2(litequic, path, protocol, more).await,
-        Door::Http3 => by_http3(litequic, path, protocol, more).await,
+    match over {
+        HttpVersion::Http1 => by_http1(litequic, path, protocol, more).await,
+        HttpVersion::Http2 => by_http2(litequic, path, protocol, more).await,
+        HttpVersion::Http3 => by_http3(litequic, path, protocol, more).await,
     }
 }
 
-/// A WebSocket at `path` by `door`.
+/// A WebSocket at `path` `over` an HTTP version.
 pub(crate) async fn websocket(
     litequic: &Litequic,
-    door: Door,
+    over: HttpVersion,
     path: &str,
 ) -> (WebSocketStream<Box<dyn Duplex>>, JoinSet<()>) {
-    if door == Door::Http1 {
+    if over == HttpVersion::Http1 {
         // With the client's own handshake, which checks the answer to its key.
         let stream: Box<dyn Duplex> = Box::new(Tls::http1(litequic).await.stream);
         let asked = tokio_tungstenite::client_async(format!("wss://localhost{path}"), stream);
         return (within("a WebSocket", asked).await.unwrap().0, JoinSet::new());
     }
-    let (stream, kept) = switch(litequic, door, path, "websocket", &[("sec-websocket-version", "13")]).await.tunnel();
+    let (stream, kept) = switch(litequic, over, path, "websocket", &[("sec-websocket-version", "13")]).await.tunnel();
     (WebSocketStream::from_raw_socket(stream, Role::Client, None).await, kept)
 }
 
@@ -124,7 +124,7 @@ async fn by_http2(litequic: &Litequic, path: &str, protocol: &'static str, more:
     let io = TokioIo::new(tls.stream);
     let (mut requests, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.expect("HTTP/2");
-    // h2 says no `:protocol` before the server's SETTINGS let it.
+    // h2 sends no `:protocol` before the server's SETTINGS allow it.
     let mut connection = Box::pin(connection);
     let enabled = async {
         while !connection.is_extended_connect_protocol_enabled() {
@@ -135,7 +135,7 @@ async fn by_http2(litequic: &Litequic, path: &str, protocol: &'static str, more:
     within("SETTINGS_ENABLE_CONNECT_PROTOCOL", enabled).await;
     let mut kept = JoinSet::new();
     kept.spawn(async move {
-        // How it ends is the streams' to tell.
+        // The streams report how it ends.
         let _ = connection.await;
     });
     let mut request = Request::builder().method(Method::CONNECT).uri(format!("https://localhost{path}"));
@@ -190,7 +190,7 @@ async fn by_http3(litequic: &Litequic, path: &str, protocol: &str, more: &[(&str
                 return;
             }
         }
-        // An error means that litequic wants no more.
+        // An error means that litequic has closed it.
         let _ = send.finish();
         let _ = send.stopped().await;
     });
@@ -222,7 +222,7 @@ pub(crate) async fn echo() -> SocketAddr {
     echo_beside("").await
 }
 
-/// The same, which gives everybody else `page`.
+/// The same, which gives all others `page`.
 pub(crate) async fn echo_beside(page: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();

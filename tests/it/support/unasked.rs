@@ -1,5 +1,5 @@
-//! A client that does not offer the extension by which it can be asked for fewer acknowledgements
-//! (draft-ietf-quic-ack-frequency): quinn, which always does, with that transport parameter left out.
+//! A client that does not support ACK_FREQUENCY (draft-ietf-quic-ack-frequency): quinn, which always does, with that
+//! transport parameter removed.
 
 use super::{client, raw::varint};
 use quinn::{
@@ -24,7 +24,7 @@ pub(crate) fn with_offer(params: &TransportParameters, offer: impl IntoIterator<
     let mut bytes = Vec::new();
     params.write(&mut bytes);
     let id = varint(MIN_ACK_DELAY);
-    // The value follows its length, which is a single octet.
+    // The value follows its length, which is a single byte.
     let at = bytes.windows(id.len()).position(|window| window == id).expect("quinn offers it");
     let length = usize::from(bytes[at + id.len()]);
     bytes.splice(at..at + id.len() + 1 + length, offer);

@@ -119,7 +119,7 @@ impl Hello {
         Self { id, parameters, tls: tls_config(&litequic.cert_pem), codepoint: Version::V1, edit: |_| {} }
     }
 
-    /// Has the parameter `id` say `value`, in the place of what it said.
+    /// Sets the parameter `id` to `value`.
     pub(crate) fn set(&mut self, id: u64, value: Vec<u8>) {
         self.parameters.retain(|parameter| parameter.0 != id);
         self.parameters.push((id, value));
@@ -394,7 +394,7 @@ impl Wire {
         }
     }
 
-    /// Hands CRYPTO data to TLS, and sends what it says.
+    /// Passes CRYPTO data to TLS, and sends its answer.
     async fn progress(&mut self) {
         loop {
             self.read();

@@ -1,4 +1,4 @@
-//! What HTTP/1.1 must not pass, as raw bytes over TLS: the rows of docs/proxying.md. None of it reaches the origin.
+//! What HTTP/1.1 must reject, as raw bytes over TLS: the rows of docs/proxying.md. None of it reaches the origin.
 
 use crate::support::{
     origin::Always,
@@ -150,7 +150,7 @@ async fn a_body_that_breaks_the_chunked_coding_is_a_400_and_gets_no_last_chunk()
     litequic.stop().await;
 }
 
-/// What is refused is answered in its turn; what was asked before is served.
+/// A rejected request is answered in its turn; earlier ones are served.
 #[tokio::test]
 async fn a_request_that_is_refused_is_answered_behind_those_before_it() {
     let origin = Always::new(Always::EMPTY_200).await;
@@ -235,7 +235,7 @@ async fn http1_0_is_served_and_its_connection_closed() {
 
 #[tokio::test]
 async fn plain_http_to_the_tls_port_is_told_so_and_junk_is_not() {
-    let litequic = Litequic::start(crate::support::origin::nobody(), |_| {}).await;
+    let litequic = Litequic::start(crate::support::origin::closed_port(), |_| {}).await;
     for (said, expected) in [("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400 "), ("\0\0\0\0", "")] {
         let mut plain = TcpStream::connect(litequic.tcp[0]).await.unwrap();
         plain.write_all(said.as_bytes()).await.unwrap();
@@ -253,7 +253,7 @@ async fn plain_http_to_the_tls_port_is_told_so_and_junk_is_not() {
 
 #[tokio::test]
 async fn a_handshake_that_fails_stalls_or_agrees_on_nothing_is_counted_and_ended() {
-    let litequic = Litequic::start(crate::support::origin::nobody(), |config| {
+    let litequic = Litequic::start(crate::support::origin::closed_port(), |config| {
         config.timeouts.handshake = Duration::from_millis(200);
     })
     .await;

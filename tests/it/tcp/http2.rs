@@ -1,4 +1,4 @@
-//! What HTTP/2 must not pass, frame by frame, and floods of what is allowed: the rows of docs/proxying.md. None of it
+//! What HTTP/2 must reject, frame by frame, and floods of what is allowed: the rows of docs/proxying.md. None of it
 //! reaches the origin.
 
 use crate::support::{
@@ -103,7 +103,7 @@ async fn malformed_requests_are_reset_and_those_that_are_not_served_answered_wit
     litequic.stop().await;
 }
 
-/// h2 cuts `:path` at `#` before anybody sees it: what is left is the same for the route, the log and the origin.
+/// h2 cuts `:path` at `#` before litequic reads it: what is left is the same for the route, the log and the origin.
 #[tokio::test]
 async fn a_fragment_never_reaches_the_origin() {
     let origin = Always::new(Always::EMPTY_200).await;

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 #[tokio::test]
-async fn without_tcp_addresses_there_is_no_companion_and_with_an_advertised_port_it_is_told() {
+async fn without_tcp_addresses_there_is_no_tcp_listener_and_an_advertised_port_is_in_alt_svc() {
     let litequic = Litequic::start(origin::demo().await, |config| config.listen.tcp.clear()).await;
     assert!(litequic.tcp.is_empty());
     assert!(TcpStream::connect(litequic.address).await.is_err());
@@ -145,7 +145,7 @@ async fn a_drain_lets_running_requests_finish_and_says_goodbye() {
     litequic.lifecycle.advance(Phase::Leaving);
     assert_eq!(two.find(&[GOAWAY]).await.unwrap().code(), 0);
     assert_eq!(idle.rest().await, (String::new(), true));
-    assert!(TcpStream::connect(litequic.tcp[0]).await.is_err(), "nobody new is taken");
+    assert!(TcpStream::connect(litequic.tcp[0]).await.is_err(), "no new connection is accepted");
     peer_of_one.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
     peer_of_two.say(Always::EMPTY_200).await;
     let head = one.head().await;

@@ -1,4 +1,4 @@
-//! What clients over TCP make litequic hold that ask for much and read nothing: no more than docs/architecture.md says, and
+//! The memory for clients over TCP that request much and read nothing: no more than in docs/architecture.md, and
 //! others are served meanwhile. Always the real process, whose memory and allocator are its own.
 
 use crate::support::{
@@ -148,7 +148,7 @@ impl Running {
         within("memory that stays", settled).await
     }
 
-    /// Waits until the origin was asked so many times for what does not end.
+    /// Waits until the origin got so many requests for endless bodies.
     async fn asked(&self, times: usize) {
         let asked = async {
             while self.origin.asked.load(Relaxed) < times {
@@ -171,7 +171,7 @@ impl Running {
         client
     }
 
-    /// One that asks for an endless body on each of its streams, and reads nothing.
+    /// One that requests an endless body on each of its streams, and reads nothing.
     async fn stalled(&self) -> Tls {
         let mut client = self.http2().await;
         let requests: Vec<u8> = (0..STREAMS).flat_map(|n| request(n, "/endless")).collect();
@@ -179,7 +179,7 @@ impl Running {
         client
     }
 
-    /// A newcomer over each protocol gets all that it asks for.
+    /// A new client over each protocol gets its whole response.
     async fn serves_newcomers(&self) {
         let mut http2 = self.http2().await;
         http2.say(request(0, "/")).await;
@@ -244,7 +244,7 @@ async fn a_hundred_connections_of_http2_that_stop_reading_hold_what_the_budget_s
     litequic.serves_newcomers().await;
 }
 
-/// What a flood has left is given back while nobody asks for anything.
+/// What a flood has left is given back while there are no requests.
 #[tokio::test]
 async fn memory_goes_back_within_seconds_after_a_flood() {
     const CONNECTIONS: usize = 20;
@@ -268,7 +268,7 @@ async fn memory_goes_back_within_seconds_after_a_flood() {
     within("less memory", given_back).await;
 }
 
-/// hyper begins no further one while nobody takes the answers.
+/// hyper begins no further one while the answers are not read.
 #[tokio::test]
 async fn requests_that_are_sent_ahead_wait_for_their_answers_to_be_read() {
     const REQUESTS: usize = 20_000;

@@ -55,7 +55,7 @@ async fn chunks_of_a_byte_reach_the_origin_in_pieces_worth_writing() {
 
 #[tokio::test]
 async fn data_frames_of_a_byte_reach_the_origin_in_pieces_worth_writing() {
-    // h2 ends a connection that has many more of them before anybody has taken them.
+    // h2 ends a connection that has many more of them before they are processed.
     const BYTES: usize = 1_000;
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;

@@ -90,7 +90,7 @@ async fn a_hundred_requests_in_one_read_are_answered_and_one_that_stops_behind_t
 
 /// An idle connection is one without a request, however long its response takes.
 #[tokio::test]
-async fn a_connection_is_not_idle_while_a_response_is_under_way() {
+async fn a_connection_is_not_idle_while_a_response_is_in_flight() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = PATIENCE).await;
     let mut client = Tls::http1(&litequic).await;

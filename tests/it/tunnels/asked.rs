@@ -1,4 +1,4 @@
-//! Who may switch protocols, how the origin is asked, and which of its answers is a yes.
+//! Which requests may switch protocols, what the origin gets, and which of its answers are a success.
 
 use super::{
     ASK, CONNECT, H3_FRAME_UNEXPECTED, H3_MESSAGE_ERROR, PROTOCOL_ERROR, YES, is_reset, no_tunnel_is_open, other,
@@ -10,7 +10,7 @@ use crate::support::{
     proxy::Litequic,
     raw::{self, Outcome, Raw},
     tls::Tls,
-    tunnel::{self, Door, switch},
+    tunnel::{self, HttpVersion, switch},
 };
 use litequic::config::Config;
 
@@ -18,7 +18,7 @@ use litequic::config::Config;
 async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let asked = async {
             let mut peer = origin.accept().await;
             let head = peer.head().await;
@@ -26,7 +26,7 @@ async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {
             head
         };
         let more = [("sec-websocket-protocol", "a, b"), ("te", "trailers"), ("origin", "https://localhost")];
-        let (switched, head) = tokio::join!(switch(&litequic, door, "/a?b", "websocket", &more), asked);
+        let (switched, head) = tokio::join!(switch(&litequic, over, "/a?b", "websocket", &more), asked);
         assert_eq!(switched.status, 403, "what the origin says passes");
         assert_eq!(head.line(), "GET /a?b HTTP/1.1");
         for (field, expected) in [
@@ -37,26 +37,26 @@ async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {
             ("origin", "https://localhost"),
             ("x-forwarded-proto", "https"),
         ] {
-            assert_eq!(head.field(field), Some(expected), "{door:?}: {head:?}");
+            assert_eq!(head.field(field), Some(expected), "{over:?}: {head:?}");
         }
         for absent in ["te", "content-length", "transfer-encoding"] {
-            assert_eq!(head.field(absent), None, "{door:?}: {head:?}");
+            assert_eq!(head.field(absent), None, "{over:?}: {head:?}");
         }
         let key = head.field("sec-websocket-key").unwrap();
-        assert_eq!((key.len(), key == "dGhlIHNhbXBsZSBub25jZQ=="), (24, door == Door::Http1), "{door:?}");
+        assert_eq!((key.len(), key == "dGhlIHNhbXBsZSBub25jZQ=="), (24, over == HttpVersion::Http1), "{over:?}");
     }
     litequic.stop().await;
 }
 
-/// How `door` is answered when the origin says `answer` to a request for a WebSocket.
-async fn answered(litequic: &Litequic, origin: &Script, door: Door, answer: &str) -> (u16, String, String) {
+/// The answer `over` an HTTP version when the origin sends `answer` to a request for a WebSocket.
+async fn answered(litequic: &Litequic, origin: &Script, over: HttpVersion, answer: &str) -> (u16, String, String) {
     let serve = async {
         let mut peer = origin.accept().await;
         peer.head().await;
         peer.say(answer).await;
         peer
     };
-    let (switched, _peer) = tokio::join!(switch(litequic, door, "/", "websocket", &[]), serve);
+    let (switched, _peer) = tokio::join!(switch(litequic, over, "/", "websocket", &[]), serve);
     (switched.status, switched.head, switched.body)
 }
 
@@ -85,10 +85,10 @@ async fn only_the_answer_to_what_was_asked_opens_a_tunnel() {
         (to("Connection: Upgrade\r\nUpgrade: websocket\r\n"), 101, 502),
     ];
     for (answer, by_http1, by_others) in &table {
-        for door in Door::ALL {
-            let expected = if door == Door::Http1 { *by_http1 } else { *by_others };
-            let (status, head, body) = answered(&litequic, &origin, door, answer).await;
-            assert_eq!(status, expected, "{door:?}: {answer}");
+        for over in HttpVersion::ALL {
+            let expected = if over == HttpVersion::Http1 { *by_http1 } else { *by_others };
+            let (status, head, body) = answered(&litequic, &origin, over, answer).await;
+            assert_eq!(status, expected, "{over:?}: {answer}");
             if status == 502 {
                 let said = format!("{head}{body}");
                 assert!(said.contains("http_upgrade_failed"), "{said}");
@@ -145,7 +145,7 @@ async fn a_client_whose_wish_is_not_granted_goes_on_with_http_1_1() {
         (ASK.to_owned(), true),
         (with("Connection: keep-alive, UPGRADE\r\nUpgrade: h2c, Other\r\n"), true),
         (with("Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: other\r\n"), true),
-        // The rest is served as if it had not asked (RFC 9110 §7.8).
+        // The rest is served as if there were no `Upgrade` (RFC 9110 §7.8).
         (with("Upgrade: other\r\n"), false),
         (with("Connection: Upgrade\r\n"), false),
         (with("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"), false),
@@ -239,7 +239,7 @@ async fn where_no_route_lets_anything_pass_nothing_is_offered() {
         assert_eq!(client.find(&[http2::HEADERS, http2::RST_STREAM]).await.unwrap().code(), PROTOCOL_ERROR);
         let raw = Raw::to(&litequic).await;
         assert_eq!(raw.ask(&raw::headers(&CONNECT)).await, Outcome::Reset(H3_MESSAGE_ERROR));
-        let switched = switch(&litequic, Door::Http1, "/", "websocket", &[]).await;
+        let switched = switch(&litequic, HttpVersion::Http1, "/", "websocket", &[]).await;
         assert_eq!(switched.status, 200);
         assert!(!origin.seen().to_ascii_lowercase().contains("upgrade"), "{}", origin.seen());
         litequic.stop().await;

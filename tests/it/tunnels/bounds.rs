@@ -1,10 +1,10 @@
-//! How long a tunnel may be quiet, how many there may be, what they hold, and how a drain ends them.
+//! How long a tunnel may be idle, how many there may be, what they buffer, and how a drain ends them.
 
 use super::{YES, is_reset, no_tunnel_is_open, open, other};
 use crate::support::{
     origin::Script,
     tls::Tls,
-    tunnel::{Door, switch},
+    tunnel::{HttpVersion, switch},
     within,
 };
 use litequic::lifecycle::Phase;
@@ -18,9 +18,9 @@ async fn a_client_that_takes_nothing_holds_back_its_origin() {
     const HELD: u64 = 24 << 20;
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let before = litequic.sum(|worker| worker.shared.response_body_bytes.get());
-        let (mut stream, peer, _kept) = open(&litequic, door, &origin).await;
+        let (mut stream, peer, _kept) = open(&litequic, over, &origin).await;
         let (_from, mut to) = peer.stream.into_split();
         let sending = tokio::spawn(async move {
             let piece = vec![7; 1 << 16];
@@ -38,12 +38,12 @@ async fn a_client_that_takes_nothing_holds_back_its_origin() {
             }
             seen = now;
         }
-        assert!(seen < HELD && !sending.is_finished(), "{door:?}: {seen}");
+        assert!(seen < HELD && !sending.is_finished(), "{over:?}: {seen}");
         let mut piece = vec![0; 1 << 16];
         let mut read = 0;
         while read < SIZE {
             let length = within("bytes", stream.read(&mut piece)).await.unwrap();
-            assert!(length > 0 && piece[..length].iter().all(|byte| *byte == 7), "{door:?} after {read}");
+            assert!(length > 0 && piece[..length].iter().all(|byte| *byte == 7), "{over:?} after {read}");
             read += length;
         }
         within("the origin", sending).await.unwrap();
@@ -80,9 +80,9 @@ async fn a_tunnel_by_the_byte_ends_its_connection() {
 async fn a_tunnel_in_which_nothing_moves_is_ended() {
     let origin = Script::new().await;
     let litequic = other(origin.address, |config| config.timeouts.tunnel = Duration::from_secs(1)).await;
-    for (n, door) in Door::ALL.into_iter().enumerate() {
-        let (stream, mut peer, _kept) = open(&litequic, door, &origin).await;
-        assert!(is_reset(&mut peer).await, "{door:?}");
+    for (n, over) in HttpVersion::ALL.into_iter().enumerate() {
+        let (stream, mut peer, _kept) = open(&litequic, over, &origin).await;
+        assert!(is_reset(&mut peer).await, "{over:?}");
         litequic
             .wait_until("timeouts", |worker| worker.shared.timeout_tunnel.get(), |ended| ended == n as u64 + 1)
             .await;
@@ -98,14 +98,14 @@ async fn a_quiet_tunnel_outlives_the_idle_timeout_of_its_connection() {
     let idle = Duration::from_secs(2);
     let litequic = other(origin.address, |config| config.timeouts.idle = idle).await;
     let mut all = Vec::new();
-    for door in Door::ALL {
-        all.push(open(&litequic, door, &origin).await);
+    for over in HttpVersion::ALL {
+        all.push(open(&litequic, over, &origin).await);
     }
-    // What idles out does so in that time; nothing tells of what does not.
+    // An idle tunnel ends in that time; there is no event for one that does not.
     tokio::time::sleep(2 * idle).await;
-    for ((mut stream, mut peer, _kept), door) in all.into_iter().zip(Door::ALL) {
+    for ((mut stream, mut peer, _kept), over) in all.into_iter().zip(HttpVersion::ALL) {
         stream.write_all(b"still here").await.unwrap();
-        assert_eq!(peer.exactly(10).await, b"still here", "{door:?}");
+        assert_eq!(peer.exactly(10).await, b"still here", "{over:?}");
     }
     litequic.stop().await;
 }
@@ -119,11 +119,11 @@ async fn tunnels_are_as_many_as_there_may_be() {
         config.origins.values_mut().for_each(|origin| origin.max_connections = 1);
     })
     .await;
-    for door in Door::ALL {
-        let (stream, peer, _kept) = open(&litequic, door, &origin).await;
-        let refused = switch(&litequic, door, "/", "other", &[]).await;
-        assert_eq!(refused.status, 503, "{door:?}");
-        assert!(refused.body.contains("as many tunnels") || door == Door::Http1, "{}", refused.body);
+    for over in HttpVersion::ALL {
+        let (stream, peer, _kept) = open(&litequic, over, &origin).await;
+        let refused = switch(&litequic, over, "/", "other", &[]).await;
+        assert_eq!(refused.status, 503, "{over:?}");
+        assert!(refused.body.contains("the limit of open tunnels") || over == HttpVersion::Http1, "{}", refused.body);
         let plain = async {
             let mut client = Tls::http1(&litequic).await;
             client.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
@@ -146,32 +146,32 @@ async fn tunnels_are_as_many_as_there_may_be() {
 
 #[tokio::test]
 async fn a_drain_lets_tunnels_go_on_and_its_end_ends_them() {
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let origin = Script::new().await;
         let litequic = other(origin.address, |_| {}).await;
-        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
         litequic.lifecycle.advance(Phase::Draining);
         stream.write_all(b"hello").await.unwrap();
-        assert_eq!(peer.exactly(5).await, b"hello", "{door:?}");
+        assert_eq!(peer.exactly(5).await, b"hello", "{over:?}");
         peer.say("world").await;
         let mut answer = [0; 5];
         within("the answer", stream.read_exact(&mut answer)).await.unwrap();
         assert_eq!(&answer, b"world");
         litequic.lifecycle.advance(Phase::Stopping);
-        assert!(is_reset(&mut peer).await, "{door:?}");
+        assert!(is_reset(&mut peer).await, "{over:?}");
         litequic.ended().await;
     }
 }
 
 #[tokio::test]
 async fn a_drain_ends_once_its_tunnels_have() {
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         let origin = Script::new().await;
         let litequic = other(origin.address, |_| {}).await;
-        let (mut stream, mut peer, kept) = open(&litequic, door, &origin).await;
+        let (mut stream, mut peer, kept) = open(&litequic, over, &origin).await;
         litequic.lifecycle.advance(Phase::Draining);
         stream.shutdown().await.unwrap();
-        assert_eq!(peer.rest().await, "", "{door:?}");
+        assert_eq!(peer.rest().await, "", "{over:?}");
         drop(peer);
         within("the end", stream.read(&mut [0; 1])).await.unwrap();
         litequic.ended().await;

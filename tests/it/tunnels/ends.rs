@@ -1,4 +1,4 @@
-//! What goes through a tunnel, and how each of its ends is told of the other.
+//! The bytes of a tunnel, and how the end of either side is forwarded.
 
 use super::{
     CANCEL, H3_REQUEST_CANCELLED, http1_tunnel, http2_tunnel, is_reset, no_tunnel_is_open, open, other, raw_tunnel,
@@ -8,7 +8,7 @@ use crate::support::{
     origin::Script,
     proxy::Litequic,
     raw::{Outcome, Raw},
-    tunnel::{self, Door, websocket},
+    tunnel::{self, HttpVersion, websocket},
     within,
 };
 use bytes::Bytes;
@@ -40,19 +40,19 @@ async fn the_bytes_of_a_tunnel_count_for_its_route_both_ways() {
 #[tokio::test]
 async fn a_websocket_echoes_what_is_said_by_each_protocol() {
     let litequic = Litequic::start(tunnel::echo().await, |_| {}).await;
-    for (n, door) in Door::ALL.into_iter().enumerate() {
-        let (mut socket, _kept) = websocket(&litequic, door, "/chat").await;
+    for (n, over) in HttpVersion::ALL.into_iter().enumerate() {
+        let (mut socket, _kept) = websocket(&litequic, over, "/chat").await;
         for message in [Message::text("hello"), Message::binary(vec![7; 100_000]), Message::text("")] {
             within("a message", socket.send(message.clone())).await.unwrap();
-            assert_eq!(within("its echo", socket.next()).await.unwrap().unwrap(), message, "{door:?}");
+            assert_eq!(within("its echo", socket.next()).await.unwrap().unwrap(), message, "{over:?}");
         }
         within("a ping", socket.send(Message::Ping(Bytes::from_static(b"x")))).await.unwrap();
-        assert!(within("a pong", socket.next()).await.unwrap().unwrap().is_pong(), "{door:?}");
+        assert!(within("a pong", socket.next()).await.unwrap().unwrap().is_pong(), "{over:?}");
         assert_eq!(litequic.sum(|worker| worker.proxy.tunnels_open.get()), 1);
         // The client closes first.
         within("a close", socket.close(None)).await.unwrap();
         while let Some(Ok(message)) = within("the end", socket.next()).await {
-            assert!(message.is_close(), "{door:?}: {message}");
+            assert!(message.is_close(), "{over:?}: {message}");
         }
         drop(socket);
         assert_eq!(litequic.sum(|worker| worker.proxy.tunnels.get()), n as u64 + 1);
@@ -68,10 +68,10 @@ async fn a_websocket_echoes_what_is_said_by_each_protocol() {
 #[tokio::test]
 async fn an_origin_that_closes_its_websocket_ends_the_clients() {
     let litequic = Litequic::start(tunnel::echo().await, |_| {}).await;
-    for door in Door::ALL {
-        let (mut socket, _kept) = websocket(&litequic, door, "/").await;
+    for over in HttpVersion::ALL {
+        let (mut socket, _kept) = websocket(&litequic, over, "/").await;
         within("a message", socket.send(Message::text("close"))).await.unwrap();
-        assert!(within("a close", socket.next()).await.unwrap().unwrap().is_close(), "{door:?}");
+        assert!(within("a close", socket.next()).await.unwrap().unwrap().is_close(), "{over:?}");
         // The answer to it goes out; then the stream ends.
         while let Some(Ok(_)) = within("the end", socket.next()).await {}
         drop(socket);
@@ -85,8 +85,8 @@ async fn ten_megabytes_go_both_ways_at_once() {
     const SIZE: usize = 10_000_000;
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
-    for door in Door::ALL {
-        let (stream, peer, _kept) = open(&litequic, door, &origin).await;
+    for over in HttpVersion::ALL {
+        let (stream, peer, _kept) = open(&litequic, over, &origin).await;
         let pattern =
             |seed: usize| -> Vec<u8> { (0..SIZE).map(|n| u8::try_from((n * 31 + seed) % 251).unwrap()).collect() };
         let (mut from_origin, mut to_origin) = peer.stream.into_split();
@@ -113,7 +113,7 @@ async fn ten_megabytes_go_both_ways_at_once() {
         let (_, _, up_read, down_read) = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
         up_read.unwrap();
         down_read.unwrap();
-        assert!(got_up == up && got_down == down, "{door:?}: {} and {} bytes", got_up.len(), got_down.len());
+        assert!(got_up == up && got_down == down, "{over:?}: {} and {} bytes", got_up.len(), got_down.len());
     }
     no_tunnel_is_open(&litequic).await;
     litequic.stop().await;
@@ -123,28 +123,28 @@ async fn ten_megabytes_go_both_ways_at_once() {
 async fn each_end_by_itself_is_told_the_other() {
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
-    for door in Door::ALL {
+    for over in HttpVersion::ALL {
         // The client's first.
-        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
         stream.write_all(b"last words").await.unwrap();
         stream.shutdown().await.unwrap();
-        assert_eq!(peer.rest().await, "last words", "{door:?}");
+        assert_eq!(peer.rest().await, "last words", "{over:?}");
         peer.say("an answer").await;
         drop(peer);
         let mut seen = String::new();
         within("the rest", stream.read_to_string(&mut seen)).await.unwrap();
-        assert_eq!(seen, "an answer", "{door:?}");
+        assert_eq!(seen, "an answer", "{over:?}");
 
         // The origin's first.
-        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+        let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
         peer.say("last words").await;
         peer.stream.shutdown().await.unwrap();
         let mut seen = String::new();
         within("the end", stream.read_to_string(&mut seen)).await.unwrap();
-        assert_eq!(seen, "last words", "{door:?}");
+        assert_eq!(seen, "last words", "{over:?}");
         stream.write_all(b"an answer").await.unwrap();
         stream.shutdown().await.unwrap();
-        assert_eq!(peer.rest().await, "an answer", "{door:?}");
+        assert_eq!(peer.rest().await, "an answer", "{over:?}");
     }
     no_tunnel_is_open(&litequic).await;
     litequic.stop().await;
@@ -166,7 +166,7 @@ async fn a_client_that_resets_its_tunnel_resets_the_origins() {
     client.say(http2::RST_STREAM, 0, 1, &CANCEL.to_be_bytes()).await;
     assert!(is_reset(&mut peer).await, "HTTP/2");
 
-    let (stream, mut peer, kept) = open(&litequic, Door::Http3, &origin).await;
+    let (stream, mut peer, kept) = open(&litequic, HttpVersion::Http3, &origin).await;
     drop((stream, kept));
     assert!(is_reset(&mut peer).await, "a connection that goes");
     no_tunnel_is_open(&litequic).await;

@@ -1,4 +1,4 @@
-//! What a process that takes over can do wrong, and what the running one makes of it.
+//! Failures of a process that takes over, and what the running one does about them.
 
 use super::{Download, Load, PATIENCE, Service, ended};
 use crate::support::process::{self, Process};
@@ -30,8 +30,8 @@ async fn a_process_that_hangs_is_killed_and_the_next_one_takes_over() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(event["process"], id, "{line}");
     };
-    said("a new process did not take over");
-    said("hung, and was killed");
+    said("a new process failed to take over");
+    said("killed a new process that hung");
     load.goes_on(6).await;
 
     service.edit(token, "handover = ");
@@ -44,7 +44,7 @@ async fn a_process_that_hangs_is_killed_and_the_next_one_takes_over() {
     ended(new).await;
 }
 
-/// The kernel's hash alone spreads datagrams over the old process' sockets: it must not come to know more of them.
+/// The kernel's hash alone spreads datagrams over the old process' sockets: it must not get more of them.
 #[tokio::test]
 async fn where_the_kernel_does_not_steer_a_new_process_leaves_the_old_one_alone() {
     let service = Arc::new(Service::new().await);

@@ -109,13 +109,13 @@ async fn a_successor_is_what_was_started_looked_up_anew() {
         service.until("generation", 1).await;
         service.until("older_processes", 0).await;
         let log = process.stderr();
-        let started = event(&log, "a new process has been started");
+        let started = event(&log, "started a new process");
         let successor = started["process"].as_u64().unwrap();
         assert_eq!(releases.of(successor), expected, "{how}");
         // Of either process, and in the successor's own words.
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(started["version"], version);
-        let told = event(&log, "took over: the process before finishes what runs, and ends");
+        let told = event(&log, "took over: the previous process drains and ends");
         assert_eq!((&told["version"], &told["version_before"]), (&version.into(), &version.into()), "{how}");
         assert_eq!(told["process"], process.id(), "{how}");
         let gone = event(&log, "a new process has taken over");
@@ -136,7 +136,7 @@ async fn a_successor_that_cannot_be_found_is_said_and_the_process_goes_on() {
         process.address();
         releases.lead_to("absent");
         process.signal("USR2");
-        process.await_stderr("no new process can be started");
+        process.await_stderr("cannot start a new process");
         process
     });
     let process = process.await.unwrap();
@@ -145,16 +145,14 @@ async fn a_successor_that_cannot_be_found_is_said_and_the_process_goes_on() {
     ended(process).await;
 }
 
-/// `handover` is in the configuration, and somebody starts a second one without a thought of it.
+/// `handover` is in the configuration, and an operator starts a second process by mistake.
 #[tokio::test]
 async fn a_second_run_says_itself_whose_place_it_takes() {
     let service = Service::new().await;
     let first = service.start().await;
     let second = service.start().await;
     let log = second.stderr();
-    for message in
-        ["a process runs already: taking over from it", "took over: the process before finishes what runs, and ends"]
-    {
+    for message in ["taking over from the running process", "took over: the previous process drains and ends"] {
         assert_eq!(event(&log, message)["process"], first.id(), "{log}");
     }
     ended(first).await;

@@ -1,5 +1,5 @@
 //! Stateless resets while two processes have connections on one address: neither sends one for a connection ID of the
-//! other's, as whoever sees it could end that connection (RFC 9000 §21.11).
+//! other's, as an observer of it could end that connection (RFC 9000 §21.11).
 
 use super::{Download, Service, ended};
 use crate::support::within;
@@ -7,7 +7,7 @@ use quinn::udp::{Transmit, UdpSocketState};
 use std::net::SocketAddr;
 use tokio::{io::Interest, net::UdpSocket};
 
-/// Octets of a stateless reset token.
+/// Bytes of a stateless reset token.
 const TOKEN: usize = 16;
 const LEN: usize = 2_000_000;
 
@@ -16,7 +16,7 @@ fn short(generation: u8, id: u8) -> Vec<u8> {
     [&[0x41, 0xef, generation, 0][..], &[id; 60]].concat()
 }
 
-/// Somebody who has seen connection IDs.
+/// An observer that has seen connection IDs.
 struct Observer {
     socket: UdpSocket,
     state: UdpSocketState,
@@ -90,7 +90,7 @@ async fn a_process_resets_no_connection_of_another_that_runs() {
     drop(download);
     ended(old).await;
     service.until("older_processes", 0).await;
-    // Now the connection is gone, and whoever has it shall know.
+    // Now the connection is gone, and its client has to learn it.
     assert_ne!(of_old[0], observer.token_for(short(0, 2)).await);
     new.signal("TERM");
     ended(new).await;

@@ -1,4 +1,4 @@
-//! What a service manager passes and hears: sd_listen_fds(3) and sd_notify(3), without one.
+//! What a service manager passes and receives: sd_listen_fds(3) and sd_notify(3), without one.
 
 use super::{Download, Service, ended};
 use crate::support::{
@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
-/// Hears what processes tell their service manager.
+/// Receives notifications of processes.
 struct Notices(UnixDatagram);
 
 impl Notices {
@@ -25,7 +25,7 @@ impl Notices {
         Self(socket)
     }
 
-    /// Has a process tell it everything.
+    /// Has a process send it all notifications.
     fn from(&self, command: &mut Command) {
         command.env("NOTIFY_SOCKET", self.0.local_addr().unwrap().as_pathname().unwrap());
     }
@@ -35,13 +35,13 @@ impl Notices {
         self.wait_after(line).0
     }
 
-    /// The same, and what was heard before, but signs of life.
+    /// The same, and earlier notifications, but watchdog ones.
     fn wait_after(&self, line: &str) -> (String, Vec<String>) {
         let mut seen = Vec::new();
         loop {
-            let mut octets = [0; 4096];
-            let len = self.0.recv(&mut octets).unwrap_or_else(|error| panic!("no {line} after {seen:?}: {error}"));
-            let text = String::from_utf8(octets[..len].to_vec()).unwrap();
+            let mut bytes = [0; 4096];
+            let len = self.0.recv(&mut bytes).unwrap_or_else(|error| panic!("no {line} after {seen:?}: {error}"));
+            let text = String::from_utf8(bytes[..len].to_vec()).unwrap();
             if text.lines().any(|one| one == line) {
                 return (text, seen);
             }
@@ -72,13 +72,13 @@ async fn the_service_manager_hears_of_start_reload_life_upgrade_and_end() {
     assert!(reloading.lines().any(|line| line.starts_with("MONOTONIC_USEC=")), "{reloading}");
     notices.wait("READY=1");
 
-    // Its signs of life would leave no room for more while nobody reads.
+    // Its watchdog notifications would leave no room for more while they are not read.
     let new = start(None);
     notices.wait(&format!("MAINPID={}", new.id()));
     notices.wait("READY=1");
     ended(old).await;
     new.signal("TERM");
-    // The old one has not said so: the service went on.
+    // The old one has not sent that: the service continued.
     notices.wait("STOPPING=1");
     ended(new).await;
 }
@@ -126,7 +126,7 @@ async fn a_service_manager_that_reads_nothing_holds_nothing_up() {
     notices.from(command.env("WATCHDOG_USEC", "1000"));
     let process = Process::spawn(command);
     let process = spawn_blocking(|| {
-        process.await_stderr("the service manager cannot be told");
+        process.await_stderr("cannot notify the service manager");
         process
     });
     let process = process.await.unwrap();
@@ -148,7 +148,7 @@ fn start_with(service: &Service, socket: OwnedFd) -> Process {
 #[tokio::test]
 async fn sockets_that_are_passed_are_served() {
     let service = Service::new().await;
-    // As many workers as sockets, unless told otherwise.
+    // As many workers as sockets, by default.
     service.edit("workers = 2", "workers = \"auto\"");
     for tcp in [false, true] {
         let socket: OwnedFd = if tcp {
@@ -177,7 +177,7 @@ async fn a_socket_that_no_key_names_is_said_and_others_serve() {
     let service = Service::new().await;
     let process = start_with(&service, TcpListener::bind("127.0.0.1:0").unwrap().into());
     let process = spawn_blocking(move || {
-        process.await_stderr("a TCP socket was passed that no key names");
+        process.await_stderr("the service manager passed a TCP socket that no key names");
         process.address();
         process
     });
@@ -235,7 +235,7 @@ async fn a_fault_keeps_the_service_from_starting_once_and_fails_a_reload() {
         };
         Process::start(arguments)
     };
-    // One that fails in an ExecStartPre= is started again, whatever RestartPreventExitStatus= says.
+    // One that fails in an ExecStartPre= is started again, whatever RestartPreventExitStatus= is.
     assert_eq!(service("ExecStartPre"), [""; 0]);
     assert_eq!(service("RestartPreventExitStatus"), ["64 78"], "a usage error, and a fault of the configuration");
     let [start]: [String; 1] = service("ExecStart").try_into().unwrap();

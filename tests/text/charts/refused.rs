@@ -52,7 +52,7 @@ fn values(path: &Path) -> Option<Json> {
     Some(json!({ "config": config, "env": env }))
 }
 
-/// What `helm template` says of the edge chart with `values`; `None` if it accepts them.
+/// The error of `helm template` for the edge chart with `values`; `None` if it accepts them.
 fn refusal(helm: &Helm, values: &Json) -> Option<String> {
     let file = helm.folder.path().join("refused.yaml");
     fs::write(&file, values.to_string()).unwrap();
@@ -91,7 +91,7 @@ fn what_check_accepts_helm_accepts_too() {
     }
 }
 
-/// One value each, and what is said of it.
+/// One value each, and its error.
 #[test]
 fn a_value_that_would_fail_in_the_pod_is_refused_at_once() {
     let Some(helm) = Helm::find() else { return };
@@ -126,12 +126,12 @@ fn a_value_that_would_fail_in_the_pod_is_refused_at_once() {
             "config.routes[0].origin = \"nope\": no origin has this name; expected one of origin",
         ),
         ("routes[0].host=a", "config.routes[0].origin: missing"),
-        ("routes[0].redirect.to=/a,R", "config.routes[0].origin: is of no use beside redirect"),
+        ("routes[0].redirect.to=/a,R", "config.routes[0].origin: has no effect beside redirect"),
         (
             "routes[0].host=A.,R,routes[1].host=a,routes[1].origin=origin",
             "config.routes[1]: another route has the same",
         ),
-        ("routes[0].path=/a,routes[0].path_prefix=/b,R", "config.routes[0].path_prefix: is of no use beside path"),
+        ("routes[0].path=/a,routes[0].path_prefix=/b,R", "config.routes[0].path_prefix: has no effect beside path"),
         (
             "routes[0].path=/a,R,routes[1].path=/a,routes[1].origin=origin",
             "config.routes[1]: another route has the same host and path",
@@ -140,20 +140,23 @@ fn a_value_that_would_fail_in_the_pod_is_refused_at_once() {
             "routes[0].name=a,R,routes[1].name=a,routes[1].host=b,routes[1].origin=origin",
             "config.routes[1].name = \"a\": another route has this name",
         ),
-        ("routes[0].respond.status=200,R", "config.routes[0].origin: is of no use beside respond"),
+        ("routes[0].respond.status=200,R", "config.routes[0].origin: has no effect beside respond"),
         ("routes[0].respond.status=100", "'/config/routes/0/respond/status'"),
         ("routes[0].name=a b,R", "'/config/routes/0/name'"),
         ("routes[0].match.methods={get},R", "'/config/routes/0/match/methods'"),
         ("routes[0].client_certificate=required,R", "config.routes[0].client_certificate: is of no use without"),
-        ("routes[0].intercept_errors=true,R", "config.routes[0].intercept_errors: is of no use without an error page"),
-        ("routes[0].upgrade={a,A},R", "config.routes[0].upgrade[1] = \"A\": stands there twice"),
-        ("client_certificates.verify=required", "config.client_certificates.verify: is of no use without an authority"),
-        ("client_certificates.crl=a", "config.client_certificates.crl: is of no use without an authority"),
-        ("origins.origin.url=http://a", "config.origins.origin: is the name of [origin] already"),
-        ("origin.url={http://a,http://A}", "config.origin.url[1] = \"http://A\": stands there twice"),
-        ("admin.token_file=a,admin.token_env=b", "config.admin.token_env: there is admin.token_file already"),
+        ("routes[0].intercept_errors=true,R", "config.routes[0].intercept_errors: has no effect without an error page"),
+        ("routes[0].upgrade={a,A},R", "config.routes[0].upgrade[1] = \"A\": is listed twice"),
+        (
+            "client_certificates.verify=required",
+            "config.client_certificates.verify: has no effect without an authority",
+        ),
+        ("client_certificates.crl=a", "config.client_certificates.crl: has no effect without an authority"),
+        ("origins.origin.url=http://a", "config.origins.origin: is reserved for [origin]"),
+        ("origin.url={http://a,http://A}", "config.origin.url[1] = \"http://A\": is listed twice"),
+        ("admin.token_file=a,admin.token_env=b", "config.admin.token_env: admin.token_file is also set"),
         ("litequic.io=s2n-quic", "'/config/litequic/io'"),
-        ("access_log.fields={time,time}", "config.access_log.fields[1] = \"time\": stands there twice"),
+        ("access_log.fields={time,time}", "config.access_log.fields[1] = \"time\": is listed twice"),
         ("listen.secret_file=${DIR}/secret", "config: environment variable DIR is not set; expected it in env"),
         ("listen.secret_file=${DIR", "`${` without `}`"),
     ];

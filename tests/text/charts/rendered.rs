@@ -665,7 +665,7 @@ fn ctl_in_a_container_needs_no_option() {
         ),
         // Of a Secret that the chart does not see.
         ("config.admin.token_env=TOKEN,P.envFrom[0].secretRef.name=s", &["!LITEQUIC_ADMIN_TOKEN", "envFrom:"]),
-        // Said by the user.
+        // Set by the user.
         ("P.env[0].name=LITEQUIC_ADMIN,P.env[0].value=[::1]:9443", &["!127.0.0.1:9443\"}"]),
     ];
     for (set, held) in table {

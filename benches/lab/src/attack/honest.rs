@@ -36,7 +36,7 @@ const ADDRESSES: u32 = 250;
 const EVERY: Duration = Duration::from_millis(200);
 /// For a request, its connection and handshake included.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// What is asked for.
+/// The requested path.
 const BODY: u64 = 1_000; // bytes
 /// Of a status answer that is read.
 const LONGEST: u64 = 1 << 20; // bytes
@@ -66,7 +66,7 @@ impl Protocol {
     }
 }
 
-/// Whom to ask.
+/// The server.
 #[derive(Debug, Args)]
 pub(crate) struct HonestArguments {
     #[command(flatten)]
@@ -125,7 +125,7 @@ fn rank(length: usize, at: f64) -> usize {
     ((length as f64 * at).ceil() as usize).clamp(1, length.max(1)) - 1
 }
 
-/// Asks for so long, and says what came of it on standard output.
+/// Sends requests for so long, and prints the result on standard output.
 pub(crate) fn honest(arguments: &HonestArguments) -> Result<()> {
     raise_limits()?;
     let report = run(async {

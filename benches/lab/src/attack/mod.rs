@@ -1,4 +1,5 @@
-//! Attackers, and the honest client whom the bench runs beside them: processes of the lab's own. `wire` has the bytes, `tcp`
+//! Attackers, and the honest client that the bench runs beside them: processes of the lab's own. `wire` has the bytes,
+//! `tcp`
 //! and `quic` the connections.
 
 mod honest;
@@ -37,9 +38,9 @@ const BYTE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
 /// Of an upload, which never ends.
 const UPLOAD: u64 = 1_000_000; // bytes
-/// Of a response that nobody reads: more than its connection's windows and sockets hold.
+/// Of a response that is not read: more than its connection's windows and sockets hold.
 const UNREAD: u64 = 4_000_000; // bytes
-/// Asked for, and reset.
+/// Requested, and reset.
 const SMALL: u64 = 1_000; // bytes
 /// Connections of HTTP/2 and of HTTP/3 in each attack that has streams, and streams on each.
 const CONNECTIONS: usize = 4;
@@ -135,7 +136,7 @@ impl Attack {
     }
 }
 
-/// Whom to attack.
+/// The server to attack.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// What to do.
@@ -216,7 +217,7 @@ fn due(rate: u32, elapsed: Duration) -> u64 {
     (elapsed.as_secs_f64() * f64::from(rate)) as u64
 }
 
-/// Attacks until the time is over; says once a second on standard output what came of it.
+/// Attacks until the time is over; prints the counts once a second on standard output.
 pub(crate) fn attack(arguments: &Arguments) -> Result<()> {
     raise_limits()?;
     run(async {

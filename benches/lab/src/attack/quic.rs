@@ -28,7 +28,7 @@ pub(super) const HANDSHAKE_RATE: u32 = 500;
 /// Connections without a request: so many a second, and at most.
 pub(super) const IDLE_RATE: u32 = 50;
 pub(super) const IDLE: u64 = 1_000;
-/// Unfinished handshakes that wait for the server to ask for a proof of their address.
+/// Unfinished handshakes that wait for the server's Retry.
 const WAITING: usize = 2_048;
 /// The largest datagram that is looked at.
 const DATAGRAM: usize = 2_048; // bytes
@@ -72,7 +72,7 @@ async fn connect(shared: &Shared) -> Result<(Endpoint, Connection)> {
     Ok((endpoint, connection))
 }
 
-/// The same, with the control stream that HTTP/3 wants. Streams end when they are dropped.
+/// The same, with the control stream that HTTP/3 requires. Streams end when they are dropped.
 async fn connect_h3(shared: &Shared) -> Result<(Endpoint, Connection, quinn::SendStream)> {
     let (endpoint, connection) = connect(shared).await?;
     let mut control = connection.open_uni().await?;
@@ -80,7 +80,7 @@ async fn connect_h3(shared: &Shared) -> Result<(Endpoint, Connection, quinn::Sen
     Ok((endpoint, connection, control))
 }
 
-/// Handshakes that prove their address where they are asked to, and never end.
+/// Handshakes that validate their address after a Retry, and never end.
 pub(super) struct Unfinished {
     endpoint: quinn_proto::Endpoint,
     config: ClientConfig,
@@ -108,7 +108,7 @@ impl Unfinished {
         while !shared.is_over() {
             while begun < due(HANDSHAKE_RATE, began.elapsed()) {
                 begun += 1;
-                // A socket that is full is asked again in a moment.
+                // A socket that is full is tried again in a moment.
                 if self.begin(&socket, &shared).is_ok() {
                     shared.count(|tally| tally.connections += 1);
                 }

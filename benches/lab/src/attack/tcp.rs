@@ -26,7 +26,7 @@ pub(super) const SILENT_RATE: u32 = 300;
 pub(super) const RESET_RATE: u32 = 4_000;
 /// For a connection, its handshake included.
 const CONNECT: Duration = Duration::from_secs(10);
-/// What the kernel keeps of what is not read: as little as it lets one ask for.
+/// The kernel's receive buffer for unread bytes: the smallest that can be requested.
 const RECEIVE_BUFFER: u32 = 4096; // bytes
 /// An attacker over HTTP/1.1 that does not read cannot see that it was closed: it begins anew after so long.
 const LIFE: Duration = Duration::from_secs(20);

@@ -31,7 +31,7 @@ pub(super) const H3_CONTROL: [u8; 3] = [0, 4, 0];
 /// `:status: 200` in QPACK's static table, indexed, behind an empty prefix.
 const QPACK_200: [u8; 3] = [0, 0, 0xc0 | 25];
 
-/// What is asked for.
+/// The requested path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
     /// A body of so many bytes.
@@ -144,7 +144,7 @@ pub(super) fn is_h3_response(mut stream: &[u8], bytes: usize) -> bool {
     let (mut is_200, mut body) = (false, 0);
     while let Some((kind, payload, rest)) = h3_next(stream) {
         match kind {
-            // Servers put it first, as RFC 9114 §4.3 wants, and none that is known spells it otherwise.
+            // Servers put it first, as RFC 9114 §4.3 requires, and none that is known spells it otherwise.
             1 if !is_200 => is_200 = payload.get(2..3) == QPACK_200.get(2..3),
             0 => body += payload.len(),
             _ => {}

@@ -15,13 +15,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a contender speaks, and so who measures it.
+/// The protocol of a contender, which determines its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// A proxy that speaks HTTP/3 to clients.
+    /// A proxy with HTTP/3 to clients.
     H3,
-    /// A ceiling: a proxy that speaks HTTP/1.1 over TLS to clients.
+    /// A ceiling: a proxy with HTTP/1.1 over TLS to clients.
     H1,
     /// The floor: no protocol at all.
     Floor,
@@ -35,13 +35,13 @@ pub(crate) enum Kind {
 pub(crate) struct Contender {
     /// How reports call it.
     pub(crate) name: String,
-    /// What it speaks.
+    /// Its protocol.
     pub(crate) kind: Kind,
     /// The program: a path, or a name to look for on the PATH.
     pub(crate) binary: String,
     /// The command line.
     pub(crate) command: Vec<String>,
-    /// A command that says the program's version, on its first line.
+    /// A command that prints the program's version, on its first line.
     pub(crate) version: Vec<String>,
     /// More environment for the command.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub(crate) struct Contender {
     pub(crate) extra: String,
     /// The most packets an ACK that it bears on a path without delay, where that is known.
     pub(crate) bears: Option<Bears>,
-    /// What is tuned in its configuration for paths, and by what the vendor says of it. `None`: it is measured as it comes.
+    /// Its tuning for paths, and the vendor's text that recommends it. `None`: it is measured with defaults.
     pub(crate) tuned: Option<String>,
     /// Packets an ACK of its clients, in place of the load's own.
     pub(crate) ack_threshold: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Contender {
     /// It was given by `--contender`: it takes part in each case of its kind.
     #[serde(skip)]
     pub(crate) is_given: bool,
-    /// What it tells of itself.
+    /// Its metrics.
     pub(crate) metrics: Option<Metrics>,
     /// What the program must be able to do.
     pub(crate) probe: Option<Probe>,
@@ -94,7 +94,7 @@ impl Configuration {
     }
 }
 
-/// Beyond so many packets an ACK a contender is left out.
+/// Beyond so many packets an ACK a contender is skipped.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bears {
@@ -116,7 +116,7 @@ pub(crate) struct Probe {
     pub(crate) otherwise: String,
 }
 
-/// litequic as `packaging/pgo.sh` builds it, with a profile of its loads; left out where it was not.
+/// litequic as `packaging/pgo.sh` builds it, with a profile of its loads; skipped if it was not built.
 const PROFILED: &str = "litequic-pgo";
 
 /// The descriptions that come with the lab, in the order of reports; litequic's first.

@@ -25,7 +25,7 @@ pub(crate) struct Files {
     pub(crate) key: PathBuf,
     /// The SHA-256 of its public key in base64, by which Chromium accepts it.
     pub(crate) spki: String,
-    /// Both in one file, as HAProxy wants it.
+    /// Both in one file, as HAProxy requires.
     pub(crate) both: PathBuf,
     /// CRC-32 by size.
     bodies: BTreeMap<u64, u32>,

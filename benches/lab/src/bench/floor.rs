@@ -1,6 +1,6 @@
 //! The floor under every server's cost: bytes read from the origin's TCP connection, sealed with AES-128-GCM in pieces of
 //! 1456 bytes, sent by UDP with GSO, and nothing else: no streams, no acknowledgements, no congestion control, one
-//! flow at a time. Its client only counts. What gets lost is told, and voids the run when it is much.
+//! flow at a time. Its client only counts. Losses are reported, and void the run when they are large.
 
 use anyhow::{Context as _, Result, bail};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -39,13 +39,13 @@ pub(crate) struct ServerArguments {
     origin: SocketAddr,
 }
 
-/// What the floor's client asks for.
+/// The request of the floor's client.
 #[derive(Debug, Args)]
 pub(crate) struct ClientArguments {
     /// Where the floor listens.
     #[arg(long, value_name = "IP:PORT")]
     address: SocketAddr,
-    /// What is asked for.
+    /// The requested size.
     #[arg(long, value_name = "PATH")]
     path: String,
     /// How often, one after the other.
@@ -56,7 +56,7 @@ pub(crate) struct ClientArguments {
 /// What the floor's client counted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Counted {
-    /// Bytes of bodies that the server says it sent.
+    /// Bytes of bodies that the server reports as sent.
     pub(crate) sent: u64,
     /// Bytes of bodies that arrived.
     pub(crate) received: u64,
@@ -156,14 +156,14 @@ fn answer(
     }
 }
 
-/// Asks, and prints what was counted.
+/// Sends the requests, and prints the counts.
 #[expect(clippy::print_stdout, reason = "a command: its report goes to standard output")]
 pub(crate) fn print(arguments: &ClientArguments) -> Result<()> {
     println!("{}", serde_json::to_string(&ask(arguments)?)?);
     Ok(())
 }
 
-/// Asks and counts.
+/// Sends the requests and counts.
 fn ask(arguments: &ClientArguments) -> Result<Counted> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(arguments.address)?;

@@ -38,7 +38,7 @@ pub(crate) fn sleep(time: Duration) -> Result<()> {
     wait_for(time, || Ok(None::<()>)).map(drop)
 }
 
-/// Asks until there is an answer; `None` when `patience` is over, an error when a signal came.
+/// Repeats until there is an answer; `None` when `patience` is over, an error when a signal came.
 pub(crate) fn wait_for<T>(patience: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     let end = Instant::now() + patience;
     loop {

@@ -55,7 +55,7 @@ pub(crate) struct Lab {
     h2load: Result<PathBuf, String>,
     /// The same of other clients.
     clients: BTreeMap<Client, Result<PathBuf, String>>,
-    /// All contenders that can take part; the same with an experiment's variants; those of them that were asked for.
+    /// All contenders that can take part; the same with an experiment's variants; those of them that were selected.
     found: Vec<Present>,
     known: Vec<Present>,
     present: Vec<Present>,
@@ -132,7 +132,7 @@ impl Lab {
     }
 
     /// From now on these variants of litequic take part as well, and no others; one that is called like a contender is it. An error
-    /// says what litequic's program lacks for them.
+    /// reports what litequic's program lacks for them.
     pub(crate) fn vary(&mut self, variants: &[Variant]) -> Result<(), String> {
         self.known.clone_from(&self.found);
         self.choose();
@@ -160,12 +160,12 @@ impl Lab {
         Ok(())
     }
 
-    /// Those of whom it knows that were asked for.
+    /// The known ones that were selected.
     fn choose(&mut self) {
         self.present = self.known.iter().filter(|known| self.options.wants(&known.contender.name)).cloned().collect();
     }
 
-    /// What it was told.
+    /// Its options.
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
@@ -262,7 +262,7 @@ impl Lab {
         self.options.stop_after.is_some_and(|time| self.began.elapsed() >= time)
     }
 
-    /// Has the namespaces as an experiment wants them; origins begin anew in new ones.
+    /// Creates the namespaces that an experiment needs; origins are restarted in new ones.
     fn settle(&mut self, topology: Topology) -> Result<()> {
         if topology != self.network.topology {
             (self.file_origin, self.sink) = (None, None);
@@ -424,7 +424,7 @@ fn clock(time: Duration) -> String {
     format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
 }
 
-/// Progress, for whoever waits.
+/// Progress, for a user who waits.
 #[expect(clippy::print_stderr, reason = "a command: its progress goes to standard error")]
 pub(crate) fn say(line: &str) {
     eprintln!("{line}");

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, path::Path};
 /// A transfer of so many times the threshold's packets is long. At its beginning, while the congestion window has fewer
 /// packets than the threshold, and at its end a timer causes ACKs; here they are about 2 %.
 const LONG: f64 = 200.0;
-/// Of the floor's datagrams; when more are lost, its client was too slow to be told the cost by.
+/// Of the floor's datagrams; when more are lost, its client was too slow to measure the cost.
 const FLOOR_LOSS: f64 = 0.01;
 
 /// Who loads.
@@ -100,7 +100,7 @@ pub(crate) enum Amount {
     Seconds(f64),
     /// So many requests, one at a time over all connections: the first on each, then the second, and so on.
     InTurn(u64),
-    /// For so long, and whatever is under way then is abandoned. Costs are those after `beginning`: without handshakes.
+    /// For so long, and requests in flight then are abandoned. Costs are those after `beginning`: without handshakes.
     Cut {
         /// Seconds.
         seconds: f64,
@@ -137,7 +137,7 @@ pub(crate) struct Target<'a> {
     pub(crate) kind: contender::Kind,
     /// The certificate that is trusted.
     pub(crate) certificate: &'a Path,
-    /// What is asked for.
+    /// The requested path.
     pub(crate) path: &'a str,
     /// Packets can get lost.
     pub(crate) over_a_path: bool,
@@ -151,7 +151,7 @@ pub(crate) struct Target<'a> {
     pub(crate) upload: &'a Path,
 }
 
-/// What a load did, whoever told it.
+/// The result of a load, from any client.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Outcome {
     /// Requests answered rightly, handshakes completed, connections held.
@@ -172,7 +172,7 @@ impl Load {
         (wanted > bears.packets_per_ack).then_some(bears.otherwise.as_str())
     }
 
-    /// How long it takes, where that is said.
+    /// Its duration, if it is fixed.
     pub(crate) fn seconds(&self) -> Option<f64> {
         match self.amount {
             Amount::Seconds(seconds) | Amount::Cut { seconds, .. } => Some(seconds),
@@ -350,7 +350,7 @@ impl Load {
                 }
             }
         }
-        // Of idle connections each is asked for it at the end.
+        // Idle connections each get one request at the end.
         if self.kind != Kind::Handshakes {
             put("--path", target.path.to_owned());
             put("--bytes", self.body.to_string());
@@ -375,7 +375,7 @@ impl Load {
             // What is missing is missing: clients say so at once (RFC 9000 §13.2.1).
             command.push("--ack-gaps".to_owned());
         }
-        // CPU is read around the whole process: what it warmed up with would be counted and not told. Tickets need it.
+        // CPU is read around the whole process: its warm-up would be counted and not reported. Tickets need it.
         if self.resume {
             command.push("--resume".to_owned());
         } else {
@@ -407,7 +407,7 @@ impl Load {
     }
 
     /// Reads what the client printed. An error: the run is void, and why. Over a path with a delay timers cause as many ACKs
-    /// as thresholds do: what came is told, and nothing demanded.
+    /// as thresholds do: the result is reported, and not checked.
     pub(crate) fn outcome(&self, kind: contender::Kind, over_a_path: bool, stdout: &str) -> Result<Outcome> {
         let outcome = match &self.generator {
             _ if kind == contender::Kind::Floor => floor_outcome(stdout)?,
@@ -536,14 +536,14 @@ fn floor_outcome(stdout: &str) -> Result<Outcome> {
     Ok(Outcome { done: counted.done as f64, bytes: counted.sent as f64, seconds: counted.seconds, figures })
 }
 
-/// Reads h2load's text. Of uploads it says what came back; what the sink says came in.
+/// Reads h2load's text. For uploads it has the bytes of the response; the sink's answer has those of the request.
 fn h2load_outcome(load: &Load, text: &str) -> Result<Outcome> {
     let number_before = |marker: &str| -> Option<f64> {
         let before = text.split_once(marker)?.0;
         let word = before.rsplit(|c: char| c.is_whitespace() || c == '(').next()?;
         word.parse().ok()
     };
-    let said = |what: &str| format!("h2load says no {what}: {}", text.trim().lines().last().unwrap_or_default());
+    let said = |what: &str| format!("h2load's output lacks {what}: {}", text.trim().lines().last().unwrap_or_default());
     let done = number_before(" succeeded").with_context(|| said("requests"))?;
     let right = number_before(" 2xx").with_context(|| said("statuses"))?;
     if right != done {

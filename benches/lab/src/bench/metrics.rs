@@ -1,4 +1,4 @@
-//! A contender's own word on what it did: counters that it tells over HTTP as Prometheus' or OpenMetrics' text, read
+//! A contender's own metrics: counters that it exposes over HTTP as Prometheus' or OpenMetrics' text, read
 //! before and after a load. Pure but for [`print()`], which a process in the contender's namespace runs.
 
 use super::template::{Unknown, Values};
@@ -14,16 +14,16 @@ use std::{
 
 /// For each of connecting, sending, and every read.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// No contender has more to tell.
+/// No contender has a longer text.
 const LARGEST: u64 = 1 << 20; // bytes
 /// Fields of a response, at most.
 const FIELDS: usize = 32;
 
-/// What a contender's description says of its metrics.
+/// A contender's description of its metrics.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Metrics {
-    /// Where they are told: `http://IP:PORT/PATH`.
+    /// Their URL: `http://IP:PORT/PATH`.
     pub(crate) url: String,
     /// Figures by name: by how much one counter grew for each of another. Without either counter, or where the second
     /// did not grow, there is no figure.
@@ -153,7 +153,7 @@ pub(crate) fn fetch(url: &str) -> Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = format!("GET /{path} HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).with_context(|| format!("cannot ask {url}"))?;
+    stream.write_all(request.as_bytes()).with_context(|| format!("cannot request {url}"))?;
     let mut response = Vec::new();
     stream.take(LARGEST).read_to_end(&mut response).with_context(|| format!("{url} broke off"))?;
     body(&response).with_context(|| url.to_owned())

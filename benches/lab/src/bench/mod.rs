@@ -1,6 +1,6 @@
 //! The bench: sets servers up in namespaces of their own, has them loaded, and reads what it cost them. `Lab` is the
-//! door; what is pure (statistics, noise, descriptions, templates, the reading of /proc and of tools' output) stands in
-//! files of its own.
+//! interface; what is pure (statistics, noise, descriptions, templates, the reading of /proc and of tools' output)
+//! stands in files of its own.
 
 mod cgroup;
 pub(crate) mod contender;
@@ -37,7 +37,7 @@ pub(crate) const PLACEHOLDERS: [&str; 20] = [
     "RUN",         // a folder of the run's own, where the expanded templates lie
     "ADDRESS",     // where to listen
     "PORT",        // UDP, and TCP for HTTP/1.1
-    "ADMIN_PORT",  // TCP on 127.0.0.1, for whoever tells metrics
+    "ADMIN_PORT",  // TCP on 127.0.0.1, for contenders with metrics
     "STATUS_PORT", // TCP on 127.0.0.1, for status without secrets, where a configuration has it
     "CERT",        // the certificate, PEM
     "KEY",         // its key
@@ -45,7 +45,7 @@ pub(crate) const PLACEHOLDERS: [&str; 20] = [
     "ORIGIN_PORT", // on 127.0.0.1, plain HTTP/1.1
     "WWW",         // what the origin serves
     "WORKERS",     // threads or processes that serve
-    "H3",          // nothing for those that speak HTTP/3; for others `#`, which makes a line a comment
+    "H3",          // nothing for those with HTTP/3; for others `#`, which makes a line a comment
     // Likewise of lines that hold in one configuration and not in another (`contender::Configuration`).
     "NEAR",    // without a path
     "TUNED",   // over a path, tuned

@@ -34,8 +34,8 @@ const SYSCTLS: [(&str, &str); 3] = [
 /// The congestion controls that a namespace may choose from, which only the machine can say.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// A namespace's own. 10,000 connections of one client each want a port; a listen queue holds them. TCP's windows grow to
-/// 32 MB, as QUIC's do here, and no connection begins with what an earlier one learnt of the path.
+/// A namespace's own. 10,000 connections of one client each need a port; a listen queue holds them. TCP's windows grow
+/// to 32 MB, as QUIC's do here, and no connection begins with what an earlier one learnt of the path.
 const OWN_SYSCTLS: [(&str, &str); 5] = [
     ("net/ipv4/ip_local_port_range", "1024 65000"),
     ("net/core/somaxconn", "4096"),

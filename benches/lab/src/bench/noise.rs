@@ -10,9 +10,9 @@ const SERVER_CORE_ELSEWHERE: f64 = 8.0; // percent
 const CLIENT_CORE_ELSEWHERE: f64 = 25.0; // percent
 /// Time that the hypervisor gave to others.
 const STOLEN: f64 = 3.0; // percent
-/// What has a positive nice value, such as a compiler under `nice -n 19 chrt -i 0`, gives way, but not within a system call of
-/// its own: packets that are paced leave later (seen: a download with BBR at 0.5 % loss has 29 Mbit/s instead of 44), and its
-/// traces in the caches cost CPU time.
+/// What has a positive nice value, such as a compiler under `nice -n 19 chrt -i 0`, yields, but not within a system
+/// call of its own: packets that are paced leave later (seen: a download with BBR at 0.5 % loss has 29 Mbit/s instead
+/// of 44), and its traces in the caches cost CPU time.
 const NICE: f64 = 8.0; // percent
 
 /// What else the two cores did during a run, in percent of the time it took.
@@ -64,7 +64,7 @@ impl Noise {
         }
     }
 
-    /// Where the server runs on both cores nobody can tell whose core was disturbed: both are one.
+    /// If the server runs on both cores it is unknown whose core was disturbed: both count as one.
     pub(crate) fn together(server: Core, client: Core) -> Self {
         let both = |of: fn(&CoreTimes) -> f64| of(&server.times) + of(&client.times);
         let times = CoreTimes {

@@ -1,5 +1,5 @@
 //! What is watched while a load runs, beside CPU time: memory, system calls (strace), a profile (perf). The last two
-//! cost the server a lot, so such runs tell nothing else.
+//! cost the server a lot, so such runs measure nothing else.
 
 use super::{interrupt, namespace::Namespace, process, process::Server, profile};
 use anyhow::{Context as _, Result, bail};
@@ -117,7 +117,7 @@ impl Observer {
         {
             let (memory, cpu) = (server.memory(), server.cpu().total());
             *most = memory.max(*most);
-            // Neither while connections are opened nor while they are asked at the end.
+            // Neither while connections are opened nor while they get their request at the end.
             if cpu - looked.1 <= NOTHING && memory > 0 {
                 *idle = Some(memory.max(idle.unwrap_or_default()));
             }
@@ -151,7 +151,7 @@ impl Observer {
                 script.args(["script", "--no-inline", "-F", "comm,ip,sym,dso", "-i"]).arg(&file);
                 let finished = process::finish(process::group(script), WRITE_DOWN, || Ok(()))?;
                 profile::shares(&finished.stdout)
-                    .with_context(|| format!("perf took no samples; it says: {} {log}", finished.stderr))
+                    .with_context(|| format!("perf took no samples; its output: {} {log}", finished.stderr))
             }
         }
     }

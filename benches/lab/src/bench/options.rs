@@ -1,17 +1,17 @@
-//! What every experiment can be told.
+//! The options of every experiment.
 
 use super::namespace::{Topology, Veth};
 use crate::link;
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
 
-/// What every experiment can be told.
+/// The options of every experiment.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
     /// One short round that shows that the experiment works; its figures mean nothing.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Tell how long it takes with every contender and client there is, on a machine at rest, and run nothing.
+    /// Print how long it takes with every contender and client, on an idle machine, and run nothing.
     #[arg(long)]
     pub(crate) plan: bool,
     /// Go on where an earlier run into the same folder was interrupted or stopped: what is finished there is kept.
@@ -71,7 +71,7 @@ pub(crate) struct Options {
     /// The contender that others are compared with, where it takes part.
     #[arg(long, value_name = "NAME", default_value = "nginx")]
     pub(crate) reference: String,
-    /// Multiplies how much is asked of the servers: 0.1 for a short run.
+    /// Multiplies the load: 0.1 for a short run.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     pub(crate) amount: f64,
     /// The server's core.
@@ -111,7 +111,7 @@ impl Options {
         self.bin.iter().find(|(known, _)| known == name).map(|(_, path)| path)
     }
 
-    /// Whether a case was asked for.
+    /// Whether a case was selected.
     pub(crate) fn takes(&self, case: &str) -> bool {
         self.case.as_ref().is_none_or(|text| case.contains(text.as_str()))
     }
@@ -121,7 +121,7 @@ impl Options {
         self.links.map_or(wanted, |most| most.min(wanted))
     }
 
-    /// Whether a contender was asked for.
+    /// Whether a contender was selected.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
     }

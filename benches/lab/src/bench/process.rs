@@ -117,7 +117,7 @@ impl Server {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Its processes: the group, and whoever descends from it.
+    /// Its processes: the group, and all descendants.
     pub(crate) fn processes(&self) -> Vec<(Pid, ProcessStat)> {
         tree(self.group(), &all())
     }
@@ -155,7 +155,7 @@ impl Drop for Server {
             let end = Instant::now() + patience;
             while Instant::now() < end {
                 if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
-                    // Whoever outlived the head of the group.
+                    // A process that outlived the head of the group.
                     let _ = killpg(self.group(), Signal::SIGKILL);
                     return;
                 }
@@ -165,7 +165,7 @@ impl Drop for Server {
     }
 }
 
-/// What a command said and used.
+/// The output and the CPU time of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// Its standard output.
@@ -224,7 +224,7 @@ impl Drop for Killed {
 pub(crate) fn core_times(core: usize) -> Result<CoreTimes> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let times = procfs::core_times(&text, core, *TICKS);
-    let times = times.with_context(|| format!("/proc/stat knows no core {core}"))?;
+    let times = times.with_context(|| format!("/proc/stat has no core {core}"))?;
     let processes = fs::read_to_string(CPUACCT).ok().and_then(|text| procfs::processes(&text, core));
     Ok(CoreTimes { processes, ..times })
 }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_has_the_group_and_descendants_that_left_it_and_nobody_else() {
+    fn a_tree_has_the_group_and_descendants_that_left_it_and_no_other() {
         let all = BTreeMap::from([
             (1, stat(0, 1)),
             (10, stat(1, 10)),  // the head

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_name_with_brackets_and_blanks_confuses_nobody() {
+    fn a_process_name_with_brackets_and_blanks_is_read() {
         let text = "77 (a) S (b) S 5 6 6 0 -1 4194560 1 2 3 4 150 250 10 20 20 0 3 0 100 1000 50 1\n";
         let stat = process_stat(text, 100.0).unwrap();
         assert_eq!((stat.parent, stat.group, stat.state), (5, 6, 'S'));

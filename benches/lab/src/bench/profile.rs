@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// Kernel functions anywhere in a stack, and the part they tell. The first match decides: sending over loopback
+/// Kernel functions anywhere in a stack, and the part they belong to. The first match decides: sending over loopback
 /// delivers to the receiver within the call.
 const KERNEL: [(&str, &str); 17] = [
     ("udp_sendmsg", "sending"),
@@ -26,7 +26,7 @@ const KERNEL: [(&str, &str); 17] = [
     ("epoll_wait", "waiting"),
 ];
 
-/// Words of a user-space function's name, and the part they tell; the first match decides.
+/// Words of a user-space function's name, and the part it belongs to; the first match decides.
 const USER: [(&[&str], &str); 5] = [
     (
         &[

@@ -3,8 +3,8 @@
 //! With two cores the client (and the origin beside it) is often slower than the server, which then takes packets one
 //! by one, as no busy server does: batches of acknowledgements exist only where the server is the bottleneck. So a
 //! process of the lab takes half of the server's core, in turns of about a millisecond, at a real-time priority that
-//! the scheduler lets nobody else interrupt. Datagrams collect meanwhile as they would while a busy server works for
-//! others. The rival's time is not the contender's: seconds a GB stay comparable, throughput does not.
+//! the scheduler lets no other process interrupt. Datagrams collect meanwhile as they would while a busy server works
+//! for others. The rival's time is not the contender's: seconds a GB stay comparable, throughput does not.
 //!
 //! The same takes any share of the core, where a server is to have little of it (`viewers`).
 

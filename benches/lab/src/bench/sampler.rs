@@ -1,4 +1,4 @@
-//! A thread that asks for a number at fixed intervals until it is finished.
+//! A thread that samples a number at fixed intervals until it is finished.
 
 use std::{
     sync::{
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What was asked for, and the seconds since the beginning.
+/// The number, and the seconds since the beginning.
 pub(crate) type Series<T> = Vec<(f64, T)>;
 
 /// The thread; it ends when this is dropped.
@@ -20,7 +20,7 @@ pub(crate) struct Sampler<T> {
 }
 
 impl<T: Send + 'static> Sampler<T> {
-    /// Begins to ask; what has no answer is left out.
+    /// Begins to sample; a sample without an answer is skipped.
     pub(crate) fn start(every: Duration, ask: impl Fn() -> Option<T> + Send + 'static) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);

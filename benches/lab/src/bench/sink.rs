@@ -1,5 +1,5 @@
-//! The origin of uploads: reads each request's body to its end and answers with its length, so that the client knows
-//! that every byte came through. To a GET of `/bN` it answers N zeros. Plain HTTP/1.1.
+//! The origin of uploads: reads each request's body to its end and answers with its length, so that the client can
+//! check that every byte came through. To a GET of `/bN` it answers N zeros. Plain HTTP/1.1.
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;

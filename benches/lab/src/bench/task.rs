@@ -95,7 +95,7 @@ impl Task {
 
     /// Whether a contender takes part.
     pub(crate) fn takes(&self, contender: &Contender) -> bool {
-        // Over a path TCP's congestion control decides, so whoever is measured over TCP names it; elsewhere it does not.
+        // Over a path TCP's congestion control decides, so a measurement over TCP names it; others do not.
         // The floor has no congestion control at all.
         let is_meant = match contender.kind {
             Kind::H1 => contender.congestion_control.is_some() == self.path.is_some(),

@@ -9,7 +9,7 @@ const BEGINNINGS: u32 = 10;
 /// Steps, at most.
 const STEPS: u32 = 100;
 
-/// Clusters of points; those that nothing belongs to are left out.
+/// Clusters of points; empty ones are left out.
 pub(super) fn clusters(points: &[Point], k: usize, random: &mut Random) -> Vec<Vec<Point>> {
     let ends = (0..BEGINNINGS).map(|_| settle(points, begin(points, k, random)));
     let best = ends.min_by(|(one, _), (other, _)| one.total_cmp(other));

@@ -18,7 +18,7 @@ const SECONDS_QUICK: f64 = 0.6;
 /// How the case without attackers is called.
 const ALONE: &str = "no attack";
 
-/// What `attacks` can be told besides.
+/// Further options of `attacks`.
 #[derive(Debug, Args)]
 pub(crate) struct AttackOptions {
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(super) fn conduct(lab: &mut Lab, memory: Option<u64>, seconds: Option<u16>) 
         Some(limit) => in_memory(&options, limit, seconds),
     };
     let Some(results) = lab.assault(&assault)? else {
-        say("attacks: stopped as it was told to; --resume goes on");
+        say("attacks: stopped on request; --resume continues");
         return Ok(());
     };
     let page = report::save(&results, &options.out)?;
@@ -103,7 +103,7 @@ fn trial(attack: Option<Attack>, seconds: f64) -> Trial {
 }
 
 fn case(attack: Option<Attack>) -> Case {
-    // Whoever attacks the status port wants that to be silent.
+    // Of an attack on the status port, the answers of that port count.
     let primary = if attack == Some(Attack::SilentProbes) { "served_status" } else { "served" };
     Case {
         name: attack.map_or(ALONE, Attack::name).to_owned(),

@@ -4,7 +4,7 @@ use super::{Amount, Experiment, Generator, Load, Options, Per, Task, load, no_va
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "handshakes",
-    about: "What does a handshake cost, with a P-256 certificate and 16 under way at a time? Then with a ticket, where the \
+    about: "What does a handshake cost, with a P-256 certificate and 16 in flight at a time? Then with a ticket, where the \
             server resumes sessions (*resumed* tells how many it did).",
     reference: None,
     tasks,

@@ -9,7 +9,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "many",
     about: "What do many downloads cost that share one link, and how evenly do they share it? CPU s/GB, wakes and sends a MB; \
             Jain's index of the bytes that the link delivered to each (1: all the same). Clients that acknowledge every \
-            second packet, every tenth, and (`auto`) those that let themselves be asked for fewer. The bottleneck buffers \
+            second packet, every tenth, and (`auto`) those that support ACK_FREQUENCY. The bottleneck buffers \
             1 bandwidth-delay product.",
     reference: None,
     tasks,

@@ -14,7 +14,7 @@ const FIRST: &str = "plain";
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "mechanisms",
     about: "What does each mechanism save where 100 downloads share 100 Mbit/s at 40 ms? Server CPU and goodput, by clients that \
-            acknowledge every second packet, and (`auto`) as litequic asks them to. First each mechanism on top of those before: \
+            acknowledge every second packet, and (`auto`) as litequic requests. First each mechanism on top of those before: \
             *plain* (the QUIC library's I/O, a system call a datagram), *own-io*, *gso*, *gro*, *merge* (which is the paper's \
             product: GSO and merged ACKs), *ask* (ACK_FREQUENCY), *litequic* (with receive moderation, as it comes); then each \
             alone on top of *own-io*.",

@@ -1,4 +1,4 @@
-//! The experiments: what is asked, of whom, with which load. Each file answers with tasks; the lab runs them, `report`
+//! The experiments: the question, the contenders, the load. Each file answers with tasks; the lab runs them, `report`
 //! writes down what came of it.
 
 mod attacks;
@@ -129,9 +129,9 @@ pub(crate) enum Command {
 /// An experiment.
 struct Experiment {
     name: &'static str,
-    /// What it asks, as its page begins.
+    /// Its question, as its page begins.
     about: &'static str,
-    /// With whom others are compared; `None`: as the command line says.
+    /// The reference of the comparison; `None`: as on the command line.
     reference: Option<&'static str>,
     tasks: fn(&Options) -> Vec<Task>,
     /// Variants of litequic that take part.
@@ -236,7 +236,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         match conduct(&mut lab, experiment) {
             Ok(true) => {}
             Ok(false) => {
-                say(&format!("{}: stopped as it was told to; --resume goes on", experiment.name));
+                say(&format!("{}: stopped on request; --resume continues", experiment.name));
                 return Ok(());
             }
             Err(error) => {
@@ -310,7 +310,7 @@ fn conduct(lab: &mut Lab, experiment: &Experiment) -> Result<bool> {
     Ok(true)
 }
 
-/// What a quick run asserts: somebody took part, and nothing is void or lacks the figure it was run for. Bytes and
+/// What a quick run asserts: a contender took part, and nothing is void or lacks the figure it was run for. Bytes and
 /// thresholds are checked in every run, and void it. How fast it was is no matter.
 fn worked(results: &Results) -> Result<()> {
     if let Some((run, why)) = results.voids().next() {
@@ -433,12 +433,12 @@ fn more_than(mbit: u64, seconds: f64) -> u64 {
     mbit * 125_000 * (seconds + 2)
 }
 
-/// Whom the long experiments over paths compare: those that a decision could be between, as they come.
+/// The contenders of the long experiments over paths: those that a decision could be between, with defaults.
 fn few() -> Vec<String> {
     ["litequic", "nginx", "haproxy", "caddy", "h1-cubic"].map(str::to_owned).to_vec()
 }
 
-/// Whom a cell compares where all are: the only ones whose configuration over paths is their own.
+/// The contenders of a cell where all are compared: the only ones with a configuration of their own over paths.
 fn every() -> Vec<String> {
     ["litequic", "nginx", "haproxy", "caddy", "envoy", "h1-cubic", "h1-bbr"].map(str::to_owned).to_vec()
 }

@@ -18,7 +18,7 @@ const BROWSER: f64 = 1.5; // seconds
 const SHARE: f64 = 0.85;
 /// The load beside the measured one comes first.
 const BESIDE: f64 = 4.0; // seconds
-/// Where the rate says nothing, in front of no path: some 250 MB/s, and 20,000 requests a second.
+/// If the rate is unknown, without a path: some 250 MB/s, and 20,000 requests a second.
 const BYTES: f64 = 2.5e8;
 const REQUESTS: f64 = 2e4;
 /// What a connection begins with.

@@ -18,7 +18,7 @@ fn tasks(options: &Options) -> Vec<Task> {
             let generator = Generator::own(threshold);
             let mut task = task("large bodies", &acks(&generator), Per::Gigabyte, false, large(options, 8, generator));
             task.observe = Observe::Profile;
-            // Over HTTP/1.1 client and origin cannot be told apart: both are TCP.
+            // Over HTTP/1.1 client and origin cannot be distinguished: both are TCP.
             task.kinds = vec![Kind::H3];
             task.case.primary = "share/sending".to_owned();
             task

@@ -7,7 +7,7 @@ use anyhow::Result;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "thresholds",
     about: "Do fewer ACKs cost goodput? One download from litequic by clients that acknowledge every second packet (*ack-2*), \
-            every 100th (*ack-100*), and as litequic asks them to (*litequic*: ACK_FREQUENCY), over round trips of 5 to \
+            every 100th (*ack-100*), and as litequic requests (*litequic*: ACK_FREQUENCY), over round trips of 5 to \
             100 ms, 50 to 1000 Mbit/s, bottleneck buffers of 200 KB and 1 MB, without loss and with 0.5 % random loss. \
             Heat maps: how much more goodput a client gets that acknowledges every second packet, \
             (TP₂ − TP) / TP. A download of 10 s or 200 MB, whichever ends first; with loss of 6 s.",
@@ -27,7 +27,7 @@ const JOINED: u64 = 300; // Mbit/s
 /// The contender that acknowledges as RFC 9000 §13.2.2 recommends.
 pub(super) const EVERY_SECOND: &str = "ack-2";
 
-/// litequic, measured by clients of one threshold each. `auto`: 2, until litequic asks for another.
+/// litequic, measured by clients of one threshold each. `auto`: 2, until litequic requests another.
 pub(super) fn variants() -> Result<Vec<Variant>> {
     let variant = |(name, threshold): (&str, &str)| Variant {
         name: name.to_owned(),

@@ -33,7 +33,8 @@ const SPREAD: u32 = 2; // seconds
 const SHARE: f64 = 0.12;
 const SECONDS: f64 = 24.0;
 const ALL: [&str; 7] = ["h1-cubic", "nginx", "haproxy", "all-off", "gso", "merge", "litequic"];
-/// How many there are, for whom that is a question: the others were found to carry so many with ease, or not by far.
+/// The numbers of viewers, for contenders where that is a question: the others were found to carry so many with ease,
+/// or not by far.
 const COUNTS: [(u32, &[&str]); 6] = [
     (20, &["nginx"]),
     (40, &["nginx", "haproxy", "all-off"]),

@@ -17,9 +17,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     variants,
 };
 
-/// What its version says of a litequic that can be told its window.
+/// The version of a litequic with a configurable window.
 const FEATURE: &str = "laboratory";
-/// What tells it, in bytes.
+/// The variable for it, in bytes.
 const VARIABLE: &str = "LITEQUIC_FIXED_WINDOW";
 /// The path.
 const RATE: u64 = 80; // Mbit/s

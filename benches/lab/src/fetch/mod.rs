@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// Whether it speaks HTTP/1.1 over TLS, too.
+    /// Whether it has HTTP/1.1 over TLS, too.
     pub(crate) fn speaks_h1(self) -> bool {
         self != Self::Get
     }
@@ -59,7 +59,7 @@ impl Client {
     }
 }
 
-/// A download, as the lab asks for it.
+/// A download, as the lab requests it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Arguments {
     #[arg(value_enum)]
@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     /// Abandon it so many seconds after its first byte.
     #[arg(long)]
     seconds: Option<f64>,
-    /// Tell what comes after so many seconds as well,
+    /// Report what comes after so many seconds as well,
     #[arg(long, requires = "seconds")]
     beginning: Option<f64>,
     /// and create this file then.
@@ -176,7 +176,7 @@ impl Arguments {
         self.seconds.map(Duration::from_secs_f64)
     }
 
-    /// Says that the beginning is over.
+    /// Reports that the beginning is over.
     fn begun(&self) -> Result<()> {
         let Some(mark) = &self.mark else { return Ok(()) };
         File::create(mark).map(drop).with_context(|| format!("cannot write {}", mark.display()))

@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             network.server.namespace, network.client.namespace
         ));
     }
-    // A day: nobody emulates longer without looking.
+    // A day: no user emulates longer without a look.
     let time = Duration::from_secs(arguments.seconds.map_or(86_400, u64::from));
     let ended = interrupt::wait_for(time, || {
         link.check()?;

@@ -1,5 +1,5 @@
-//! The emulator: reads packets from TUN devices, asks the model when they leave, and hands them over then. One thread for
-//! any number of links; the model is pure, this keeps its time.
+//! The emulator: reads packets from TUN devices, computes by the model when they leave, and forwards them then. One
+//! thread for any number of links; the model is pure, this keeps its time.
 
 use super::{
     log::{Entry, Log},
@@ -29,12 +29,12 @@ const TURN: usize = 64;
 const SPIN: Duration = Duration::from_micros(10);
 /// It wakes this often at least, to notice when it does not.
 const HEARTBEAT: Duration = Duration::from_millis(5);
-/// Packets under way in one direction, at most: 65,536 of 1500 bytes are 100 MB, a second at 800 Mbit/s.
-const UNDER_WAY: usize = 65_536;
+/// Packets in flight in one direction, at most: 65,536 of 1500 bytes are 100 MB, a second at 800 Mbit/s.
+const IN_FLIGHT: usize = 65_536;
 
-/// A packet under way, ordered by when it is due, then by when it came.
+/// A packet in flight, ordered by when it is due, then by when it came.
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
     due: Duration,
     number: u64,
     came: Duration,
@@ -44,27 +44,27 @@ struct UnderWay {
     frame: Vec<u8>,
 }
 
-impl PartialEq for UnderWay {
+impl PartialEq for InFlight {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for UnderWay {}
+impl Eq for InFlight {}
 
-impl PartialOrd for UnderWay {
+impl PartialOrd for InFlight {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for UnderWay {
+impl Ord for InFlight {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due, self.number).cmp(&(other.due, other.number))
     }
 }
 
-/// What an emulator is asked for meanwhile.
+/// Requests to an emulator meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Asked {
     /// Its report, and its end.
@@ -79,7 +79,7 @@ pub(super) enum Asked {
 struct Direction {
     parameters: model::Parameters,
     model: model::Direction,
-    under_way: BinaryHeap<Reverse<UnderWay>>,
+    in_flight: BinaryHeap<Reverse<InFlight>>,
     figures: Figures,
     /// What its device had dropped when it began.
     dropped_before: u64,
@@ -113,7 +113,7 @@ impl Emulator {
             Direction {
                 parameters: parameters.clone(),
                 model: model::Direction::new(parameters, seed),
-                under_way: BinaryHeap::new(),
+                in_flight: BinaryHeap::new(),
                 figures: Figures::new(),
                 dropped_before: 0,
                 seed,
@@ -134,7 +134,7 @@ impl Emulator {
         }
     }
 
-    /// Emulates, and does what is asked, until that is to end.
+    /// Emulates, and serves requests, until it is to end.
     pub(super) fn run(&mut self, asked: impl Fn() -> Option<Asked>) -> Result<Report> {
         let mut readable = vec![true; self.devices.len()];
         let mut until = self.began.elapsed() + HEARTBEAT;
@@ -171,7 +171,7 @@ impl Emulator {
         let mut polled: Vec<PollFd> =
             self.devices.iter().map(|device| PollFd::new(device.as_fd(), PollFlags::POLLIN)).collect();
         match ppoll(&mut polled, Some(sleep), None) {
-            // A signal: whoever asks will see what it meant.
+            // A signal: the caller sees what it meant.
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -208,7 +208,7 @@ impl Emulator {
         let (flow, length) = (packet::flow(packet), u32::try_from(packet.len())?);
         let queued = direction.model.queued(now);
         let mut fate = direction.model.arrive(now, length);
-        if direction.under_way.len() >= UNDER_WAY {
+        if direction.in_flight.len() >= IN_FLIGHT {
             // Not the model's doing: the run is void.
             direction.figures.handed_over(flow, 0, false);
             fate = Fate::Dropped;
@@ -235,7 +235,7 @@ impl Emulator {
         if delivery.twice {
             self.number += 1;
             let (number, frame) = (self.number, frame.clone());
-            direction.under_way.push(Reverse(UnderWay {
+            direction.in_flight.push(Reverse(InFlight {
                 due,
                 number,
                 came: now,
@@ -247,7 +247,7 @@ impl Emulator {
         }
         self.number += 1;
         let number = self.number;
-        direction.under_way.push(Reverse(UnderWay { due, number, came: now, queued, flow, fate, frame }));
+        direction.in_flight.push(Reverse(InFlight { due, number, came: now, queued, flow, fate, frame }));
         Ok(())
     }
 
@@ -258,15 +258,15 @@ impl Emulator {
             // One that was joined with others waits for more of them.
             let mut joined: Option<(Vec<u8>, Vec<Entry>)> = None;
             while let Some(direction) = self.directions.get_mut(at) {
-                let Some(Reverse(first)) = direction.under_way.peek() else { break };
+                let Some(Reverse(first)) = direction.in_flight.peek() else { break };
                 let now = self.began.elapsed();
                 if first.due > now {
                     next = Some(next.map_or(first.due, |next| next.min(first.due)));
                     break;
                 }
-                let Some(Reverse(packet)) = direction.under_way.pop() else { break };
+                let Some(Reverse(packet)) = direction.in_flight.pop() else { break };
                 self.timing.late(now - packet.due);
-                let UnderWay { came, queued, flow, fate, frame, .. } = packet;
+                let InFlight { came, queued, flow, fate, frame, .. } = packet;
                 let length = u32::try_from(frame.len().saturating_sub(HEADER))?;
                 let entry = Entry { direction: at, came, went: Some(now), length, queued, flow, fate };
                 if let Some((before, entries)) = &mut joined

@@ -27,7 +27,7 @@ const BEGIN: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(10);
 /// Between two looks whether it has ended.
 const LOOK: Duration = Duration::from_millis(10);
-/// What the emulator says when its links stand.
+/// The emulator's line when its links are up.
 pub(super) const UP: &str = "the links are up";
 
 /// Whether this machine lets a process have a real-time priority.

@@ -12,7 +12,7 @@ use std::{
 /// Written at a time.
 const PIECE: usize = 1 << 20; // bytes
 const TITLES: &str = "link,direction,came_us,went_us,bytes,queued,protocol,source,destination,fate";
-/// Begins a line that says when what is measured began.
+/// Begins a line with the start of the measurement.
 pub(super) const BEGUN: &str = "# begun at ";
 
 /// A packet's way.
@@ -50,7 +50,7 @@ impl Log {
         writeln!(self.file, "{}", line(entry)).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Says that what is measured begins.
+    /// Marks the start of the measurement.
     pub(super) fn begun(&mut self, at: Duration) -> Result<()> {
         let at = micros(at);
         writeln!(self.file, "{BEGUN}{at}").with_context(|| format!("cannot write {}", self.path.display()))

@@ -1,5 +1,6 @@
 //! The link emulator: paths with a rate, a buffer, a delay and faults between two network namespaces, for any program
-//! that runs in them. `model` is pure and says what becomes of packets, `emulator` moves them between TUN devices in time;
+//! that runs in them. `model` is pure and decides the fate of packets, `emulator` moves them between TUN devices in
+//! time;
 //! `command` is `litequic-lab link`, `check` holds it against known answers.
 
 mod check;

@@ -1,6 +1,6 @@
 //! What the emulator reads and changes of IP packets: their flow, and the congestion mark. Pure.
 
-/// Who a packet belongs to, as far as its link tells apart.
+/// The flow of a packet, as far as its link distinguishes flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Flow {
     /// As IP numbers them: 6 is TCP, 17 UDP.

@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn what_is_in_flight_ends_with_the_acknowledgement_that_arrives() {
         let trace = trace();
-        // Three packets until the ACK arrives at 65 ms, which tells of the drop too once another packet is acknowledged.
+        // Three packets until the ACK arrives at 65 ms, which reveals the drop too once another packet is acknowledged.
         assert_eq!(trace.moments[0].in_flight, 3_000.0);
         assert_eq!(trace.moments[2].in_flight, 2_000.0, "the dropped one is not known to be lost yet");
     }

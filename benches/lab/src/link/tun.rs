@@ -1,4 +1,4 @@
-//! TUN devices in network namespaces: IP packets, each after a `virtio_net_hdr` that says what is left to do for
+//! TUN devices in network namespaces: IP packets, each after a `virtio_net_hdr` that describes what is left to do for
 //! checksums and segmentation (Documentation/networking/tuntap.rst, struct virtio_net_hdr of the virtio specification).
 
 use crate::bench::namespace::inside;
@@ -28,7 +28,7 @@ pub(super) struct Tun {
 
 impl Tun {
     /// Makes a device in a named namespace. With `super_packets` the kernel leaves segmentation of TCP and UDP over IPv4
-    /// to whoever reads; checksums it leaves always: they need not be computed where nothing can corrupt.
+    /// to the reader; checksums it leaves always: they need not be computed where nothing can corrupt.
     pub(super) fn new(namespace: &str, name: &str, super_packets: bool) -> Result<Self> {
         let file = inside(namespace, || {
             let file = OpenOptions::new()
@@ -97,11 +97,11 @@ mod sys {
         #[expect(clippy::cast_possible_truncation, reason = "the flags are those of a short, as struct ifreq has it")]
         let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_flags: flags as c_short };
         let request = libc::ifreq { ifr_name, ifr_ifru };
-        // SAFETY: TUNSETIFF reads a struct ifreq (tuntap.rst), which lives until the call returns.
+        // SAFETY: TUNSETIFF reads a struct ifreq (tuntap.rst), which exists until the call returns.
         check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw const request) })
     }
 
-    /// Says what whoever reads the device can do for the kernel.
+    /// Sets what the reader of the device can do for the kernel.
     pub(super) fn offload(file: &File, super_packets: bool) -> io::Result<()> {
         let all = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_USO4 | libc::TUN_F_TSO6 | libc::TUN_F_USO6;
         let features = if super_packets { all } else { libc::TUN_F_CSUM };

@@ -41,7 +41,7 @@ pub(crate) enum Switch {
 
 /// Load one server and report what it did.
 ///
-/// Exits with 0 when the report stands, with 1 when it is void; the report says why.
+/// Exits with 0 when the report is valid, with 1 when it is void; the report has the reason.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Arguments {
     /// What the server is made to do.
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     /// Trust any certificate.
     #[arg(long)]
     pub(super) insecure: bool,
-    /// What is asked for.
+    /// The path to request.
     #[arg(long, default_value = "/", value_parser = path)]
     pub(super) path: String,
     /// The length every response must have; the length of every uploaded body.
@@ -79,16 +79,16 @@ pub(crate) struct Arguments {
     /// How many requests (or handshakes) are measured. Without this and --seconds: connections × streams.
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) requests: Option<u64>,
-    /// For how long requests are started. Those under way are waited for.
+    /// For how long requests are started. Those in flight are waited for.
     #[arg(long, value_name = "T", value_parser = seconds, required_if_eq("kind", "idle"), conflicts_with = "requests")]
     pub(super) seconds: Option<Duration>,
     /// One request at a time over all connections, each on the one that has waited longest.
     #[arg(long)]
     pub(super) in_turn: bool,
-    /// Abandon what is under way when --seconds are over. Its bytes count, and were not checked.
+    /// Abandon requests in flight when --seconds are over. Their bytes count, and were not checked.
     #[arg(long, requires = "seconds")]
     pub(super) cut: bool,
-    /// Tell what is received after so long as well: without handshakes and slow start.
+    /// Report what is received after so long as well: without handshakes and slow start.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cut")]
     pub(super) beginning: Option<Duration>,
     /// Create this file when the beginning is over.
@@ -115,7 +115,7 @@ pub(crate) struct Arguments {
     /// Take each datagram so many milliseconds after it has come, as at the end of a long path (h3).
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000))]
     pub(super) delay: u64,
-    /// With every request the fields that a browser sends: 800 octets, 590 as they are encoded (h3).
+    /// With every request the fields that a browser sends: 800 bytes, 590 as they are encoded (h3).
     #[arg(long)]
     pub(super) browser: bool,
     /// Let the kernel hand over several datagrams as one.
@@ -149,7 +149,7 @@ pub(crate) struct Arguments {
 pub(super) enum AckThreshold {
     /// This many, whatever the server would like: the extension is not announced.
     Exact(u32),
-    /// quinn's own: 2, until the server asks for another with ACK_FREQUENCY.
+    /// quinn's own: 2, until the server requests another with ACK_FREQUENCY.
     Auto,
 }
 
@@ -175,7 +175,7 @@ fn threshold(text: &str) -> Result<AckThreshold, String> {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    // A day: nobody measures longer, and an Instant can carry it.
+    // A day: no user measures longer, and an Instant can represent it.
     if !(0.001..=86_400.0).contains(&seconds) {
         return Err("from 0.001 to 86400 seconds".into());
     }

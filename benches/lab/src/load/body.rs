@@ -1,4 +1,4 @@
-//! The content of uploads: byte `i` is `i % 251`, so that whoever receives can check it knowing nothing else.
+//! The content of uploads: byte `i` is `i % 251`, so that the receiver can check it without further information.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Runs a load over a wire: connects, warms up, measures, and says what voids it. Knows no protocol.
+//! Runs a load over a wire: connects, warms up, measures, and reports what voids it. Independent of the protocol.
 
 use super::{
     arguments::{Arguments, Kind},
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Handshakes under way at a time while the connections of a load are opened: no server's backlog overflows.
+/// Handshakes in flight at a time while the connections of a load are opened: no server's backlog overflows.
 const CONNECTING_AT_ONCE: usize = 64;
 
 /// Failures after which nothing more is started: the run is void already.
@@ -41,7 +41,7 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         alive: 0,
         draining: Vec::new(),
         streams,
-        under_way: vec![None; slots * streams],
+        in_flight: vec![None; slots * streams],
         running: 0,
         free: VecDeque::new(),
         again: VecDeque::new(),
@@ -55,14 +55,14 @@ pub(super) fn run<W: Wire>(arguments: &Arguments, wire: W) -> LoadReport {
         progress: (0, now),
     };
     let outcome = engine.phases();
-    // Nobody shall keep connections of a load that is over.
+    // No connection outlives its load.
     let now = Instant::now();
     for (slot, state) in engine.slots.iter().enumerate() {
         if *state != Slot::Empty {
             engine.wire.close(slot, now);
         }
     }
-    // A load that came to its end may leave a replacement connecting; nobody wants it any more.
+    // A load that came to its end may leave a replacement connecting; it is not needed any more.
     let connecting = if outcome.is_err() { engine.connecting } else { 0 };
     let unanswered = (engine.running + connecting) as u64;
     summary::report(arguments, outcome, engine.tally, &engine.expected, unanswered, engine.reconnects)
@@ -94,11 +94,11 @@ struct Engine<'a, W> {
     /// Those that the server winds up.
     draining: Vec<usize>,
     streams: usize,
-    /// By token: the intended start of the request under way.
-    under_way: Vec<Option<Instant>>,
-    /// Requests under way.
+    /// By token: the intended start of the request in flight.
+    in_flight: Vec<Option<Instant>>,
+    /// Requests in flight.
     running: usize,
-    /// Tokens of open connections without a request under way.
+    /// Tokens of open connections without a request in flight.
     free: VecDeque<usize>,
     /// Intended starts of refused requests.
     again: VecDeque<Instant>,
@@ -107,7 +107,7 @@ struct Engine<'a, W> {
     tally: Tally,
     reconnects: u64,
     deadline: Instant,
-    /// When what is under way is abandoned.
+    /// When requests in flight are abandoned.
     cut: Option<Instant>,
     /// When the load's beginning is over, and what bodies had moved then.
     beginning: Option<(Instant, Option<u64>)>,
@@ -303,12 +303,12 @@ impl<W: Wire> Engine<'_, W> {
         }
     }
 
-    /// Opens all connections, makes the warm-up's requests on them, holds them, and asks each for one response at the
-    /// end: whoever answers has lasted.
+    /// Opens all connections, makes the warm-up's requests on them, keeps them open, and sends each one request at the
+    /// end: a connection that answers has lasted.
     fn idle(&mut self, warm: &mut Pace) -> Result<(), String> {
         self.connect_all()?;
         self.requests(warm)?;
-        #[expect(clippy::print_stderr, reason = "whoever watches the server's memory waits for this line")]
+        #[expect(clippy::print_stderr, reason = "the observer of the server's memory waits for this line")]
         {
             eprintln!("holding {} connections", self.slots.len());
         }
@@ -340,7 +340,7 @@ impl<W: Wire> Engine<'_, W> {
     }
 
     fn start(&mut self, token: usize, intended: Instant, now: Instant) {
-        if let Some(place) = self.under_way.get_mut(token) {
+        if let Some(place) = self.in_flight.get_mut(token) {
             *place = Some(intended);
             if self.running == 0 {
                 self.progress.1 = now;
@@ -357,14 +357,14 @@ impl<W: Wire> Engine<'_, W> {
         }
     }
 
-    /// Opens anew what the server has wound up, once nothing is under way there.
+    /// Reopens connections that the server has closed, once nothing is in flight there.
     fn reconnect(&mut self) {
         for slot in std::mem::take(&mut self.draining) {
             let tokens = slot * self.streams..(slot + 1) * self.streams;
             if self.slots.get(slot) != Some(&Slot::Draining) {
                 continue;
             }
-            if self.under_way.get(tokens).is_some_and(|requests| requests.iter().any(Option::is_some)) {
+            if self.in_flight.get(tokens).is_some_and(|requests| requests.iter().any(Option::is_some)) {
                 self.draining.push(slot);
                 continue;
             }
@@ -431,7 +431,7 @@ impl<W: Wire> Engine<'_, W> {
                     self.reconnects += 1;
                     self.connect(slot, now, now);
                 } else {
-                    // A connection that is lost with nothing under way is one failure.
+                    // A connection that is lost with nothing in flight is one failure.
                     self.tally.wrong(lost.max(1), reason);
                 }
             }
@@ -440,7 +440,7 @@ impl<W: Wire> Engine<'_, W> {
 
     /// Ends the request that `token` stands for, and frees its place.
     fn end(&mut self, token: usize) -> Option<Instant> {
-        let intended = self.under_way.get_mut(token)?.take()?;
+        let intended = self.in_flight.get_mut(token)?.take()?;
         self.running -= 1;
         if self.slots.get(token / self.streams) == Some(&Slot::Open) {
             self.free.push_back(token);

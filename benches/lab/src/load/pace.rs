@@ -1,4 +1,4 @@
-//! When requests start. Pure: it is told the time.
+//! When requests start. Pure: the time is an argument.
 
 use std::time::{Duration, Instant};
 

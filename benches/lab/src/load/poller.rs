@@ -1,4 +1,4 @@
-//! Waits for sockets, to the microsecond: epoll_wait alone knows milliseconds.
+//! Waits for sockets, to the microsecond: epoll_wait alone supports milliseconds.
 
 use nix::{
     errno::Errno,

@@ -14,11 +14,11 @@ pub(crate) struct LoadReport {
     pub(crate) void: Option<String>,
     pub(crate) kind: Kind,
     pub(crate) protocol: Protocol,
-    /// Connections asked for.
+    /// Requested connections.
     pub(crate) connections: u32,
     /// Requests at a time on each.
     pub(crate) streams: u32,
-    /// Packets an ACK that were asked for: a number, or `auto`. HTTP/1.1 has none.
+    /// Requested packets an ACK: a number, or `auto`. HTTP/1.1 has none.
     pub(crate) ack_threshold: Option<String>,
     /// UDP receive offload; HTTP/1.1 has none.
     pub(crate) gro: Option<bool>,
@@ -92,7 +92,7 @@ pub(crate) struct Steady {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     /// `intended`: from the moment that --rate gave the request, so that a server which stalls is charged for those who
-    /// waited (no coordinated omission). `sent`: closed loop, from the moment that the client was free to ask.
+    /// waited (no coordinated omission). `sent`: closed loop, from the moment that the client was free to send.
     pub(crate) counted_from: String,
     pub(crate) count: u64,
     pub(crate) p50_us: u64,
@@ -111,7 +111,7 @@ pub(crate) struct Quic {
     pub(crate) ack_packets_sent: u64,
     /// ACK frames sent.
     pub(crate) ack_frames: u64,
-    /// `packets_received / ack_packets_sent`: the threshold as it was, to hold against the one asked for.
+    /// `packets_received / ack_packets_sent`: the actual threshold, to compare with the requested one.
     pub(crate) packets_per_ack: f64,
     /// Whether that is within [`TOLERANCE`] of an exact threshold; `null` with `auto`. Only a transfer to the client that
     /// is long, and not limited to fewer packets in flight, can hold one.

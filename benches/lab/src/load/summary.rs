@@ -34,7 +34,7 @@ impl From<String> for Void {
     }
 }
 
-/// The report of a load of which `unanswered` requests and handshakes were still under way when it ended.
+/// The report of a load of which `unanswered` requests and handshakes were still in flight when it ended.
 pub(super) fn report(
     arguments: &Arguments,
     outcome: Result<Measured, Void>,

@@ -1,4 +1,4 @@
-//! TLS as both clients use it: whom they trust, tickets, and how many handshakes went without a certificate.
+//! TLS of both clients: trust, tickets, and how many handshakes went without a certificate.
 
 use super::arguments::Arguments;
 use anyhow::Context;
@@ -30,7 +30,7 @@ pub(super) struct Tls {
     pub(super) certificates: Arc<AtomicU64>,
 }
 
-/// TLS 1.3 for `alpn` as the arguments want it.
+/// TLS 1.3 for `alpn`, by the arguments.
 pub(super) fn client(arguments: &Arguments, alpn: &[u8]) -> anyhow::Result<Tls> {
     // One cipher suite, so that all servers seal with the same: each prefers another.
     let suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
@@ -65,7 +65,7 @@ pub(super) fn client(arguments: &Arguments, alpn: &[u8]) -> anyhow::Result<Tls> 
 /// Counts the certificates that it sees.
 #[derive(Debug)]
 struct Verifier {
-    /// None: whatever the certificate says is believed; its key must still have signed.
+    /// None: any certificate is trusted; its key must still have signed.
     trusted: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
     certificates: Arc<AtomicU64>,

@@ -33,9 +33,9 @@ pub(super) enum Happening {
     Answered { token: usize, result: Result<Answer, String> },
     /// The server refused the request untouched, in good order: it may be made again elsewhere.
     Refused { token: usize },
-    /// The server takes no more requests here; those under way go on.
+    /// The server accepts no more requests here; those in flight continue.
     Draining { slot: usize },
-    /// The connection is gone with all that was under way on it.
+    /// The connection is gone with all requests in flight on it.
     Lost { slot: usize, reason: String },
 }
 

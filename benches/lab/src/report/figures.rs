@@ -150,7 +150,7 @@ pub(super) enum Better {
 }
 
 impl Better {
-    /// `None`: it describes, and says nothing about good or bad. Drops and bursts are means, goodput is the end.
+    /// `None`: it describes, without good or bad. Drops and bursts are means, goodput is the end.
     pub(super) fn of(figure: &str) -> Option<Self> {
         match figure {
             "cpu" | "user" | "system" | "wakes" | "sends" | "memory_each" | "memory_most" | "syscalls" | "io_calls"

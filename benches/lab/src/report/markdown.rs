@@ -140,7 +140,7 @@ pub(super) fn parts(results: &Results, case: &Case, prefix: &str, what: &str, un
     format!("| {what}, {unit} | {} |\n|---|{}\n{rows}\n", names.join(" | "), "---:|".repeat(names.len()))
 }
 
-/// Voids, noise, who took part, what was left out, how clients were called.
+/// Voids, noise, participants, skipped ones, how clients were called.
 fn asides(results: &Results) -> String {
     let mut text = format!("## About this run\n\n{}", conditions(results));
     for (run, why) in results.voids() {
@@ -156,7 +156,7 @@ fn asides(results: &Results) -> String {
     text
 }
 
-/// On what it ran, by which command, how quiet it was, who took part and what was left out.
+/// The machine, the command, how quiet it was, participants and skipped ones.
 pub(super) fn conditions(results: &Results) -> String {
     let machine = &results.machine;
     let mut text = format!(

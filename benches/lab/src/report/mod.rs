@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Results {
     /// Its name.
     pub(crate) experiment: String,
-    /// What it asks.
+    /// Its question.
     pub(crate) about: String,
     /// Whether it only showed that it works.
     pub(crate) quick: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Results {
 pub(crate) struct Participant {
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// The first line of what it says of its version.
+    /// The first line of its version.
     pub(crate) version: String,
     /// The CRC-32 of its program's file: builds of one version differ.
     #[serde(default)]
@@ -79,7 +79,7 @@ pub(crate) struct Participant {
     pub(crate) tuned: Option<String>,
 }
 
-/// A contender, or a part of an experiment, that was left out.
+/// A contender, or a part of an experiment, that was skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Skipped {
     pub(crate) name: String,
@@ -190,7 +190,7 @@ impl Results {
         Summary::of(&figures)
     }
 
-    /// With whom a case's contenders are compared: the reference, then the ceiling and the floor where they took part.
+    /// The reference of a case's contenders: the reference, then the ceiling and the floor where they took part.
     pub(crate) fn references(&self, case: &Case) -> Vec<&str> {
         let bounds = self.contenders.iter().filter(|one| matches!(one.kind, Kind::H1 | Kind::Floor));
         let bounds = bounds.map(|one| one.name.as_str()).filter(|name| *name != self.reference);
@@ -199,7 +199,7 @@ impl Results {
     }
 
     /// A contender's figure as a multiple of another's, paired within rounds: what drifts from round to round is in both.
-    /// Rounds in which either run was disturbed say nothing. An error says why nothing is concluded.
+    /// Rounds in which either run was disturbed do not count. An error has the reason if there is no conclusion.
     pub(crate) fn ratio(&self, case: &str, contender: &str, reference: &str, figure: &str) -> Result<Interval, String> {
         let of = |name| {
             let runs: BTreeMap<usize, &Run> = self.counting(case, name).map(|run| (run.round, run)).collect();

@@ -8,7 +8,7 @@ use plotters::prelude::{
 };
 
 const SIZE: (u32, u32) = (960, 420); // pixels
-/// Colours that people who confuse red and green tell apart (Okabe and Ito 2008).
+/// Colours that people with red-green colour blindness can distinguish (Okabe and Ito 2008).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_figure_has_a_plot_of_its_own_where_somebody_told_it() {
+    fn a_further_figure_has_a_plot_of_its_own_where_it_was_reported() {
         let mut results = results(&[("alpha", &[2.0])]);
         results.cases[0].drawn = vec!["rate".to_owned(), "acks_per_batch".to_owned()];
         let captions: Vec<String> = plots(&results).unwrap().into_iter().map(|(caption, _)| caption).collect();

@@ -19,7 +19,7 @@ const APART: f64 = 4.0;
 /// The axis reaches so far at least, both ways, and has ticks at powers of two.
 const REACH: f64 = 1.6;
 
-/// Colours that people who confuse red and green tell apart (Okabe and Ito 2008).
+/// Colours that people with red-green colour blindness can distinguish (Okabe and Ito 2008).
 fn colour(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "#0072b2",

@@ -10,7 +10,7 @@ pub(super) const BAND: f64 = 0.03;
 /// Over TCP, over a path: the congestion control that is everywhere.
 const CUBIC: &str = "h1-cubic";
 
-/// What a ratio says.
+/// The meaning of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
     /// Its whole interval is more than 3 % on the good side,

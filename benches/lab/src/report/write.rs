@@ -45,7 +45,7 @@ pub(crate) fn save_trace(trace: &Trace, experiment: &str, run: &Run, folder: &Pa
     Ok(plot)
 }
 
-/// Writes what a run's viewers told, in a folder of its own: it is no experiment's results.
+/// Writes the viewers' reports of a run, in a folder of its own: they are not an experiment's results.
 pub(crate) fn save_views(views: &str, experiment: &str, run: &Run, folder: &Path) -> Result<()> {
     let Run { contender, case, round, .. } = run;
     let folder = folder.join("views");

@@ -5,7 +5,7 @@ use super::ladder::Ladder;
 
 /// Below this it never waits.
 const MINIMUM_BUFFER: f64 = 10.0;
-/// The top quality wants so much more for each quality there is.
+/// The top quality needs so much more for each quality there is.
 const BUFFER_A_LEVEL: f64 = 2.0;
 /// What the placeholder keeps of itself with each segment.
 const DECAY: f64 = 0.99;
@@ -38,7 +38,7 @@ pub(super) struct Now {
     pub(super) safe: Option<f64>,
 }
 
-/// What it wants.
+/// Its decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wish {
     pub(super) quality: usize,

@@ -91,8 +91,8 @@ impl Connection {
         Ok(Self::H3 { requests, _endpoint: endpoint })
     }
 
-    /// Requests `path`, and tells `progress` of each piece that comes: its bytes, and those of the whole body. `false`: it was
-    /// given up.
+    /// Requests `path`, and reports each piece that comes to `progress`: its bytes, and those of the whole body.
+    /// `false`: it was given up.
     pub(super) async fn get(&mut self, path: &str, progress: impl FnMut(u64, u64) -> Flow) -> Result<bool> {
         let request = || Request::get(format!("https://{}{path}", tls::NAME));
         let empty = Empty::<Bytes>::new();
@@ -113,7 +113,7 @@ impl Connection {
                 let (total, mut progress) = (total(&head)?, progress);
                 while let Some(piece) = patient(stream.recv_data()).await? {
                     if let Flow::GiveUp = progress(piece.remaining() as u64, total) {
-                        // Dropped, it asks the server to stop. h3-quinn 0.0.10 panics when it is told so while a read is pending.
+                        // Dropped, it sends STOP_SENDING. h3-quinn 0.0.10 panics on that while a read is pending.
                         return Ok(false);
                     }
                 }

@@ -1,5 +1,5 @@
 //! Viewers of adaptive video: real segments over real connections, played in wall time by the rules of dash.js. `player` decides,
-//! `fetch` has the connections; this runs so many of them in one process, and says how it was to watch.
+//! `fetch` has the connections; this runs so many of them in one process, and reports the quality of experience.
 
 mod bola;
 mod fetch;

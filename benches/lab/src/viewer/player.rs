@@ -1,5 +1,5 @@
 //! A player of adaptive video, by dash.js's rules (5.2, as its documentation and settings have them): which segment it requests
-//! next, in which quality and when. Pure: it is told what time it is and what came.
+//! next, in which quality and when. Pure: the time and the received data are arguments.
 
 use super::{
     bola::{self, Bola},
@@ -106,7 +106,7 @@ pub(crate) struct Player {
     next: u32,
     pending: Option<Pending>,
     not_before: f64,
-    /// What BOLA wants to wait once the segment under way is there.
+    /// What BOLA wants to wait once the current segment has arrived.
     delay: f64,
     history: VecDeque<(usize, bool)>,
     abandoned_until: f64,
@@ -186,14 +186,14 @@ impl Player {
         self.request(now).1
     }
 
-    /// Takes another quality of the segment under way than was decided.
+    /// Takes another quality of the current segment than was decided.
     #[cfg(test)]
     pub(super) fn request_instead(&mut self, quality: usize) {
         self.quality = quality;
         self.pending = self.pending.map(|pending| Pending { quality, ..pending });
     }
 
-    /// The segment under way came: `bytes` of it, the first at `first_byte`.
+    /// The current segment came: `bytes` of it, the first at `first_byte`.
     pub(crate) fn received(&mut self, now: f64, bytes: u64, first_byte: f64) {
         let Some(Pending { segment, quality, requested, .. }) = self.pending.take() else { return };
         self.throughput.add(bytes, Duration::from_secs_f64((now - first_byte).max(0.0)));
@@ -209,8 +209,8 @@ impl Player {
         self.choose_rule();
     }
 
-    /// Of the segment under way `loaded` of `total` bytes came, the first at `first_byte`. True: it is to be given up, and
-    /// requested anew in a lower quality.
+    /// Of the current segment `loaded` of `total` bytes came, the first at `first_byte`. True: it is to be given up,
+    /// and requested anew in a lower quality.
     pub(crate) fn gives_up(&mut self, now: f64, (loaded, total): (u64, u64), first_byte: f64) -> bool {
         self.advance(now);
         let elapsed = now - first_byte;
@@ -238,7 +238,7 @@ impl Player {
         true
     }
 
-    /// The quality of the segment under way.
+    /// The quality of the current segment.
     pub(crate) fn pending(&self) -> Option<(u32, usize)> {
         self.pending.map(|pending| (pending.segment, pending.quality))
     }
@@ -272,7 +272,7 @@ impl Player {
         }
     }
 
-    /// The lowest of what the rules want.
+    /// The lowest of the rules' decisions.
     fn decide(&mut self, now: f64) {
         let wishes = [self.main_rule(now), self.short_buffer(), self.avoided()];
         let quality = wishes.into_iter().flatten().min().unwrap_or(self.quality);

@@ -18,7 +18,7 @@ use std::{net::SocketAddr, path::PathBuf, thread, time::Instant};
 
 /// Browsers at a time, at most: each decodes its video.
 const BROWSERS: u32 = 3;
-/// A page of the origin's, be it an error: what it says does not matter, whose it is does.
+/// A page of the origin's, be it an error: its content does not matter, only its origin.
 const PAGE: &str = "/";
 
 /// dash.js's rules. Low-latency rules are not emulated.

@@ -2,7 +2,7 @@
 
 use super::player::{Player, Rule, Step, Video, View};
 
-/// Progress is told so often, as browsers do.
+/// Interval of progress reports, as in browsers.
 const PROGRESS: f64 = 0.05; // seconds
 /// Turns, at most.
 const TURNS: u32 = 100_000;

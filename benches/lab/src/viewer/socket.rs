@@ -1,5 +1,6 @@
-//! A socket that hands its endpoint one datagram a turn. Whoever reads many at once acknowledges them at once; a viewer behind an access
-//! link gets them apart, and acknowledges every second packet (RFC 9000 §13.2.2), as the viewers of LiteQUIC's paper do.
+//! A socket that hands its endpoint one datagram a turn. An endpoint that reads many at once acknowledges them at once;
+//! a viewer behind an access link gets them apart, and acknowledges every second packet (RFC 9000 §13.2.2), as the
+//! viewers of LiteQUIC's paper do.
 
 use quinn::{
     AsyncUdpSocket, UdpPoller,

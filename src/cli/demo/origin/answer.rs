@@ -27,7 +27,7 @@ type Answer = Response<Body>;
 /// Ends a connection, with or without a cause of its own.
 pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long an answer may be held back, and a drop take.
+/// How long an answer may be delayed, and a drop take.
 const MAX_WAIT_MS: u64 = 60_000;
 
 /// How many chunks drip.
@@ -47,7 +47,7 @@ pub(super) async fn answer(request: Request<Incoming>, ahead: Ahead) -> Result<A
     let allowed: &[Method] =
         if takes_body { &[Method::POST, Method::PUT] } else { &[Method::GET, Method::HEAD, Method::POST] };
     if !allowed.contains(request.method()) {
-        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "this method is not for this path\n");
+        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed for this path\n");
         let allow = if takes_body { "POST, PUT" } else { "GET, HEAD, POST" };
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
         return Ok(answer);
@@ -65,7 +65,7 @@ pub(super) async fn answer(request: Request<Incoming>, ahead: Ahead) -> Result<A
         ["trailers"] => trailers(),
         ["early-hints"] => {
             ahead.set(b"HTTP/1.1 103 Early Hints\r\nlink: </image/0.svg>; rel=preload; as=image\r\n\r\n");
-            text(StatusCode::OK, "a 103 came first\n")
+            text(StatusCode::OK, "a 103 was sent first\n")
         }
         ["fail", "close"] => return Err("closed as asked".into()),
         ["fail", "truncate"] => truncated(),
@@ -81,10 +81,10 @@ pub(super) async fn answer(request: Request<Incoming>, ahead: Ahead) -> Result<A
 
 fn image(name: &str) -> Answer {
     let Some(number) = name.strip_suffix(".svg").and_then(|number| number.parse().ok()) else {
-        return text(StatusCode::NOT_FOUND, "not found; there is /image/0.svg and so on\n");
+        return text(StatusCode::NOT_FOUND, "not found; try /image/0.svg\n");
     };
     let mut answer = content("image/svg+xml", page::image(number));
-    // Each visit loads them anew: the demo shows how they come.
+    // Each visit loads them anew: the demo shows their protocol.
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
@@ -118,7 +118,7 @@ fn sized(size: &str, headers: &HeaderMap) -> Answer {
     answer
 }
 
-/// The body goes back as it comes: a piece is read once the one before it was taken.
+/// The body is echoed with backpressure: a piece is read once the one before it was taken.
 fn echo(request: Request<Incoming>) -> Answer {
     let content_type = request.headers().get(CONTENT_TYPE).cloned();
     let mut answer = Response::new(request.into_body().map_err(Failure::from).boxed_unsync());
@@ -128,7 +128,7 @@ fn echo(request: Request<Incoming>) -> Answer {
     answer
 }
 
-/// Bytes and their digest: whoever uploads can tell whether all came, in order.
+/// Bytes and their digest: a client can check whether its whole upload came, in order.
 async fn sink(mut body: Incoming) -> Result<Answer, Failure> {
     let mut count = 0_u64;
     let mut digest = digest::Context::new(&digest::SHA256);
@@ -187,7 +187,7 @@ fn header_text(request: &Request<Incoming>) -> String {
     list
 }
 
-/// hyper sends a trailer that was announced, to who said `TE: trailers` (RFC 9110 §6.5.1).
+/// hyper sends a trailer that was announced, to a client that sent `TE: trailers` (RFC 9110 §6.5.1).
 fn trailers() -> Answer {
     let trailer = HeaderName::from_static("x-demo-trailer");
     let mut fields = HeaderMap::new();
@@ -203,7 +203,7 @@ fn truncated() -> Answer {
     let pieces = stream::unfold(0, |piece| async move {
         match piece {
             0 => Some((Ok(Frame::data(Bytes::from_static(b"truncated\n"))), 1)),
-            // Let hyper write the first piece before the connection goes.
+            // Let hyper write the first piece before the connection closes.
             1 => {
                 sleep(Duration::from_millis(20)).await;
                 Some((Err(Failure::from(io::Error::other("truncated as asked"))), 2))

@@ -1,11 +1,11 @@
-//! What there is to look at: one page without anything from elsewhere, and its images, drawn by rule.
+//! The demo's page, without anything from elsewhere, and its images, drawn by rule.
 
 use std::fmt::Write;
 
 /// How many images the page shows: enough for several streams at a time, and full rows of 8 and of 6.
 pub(super) const IMAGES: u32 = 24;
 
-/// The page asks the browser how it and its images came.
+/// The page asks the browser by which protocol it and its images came.
 pub(super) fn index() -> String {
     let images = (0..IMAGES).fold(String::new(), |mut images, number| {
         // Writing to a String cannot fail.

@@ -150,11 +150,11 @@ async fn each_failure_is_the_one_that_was_asked_for() {
     );
     let garbage = ask(address, "GET /fail/garbage", "").await;
     assert!(garbage.starts_with("\u{16}\u{3}\u{1} this"), "{garbage}");
-    assert!(ask(address, "GET /bytes/1", "").await.contains(" 200 "), "the origin outlives what it was asked for");
+    assert!(ask(address, "GET /bytes/1", "").await.contains(" 200 "), "the origin still serves");
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_refused_and_harms_nobody() {
+async fn invalid_http_is_rejected_and_harms_no_other_client() {
     let (address, _task) = start().await;
     assert!(exchange(address, "\x16\x03\x01\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
     // An upload that ends early.

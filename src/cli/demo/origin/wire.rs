@@ -1,4 +1,4 @@
-//! The connection's bytes, with a door for those that hyper would not write: 103 and garbage.
+//! The connection's bytes, with a way to send those that hyper would not write: 103 and garbage.
 
 use bytes::{Buf, Bytes};
 use std::{
@@ -12,12 +12,12 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Bytes that go out ahead of the answer that hyper writes next.
+/// Bytes that are sent before the answer that hyper writes next.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ahead(Arc<Mutex<Bytes>>);
 
 impl Ahead {
-    /// Sets what goes out ahead. hyper asks for one answer at a time, so nothing else is under way.
+    /// Sets the bytes to send first. hyper requests one answer at a time, so no other is in progress.
     pub(super) fn set(&self, bytes: &'static [u8]) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Bytes::from_static(bytes);
     }

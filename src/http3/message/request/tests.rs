@@ -1,21 +1,21 @@
-//! The request table, a test a row: what passes, and what gets which answer.
+//! The request table, a test a row: valid requests, and the answers to others.
 
 use super::*;
 use crate::http3::message::test_support::{fields, header, malformed, well_formed};
 use crate::http3::qpack::FieldName;
 use proptest::prelude::*;
 
-/// By a client that may not say `:protocol`.
+/// By a client without the offer of `:protocol`.
 fn request(fields: Vec<Field>) -> Result<RequestHead, Rejection> {
     super::request(fields, false)
 }
 
-/// A request that passes, to which `more` is added.
+/// A valid request, to which `more` is added.
 fn with(more: &[(&str, &str)]) -> Result<RequestHead, Rejection> {
     request(fields(&[well_formed(), more].concat()))
 }
 
-/// A request that passes, with one pseudo-header replaced.
+/// A valid request, with one pseudo-header replaced.
 fn replaced(name: &str, value: &str) -> Result<RequestHead, Rejection> {
     let of = |field: &(&'static str, &'static str)| if field.0 == name { value.to_owned() } else { field.1.to_owned() };
     let all: Vec<_> = well_formed().iter().map(|field| (field.0, of(field))).collect();
@@ -326,7 +326,7 @@ fn a_path_that_origins_could_read_in_two_ways_is_answered_400() {
         "#",
         "/é",
         "/?é",
-        // what only http::Uri refuses; RFC 3986 §3.3 does not have it either
+        // what only http::Uri rejects; RFC 3986 §3.3 does not have it either
         "/<",
         "/>",
         "/`",
@@ -348,7 +348,7 @@ fn a_path_that_origins_could_read_in_two_ways_is_answered_400() {
         "/.%2e/a",
         "/%2e./a",
         "/a/%2e%2e",
-        // separators that only some origins see
+        // separators for some origins only
         "/a%2f..%2fb",
         "/a/..%2fb",
         "/a%5c..%5Cb",
@@ -357,7 +357,7 @@ fn a_path_that_origins_could_read_in_two_ways_is_answered_400() {
         "/a/..;x=y/b",
         "/.;/b",
         "/a/%2e%2e%3b/b",
-        // and what is decoded twice, or ends a path behind a decoding
+        // and paths that are decoded twice, or end after a decoding
         "/%252e%252e/",
         "/a%252f..%252fb",
         "/a/..%00",
@@ -391,7 +391,7 @@ fn cookie_crumbs_become_one_cookie() {
         let cookies: Vec<_> = head.headers.get_all("cookie").iter().collect();
         assert_eq!(cookies, joined.into_iter().collect::<Vec<_>>());
     }
-    // An empty crumb leaves nothing that a blank could be left at the edge of.
+    // An empty crumb leaves no blank at an edge.
     assert_eq!(with(&[("cookie", ""), ("cookie", "a")]).unwrap().headers["cookie"], "a");
     assert_eq!(with(&[("cookie", "a"), ("cookie", "")]).unwrap().headers["cookie"], "a");
 }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// Buffers at most: what the kernel takes in one ring.
+/// Buffers at most: the kernel's limit for one ring.
 pub(super) const MAX_BUFFERS: usize = 32_768;
 /// How long the kernel may take to stop receiving.
 const CANCEL: Duration = Duration::from_secs(1);
@@ -34,9 +34,9 @@ pub(super) struct Buffers {
     ring: ManuallyDrop<Fixed<Page>>,
     bytes: ManuallyDrop<Fixed<Line>>,
     count: u16,
-    /// Octets of a buffer.
+    /// Bytes of a buffer.
     len: u32,
-    /// Octets from one buffer to the next.
+    /// Bytes from one buffer to the next.
     stride: usize,
     tail: u16,
     /// Whether the kernel knows of them.
@@ -47,7 +47,7 @@ pub(super) struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// So many buffers of `len` octets each, a power of two of them; the kernel knows of none.
+    /// `count` buffers of `len` bytes each, a power of two of them; not registered yet.
     pub(super) fn new(count: usize, len: usize) -> Self {
         let count = count.next_power_of_two().min(MAX_BUFFERS);
         let stride = (len + COLOUR).next_multiple_of(size_of::<Line>());
@@ -63,7 +63,7 @@ impl Buffers {
         }
     }
 
-    /// Tells the kernel of them, and provides all.
+    /// Registers them with the kernel, and provides all.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Buffers {
         let address = self.bytes.address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride);
         let entry = self.ring.address(0).cast::<BufRingEntry>().wrapping_add(slot);
         // SAFETY: io_uring_register(2): `slot` is below `count`, for which the ring has room, and the kernel reads it only
-        // once the tail has gone by. The setters leave the octets of the first entry alone that are the tail.
+        // once the tail has gone by. The setters leave the bytes of the first entry alone that are the tail.
         let entry = unsafe { &mut *entry };
         entry.set_addr(address as u64);
         entry.set_len(self.len);
@@ -97,18 +97,19 @@ impl Buffers {
 
     /// Lets the kernel see what was provided.
     pub(super) fn publish(&mut self) {
-        // SAFETY: io_uring_register(2): the tail lies in the first entry, aligned to two octets; beside the kernel's
-        // reads nobody touches it.
+        // SAFETY: io_uring_register(2): the tail lies in the first entry, aligned to two bytes; beside the kernel's
+        // reads nothing touches it.
         unsafe {
             let tail = BufRingEntry::tail(self.ring.address(0).cast::<BufRingEntry>());
             AtomicU16::from_ptr(tail.cast_mut()).store(self.tail, Release);
         }
     }
 
-    /// The octets of `buffer`, which the kernel has filled.
+    /// The bytes of `buffer`, which the kernel has filled.
     pub(super) fn get(&self, buffer: u16) -> Option<&[u8]> {
         let start = self.start(buffer)?;
-        // SAFETY: the file's head: the caller has it from a completion and has not provided it since, so nobody writes.
+        // SAFETY: the file's head: the caller has it from a completion and has not provided it since, so there is no
+        // writer.
         // `start` and `len` lie within the memory.
         Some(unsafe { slice::from_raw_parts(start, self.len as usize) })
     }
@@ -125,8 +126,8 @@ impl Buffers {
             .then(|| self.bytes.address(0).cast::<u8>().wrapping_add(usize::from(buffer) * self.stride))
     }
 
-    /// Has the kernel stop receiving into them and forget them, and gives the memory back. If the kernel does neither,
-    /// the memory stays, once for this socket, rather than being written to in somebody else's hands.
+    /// Has the kernel stop receiving into them and unregister them, and frees the memory. If the kernel does neither,
+    /// the memory is leaked, once for this socket, rather than being written to after it was reused.
     pub(super) fn release(&mut self, inner: &mut Inner) {
         if !self.registered {
             return;
@@ -149,7 +150,7 @@ impl Buffers {
 impl Drop for Buffers {
     fn drop(&mut self) {
         if !self.registered {
-            // SAFETY: malloc(3): given back once; the kernel was told to forget them, or never knew.
+            // SAFETY: malloc(3): given back once; the kernel has unregistered them, or never registered.
             unsafe {
                 ManuallyDrop::drop(&mut self.ring);
                 ManuallyDrop::drop(&mut self.bytes);

@@ -2,7 +2,7 @@
 //! One thread uses it, the one that made it (IORING_SETUP_SINGLE_ISSUER); the kernel works on it only during that thread's
 //! io_uring_enter(2) (IORING_SETUP_DEFER_TASKRUN).
 //!
-//! What holds, and every `SAFETY` below relies on:
+//! Invariants that every `SAFETY` below relies on:
 //! - The kernel reads a send's header when it consumes its entry, which is before the call that submits it returns; its
 //!   payload while it tries it, which is once, then and there (MSG_DONTWAIT). [`Ring::send`] returns when all have
 //!   completed: none is ever in flight beyond. Headers of entries that the kernel did not consume stay where they are,
@@ -45,9 +45,9 @@ const SUBMISSIONS: u32 = 128;
 const SOCKET: Fixed = Fixed(0);
 /// Of the only group of buffers.
 const GROUP: u16 = 0;
-/// Whether the kernel may be told to say nothing of what it has while the worker is awake. It looks whether it may speak
-/// after it has noted that there is something; only where its note is seen before it looks (an atomic operation on x86 is
-/// a barrier) can the worker rely on the note when it has just allowed it to speak.
+/// Whether the kernel may be told to send no events while the worker is awake. It checks whether it may after it has
+/// noted that there is something; only if its note is seen before it checks (an atomic operation on x86 is a barrier)
+/// can the worker rely on the note when it has just enabled events.
 const MAY_BE_QUIET: bool = cfg!(target_arch = "x86_64");
 /// `user_data` of the receive; a send's is its number.
 const RECEIVE: u64 = u64::MAX;
@@ -62,25 +62,25 @@ pub(in crate::net) struct Ring(Arc<Mutex<Inner>>);
 struct Inner {
     ring: IoUring,
     batch: SendBatch,
-    /// What the receive is told of room for addresses and control messages. Boxed: entries point to it.
+    /// The receive's lengths of addresses and control messages. Boxed: entries point to it.
     receive_header: Box<msghdr>,
     /// Sends of earlier calls have numbers below.
     first_send: u64,
-    /// Of the sends of this call, what became of each.
+    /// Of the sends of this call, the outcome of each.
     sends: Vec<Option<i32>>,
-    /// Those that have no answer yet.
+    /// Those that are not completed yet.
     unanswered: usize,
     /// Entries may be queued whose headers must stay as they are.
     defused: bool,
-    /// Messages that the kernel has received and nobody has taken.
+    /// Messages that the kernel has received and that were not taken.
     received: VecDeque<Filled>,
     /// Whether the receive goes on by itself.
     armed: bool,
     /// Why it ended the last time.
     ended: Option<i32>,
-    /// Whether the kernel says so when it has something, by the eventfd.
+    /// Whether the kernel reports by the eventfd when it has something.
     listening: bool,
-    /// Who waits for that.
+    /// The waker of the task that waits for that.
     waker: Option<Waker>,
 }
 
@@ -91,7 +91,7 @@ unsafe impl Send for Inner {}
 #[derive(Debug, Clone, Copy)]
 struct Filled {
     buffer: u16,
-    /// Octets that the kernel wrote.
+    /// Bytes that the kernel wrote.
     len: usize,
 }
 
@@ -101,7 +101,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// The kernel is too old, or somebody forbids it.
+    /// The kernel is too old, or io_uring is forbidden.
     pub(in crate::net) fn new(socket: &UdpSocket, local: SocketAddr, completions: usize) -> Result<Self, Refusal> {
         let completions = (completions + SEND_AT_ONCE).next_power_of_two();
         let ring: IoUring = IoUring::builder()
@@ -141,9 +141,9 @@ impl Ring {
         Ok(Self(Arc::new(Mutex::new(inner))))
     }
 
-    /// Has the kernel tell the runtime of the calling thread when it has something for a ring that
-    /// [listens](MultishotReceive::listen), by an eventfd(2): work that it puts off until the next call makes the ring's own
-    /// descriptor readable, but wakes nobody who waits for that.
+    /// Registers with the runtime of the calling thread for events of a ring that [listens](MultishotReceive::listen),
+    /// by an eventfd(2): work that the kernel defers until the next call makes the ring's own descriptor readable, but
+    /// does not wake a task that waits for that.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Ring {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: eventfd(2): a new descriptor, which nobody else owns.
+        // SAFETY: eventfd(2): a new descriptor, which has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         self.lock().ring.submitter().register_eventfd(fd.as_raw_fd())?;
         // SAFETY: epoll(7): a descriptor must stay open, and the same, until it is taken out of the epoll instance. The
@@ -162,9 +162,9 @@ impl Ring {
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
     }
 
-    /// Sends the first of `messages`, whose octets `payload` finds, without waiting. Puts into `outcomes` what became of
-    /// each in turn, one at least unless there are none. Returns how often it called the kernel, which also has gone on
-    /// receiving.
+    /// Sends the first of `messages`, whose bytes `payload` finds, without waiting. Puts into `outcomes` the outcome of
+    /// each in turn, one at least unless there are none. Returns how often it called the kernel, which also has
+    /// continued receiving.
     pub(in crate::net) fn send<'a>(
         &self,
         messages: &'a [Message],
@@ -181,7 +181,7 @@ impl Ring {
         outcomes.extend(inner.sends.iter().map(|result| match result {
             Some(result) if *result >= 0 => Ok(()),
             Some(errno) => Err(-errno),
-            // The kernel has not even looked at it: there is no memory for that.
+            // The kernel has not read it: there is no memory for that.
             None => Err(libc::ENOBUFS),
         }));
         calls
@@ -194,7 +194,7 @@ impl Ring {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The kernel takes a ring apart in its own time, and would hold the socket's address until then.
+        // The kernel frees a ring asynchronously, and would hold the socket's address until then.
         let _ = self.ring.submitter().unregister_files();
     }
 }
@@ -252,7 +252,7 @@ impl Inner {
         calls
     }
 
-    /// Whether the kernel is to say so when it has something. What it has when this returns may go without saying.
+    /// Enables or disables the kernel's events. What it has when this returns may have no event.
     fn listen(&mut self, listen: bool) {
         if self.listening != listen && MAY_BE_QUIET {
             let completions = self.ring.completion();
@@ -262,7 +262,7 @@ impl Inner {
                 completions.disable_eventfd();
             }
             drop(completions);
-            // Whoever looks whether there is something looks after this.
+            // Callers check for completions after this.
             fence(SeqCst);
         }
         self.listening = listen;
@@ -272,10 +272,10 @@ impl Inner {
     /// completions.
     fn enter(&mut self, wanted: u32) -> io::Result<()> {
         let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
-        // What this very call completes is news to nobody.
+        // No event is needed for what this very call completes.
         let listening = self.listening;
         self.listen(false);
-        // SAFETY: io_uring_enter(2): no argument goes with these flags; whoever queued an entry vouches for it.
+        // SAFETY: io_uring_enter(2): no argument goes with these flags; the caller that queued an entry guarantees it.
         let entered = unsafe {
             self.ring.submitter().enter::<libc::sigset_t>(queued, wanted, EnterFlags::GETEVENTS.bits(), None)
         };

@@ -46,7 +46,7 @@ pub(in crate::net) struct MultishotOutcome {
 }
 
 impl MultishotReceive {
-    /// Has `ring` receive `messages` messages of `message_len` octets at once, and as many more while those are looked at.
+    /// Has `ring` receive `messages` messages of `message_len` bytes at once, and as many more while those are looked at.
     ///
     /// # Errors
     ///
@@ -74,8 +74,8 @@ impl MultishotReceive {
         }
     }
 
-    /// Takes the messages that the kernel has received, in place of the last batch, without waiting for any. None means
-    /// that there are none: the ring is readable when there are.
+    /// Takes the messages that the kernel has received, in place of the last batch, without waiting. If there are none, the
+    /// ring is readable when there are.
     ///
     /// # Errors
     ///
@@ -103,8 +103,8 @@ impl MultishotReceive {
         Ok(MultishotOutcome { messages, calls, ended: inner.ended.take().map(|result| result.min(0).saturating_neg()) })
     }
 
-    /// Has the kernel wake the runtime from now on when it has received something, and `waker` be woken when a send comes
-    /// upon it. True if it did not before: then there may be something already.
+    /// Enables events of the kernel for received messages, and wakes `waker` when a send finds one. True if they were
+    /// disabled before: then there may be something already.
     pub(in crate::net) fn listen(&mut self, waker: &Waker) -> bool {
         let mut inner = self.ring.lock();
         match &mut inner.waker {
@@ -116,12 +116,12 @@ impl MultishotReceive {
         !before
     }
 
-    /// The kernel need not wake anybody: who calls this comes back by itself.
+    /// Disables the kernel's events: the caller polls by itself.
     pub(in crate::net) fn rest(&mut self) {
         self.ring.lock().listen(false);
     }
 
-    /// What the kernel says of message `index` of the batch.
+    /// The kernel's description of message `index` of the batch.
     pub(in crate::net) fn arrived(&self, index: usize) -> Option<Arrived> {
         let filled = self.batch.get(index)?;
         let buffer = self.buffers.get(filled.buffer)?;
@@ -141,7 +141,7 @@ impl MultishotReceive {
         })
     }
 
-    /// The octets `range` of message `index` of the batch.
+    /// The bytes `range` of message `index` of the batch.
     pub(in crate::net) fn bytes_mut(&mut self, index: usize, range: Range<usize>) -> Option<&mut [u8]> {
         let filled = self.batch.get(index)?;
         if HEADER + range.end > filled.len {
@@ -157,7 +157,7 @@ impl Drop for MultishotReceive {
     }
 }
 
-/// Completions that receiving `messages` messages at once may bring before anybody looks.
+/// Completions that receiving `messages` messages at once may bring before they are read.
 pub(in crate::net) fn completions(messages: usize) -> usize {
     buffer_count(messages) + 1
 }
@@ -166,8 +166,8 @@ fn buffer_count(messages: usize) -> usize {
     (2 * messages.max(1)).next_power_of_two().min(MAX_BUFFERS)
 }
 
-/// What the receive is told.
-#[expect(clippy::cast_possible_truncation, reason = "32 octets")]
+/// The arguments of the receive.
+#[expect(clippy::cast_possible_truncation, reason = "32 bytes")]
 pub(super) fn header() -> msghdr {
     // SAFETY: sendmsg(2): a msghdr is integers and pointers, for which zero is a value.
     let mut header: msghdr = unsafe { zeroed() };

@@ -1,14 +1,14 @@
-//! Why there is no io_uring.
+//! Why io_uring is unavailable.
 
 use std::io;
 
-/// What the kernel, or who forbids it, said to which step.
+/// The error of the kernel, or of what forbids it, at each step.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::net) enum Refusal {
     /// The system call itself: ENOSYS, or EPERM where it is forbidden; EINVAL before Linux 6.1.
     #[error("io_uring_setup: {0}")]
     Setup(io::Error),
-    /// What it knows could not be asked.
+    /// Its features could not be probed.
     #[error("io_uring_register, probe: {0}")]
     Probe(io::Error),
     /// Something that every kernel with the rest has.
@@ -37,13 +37,13 @@ pub(in crate::net) enum Refusal {
 /// Kinds of [`Refusal`], as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) enum Kind {
-    /// Somebody forbids it: seccomp, a security module, `kernel.io_uring_disabled`.
+    /// It is forbidden: seccomp, a security module, `kernel.io_uring_disabled`.
     Forbidden,
     /// The kernel is too old.
     Missing,
     /// There is no memory, or no descriptor.
     Memory,
-    /// It does not do what it should.
+    /// It does not work as documented.
     Broken,
 }
 

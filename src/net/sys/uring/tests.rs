@@ -1,4 +1,4 @@
-//! What a ring does where the kernel has no room, or is asked by the wrong thread.
+//! A ring without room in the kernel, or used by the wrong thread.
 
 use super::{Kind, MultishotReceive, Refusal, Ring};
 use crate::{datagram::Outgoing, net::sys::PLAIN_MESSAGE};
@@ -22,7 +22,7 @@ fn socket() -> (UdpSocket, SocketAddr) {
     (socket, local)
 }
 
-/// `None`, and a word about it, where there is no io_uring.
+/// `None`, and a message about it, without io_uring.
 fn ring(completions: usize) -> Option<(Ring, SocketAddr)> {
     let (socket, local) = socket();
     match Ring::new(&socket, local, completions) {
@@ -35,14 +35,14 @@ fn ring(completions: usize) -> Option<(Ring, SocketAddr)> {
     }
 }
 
-/// A datagram for each of `octets`, which is all that it says, ten times.
-fn outgoing(local: SocketAddr, remote: SocketAddr, octets: impl IntoIterator<Item = u8>) -> Outgoing {
+/// A datagram for each of `bytes`, which it repeats ten times.
+fn outgoing(local: SocketAddr, remote: SocketAddr, bytes: impl IntoIterator<Item = u8>) -> Outgoing {
     let mut outgoing = Outgoing::new(1472);
     let path =
         Tuple { remote_address: SocketAddress::from(remote).into(), local_address: SocketAddress::from(local).into() };
-    for octet in octets {
+    for byte in bytes {
         let Ok(_) = outgoing.begin(path, Ecn::NotEct, false, |room| {
-            room[..10].fill(octet);
+            room[..10].fill(byte);
             Ok::<_, Infallible>(10)
         });
     }
@@ -55,7 +55,7 @@ fn send(ring: &Ring, outgoing: &Outgoing) -> Vec<Result<(), i32>> {
     outcomes
 }
 
-/// The first octets of what arrives, until there are `wanted`.
+/// The first bytes of what arrives, until there are `wanted`.
 fn receive(receive: &mut MultishotReceive, wanted: usize) -> Vec<u8> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut seen = Vec::new();
@@ -78,8 +78,8 @@ fn completions_that_have_no_room_come_later_and_none_is_lost() {
     }
     assert_eq!(send(&ring, &outgoing(local, from, 0..64)), [Ok(()); 64]);
     assert_eq!(receive(&mut batch, 251), (0..=250).collect::<Vec<u8>>());
-    let mut octet = [0];
-    let sent: Vec<u8> = (0..64).map(|_| client.recv(&mut octet).map(|_| octet[0]).unwrap()).collect();
+    let mut byte = [0];
+    let sent: Vec<u8> = (0..64).map(|_| client.recv(&mut byte).map(|_| byte[0]).unwrap()).collect();
     assert_eq!(sent, (0..64).collect::<Vec<u8>>());
 }
 
@@ -88,18 +88,18 @@ fn sends_that_the_kernel_did_not_take_are_never_sent_and_hold_up_none() {
     let Some((ring, local)) = ring(1) else { return };
     let (client, from) = socket();
     let messages = outgoing(local, from, 0..20);
-    // The kernel takes entries of the thread alone that made the ring.
+    // The kernel takes entries only of the thread that created the ring.
     let outcomes = thread::scope(|scope| scope.spawn(|| send(&ring, &messages)).join().unwrap());
     assert_eq!(outcomes, [Err(libc::ENOBUFS); 20]);
     drop(messages);
     for n in 100..110 {
         assert_eq!(send(&ring, &outgoing(local, from, [n])), [Ok(())]);
     }
-    let mut octet = [0];
+    let mut byte = [0];
     let mut seen = Vec::new();
-    while let Ok(len) = client.recv(&mut octet) {
+    while let Ok(len) = client.recv(&mut byte) {
         assert_eq!(len, 1);
-        seen.push(octet[0]);
+        seen.push(byte[0]);
     }
     assert_eq!(seen, (100..110).collect::<Vec<u8>>());
 }
@@ -109,7 +109,7 @@ fn buffers_that_the_kernel_does_not_give_back_are_not_given_to_others() {
     let Some((ring, local)) = ring(1) else { return };
     let mut batch = MultishotReceive::new(ring.clone(), 2, PLAIN_MESSAGE).unwrap();
     let (client, _) = socket();
-    // The kernel forgets buffers for the thread alone that made the ring: dropped by another, they stay.
+    // The kernel unregisters buffers only for the thread that created the ring: dropped by another, they stay.
     let bytes = batch.buffers.get_mut(0).unwrap().as_ptr() as usize;
     thread::scope(|scope| scope.spawn(move || drop(batch)).join().unwrap());
     let others: Vec<Vec<u8>> = (0..100).map(|_| vec![1; 4 * PLAIN_MESSAGE]).collect();
@@ -119,7 +119,7 @@ fn buffers_that_the_kernel_does_not_give_back_are_not_given_to_others() {
     }
     client.send_to(&[9; 10], local).unwrap();
     assert_eq!(send(&ring, &outgoing(local, local, [1])), [Ok(())]);
-    assert!(others.iter().all(|other| other.iter().all(|octet| *octet == 1)));
+    assert!(others.iter().all(|other| other.iter().all(|byte| *byte == 1)));
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn trains_are_shorter_behind_a_shallow_buffer() {
     assert!(shallow * 2 < random && shallow < deep, "{random}, {shallow}, {deep}");
 }
 
-/// RFC 9002 §7.3.2: whatever was sent before the window was reduced tells of the same congestion.
+/// RFC 9002 §7.3.2: packets that were sent before the window was reduced show the same congestion.
 #[test]
 fn a_loss_that_is_found_after_recovery_of_what_was_sent_before_reduces_nothing() {
     for (sent_before, congestion) in [(true, 1), (false, 2)] {
@@ -320,7 +320,7 @@ fn a_window_that_is_left_over_is_paced_without_slow_starts_gain() {
     assert!((0.36..0.5).contains(&again), "two windows a round trip: {again}");
 }
 
-/// The smoothed round-trip time tells of a pause for a long time after it.
+/// The smoothed round-trip time shows a pause for a long time after it.
 #[test]
 fn behind_a_pause_packets_are_paced_by_the_round_trip_time_that_is() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
@@ -385,7 +385,7 @@ fn a_reduction_is_taken_back_once_all_packets_that_were_declared_lost_have_arriv
     }
 }
 
-/// Congestion that routers tell of (ECN), or that persists, is no mistake.
+/// Congestion that routers report (ECN), or that persists, is not spurious.
 #[test]
 fn what_else_reduces_a_window_is_not_taken_back() {
     for persistent in [false, true] {
@@ -406,7 +406,7 @@ fn what_else_reduces_a_window_is_not_taken_back() {
     }
 }
 
-/// A client that says of every loss that the packet arrived does not have the window double for ever.
+/// A client that acknowledges every lost packet does not make the window double for ever.
 #[test]
 fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));
@@ -423,7 +423,7 @@ fn slow_start_goes_on_after_losses_that_were_none_as_often_as_is_allowed() {
     assert_eq!(rounds, SLOW_STARTS + 1);
 }
 
-/// The same frame may tell of ECN's congestion and of a packet that arrived.
+/// The same frame may report ECN's congestion and a packet that arrived.
 #[test]
 fn congestion_that_a_router_tells_of_within_recovery_stays() {
     let mut path = Path::new(Congestion::Cubic, Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! Sessions that ask their client for a certificate.
+//! Sessions that request a certificate of their client.
 
 use super::*;
 use crate::{
@@ -10,7 +10,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// What `localhost` asks for, to be changed.
+/// The certificate request of `localhost`, to be changed.
 #[derive(Clone, Default)]
 struct Strict(Arc<AtomicBool>);
 
@@ -20,7 +20,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Believes `made` alone, as an authority that is its own client.
+/// Trusts `made` alone, as an authority that is its own client.
 fn asking(made: &SelfSigned, policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static) -> ServerTls {
     let ca = file(&made.cert_pem);
     let files = ClientCertificates { ca: Some(ca.path().into()), ..ClientCertificates::default() };
@@ -102,14 +102,14 @@ fn a_client_that_is_asked_resumes_nothing_and_gets_nothing_to_resume_with() {
         };
         assert_eq!(kind(true), HandshakeKind::Full);
         assert_eq!(kind(true), HandshakeKind::Full, "nothing to resume with");
-        assert_eq!(kind(false), HandshakeKind::Full, "nothing to take to where nobody is asked");
+        assert_eq!(kind(false), HandshakeKind::Full, "no ticket for a session without a request");
         assert_eq!(kind(false), HandshakeKind::Resumed);
         assert_eq!(kind(true), HandshakeKind::Full, "its tickets buy nothing where it is asked");
         assert_eq!(kind(false), HandshakeKind::Resumed);
     }
 }
 
-/// Both sides are polled in pieces; the second is asked to look at the ClientHello first.
+/// Both sides are polled in pieces; the second has to read the ClientHello first.
 fn codes(bytes: &[u8], piece: usize) -> [Option<u64>; 2] {
     [tls(made()), asking(made(), |_| CertificateRequest::Optional)].map(|mut tls| {
         let (mut session, mut spaces) = (session(&mut tls), Spaces::default());
@@ -128,7 +128,7 @@ fn codes(bytes: &[u8], piece: usize) -> [Option<u64>; 2] {
 }
 
 #[test]
-fn a_malformed_hello_gets_the_alert_that_it_gets_where_nobody_is_asked() {
+fn a_malformed_hello_gets_the_alert_that_it_gets_without_a_request() {
     let sound = hello();
     assert_eq!(codes(&sound, usize::MAX), [None, None]);
     let longer = |by: u8| [&[1, 0, sound[2], sound[3].wrapping_add(by)], &sound[4..], &[0; 255]].concat();
@@ -157,7 +157,7 @@ proptest::proptest! {
     fn no_client_hello_makes_a_session_panic_that_looks_at_it_first(bytes in hostile_hello(), piece in 1_usize..600) {
         let _ = codes(&bytes, piece);
         let [plain, looked_at] = codes(&bytes, usize::MAX);
-        // With a name that differs now, what is asked differs, and nothing else.
+        // With another name the request differs, and nothing else.
         proptest::prop_assert_eq!(plain, looked_at);
     }
 }

@@ -32,7 +32,7 @@ const STATUS_PORT: u16 = 8447;
 /// For attackers to have begun before the honest client does.
 const BEGIN: Duration = Duration::from_secs(1);
 const BEGIN_QUICK: Duration = Duration::from_millis(200);
-/// For the honest client to end, beside the time it asks.
+/// For the honest client to end, beside the time of its requests.
 const HONEST: Duration = Duration::from_secs(20);
 /// Attackers are the machine's last concern: honest client and origin run on the same core.
 const NICE: &str = "19";
@@ -208,7 +208,7 @@ impl Lab {
         Ok(run)
     }
 
-    /// Starts a contender, has it prove itself, attacks it, asks it honestly meanwhile.
+    /// Starts a contender, verifies it, attacks it, and sends it honest requests meanwhile.
     fn attacked(&mut self, assault: &Assault, opponent: &Opponent, trial: &Trial) -> Result<Stood> {
         self.start_origin(true)?;
         let name = &opponent.present.contender.name;
@@ -240,7 +240,7 @@ impl Lab {
         })?;
         let (after, wall) = ((server.cpu(), cores()?), began.elapsed().as_secs_f64());
         let honest: Honest = serde_json::from_str(&finished.stdout)
-            .with_context(|| format!("the honest client said nothing: {}", finished.stderr))?;
+            .with_context(|| format!("the honest client printed nothing: {}", finished.stderr))?;
         let (cpu, own) = (after.0 - before.0, (after.1.0 - before.1.0, after.1.1 - before.1.1));
         // All that is on the client's core is the lab's.
         let core = |times, own| Core { times, own, delivering: 0.0 };

@@ -49,7 +49,7 @@ const GATHERED: Duration = Duration::from_secs(60);
 /// For a load beside the measured one to fill the path's queue: many round trips. In a quick run it need not be full.
 const BESIDE: Duration = Duration::from_secs(4);
 const BESIDE_QUICK: Duration = Duration::from_millis(500);
-/// For a contender to tell its metrics.
+/// For a contender's metrics.
 const METRICS: Duration = Duration::from_secs(10);
 /// What a server must answer rightly before it is measured.
 const CHECKED: u64 = 1_000_000; // bytes
@@ -68,7 +68,7 @@ pub(super) struct Measured {
     pub(super) figures: BTreeMap<String, f64>,
     pub(super) samples: Vec<Sample>,
     pub(super) trace: Option<Trace>,
-    /// What viewers told, as JSON.
+    /// The viewers' report, as JSON.
     pub(super) views: Option<String>,
 }
 
@@ -247,7 +247,7 @@ impl Lab {
         Server::start(name, process::command(&self.network.client, &core, arguments, &BTreeMap::new()), log.to_owned())
     }
 
-    /// Opens connections, each of which waits until it is not wanted any more; `proof` is what it could ask for.
+    /// Opens connections, each of which waits until it is closed; `proof` is a path that it can request.
     fn gather(&self, connections: u32, proof: &(Load, Target<'_>), folder: &Path) -> Result<Option<Server>> {
         if connections == 0 {
             return Ok(None);
@@ -300,7 +300,7 @@ impl Lab {
         Ok(beside)
     }
 
-    /// What a contender tells of itself; nothing where it does not.
+    /// A contender's own metrics; none if it has none.
     fn told(&self, metrics: Option<&Metrics>) -> Result<Counters> {
         let Some(Metrics { url, .. }) = metrics else { return Ok(Counters::new()) };
         let arguments = [self.own.display().to_string(), "metrics".to_owned(), url.clone()];
@@ -309,7 +309,7 @@ impl Lab {
         let finished = process::finish(command, METRICS, || Ok(()))?;
         let counters = metrics::counters(&finished.stdout);
         if counters.is_empty() {
-            bail!("it told no metrics: {}", finished.stderr);
+            bail!("it has no metrics: {}", finished.stderr);
         }
         Ok(counters)
     }
@@ -423,7 +423,7 @@ impl Lab {
         let arguments = load.command(target, &self.own, None)?;
         let core = self.options.client_core.to_string();
         let end = Instant::now() + READY;
-        // A client that is too early is answered nothing, and asks again after a second. A server that listens elsewhere
+        // A client that is too early gets no answer, and tries again after a second. A server that listens elsewhere
         // than it should shows below.
         let is_listening = || Ok(self.network.is_listening(PORT, target.kind == Kind::H1)?.then_some(()));
         interrupt::wait_for(READY / 2, || server.check().and_then(|()| is_listening()))?;
@@ -459,7 +459,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Runs the client; `begun` says once that the load's beginning is over, and what was counted until then is forgotten.
+    /// Runs the client; `begun` reports once that the load's beginning is over, and the counts until then are
+    /// discarded.
     fn measure(
         &self,
         setup: &Setup,
@@ -503,7 +504,7 @@ impl Lab {
         let (cpu, origin, own) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
         let cores = (after.3.0 - before.3.0, after.3.1 - before.3.1);
         let rival = rival_after - rival_before;
-        // Each side of a link has its interrupts on its own core, where nobody else sends or receives.
+        // Each side of a link has its interrupts on its own core, where no other process sends or receives.
         let core = |times: CoreTimes, own: f64| {
             let delivering = if link.is_some() { times.interrupts } else { 0.0 };
             Core { times, own, delivering }

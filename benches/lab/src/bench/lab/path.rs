@@ -1,4 +1,4 @@
-//! What a link's report says of a run, as figures. Pure.
+//! Figures of a run from a link's report. Pure.
 
 use super::attempt::{OTHER_PORT, PORT};
 use crate::link::{Report, Sample};
@@ -58,7 +58,7 @@ mod tests {
         let known = [("seconds", 2.0), ("bytes", 1e6), ("sends", 100.0)].map(|(name, value)| (name.to_owned(), value));
         let figures = figures(&report, 0, &BTreeMap::from(known));
         assert_eq!((figures["goodput"], figures["queue_drops"], figures["packets_per_send"]), (4.0, 10_000.0, 10.0));
-        assert!(!figures.contains_key("fairness") && !figures.contains_key("share"), "one flow shares with nobody");
+        assert!(!figures.contains_key("fairness") && !figures.contains_key("share"), "one flow shares with no other");
         for name in figures.keys() {
             assert!(crate::report::is_shown(name), "{name}");
         }

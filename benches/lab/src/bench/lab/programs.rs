@@ -1,5 +1,5 @@
 //! The programs that take part: where they are, what they say of themselves, and whether they can do what they must. One
-//! that cannot is left out by name.
+//! that cannot is skipped by name.
 
 use crate::{
     bench::{contender::Contender, namespace::Network, options::Options, process, template::Values},
@@ -20,7 +20,7 @@ const VERSION: Duration = Duration::from_secs(10);
 /// Read at a time.
 const PIECE: usize = 1 << 20; // bytes
 
-/// A contender's program and version, or why it is left out.
+/// A contender's program and version, or why it is skipped.
 pub(super) fn find(contender: &Contender, options: &Options) -> Result<(PathBuf, String)> {
     let given = options.given(&contender.name).or_else(|| options.given(&contender.binary));
     let Some(program) = contender.find(given.map(PathBuf::as_path)) else {
@@ -63,7 +63,7 @@ pub(super) fn h2load(options: &Options) -> Result<PathBuf, String> {
     }
 }
 
-/// A client's program. curl says whether it has HTTP/3; litequic lies beside the lab, as the contender does.
+/// A client's program. curl reports whether it has HTTP/3; litequic is beside the lab, as the contender is.
 pub(super) fn find_client(client: Client, options: &Options) -> Result<PathBuf, String> {
     let beside = || Some(env::current_exe().ok()?.with_file_name(client.program())).filter(|path| path.is_file());
     let found = program(client.program(), options);
@@ -82,7 +82,7 @@ pub(super) fn find_client(client: Client, options: &Options) -> Result<PathBuf, 
     Ok(found)
 }
 
-/// Whether an h2load that is told to speak HTTP/3 sends a datagram. Its help says the same with and without.
+/// Whether an h2load with the option for HTTP/3 sends a datagram. Its help is the same with and without.
 fn sends_quic(h2load: &Path) -> Result<bool> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
@@ -94,7 +94,7 @@ fn sends_quic(h2load: &Path) -> Result<bool> {
         if sent { Err(anyhow!("it does")) } else { Ok(()) }
     });
     sent = sent || socket.recv(&mut [0; 1]).is_ok();
-    // Ended because it did what was asked.
+    // Ended normally.
     if sent { Ok(true) } else { finished.map(|_| false) }
 }
 
@@ -108,7 +108,7 @@ pub(super) fn program(name: &str, options: &Options) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// A file's CRC-32, which tells builds of one version apart.
+/// A file's CRC-32, which distinguishes builds of one version.
 pub(super) fn crc32(path: &Path) -> Result<String> {
     let mut file = fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let (mut hasher, mut piece) = (crc32fast::Hasher::new(), vec![0; PIECE]);

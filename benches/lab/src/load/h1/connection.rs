@@ -24,7 +24,7 @@ pub(super) struct Common {
     pub(super) content: Content,
     /// Whether a connection is open only once its ticket is there.
     pub(super) tickets: bool,
-    /// Ciphertext is read into this in one call; rustls by itself asks for 4 KB at a time.
+    /// Ciphertext is read into this in one call; rustls by itself reads 4 KB at a time.
     pub(super) buffer: Vec<u8>,
     /// Plaintext of one record or several.
     pub(super) plain: Vec<u8>,
@@ -104,10 +104,10 @@ impl Connection {
         }
     }
 
-    /// Says goodbye, as far as there is room for it.
+    /// Sends close_notify, as far as there is room for it.
     pub(super) fn close(&mut self) {
         self.tls.send_close_notify();
-        // Whoever does not get it sees the end of the connection.
+        // A server that does not get it sees the end of the connection.
         let _ = self.tls.write_tls(&mut self.tcp);
     }
 
@@ -135,7 +135,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Hands ciphertext to rustls and its plaintext to the response; whether the server has said goodbye.
+    /// Passes ciphertext to rustls and its plaintext to the response; returns whether the server has sent close_notify.
     fn decrypt(
         &mut self,
         mut bytes: &[u8],
@@ -162,7 +162,7 @@ impl Connection {
     }
 
     fn receive(&mut self, mut plain: &[u8], common: &mut Common, happened: &mut Vec<Happening>) -> Result<(), String> {
-        let request = self.request.as_mut().ok_or("a response that was not asked for")?;
+        let request = self.request.as_mut().ok_or("a response without a request")?;
         let body = request.response.receive(&mut plain)?;
         if body > 0 {
             request.first_byte.get_or_insert_with(Instant::now);

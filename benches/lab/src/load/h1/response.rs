@@ -36,7 +36,7 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// Says what is malformed, or not understood.
+    /// Describes what is malformed, or not supported.
     pub(super) fn receive(&mut self, bytes: &mut &[u8]) -> Result<u64, String> {
         let before = self.body.length();
         while self.state == State::Head && !bytes.is_empty() {

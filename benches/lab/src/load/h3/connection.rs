@@ -163,7 +163,7 @@ impl Connection {
         self.transmit(now, socket, common);
     }
 
-    /// Says goodbye. The caller forgets the connection.
+    /// Sends CONNECTION_CLOSE. The caller drops the connection.
     pub(super) fn close(&mut self, now: Instant, socket: &mut Socket, common: &mut Common) {
         self.quic.close(now, H3_NO_ERROR, bytes::Bytes::new());
         self.transmit(now, socket, common);
@@ -288,7 +288,7 @@ impl Connection {
         }
     }
 
-    /// The server wants no more of a request. Without a body that is its right: the response counts.
+    /// The server stopped reading a request. Without a body that is allowed: the response counts.
     fn stopped(&mut self, id: StreamId, code: VarInt, common: &Common, happened: &mut Vec<Happening>) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         exchange.finished = true;

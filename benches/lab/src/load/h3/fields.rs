@@ -70,7 +70,7 @@ fn integer(pattern: u8, bits: u32, value: u64, out: &mut Vec<u8>) {
     out.push(rest as u8);
 }
 
-/// What a response's field section says.
+/// The content of a response's field section.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     /// 0 in trailers.
@@ -82,7 +82,7 @@ pub(super) struct Head {
 ///
 /// # Errors
 ///
-/// Says what is malformed, or used although we did not offer it.
+/// Describes what is malformed, or used although it was not offered.
 pub(super) fn response(section: &[u8]) -> Result<Head, String> {
     let mut reader = Reader(section);
     if reader.integer(8)? != 0 {
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         Err("an integer in a field section is too large".into())
     }
 
-    /// The bit above the `bits` of the length says Huffman.
+    /// The bit above the `bits` of the length: Huffman.
     fn string(&mut self, bits: u32) -> Result<Text<'a>, String> {
         let huffman = self.0.first().is_some_and(|first| first >> bits & 1 == 1);
         let length = usize::try_from(self.integer(bits)?).unwrap_or(usize::MAX);

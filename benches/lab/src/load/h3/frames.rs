@@ -35,7 +35,7 @@ pub(super) fn request(section: &[u8], body: Option<u64>) -> Vec<u8> {
 struct Frames {
     /// Begun and not complete: a frame's header, or a payload that is wanted whole.
     partial: Vec<u8>,
-    /// The frame under way: its type, and how much of it is left.
+    /// The current frame: its type, and how much of it is left.
     current: Option<(u64, u64)>,
 }
 
@@ -119,7 +119,7 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// Says what is malformed.
+    /// Describes what is malformed.
     pub(super) fn receive(&mut self, mut bytes: &[u8]) -> Result<u64, String> {
         let before = self.body.length();
         while let Some(piece) = self.frames.next(&mut bytes)? {
@@ -147,7 +147,7 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// Says what is missing.
+    /// Describes what is missing.
     pub(super) fn finish(self) -> Result<(Head, Digest), String> {
         match self.head {
             Some(head) if self.frames.between() => Ok((head, self.body)),
@@ -157,7 +157,7 @@ impl Response {
     }
 }
 
-/// A stream that the server opened: its control stream, or one that says nothing without a dynamic table.
+/// A stream that the server opened: its control stream, or one without meaning without a dynamic table.
 #[derive(Debug, Default)]
 pub(super) struct Unidirectional {
     frames: Frames,
@@ -167,11 +167,11 @@ pub(super) struct Unidirectional {
 }
 
 impl Unidirectional {
-    /// Takes the stream's next bytes; from which request stream on the server takes no more, if it said so.
+    /// Takes the stream's next bytes; returns from which request stream on the server accepts no more, if it sent that.
     ///
     /// # Errors
     ///
-    /// Says what is malformed.
+    /// Describes what is malformed.
     pub(super) fn receive(&mut self, mut bytes: &[u8]) -> Result<Option<u64>, String> {
         while self.kind.is_none() {
             let Some((byte, rest)) = bytes.split_first() else { return Ok(None) };

@@ -35,7 +35,7 @@ use std::{
 };
 use threshold::{Crypto, Seen};
 
-/// Flow control never holds a server back: at 1 Gbit/s and 100 ms 12.5 MB are under way.
+/// Flow control never holds a server back: at 1 Gbit/s and 100 ms 12.5 MB are in flight.
 const STREAM_WINDOW: u32 = 32 << 20;
 const CONNECTION_WINDOW: u32 = 128 << 20;
 
@@ -102,7 +102,7 @@ impl Client {
             .datagram_receive_buffer_size(None)
             // A connection may be idle for long, until the others have their last bodies.
             .max_idle_timeout(None)
-            // Whoever holds idle connections is told by the server alone when they end.
+            // For idle connections, only the server reports their end.
             .keep_alive_interval((arguments.kind != Kind::Idle).then_some(arguments.stall + KEEP_ALIVE));
         if arguments.kind == Kind::Handshakes {
             // Probes would cost the server more than the handshake.

@@ -1,5 +1,5 @@
 //! A path that loses datagrams and lets others overtake them, by a seed, and that is long: what reaches a socket is lost or
-//! held back before quinn sees it. Knows no socket; generic over what a datagram is.
+//! held back before quinn sees it. Independent of sockets; generic over the datagram's type.
 
 use crate::random::Random;
 use std::{
@@ -9,7 +9,8 @@ use std::{
 
 /// Datagrams spared at the beginning of each socket's: handshakes are not what is measured.
 const SPARED: u64 = 40;
-/// A datagram that is held back goes after so many others: more than the three by which a sender tells a loss (RFC 9002
+/// A datagram that is held back goes after so many others: more than the three by which a sender detects a loss (RFC
+/// 9002
 /// §6.1.1).
 const OVERTAKERS: u64 = 8;
 /// Or after this, if no others come.

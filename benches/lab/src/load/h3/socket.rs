@@ -12,7 +12,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-/// Bytes asked of the kernel, where we may: a burst must not be lost here, or the server would be measured in recovery.
+/// Receive buffer to request, if permitted: a burst must not be lost here, or the server would be measured in recovery.
 const BUFFER: usize = 32 << 20;
 
 /// Room for one message: with GRO up to 64 KB.
@@ -60,7 +60,7 @@ impl Socket {
         if !gro {
             setsockopt(&io, sockopt::UdpGroSegment, &false)?;
         }
-        // Beyond net.core.*mem_max with CAP_NET_ADMIN alone; the report tells what was granted.
+        // Beyond net.core.*mem_max with CAP_NET_ADMIN alone; the report has the actual size.
         if setsockopt(&io, sockopt::RcvBufForce, &BUFFER).is_err() {
             state.set_recv_buffer_size((&io).into(), BUFFER)?;
         }
@@ -90,13 +90,13 @@ impl Socket {
                 self.receive_calls += 1;
                 Ok(count)
             }
-            // An ICMP error is no news: whoever does not answer is found by his silence.
+            // An ICMP error is ignored: a server that does not answer is found by its timeout.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused) => Ok(0),
             Err(error) => Err(error),
         }
     }
 
-    /// Sends what quinn wants sent. Waits a little for room; a packet that finds none is lost.
+    /// Sends quinn's packets. Waits a little for room; a packet that finds none is lost.
     pub(super) fn send(&mut self, transmit: &quinn_proto::Transmit, contents: &[u8]) {
         let transmit = Transmit {
             destination: transmit.destination,

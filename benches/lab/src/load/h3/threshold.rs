@@ -1,7 +1,7 @@
-//! Makes quinn's ACK threshold exact. quinn keeps RFC 9000's "every second packet" unless the peer asks for another with
-//! ACK_FREQUENCY. So the first packet after the handshake gets such a frame before its own frames, between decryption
-//! and quinn's parser: from then on quinn itself counts, and keeps its max_ack_delay. For the server nothing may change that: the
-//! extension is not announced to it. The same place counts packets, independently of quinn.
+//! Makes quinn's ACK threshold exact. quinn keeps RFC 9000's "every second packet" unless the peer requests another
+//! with ACK_FREQUENCY. So the first packet after the handshake gets such a frame before its own frames, between
+//! decryption and quinn's parser: from then on quinn itself counts, and keeps its max_ack_delay. For the server nothing
+//! may change that: the extension is not announced to it. The same place counts packets, independently of quinn.
 
 use super::{super::arguments::AckThreshold, varint};
 use bytes::BytesMut;
@@ -62,7 +62,7 @@ impl Seen {
         u64::from(self.told.load(Ordering::Relaxed))
     }
 
-    /// The handshake is confirmed: now quinn may be told the threshold. Before, an ACK in the Handshake space would stop
+    /// The handshake is confirmed: now quinn may get the threshold. Before, an ACK in the Handshake space would stop
     /// the timer of the 1-RTT space for good (quinn-proto 0.11), and below a high threshold nothing would ever be sent.
     pub(super) fn confirm(&self) {
         self.confirmed.store(true, Ordering::Relaxed);

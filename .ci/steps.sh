@@ -147,7 +147,7 @@ prose() {
     fi
     # It does not say its own version when it is built like this.
     if ! go version -m "$vale" 2>/dev/null | grep -q "mod.*/vale/.*$VALE"; then
-        GOBIN="$PWD/$WORK/tools/bin" go install -ldflags "-s -w" "github.com/errata-ai/vale/v3/cmd/vale@$VALE"
+        GOBIN="$PWD/$WORK/tools/bin" go install -ldflags "-s -w" "github.com/vale-cli/vale/v3/cmd/vale@$VALE"
     fi
     find . \( -name target -o -name '.?*' -o -path ./docs/results -o -path ./docs/reference \
         -o -path ./helm/litequic -o -path ./helm/litequic-sidecar \) -prune -o \

@@ -377,7 +377,7 @@ mod tests {
             (cert, "", "tls.key holds no unencrypted private key"),
             (cert, cert, "tls.key holds no unencrypted private key"),
             ("", "", "tls.crt holds no certificate; tls.key holds no unencrypted private key"),
-            (cert, &other.key_pem, "the key in tls.key does not fit the certificate in tls.crt"),
+            (cert, &other.key_pem, "the key in tls.key does not match the certificate in tls.crt"),
         ];
         for (cert, key, expected) in table {
             let error = load(cert, key).unwrap_err().to_string();

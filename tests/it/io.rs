@@ -248,7 +248,7 @@ async fn where_io_uring_is_forbidden_epoll_serves_and_the_log_says_so_once() {
     let text = probe.end().success();
     let line = "io_uring                         no: io_uring_setup: Operation not permitted (os error 1)";
     assert!(text.lines().any(|other| other == line), "{text}");
-    assert!(text.lines().last().unwrap().starts_with("litequic would use: epoll for lack of io_uring"), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("litequic would use: epoll (io_uring is unavailable)"), "{text}");
 }
 
 #[test]

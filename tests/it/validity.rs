@@ -110,7 +110,7 @@ fn a_weak_signature_is_a_warning_and_a_weak_key_a_fault() {
         ("2048", "-sha256", 0, ""),
         ("2048", "-sha1", 0, ":2:8: warning: certificates[0].cert = \"tls.crt\": the certificate is signed with SHA-1"),
         ("2048", "-md5", 0, ":2:8: warning: certificates[0].cert = \"tls.crt\": the certificate is signed with MD5"),
-        ("1024", "-sha256", 78, ":3:7: certificates[0].key = \"tls.key\": the key in "),
+        ("1024", "-sha256", 78, ":3:7: certificates[0].key = \"tls.key\": the RSA key in "),
     ] {
         let made = Command::new(&openssl)
             .args(["req", "-x509", "-newkey", &format!("rsa:{bits}"), "-nodes", digest, "-days", "5"])

@@ -101,7 +101,7 @@ async fn check_one(checked: Checked, counters: Arc<CheckMetrics>) {
         }
         match (&outcome, change) {
             (Ok(()), Some(_)) => {
-                tracing::info!(%origin, server = %address, "the server is healthy: its health checks succeed")
+                tracing::info!(%origin, server = %address, "the server is healthy: its health checks succeed");
             }
             (Err(problem), Some(_)) => {
                 tracing::warn!(%origin, server = %address, problem, "the server is unhealthy: its health check failed");

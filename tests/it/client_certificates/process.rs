@@ -112,9 +112,11 @@ async fn a_broken_authority_is_refused_and_the_old_one_serves_on() {
     let setup = Setup::new(origin.address, &authority.pem());
     let process = setup.start(WITH_CA).await;
     let person = setup.person(Some(&authority.client()));
-    for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+    let not_x509 = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for (broken, fault) in [("", "ca.crt holds no certificate"), (not_x509, "ca.crt cannot be used to verify clients")]
+    {
         setup.put("ca.crt", broken);
-        setup.reload(422, "ca.crt holds ").await;
+        setup.reload(422, fault).await;
         assert_eq!(person.connect(setup.udp, "localhost").await.get("/").await.status, 200);
     }
     setup.put("ca.crt", &authority.pem());

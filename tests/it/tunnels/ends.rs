@@ -24,15 +24,15 @@ use tokio_tungstenite::tungstenite::Message;
 async fn the_bytes_of_a_tunnel_count_for_its_route_both_ways() {
     let origin = Script::new().await;
     let litequic = other(origin.address, |_| {}).await;
-    for (n, door) in (1_u64..).zip(Door::ALL) {
-        let (mut stream, mut peer, _kept) = open(&litequic, door, &origin).await;
+    for (n, over) in (1_u64..).zip(HttpVersion::ALL) {
+        let (mut stream, mut peer, _kept) = open(&litequic, over, &origin).await;
         stream.write_all(b"question").await.unwrap();
         assert_eq!(peer.exactly(8).await, b"question");
         peer.say("yes").await;
         within("an answer", stream.read_exact(&mut [0; 3])).await.unwrap();
         let samples: HashMap<String, u64> = litequic.metrics.registry().samples().into_iter().collect();
         let of = |body: &str| samples[&format!("route_{body}_body_bytes{{route=\"*/\"}}")];
-        assert_eq!((of("request"), of("response")), (8 * n, 3 * n), "{door:?}");
+        assert_eq!((of("request"), of("response")), (8 * n, 3 * n), "{over:?}");
     }
     litequic.stop().await;
 }

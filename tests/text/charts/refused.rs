@@ -144,7 +144,7 @@ fn a_value_that_would_fail_in_the_pod_is_refused_at_once() {
         ("routes[0].respond.status=100", "'/config/routes/0/respond/status'"),
         ("routes[0].name=a b,R", "'/config/routes/0/name'"),
         ("routes[0].match.methods={get},R", "'/config/routes/0/match/methods'"),
-        ("routes[0].client_certificate=required,R", "config.routes[0].client_certificate: is of no use without"),
+        ("routes[0].client_certificate=required,R", "config.routes[0].client_certificate: has no effect without"),
         ("routes[0].intercept_errors=true,R", "config.routes[0].intercept_errors: has no effect without an error page"),
         ("routes[0].upgrade={a,A},R", "config.routes[0].upgrade[1] = \"A\": is listed twice"),
         (

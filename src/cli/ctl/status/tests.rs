@@ -136,7 +136,7 @@ fn what_is_in_maintenance_is_shown() {
 #[test]
 fn routes_are_shown_with_their_responses_and_bytes_over_all_protocols() {
     let of = |time: f64, routes: &[(&str, u64, u64)]| {
-        let mut metrics = serde_json::Map::new();
+        let mut metrics = Map::new();
         for (route, responses, bytes) in routes {
             for (protocol, class) in [("h1", "2xx"), ("h3", "5xx")] {
                 let key = format!("route_responses{{route=\"{route}\",protocol=\"{protocol}\",class=\"{class}\"}}");
@@ -159,7 +159,7 @@ fn routes_are_shown_with_their_responses_and_bytes_over_all_protocols() {
 
 #[test]
 fn of_many_routes_those_are_shown_that_are_in_maintenance_or_have_the_most_traffic() {
-    let mut metrics = serde_json::Map::new();
+    let mut metrics = Map::new();
     for n in 0..20 {
         metrics.insert(format!("route_responses{{route=\"r{n:02}\",protocol=\"h3\",class=\"2xx\"}}"), 1.into());
         metrics.insert(format!("route_response_body_bytes{{route=\"r{n:02}\"}}"), (n * 1000).into());

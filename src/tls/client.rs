@@ -26,7 +26,7 @@ use std::{
 pub enum Trust {
     /// The roots that the system trusts.
     System,
-    /// The PEM certificates of this file alone.
+    /// The PEM certificates of this file alone: what they have signed, and themselves.
     File(PathBuf),
     /// Any certificate: the connection is encrypted, but the server is not authenticated.
     Insecure,
@@ -114,12 +114,16 @@ fn believing(trust: &Trust, presented: &Presented) -> Result<ConfigBuilder<Clien
     let by = |roots: RootCertStore| {
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()
     };
+    let mut listed = Vec::new();
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         Trust::System => by(system_roots()?)?,
-        Trust::File(file) => by(roots_of(file)?)?,
+        Trust::File(file) => {
+            listed = certificates_of(file)?;
+            by(roots_of(file, &listed)?)?
+        }
         Trust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
     };
-    Ok(builder.dangerous().with_custom_certificate_verifier(presented.noting(verifier)))
+    Ok(builder.dangerous().with_custom_certificate_verifier(presented.noting(verifier, listed)))
 }
 
 fn with_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
@@ -142,12 +146,15 @@ fn system_roots() -> Result<RootCertStore, TrustError> {
     Err(TrustError::NoSystemRoots { reason })
 }
 
-fn roots_of(file: &Path) -> Result<RootCertStore, TrustError> {
+fn certificates_of(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let failed = |source| TrustError::File { file: file.into(), source };
-    let certificates =
-        CertificateDer::pem_file_iter(file).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    CertificateDer::pem_file_iter(file).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)
+}
+
+/// Those of `certificates`, the content of `file`, that can sign others.
+fn roots_of(file: &Path, certificates: &[CertificateDer<'static>]) -> Result<RootCertStore, TrustError> {
     let mut roots = RootCertStore::empty();
-    match roots.add_parsable_certificates(certificates) {
+    match roots.add_parsable_certificates(certificates.iter().cloned()) {
         (0, _) => Err(TrustError::Empty { file: file.into() }),
         _ => Ok(roots),
     }

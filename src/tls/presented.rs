@@ -4,8 +4,12 @@
 use super::{certificate::Names, warning::system_time};
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    client::{
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
     pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
 };
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -40,6 +44,8 @@ pub struct ServerCertificate {
     pub not_after: SystemTime,
     /// How many certificates the server sent besides.
     pub intermediates: usize,
+    /// It may sign others: CA:TRUE in its basic constraints (RFC 5280 §4.2.1.9).
+    pub is_authority: bool,
 }
 
 /// Why a server's certificate is not trusted.
@@ -77,6 +83,12 @@ pub enum Distrust {
         /// From when on it is.
         not_before: SystemTime,
     },
+    /// It is an authority's, which is to sign servers' certificates and not to be one. `openssl req -x509` makes such ones.
+    #[error(
+        "it is a CA certificate (basicConstraints CA:TRUE), not a server's; openssl makes a server's with \
+         -addext basicConstraints=critical,CA:FALSE"
+    )]
+    Authority,
     /// Any other error of rustls.
     #[error("{0}")]
     Other(String),
@@ -100,9 +112,14 @@ fn listed(names: &[String]) -> String {
 }
 
 impl Presented {
-    /// `verifier`, with its certificates and results kept here.
-    pub(super) fn noting(&self, verifier: Arc<dyn ServerCertVerifier>) -> Arc<dyn ServerCertVerifier> {
-        Arc::new(Noting { verifier, presented: self.clone() })
+    /// `verifier`, with its certificates and results kept here. A server's certificate that is one of `listed` needs no issuer, and may
+    /// be an authority's: curl's `--cacert` is read so, too.
+    pub(super) fn noting(
+        &self,
+        verifier: Arc<dyn ServerCertVerifier>,
+        listed: Vec<CertificateDer<'static>>,
+    ) -> Arc<dyn ServerCertVerifier> {
+        Arc::new(Noting { verifier, listed, presented: self.clone() })
     }
 
     /// Resets it: another handshake begins.
@@ -138,6 +155,7 @@ impl ServerCertificate {
             not_before: system_time(parsed.validity().not_before),
             not_after: system_time(parsed.validity().not_after),
             intermediates,
+            is_authority: parsed.is_ca(),
         })
     }
 }
@@ -172,14 +190,31 @@ impl Distrust {
             (CertificateError::NotValidYet, Some(ServerCertificate { not_before, .. })) => {
                 Self::NotYetValid { not_before }
             }
+            // webpki's own error, which rustls has no name for.
+            (CertificateError::Other(_), Some(ServerCertificate { is_authority: true, .. })) => Self::Authority,
             (reason, _) => Self::Other(reason.to_string()),
         }
     }
 }
 
+/// Checks a certificate that is trusted as it is: its dates, then its names.
+fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<ServerCertVerified, Error> {
+    let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
+    let now = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(now.as_secs()));
+    if now.is_none_or(|now| now > system_time(parsed.validity().not_after)) {
+        return Err(CertificateError::Expired.into());
+    }
+    if now.is_some_and(|now| now < system_time(parsed.validity().not_before)) {
+        return Err(CertificateError::NotValidYet.into());
+    }
+    verify_server_name(&ParsedCertificate::try_from(leaf)?, name)?;
+    Ok(ServerCertVerified::assertion())
+}
+
 #[derive(Debug)]
 struct Noting {
     verifier: Arc<dyn ServerCertVerifier>,
+    listed: Vec<CertificateDer<'static>>,
     presented: Presented,
 }
 
@@ -192,7 +227,14 @@ impl ServerCertVerifier for Noting {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let outcome = self.verifier.verify_server_cert(leaf, intermediates, name, ocsp, now);
+        let outcome = match self.verifier.verify_server_cert(leaf, intermediates, name, ocsp, now) {
+            Err(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)))
+                if self.listed.iter().any(|listed| listed == leaf) =>
+            {
+                verify_listed(leaf, name, now)
+            }
+            outcome => outcome,
+        };
         let verified = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
         let shown = Shown { leaf: leaf.clone().into_owned(), intermediates: intermediates.len(), verified };
         *self.presented.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
@@ -241,6 +283,37 @@ mod tests {
         assert_eq!((&certificate.subject, certificate.intermediates), (&certificate.issuer, 2));
         assert!(certificate.not_before < certificate.not_after);
         assert_eq!(ServerCertificate::read(&CertificateDer::from(vec![0x30, 0x01]), 0), None);
+    }
+
+    /// As `openssl req -x509` makes it: it has signed itself, and may sign others.
+    fn authority() -> CertificateDer<'static> {
+        let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    #[test]
+    fn an_authority_s_certificate_is_a_server_s_only_if_it_is_listed() {
+        let leaf = authority();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(leaf.clone()).unwrap();
+        let provider = Arc::new(crate::tls::provider());
+        let webpki =
+            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let verify = |listed: &[CertificateDer<'static>], name: &str, now: UnixTime| {
+            let presented = Presented::default();
+            let verifier = presented.noting(Arc::clone(&webpki) as _, listed.to_vec());
+            let _ = verifier.verify_server_cert(&leaf, &[], &ServerName::try_from(name.to_owned()).unwrap(), &[], now);
+            presented.distrust().map(|distrust| distrust.to_string())
+        };
+        let listed = [leaf.clone()];
+        assert_eq!(verify(&listed, "localhost", UnixTime::now()), None);
+        let reason = verify(&[], "localhost", UnixTime::now()).unwrap();
+        assert!(reason.starts_with("it is a CA certificate"), "{reason}");
+        let reason = verify(&listed, "other.test", UnixTime::now()).unwrap();
+        assert!(reason.starts_with("other name: it is for localhost"), "{reason}");
+        let reason = verify(&listed, "localhost", UnixTime::since_unix_epoch(LAST)).unwrap();
+        assert!(reason.starts_with("expired"), "{reason}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ enum Problem {
     NotYetValid(SystemTime),
     WeakSignature(&'static str),
     WeakKey(usize),
+    Authority,
     CrlExpired(SystemTime),
 }
 
@@ -50,6 +51,9 @@ impl fmt::Display for CertificateWarning {
             Problem::WeakKey(bits) => {
                 write!(f, "has an RSA key of {bits} bits: clients reject less than {LEAST_RSA_BITS}")
             }
+            Problem::Authority => {
+                f.write_str("is a CA certificate (basicConstraints CA:TRUE): some clients reject it as a server's")
+            }
             Problem::CrlExpired(end) => {
                 write!(f, "was to be replaced by {}: certificates of its authority are rejected", date(end))
             }
@@ -64,6 +68,8 @@ pub(super) struct Facts {
     pub(super) not_after: SystemTime,
     weak_signature: Option<&'static str>,
     weak_key: Option<usize>,
+    /// The leaf may sign others.
+    is_authority: bool,
 }
 
 impl Facts {
@@ -77,6 +83,7 @@ impl Facts {
             not_after: system_time(certificate.validity().not_after),
             weak_signature: weak_signature(algorithm).filter(|_| !is_root),
             weak_key: rsa_bits(certificate).filter(|bits| *bits < LEAST_RSA_BITS),
+            is_authority: is_leaf && certificate.is_ca(),
         }
     }
 
@@ -87,6 +94,7 @@ impl Facts {
             (now < self.not_before).then_some(Problem::NotYetValid(self.not_before)),
             self.weak_signature.map(Problem::WeakSignature),
             self.weak_key.map(Problem::WeakKey),
+            self.is_authority.then_some(Problem::Authority),
         ];
         problems.into_iter().flatten().map(move |problem| CertificateWarning { place, problem })
     }

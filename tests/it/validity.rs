@@ -102,18 +102,38 @@ fn check_says_every_warning_with_its_place_and_succeeds() {
 }
 
 #[test]
-fn a_weak_signature_is_a_warning_and_a_weak_key_a_fault() {
+fn a_weak_signature_and_an_authority_are_warnings_and_a_weak_key_a_fault() {
     let Some(openssl) = needs::program("openssl") else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
-    for (bits, digest, code, expected) in [
-        ("2048", "-sha256", 0, ""),
-        ("2048", "-sha1", 0, ":2:8: warning: certificates[0].cert = \"tls.crt\": the certificate is signed with SHA-1"),
-        ("2048", "-md5", 0, ":2:8: warning: certificates[0].cert = \"tls.crt\": the certificate is signed with MD5"),
-        ("1024", "-sha256", 78, ":3:7: certificates[0].key = \"tls.key\": the RSA key in "),
+    for (bits, digest, authority, code, expected) in [
+        ("2048", "-sha256", "FALSE", 0, ""),
+        (
+            "2048",
+            "-sha1",
+            "FALSE",
+            0,
+            ":2:8: warning: certificates[0].cert = \"tls.crt\": the certificate is signed with SHA-1",
+        ),
+        (
+            "2048",
+            "-md5",
+            "FALSE",
+            0,
+            ":2:8: warning: certificates[0].cert = \"tls.crt\": the certificate is signed with MD5",
+        ),
+        (
+            "2048",
+            "-sha256",
+            "TRUE",
+            0,
+            ":2:8: warning: certificates[0].cert = \"tls.crt\": the certificate is a CA certificate",
+        ),
+        ("1024", "-sha256", "FALSE", 78, ":3:7: certificates[0].key = \"tls.key\": the RSA key in "),
     ] {
         let made = Command::new(&openssl)
             .args(["req", "-x509", "-newkey", &format!("rsa:{bits}"), "-nodes", digest, "-days", "5"])
+            .args(["-addext", &format!("basicConstraints=critical,CA:{authority}")])
             .args(["-subj", "/CN=localhost", "-keyout", &path("tls.key"), "-out", &path("tls.crt")])
             .output()
             .unwrap();

@@ -198,6 +198,8 @@ async fn get(arguments: &Arguments, output: &mut Option<Output>) -> Result<Exit,
         return Err(GetError::Repeat);
     }
     let verbose = Verbose(arguments.verbose);
+    // aws-lc gathers entropy at its first use, for some 40 ms, which belongs to no connection. What fails here fails in the handshake, too.
+    let _ = aws_lc_rs::rand::fill(&mut [0; 1]);
     let mut facts = Facts::new(request.uri(), request.method());
     let opened = async {
         // First: no connection is opened for a file that does not exist.

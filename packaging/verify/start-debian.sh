@@ -16,8 +16,8 @@ dpkg-deb --extract "$deb" "\$1/opt"
 PREPARE
 boot "$work/prepare"
 inside systemd-run --quiet --unit origin /opt/usr/bin/litequic demo --listen 127.0.0.1:9999
-check "a server runs" wait_for 20 says 'before a small origin' inside journalctl --unit origin --output cat --no-pager
-origin=$(inside journalctl --unit origin --output cat --no-pager | sed -n 's|^before a small origin of its own at \(http://.*\)$|\1|p')
+check "a server runs" wait_for 20 says 'in front of a small origin' inside journalctl --unit origin --output cat --no-pager
+origin=$(inside journalctl --unit origin --output cat --no-pager | sed -n 's|^in front of a small origin of its own at \(http://.*\)$|\1|p')
 
 config=/etc/litequic/litequic.toml
 apt() { inside env DEBIAN_FRONTEND=noninteractive apt-get --yes --quiet --no-install-recommends "$@"; }

@@ -164,9 +164,6 @@ impl Distrust {
     /// The cause of rustls' `error` about `certificate`. Another of the chain may be expired, which the error then
     /// reports.
     fn of(error: &Error, certificate: Option<ServerCertificate>) -> Self {
-        let time = |time: UnixTime| {
-            SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs())).unwrap_or(SystemTime::UNIX_EPOCH)
-        };
         let Error::InvalidCertificate(reason) = error else { return Self::Other(error.to_string()) };
         match (reason, certificate) {
             (CertificateError::UnknownIssuer, Some(ServerCertificate { issuer, subject, .. })) => {
@@ -182,10 +179,12 @@ impl Distrust {
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
                 Some(ServerCertificate { names, .. }),
             ) => Self::OtherName { names },
-            (CertificateError::ExpiredContext { not_after, .. }, _) => Self::Expired { not_after: time(*not_after) },
+            (CertificateError::ExpiredContext { not_after, .. }, _) => {
+                Self::Expired { not_after: system_time_of(*not_after) }
+            }
             (CertificateError::Expired, Some(ServerCertificate { not_after, .. })) => Self::Expired { not_after },
             (CertificateError::NotValidYetContext { not_before, .. }, _) => {
-                Self::NotYetValid { not_before: time(*not_before) }
+                Self::NotYetValid { not_before: system_time_of(*not_before) }
             }
             (CertificateError::NotValidYet, Some(ServerCertificate { not_before, .. })) => {
                 Self::NotYetValid { not_before }
@@ -197,14 +196,18 @@ impl Distrust {
     }
 }
 
+fn system_time_of(time: UnixTime) -> SystemTime {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs())).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
 /// Checks a certificate that is trusted as it is: its dates, then its names.
 fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<ServerCertVerified, Error> {
-    let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
-    let now = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(now.as_secs()));
-    if now.is_none_or(|now| now > system_time(parsed.validity().not_after)) {
+    let certificate = ServerCertificate::read(leaf, 0).ok_or(CertificateError::BadEncoding)?;
+    let now = system_time_of(now);
+    if now > certificate.not_after {
         return Err(CertificateError::Expired.into());
     }
-    if now.is_some_and(|now| now < system_time(parsed.validity().not_before)) {
+    if now < certificate.not_before {
         return Err(CertificateError::NotValidYet.into());
     }
     verify_server_name(&ParsedCertificate::try_from(leaf)?, name)?;

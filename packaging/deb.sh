@@ -7,13 +7,7 @@ program=$(realpath "$1") target=$2 speaker=$(realpath "${3:-$1}")
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
 
-stage=target/stage
-rm -rf "$stage"
-mkdir -p "$stage/deb" "$stage/out" target/dist
-packaging/tree.sh "$program" "$target" "$speaker" "$stage/root/usr" /usr
-install -D -m 644 packaging/etc/litequic.toml "$stage/root/etc/litequic/litequic.toml"
-share=$stage/root/usr/share
-gzip --no-name --best "$share"/man/man1/*
+stage_package deb "$program" "$target" "$speaker"
 mv "$share/zsh/site-functions" "$share/zsh/vendor-completions"
 install -D -m 644 packaging/deb/lintian-overrides "$share/lintian/overrides/litequic"
 # dpkg wants a changelog of its own form.

@@ -23,6 +23,17 @@ pack() {
         --directory "$1" "$2" | gzip --no-name --best
 }
 
+# stage_package KIND PROGRAM TARGET SPEAKER: lays out in target/stage what packages of every KIND have in common, and sets stage and share.
+stage_package() {
+    stage=target/stage
+    rm -rf "$stage"
+    mkdir -p "$stage/$1" "$stage/out" target/dist
+    packaging/tree.sh "$2" "$3" "$4" "$stage/root/usr" /usr
+    install -D -m 644 packaging/etc/litequic.toml "$stage/root/etc/litequic/litequic.toml"
+    share=$stage/root/usr/share
+    gzip --no-name --best "$share"/man/man1/*
+}
+
 # What tools.sh installs.
 PATH=$PWD/target/tools/bin:$PWD/target/tools/venv/bin:$PATH
 export PATH

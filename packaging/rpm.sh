@@ -7,14 +7,8 @@ program=$(realpath "$1") target=$2 speaker=$(realpath "${3:-$1}")
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
 
-stage=target/stage
-rm -rf "$stage"
-mkdir -p "$stage/rpm" "$stage/out" target/dist
-packaging/tree.sh "$program" "$target" "$speaker" "$stage/root/usr" /usr
-install -D -m 644 packaging/etc/litequic.toml "$stage/root/etc/litequic/litequic.toml"
+stage_package rpm "$program" "$target" "$speaker"
 install -D -m 644 packaging/rpm/sysusers.conf "$stage/root/usr/lib/sysusers.d/litequic.conf"
-share=$stage/root/usr/share
-gzip --no-name --best "$share"/man/man1/*
 mkdir -p "$share/licenses/litequic"
 cp "$share/doc/litequic/LICENSE" "$share/licenses/litequic/"
 for script in post preun postun; do

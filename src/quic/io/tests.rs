@@ -3,7 +3,7 @@
 use super::{Wiring, receive::Incoming, transmit::Outlet};
 use crate::{
     datagram::{Outgoing, Receive, Received, Transmit},
-    quic::{Layout, batches::Batches, moderation::Moderation},
+    quic::{Layout, Metrics, batches::Batches, moderation::Moderation},
 };
 use futures_util::poll;
 use s2n_quic_core::{
@@ -17,13 +17,15 @@ use s2n_quic_core::{
 use std::{
     future::poll_fn,
     io,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
+use tokio::time::{Instant, Sleep, sleep_until};
 
 fn path(port: u16) -> Tuple {
     Tuple {
@@ -163,6 +165,73 @@ async fn a_socket_that_was_drained_is_waited_for_at_once() {
     }
 }
 
+/// A socket at which a datagram arrives each millisecond, for a while.
+struct Steady {
+    began: Instant,
+    lasts: Duration,
+    taken: u64,
+    next: Pin<Box<Sleep>>,
+}
+
+impl Receive for Steady {
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            match self.take_batch()? {
+                0 if self.began.elapsed() >= self.lasts => return Poll::Pending,
+                0 => self.next.as_mut().reset(self.began + Duration::from_millis(self.taken + 1)),
+                len => return Poll::Ready(Ok(len)),
+            }
+            ready!(self.next.as_mut().poll(cx));
+        }
+    }
+
+    fn take_batch(&mut self) -> io::Result<usize> {
+        let arrived = u64::try_from(self.began.elapsed().min(self.lasts).as_millis()).unwrap();
+        let len = arrived - std::mem::replace(&mut self.taken, arrived);
+        Ok(usize::try_from(len).unwrap())
+    }
+
+    fn is_drained(&self) -> bool {
+        true
+    }
+
+    fn datagram(&mut self, _: usize) -> Option<(Received, &mut [u8])> {
+        Some((Received { path: path(1), ecn: Ecn::NotEct }, &mut []))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_socket_is_read_at_fixed_times_until_nothing_arrives() {
+    const LASTS: Duration = Duration::from_millis(400);
+    for (switch, moderations, datagrams_of_the_last) in [(true, 1, 2), (false, 0, 1)] {
+        let metrics = Arc::<Metrics>::default();
+        let moderation = Moderation::new(switch, Arc::clone(&metrics));
+        let began = Instant::now();
+        let socket = Steady { began, lasts: LASTS, taken: 0, next: Box::pin(sleep_until(began)) };
+        let wiring = Wiring {
+            batches: Batches::default(),
+            layout: Layout::default(),
+            newest_first: true,
+            moderation: moderation.clone(),
+        };
+        let mut incoming = Incoming::new(socket, wiring);
+        let (mut all, mut last) = (0, 0);
+        while began.elapsed() < LASTS {
+            poll_fn(|cx| incoming.poll_ready(cx)).await.unwrap();
+            last = 0;
+            incoming.queue(|batch| batch.for_each(|_, _| last += 1));
+            all += last;
+            moderation.path(Duration::from_millis(6));
+        }
+        assert_eq!((all, last), (LASTS.as_millis(), datagrams_of_the_last), "{switch}");
+        assert_eq!(metrics.receive_moderations.get(), moderations, "{switch}");
+        assert_eq!(moderation.period().is_zero(), !switch);
+        let silence = tokio::time::timeout(LASTS, poll_fn(|cx| incoming.poll_ready(cx))).await;
+        assert!(silence.is_err(), "{switch}");
+        assert!(moderation.period().is_zero(), "it waits for events again");
+    }
+}
+
 /// A socket that appends messages to a list, until it is stopped.
 #[derive(Clone, Default)]
 struct Kernel {
@@ -210,8 +279,8 @@ impl tx::Message for Packet {
         self.ecn
     }
 
-    fn delay(&mut self) -> std::time::Duration {
-        std::time::Duration::ZERO
+    fn delay(&mut self) -> Duration {
+        Duration::ZERO
     }
 
     fn ipv6_flow_label(&mut self) -> u32 {

@@ -24,7 +24,7 @@ HTTP/3, LiteQUIC on    https://localhost:$LITEQUIC_PORT/
 HTTP/3, LiteQUIC off   https://localhost:$PLAIN_PORT/
 HTTP/2, nginx alone    https://localhost:$NGINX_PORT/
 
-No client trusts the certificate, and without trust no browser uses HTTP/3. Chromium and Chrome trust it with
+demo/chromium.sh opens the page. No client trusts the certificate, and without trust no browser uses HTTP/3. Chromium and Chrome trust it with
 
   chromium --user-data-dir="\$(mktemp -d)" --origin-to-force-quic-on=localhost:$LITEQUIC_PORT,localhost:$PLAIN_PORT --ignore-certificate-errors-spki-list=$spki --host-resolver-rules="MAP localhost 127.0.0.1" https://localhost:$LITEQUIC_PORT/
 TEXT

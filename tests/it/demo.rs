@@ -1,5 +1,5 @@
 //! `demo/run.sh`: nginx, two litequic and the page with the video, seen in a real browser. The same by compose, where it runs
-//! already: `LITEQUIC_DEMO="$(docker compose logs --no-log-prefix certificate)"` in the environment.
+//! already: `LITEQUIC_DEMO=compose` in the environment.
 
 use crate::support::{
     chromium::Browser,
@@ -7,9 +7,16 @@ use crate::support::{
     process::{Process, free_tcp_port, free_udp_port, litequic_program},
 };
 use serde_json::json;
-use std::{collections::BTreeSet, env, path::Path, process::Command, time::Duration};
+use std::{
+    collections::BTreeSet,
+    env,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/run.sh");
+const CHROMIUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/chromium.sh");
 /// Making the video and fetching dash.js, on a machine that does much else.
 const MAKING: Duration = Duration::from_secs(300);
 /// litequic drains.
@@ -19,9 +26,8 @@ const SEGMENTS: u16 = 12;
 
 /// The demo, which ends with the test.
 struct Demo {
+    /// `run.sh`; compose has been started before.
     process: Option<Process>,
-    /// What it prints.
-    told: String,
     litequic: u16,
     plain: u16,
     nginx: u16,
@@ -30,8 +36,8 @@ struct Demo {
 impl Demo {
     /// `None` where a program is missing: the test is to return then.
     fn start() -> Option<Self> {
-        if let Ok(told) = env::var("LITEQUIC_DEMO") {
-            return Some(Self { process: None, told, litequic: 8443, plain: 8444, nginx: 8445 });
+        if env::var_os("LITEQUIC_DEMO").is_some() {
+            return Some(Self { process: None, litequic: 8443, plain: 8444, nginx: 8445 });
         }
         for program in ["nginx", "ffmpeg", "npm", "openssl"] {
             needs::program(program)?;
@@ -52,17 +58,31 @@ impl Demo {
             .env("PLAIN_ADMIN", format!("127.0.0.1:{plain_admin}"));
         let process = Process::spawn(command);
         process.await_stdout_within(MAKING, "Ctrl-C ends the demo.");
-        let told = process.stdout();
-        Some(Self { process: Some(process), told, litequic, plain, nginx })
+        Some(Self { process: Some(process), litequic, plain, nginx })
     }
 
-    /// The options of the printed command for Chromium, but for the profile and the page.
+    /// The options that `chromium.sh` starts Chromium with, but for the profile; no other host can be reached.
     fn arguments(&self) -> Vec<String> {
-        let line = self.told.lines().find(|line| line.contains(" chromium --")).unwrap();
-        let options = line.split_whitespace().filter(|word| word.starts_with("--"));
-        // What is in quotes a shell would split.
-        let told = options.filter(|option| !option.contains('"')).map(Into::into);
-        told.chain(["--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".into()]).collect()
+        let mut command = Command::new(CHROMIUM);
+        command
+            .env("CHROMIUM", "echo")
+            .env("LITEQUIC_PORT", self.litequic.to_string())
+            .env("PLAIN_PORT", self.plain.to_string())
+            .env("NGINX_PORT", self.nginx.to_string());
+        let told = Process::spawn(command).end().success();
+        let (options, rules) = told.split_once(" --host-resolver-rules=").unwrap();
+        let (rules, _) = rules.split_once(" https://").unwrap();
+        let options = options.split_whitespace().filter(|option| !option.starts_with("--user-data-dir"));
+        options.map(Into::into).chain([format!("--host-resolver-rules={rules}, MAP * ~NOTFOUND")]).collect()
+    }
+
+    /// The command that `run.sh` prints has the same options.
+    fn prints(&self, arguments: &[String]) {
+        let Some(told) = self.process.as_ref().map(Process::stdout) else { return };
+        let line = told.lines().find(|line| line.contains(" chromium --")).unwrap();
+        for option in arguments.iter().filter(|option| option.contains("quic") || option.contains("spki")) {
+            assert!(line.contains(&format!(" {option} ")), "{option}\n{line}");
+        }
     }
 }
 
@@ -87,7 +107,9 @@ fn the_demo_plays_its_video_by_each_way() {
         return;
     }
     let Some(demo) = Demo::start() else { return };
-    let Some(mut browser) = Browser::start(&demo.arguments()) else { return };
+    let arguments = demo.arguments();
+    demo.prints(&arguments);
+    let Some(mut browser) = Browser::start(&arguments) else { return };
 
     browser.open(&format!("https://localhost:{}/", demo.litequic));
     plays(&mut browser);
@@ -180,6 +202,29 @@ fn picture(browser: &mut Browser) {
     browser.wait_for("at('rendition').textContent === '1280 × 720' && !video.paused");
     browser.evaluate("document.activeElement.blur(), scrollTo(0, 0)");
     browser.picture(&Path::new(&folder).join("demo.png"));
+}
+
+/// What a CPU quota does to viewers, as a picture: `CPUS=0.1 docker compose up --wait` before, and `LITEQUIC_DEMO=compose`
+/// and `LITEQUIC_SCREENSHOTS=FOLDER` in the environment.
+#[test]
+fn viewers_of_servers_with_little_cpu_time() {
+    const WATCHED: u64 = 90;
+    let (Some(folder), Some(_)) = (env::var_os("LITEQUIC_SCREENSHOTS"), env::var_os("LITEQUIC_DEMO")) else { return };
+    let Some(demo) = Demo::start() else { return };
+    let Some(mut browser) = Browser::start(&demo.arguments()) else { return };
+    browser.look((1200, 1160), "light");
+    browser.open(&format!("https://localhost:{}/", demo.litequic));
+    plays(&mut browser);
+    // The page's own player takes a share of the first server.
+    browser.evaluate("video.pause(), at('count').value = 20, at('watch').click()");
+    let least = format!("crowds.get('litequic').viewers.every(viewer => viewer.played + viewer.stands > {WATCHED})");
+    let deadline = Instant::now() + Duration::from_secs(4 * WATCHED);
+    while browser.evaluate(&least) != true {
+        assert!(Instant::now() < deadline, "no viewer has watched for {WATCHED} s");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    browser.evaluate("at('crowds').closest('section').scrollIntoView()");
+    browser.picture(&Path::new(&folder).join("demo-viewers.png"));
 }
 
 #[test]

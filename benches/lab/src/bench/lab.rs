@@ -217,27 +217,36 @@ impl Lab {
                 .go_on(earlier)
                 .map_err(|why| anyhow!("cannot go on with what is in {}: {why}", self.options.out.display()))?;
         }
-        let rounds = |task: usize| tasks.get(task).map_or(0, |task| self.options.rounds(task.rounds));
+        let of_each: Vec<usize> = tasks.iter().map(|task| self.options.rounds(task.rounds)).collect();
+        let rounds = |task: usize| of_each.get(task).copied().unwrap_or_default();
         let last = turns.iter().map(|(task, _)| rounds(*task)).max().unwrap_or_default();
         let all: usize = turns.iter().map(|(task, _)| rounds(*task)).sum();
-        let (began, mut done, mut tried) = (Instant::now(), 0, 0);
+        let names: Vec<String> = self.present.iter().map(|present| present.contender.name.clone()).collect();
+        let has = |results: &Results, task: usize, contender: usize, round: usize| {
+            let (task, name) = (tasks.get(task), names.get(contender));
+            task.zip(name).is_some_and(|(task, name)| results.has(&task.case.name, name, round))
+        };
+        // A turn over several links is several rounds.
+        let finished = |results: &Results| {
+            let of = |(task, contender): &(usize, usize)| {
+                (1..=rounds(*task)).filter(|round| has(results, *task, *contender, *round)).count()
+            };
+            turns.iter().map(of).sum::<usize>()
+        };
+        let (began, before) = (Instant::now(), finished(&results));
         for round in 1..=last {
             for (task, contender) in &turns {
-                let Some(task) = tasks.get(*task).filter(|task| round <= self.options.rounds(task.rounds)) else {
-                    continue;
-                };
-                done += 1;
-                let name = self.present.get(*contender).map(|present| present.contender.name.as_str());
-                if name.is_some_and(|name| results.has(&task.case.name, name, round)) {
+                if round > rounds(*task) || has(&results, *task, *contender, round) {
                     continue;
                 }
+                let Some(task) = tasks.get(*task) else { continue };
                 if self.is_over() {
                     return Ok(None);
                 }
                 self.turn(task, *contender, round, &mut results)?;
                 report::keep(&results, &self.options.out)?;
-                tried += 1;
-                let left = began.elapsed().mul_f64((all - done) as f64 / f64::from(tried));
+                let done = finished(&results);
+                let left = began.elapsed().mul_f64((all - done) as f64 / (done - before).max(1) as f64);
                 let last = results.runs.iter().rfind(|run| run.counts || run.void.is_some());
                 say(&format!(
                     "{experiment} {done}/{all}, {} left: {}",

@@ -12,6 +12,8 @@ use std::{
 const BURST_GAP: Duration = Duration::from_micros(100);
 /// A time for which the emulator did not run while it should have: the host was busy elsewhere, or its hypervisor was.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
+/// So much of a run may be pauses: one of 20 ms in 20 s changes no figure, and a virtual machine has some each minute.
+const PAUSED_SHARE: f64 = 0.001;
 /// Lateness that a run may have, p99.9: this,
 const LATE: Duration = Duration::from_millis(1);
 /// or this share of the round-trip time.
@@ -32,8 +34,9 @@ pub(crate) struct Report {
     pub(crate) cpu_seconds: f64,
     /// How much later than due packets were handed over, microseconds.
     pub(crate) lateness_us: Quantiles,
-    /// How often it did not run for 10 ms or longer while it should have, and the longest such time.
+    /// How often it did not run for 10 ms or longer while it should have, all of these times together, and the longest.
     pub(crate) pauses: u64,
+    pub(crate) paused_us: u64,
     pub(crate) longest_pause_us: u64,
     /// By link.
     pub(crate) links: Vec<LinkReport>,
@@ -209,12 +212,13 @@ impl Direction {
 pub(super) struct Timing {
     lateness: Values,
     pauses: u64,
+    paused: Duration,
     longest_pause: Duration,
 }
 
 impl Timing {
     pub(super) fn new() -> Self {
-        Self { lateness: Values::new(), pauses: 0, longest_pause: Duration::ZERO }
+        Self { lateness: Values::new(), pauses: 0, paused: Duration::ZERO, longest_pause: Duration::ZERO }
     }
 
     /// A packet was handed over so much later than due.
@@ -224,7 +228,10 @@ impl Timing {
 
     /// The emulator came to run so much later than it should have.
     pub(super) fn overslept(&mut self, by: Duration) {
-        self.pauses += u64::from(by >= PAUSE);
+        if by >= PAUSE {
+            self.pauses += 1;
+            self.paused += by;
+        }
         self.longest_pause = self.longest_pause.max(by);
     }
 
@@ -236,6 +243,7 @@ impl Timing {
             cpu_seconds: cpu.as_secs_f64(),
             lateness_us: self.lateness.quantiles(),
             pauses: self.pauses,
+            paused_us: microseconds(self.paused),
             longest_pause_us: microseconds(self.longest_pause),
             links,
         };
@@ -251,7 +259,7 @@ impl Report {
         if drops > 0 {
             return Some(format!("the emulator's devices dropped {drops} packets"));
         }
-        if self.pauses > 0 {
+        if self.paused_us as f64 > self.seconds * PAUSED_SHARE * 1e6 {
             let longest = self.longest_pause_us / 1000;
             return Some(format!("the host lost time: {} pauses of the emulator, up to {longest} ms", self.pauses));
         }
@@ -333,6 +341,8 @@ mod tests {
     fn a_host_that_lost_time_voids_the_run_and_so_do_drops_of_a_device() {
         let report = timing(&[10], 100).report(MILLISECOND, MILLISECOND, MILLISECOND, vec![]);
         assert_eq!(report.void.unwrap(), "the host lost time: 1 pauses of the emulator, up to 100 ms");
+        let minute = timing(&[10], 50).report(MILLISECOND * 60_000, MILLISECOND, MILLISECOND, vec![]);
+        assert_eq!((minute.void, minute.pauses), (None, 1), "less than a thousandth");
         let down = DirectionReport { device_drops: 3, ..DirectionReport::default() };
         let link = LinkReport { down, up: DirectionReport::default() };
         let report = timing(&[10], 0).report(MILLISECOND, MILLISECOND, MILLISECOND, vec![link]);

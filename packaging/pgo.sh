@@ -44,5 +44,6 @@ fi
 used=$work/$(sha256sum "$profile.gz" | cut -c 1-16).profdata
 gzip --decompress --stdout "$profile.gz" >"$used"
 build optimized "-Cprofile-use=$used -Cllvm-args=-no-pgo-warn-mismatch"
+mkdir -p target/release
 cp "$work/optimized/$host/release/litequic" target/release/litequic-pgo
 echo "target/release/litequic-pgo"

@@ -1,6 +1,11 @@
 # shellcheck shell=sh
-# What makes the same bytes of the same sources: the time, the paths in programs, order and owners in archives. Sourced in the
-# root of the repository.
+# What makes the same bytes of the same sources: the time, the paths in programs, order, owners and permissions in archives. Sourced
+# in the root of the repository.
+
+# Orders of names, and permissions of what is made, whatever the user has. The compiler sees the folder without symbolic links.
+export LC_ALL=C
+umask 022
+cd -P .
 
 # Of what is packed, not of today.
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"

@@ -2,7 +2,7 @@
 # Makes target/dist/litequic-VERSION-image-ARCHITECTURE.tar, the container image with the program of that architecture's tarball in
 # target/dist. The Dockerfile's last stage is all that runs, so another architecture needs no emulation. The same tarball and the same base
 # image make the same file, to the byte.
-# usage: packaging/image.sh amd64|arm64; needs docker with BuildKit, and python3. From the environment, both optional:
+# usage: packaging/image.sh amd64|arm64; needs Docker Engine 25 or newer with buildx, and python3. From the environment, both optional:
 #   RUNTIME_IMAGE          the base image, for a mirror or a digest; otherwise the Dockerfile's
 #   LITEQUIC_REPOSITORY    the URL of the repository, for a label
 set -eu
@@ -23,15 +23,20 @@ built=litequic-release:$version-$architecture
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"; docker image rm "$built" >/dev/null 2>&1 || true' EXIT
-mkdir "$work/program"
+mkdir -p "$work/program" "$work/context/packaging/container"
 tar --extract --file "target/dist/$name-$target.tar.gz" --directory "$work/program" --strip-components 2 "$name-$target/bin/litequic"
+# Copies, because layers have the permissions and times of files in a checkout, which each has its own.
+cp Dockerfile LICENSE "$work/context/"
+cp packaging/container/litequic.toml "$work/context/packaging/container/"
+find "$work/context" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
 
-# The folder stands for the stage of this name. No attestations: the engine would write times into them.
-BUILDX_NO_DEFAULT_ATTESTATIONS=1 DOCKER_BUILDKIT=1 docker build --quiet --platform "linux/$architecture" --target image \
+# The folder stands for the stage of this name. No attestations: the engine would write times into them. No cache: its layers may have
+# times of an older commit.
+BUILDX_NO_DEFAULT_ATTESTATIONS=1 DOCKER_BUILDKIT=1 docker build --quiet --no-cache --platform "linux/$architecture" --target image \
     --build-context "program=$work/program" --tag "$built" \
     ${RUNTIME_IMAGE:+--build-arg "RUNTIME_IMAGE=$RUNTIME_IMAGE"} \
     --build-arg "VERSION=$version" --build-arg "REVISION=$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
     --build-arg "CREATED=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)" --build-arg "SOURCE=${LITEQUIC_REPOSITORY:-unknown}" \
-    --build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH" . >/dev/null
+    --build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH" "$work/context" >/dev/null
 docker save "$built" | packaging/oci.py "litequic:$version" "target/dist/$name-image-$architecture.tar"
 echo "target/dist/$name-image-$architecture.tar"

@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # The image: litequic, CA certificates, a configuration that needs an origin and a certificate, and nothing else.
 # docs/container.md says how it is built, run and looked into.
 

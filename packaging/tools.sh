@@ -56,7 +56,8 @@ packages() {
 # Only with keys there is something to sign with.
 finish() {
     [ -z "${MINISIGN_SECRET_KEY:-}" ] || command -v minisign >/dev/null || debian minisign
-    [ -z "${COSIGN_PRIVATE_KEY:-}" ] || command -v cosign >/dev/null ||
+    # This version: the next one writes bundles instead of plain signatures.
+    [ -z "${COSIGN_PRIVATE_KEY:-}" ] || cosign version 2>&1 | grep -q " $COSIGN\$" ||
         CGO_ENABLED=0 GOBIN="$tools/bin" go install "github.com/sigstore/cosign/v2/cmd/cosign@$COSIGN"
 }
 

@@ -15,8 +15,9 @@ for script in post preun postun; do
     sed -e '/^#FUNCTIONS#$/{' -e 'r packaging/maintainer.sh' -e 'd' -e '}' "packaging/rpm/$script" >"$stage/rpm/$script"
 done
 
-# What it requires is said, too: what it links to could be asked on the target alone.
-cargo generate-rpm --arch "${target%%-*}" --auto-req disabled --output "$stage/out"
+# What it requires is said, too: what it links to could be asked on the target alone. A version has no hyphen: 1.0.0~rc.1.
+cargo generate-rpm --arch "${target%%-*}" --auto-req disabled --set-metadata "version = \"$(version_of_sources | sed 's/-/~/')\"" \
+    --output "$stage/out"
 file=$(basename "$stage"/out/*.rpm)
 mv "$stage/out/$file" target/dist/
 echo "target/dist/$file"

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Makes target/dist/litequic_VERSION-1_ARCHITECTURE.deb. What is in it is said in Cargo.toml, [package.metadata.deb], what happens when
 # it is installed and removed in packaging/deb. The same program makes the same file, to the byte.
-# usage: packaging/deb.sh PROGRAM TARGET [SPEAKER], as tarball.sh; needs cargo-deb (packaging/tools.sh)
+# usage: packaging/deb.sh PROGRAM TARGET [SPEAKER], as tarball.sh; needs cargo-deb (packaging/tools.sh), and ends with 69 without
 set -eu
 program=$(realpath "$1") target=$2 speaker=$(realpath "${3:-$1}")
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
+needs cargo-deb "a deb"
 
 stage_package deb "$program" "$target" "$speaker"
 mv "$share/zsh/site-functions" "$share/zsh/vendor-completions"

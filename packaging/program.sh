@@ -15,13 +15,6 @@ target=${1:?usage: packaging/program.sh TARGET}
 # The glibc that programs may need: RHEL 9's and Ubuntu 22.04's. The packages say so (Cargo.toml).
 readonly GLIBC=2.34
 
-# needs PROGRAM: that builds for the target.
-needs() {
-    command -v "$1" >/dev/null || {
-        echo "$target needs $1: packaging/tools.sh" >&2
-        exit 69
-    }
-}
 [ -d "$(rustc --print target-libdir --target "$target")" ] || {
     echo "$target needs its standard library: rustup target add $target" >&2
     exit 69
@@ -31,16 +24,16 @@ build=build
 case $target in
 x86_64-unknown-linux-gnu) ;;
 aarch64-unknown-linux-gnu)
-    needs aarch64-linux-gnu-gcc
+    needs aarch64-linux-gnu-gcc "$target"
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
     ;;
 x86_64-unknown-linux-musl)
     # For C code alone: a program that musl-gcc links crashes, as rustc brings its own musl, and links by itself.
-    needs musl-gcc
+    needs musl-gcc "$target"
     export CC_x86_64_unknown_linux_musl=musl-gcc
     ;;
 aarch64-unknown-linux-musl)
-    needs cargo-zigbuild
+    needs cargo-zigbuild "$target"
     build=zigbuild
     ;;
 *)

@@ -43,10 +43,12 @@ dist=target/dist
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# skippable COMMAND...: a rehearsal goes on without what the machine has no tools for (69). Sets `made` to whether it is there.
+# skippable COMMAND...: a rehearsal goes on without what the machine has no tools for (69). Prints what COMMAND prints, the file that
+# it has made, and sets `made` to whether it has.
 skippable() {
     made=1 status=0
     "$@" >"$work/made" || status=$?
+    cat "$work/made"
     [ "$status" = 0 ] || made=
     [ "$status" = 0 ] || { [ "$status" = 69 ] && [ -n "$rehearse" ]; } || exit "$status"
     [ -n "$made" ] || echo "SKIPPED: $*"
@@ -66,13 +68,13 @@ packages() {
         packaging/tarball.sh "$program" "$target" "$host"
         case $target in
         *-gnu)
-            packaging/deb.sh "$program" "$target" "$host"
-            packaging/rpm.sh "$program" "$target" "$host"
+            skippable packaging/deb.sh "$program" "$target" "$host"
+            skippable packaging/rpm.sh "$program" "$target" "$host"
             ;;
         esac
     done
     packaging/charts.sh "${LITEQUIC_REPOSITORY:-}"
-    packaging/sbom.sh
+    skippable packaging/sbom.sh
     cargo package --quiet --locked --no-verify --package litequic --target-dir target/crate ${rehearse:+--allow-dirty}
     cp "target/crate/package/litequic-$version.crate" "$dist/"
     echo "$dist/litequic-$version.crate"

@@ -17,6 +17,14 @@ rust_paths="--remap-path-prefix=$PWD=/litequic --remap-path-prefix=$_cargo=/carg
 c_paths="-ffile-prefix-map=$PWD=/litequic -ffile-prefix-map=$_cargo=/cargo"
 export rust_paths c_paths
 
+# needs PROGRAM WHAT: ends with 69 where the program that makes WHAT is missing.
+needs() {
+    command -v "$1" >/dev/null || {
+        echo "$2 needs $1: packaging/tools.sh" >&2
+        exit 69
+    }
+}
+
 # The program's version, as Cargo.toml has it.
 version_of_sources() {
     sed -n '/^\[package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Makes target/dist/litequic-VERSION-1.ARCHITECTURE.rpm. What is in it is said in Cargo.toml, [package.metadata.generate-rpm], what
 # happens when it is installed and removed in packaging/rpm. The same program makes the same file, to the byte.
-# usage: packaging/rpm.sh PROGRAM TARGET [SPEAKER], as tarball.sh; needs cargo-generate-rpm (packaging/tools.sh)
+# usage: packaging/rpm.sh PROGRAM TARGET [SPEAKER], as tarball.sh; needs cargo-generate-rpm (packaging/tools.sh), and ends with 69 without
 set -eu
 program=$(realpath "$1") target=$2 speaker=$(realpath "${3:-$1}")
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
+needs cargo-generate-rpm "an rpm"
 
 stage_package rpm "$program" "$target" "$speaker"
 install -D -m 644 packaging/rpm/sysusers.conf "$stage/root/usr/lib/sysusers.d/litequic.conf"

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Makes target/dist/litequic-VERSION.cdx.json and .spdx.json: the crates that the program is made of, as Cargo.lock has them, by CycloneDX
 # 1.5 and by SPDX 2.3. The same sources make the same files, to the byte.
-# usage: packaging/sbom.sh; needs cargo-cyclonedx (packaging/tools.sh) and python3
+# usage: packaging/sbom.sh; needs python3 and cargo-cyclonedx (packaging/tools.sh), and ends with 69 without
 set -eu
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
+needs cargo-cyclonedx "a bill of materials"
 name=litequic-$(version_of_sources)
 
 # It writes beside each manifest of a workspace.

@@ -3,9 +3,10 @@
 
 usage: SOURCE_DATE_EPOCH=SECONDS packaging/provenance.py VERSION TOOLS FILE...
 
-TOOLS is a file with a line a tool that built: its name and version. The statement names sources and inputs by their digests, and no time: the same release has the same statement. LITEQUIC_REPOSITORY is the
-URL of the repository and LITEQUIC_BUILDER that of what ran the build; without them the statement says that they are unknown. The
-build writes it about itself, and nothing else confirms it: level 1 of SLSA's build track.
+TOOLS is a file with a line a tool that built: its name and version. The statement names sources and inputs by their digests, and no
+time: the same release has the same statement. LITEQUIC_REPOSITORY is the URL of the repository and LITEQUIC_BUILDER that of what ran
+the build; without them the statement says that they are unknown. The build writes it about itself, and nothing else confirms it:
+level 1 of SLSA's build track.
 """
 
 import hashlib

@@ -79,9 +79,10 @@ packages() {
     cp "target/crate/package/litequic-$version.crate" "$dist/"
     echo "$dist/litequic-$version.crate"
     # For the provenance; `finish` may run elsewhere.
-    for tool in rustc cargo cc aarch64-linux-gnu-gcc cargo-zigbuild cargo-deb cargo-generate-rpm; do
+    for tool in rustc cargo cc aarch64-linux-gnu-gcc cargo-zigbuild cargo-deb cargo-generate-rpm objcopy tar gzip; do
         ! command -v "$tool" >/dev/null || "$tool" --version | head -n 1
     done >"$dist/tools"
+    ! zig=$(python3 -m ziglang version 2>/dev/null) || echo "ziglang $zig" >>"$dist/tools"
 }
 
 images() {

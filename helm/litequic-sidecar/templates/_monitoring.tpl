@@ -1,6 +1,6 @@
 {{- /*
-What the Prometheus operator and Grafana read: a PodMonitor, a PrometheusRule, and a ConfigMap with the dashboard. Both charts
-have this file, and a test that they have the same one.
+What Prometheus, its operator and Grafana read: a PodMonitor, a PrometheusRule, and ConfigMaps with the rules and the dashboard. Both
+charts have this file, and a test that they have the same one.
 
 Takes scope (that of _litequic.tpl), namespace (the release's), selector (labels of the pods, as YAML) and files (the chart's).
 */ -}}
@@ -10,6 +10,7 @@ Takes scope (that of _litequic.tpl), namespace (the release's), selector (labels
 {{- $labels := .scope.labels -}}
 {{- $monitor := $metrics.podMonitor -}}
 {{- $rule := $metrics.prometheusRule -}}
+{{- $file := $metrics.rules -}}
 {{- $dashboard := $metrics.dashboard -}}
 {{- if $monitor.enabled }}
 ---
@@ -40,7 +41,7 @@ spec:
     - port: probes
       {{- include "litequic.endpoint" $monitor | nindent 6 }}
 {{- end }}
-{{- if $rule.enabled }}
+{{- if or $rule.enabled $file.enabled }}
 {{- $disabled := $rule.disabled }}
 {{- $groups := list }}
 {{- range (.files.Get "files/rules.yaml" | fromYaml).groups }}
@@ -49,6 +50,7 @@ spec:
 {{- if $rules }}{{- $groups = append $groups (dict "name" .name "rules" $rules) }}{{- end }}
 {{- end }}
 {{- with $rule.rules }}{{- $groups = append $groups (dict "name" $name "rules" .) }}{{- end }}
+{{- if $rule.enabled }}
 ---
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
@@ -65,6 +67,29 @@ metadata:
 spec:
   groups:
     {{- toYaml $groups | nindent 4 }}
+{{- end }}
+{{- if $file.enabled }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ $name }}-rules
+  {{- with $file.namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- $labels | nindent 4 }}
+    {{- with $file.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $file.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+data:
+  {{ $name }}.yaml: |
+    {{- dict "groups" $groups | toYaml | nindent 4 }}
+{{- end }}
 {{- end }}
 {{- if $dashboard.enabled }}
 ---

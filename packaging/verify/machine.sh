@@ -3,8 +3,8 @@
 # Needs root, debootstrap or a root file system with systemd in SYSTEMD_ROOT, and cgroups that may be mounted; says SKIPPED without
 # one of them. Leaves nothing behind but the file system in SYSTEMD_CACHE, if that is set.
 
-# What a Debian that is installed has, of what litequic or its package uses.
-readonly PACKAGES=systemd,systemd-sysv,dbus,procps,openssl,adduser
+# What a Debian that is installed has, of what litequic or its package uses; and what a script wants further.
+readonly PACKAGES=systemd,systemd-sysv,dbus,procps,openssl,adduser${MORE_PACKAGES:+,$MORE_PACKAGES}
 
 skip() {
     echo "SKIPPED: $1"
@@ -33,7 +33,7 @@ boot() {
     local root=${SYSTEMD_ROOT:-}
     if [[ -z $root ]]; then
         command -v debootstrap >/dev/null || skip "needs debootstrap, or SYSTEMD_ROOT"
-        root=${SYSTEMD_CACHE:-$work}/root
+        root=${SYSTEMD_CACHE:-$work}/root${MORE_PACKAGES:+-$MORE_PACKAGES}
         # The newest file that it makes says whether one in the cache is whole, and has these packages.
         [[ $(cat "$root/etc/packages.made" 2>/dev/null) == "$PACKAGES" ]] || {
             rm -rf "$root"

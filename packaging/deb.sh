@@ -17,7 +17,7 @@ litequic ($(version_of_sources | sed 's/-/~/')-1) unstable; urgency=medium
 
   * What is new in this version: /usr/share/doc/litequic/CHANGELOG.md
 
- -- $(sed -n '/^\[package.metadata.deb\]/,/^\[/s/^maintainer = "\(.*\)"$/\1/p' Cargo.toml)  $(LC_ALL=C date --utc --date="@$SOURCE_DATE_EPOCH" -R)
+ -- $(sed -n '/^\[package.metadata.deb\]/,/^\[/s/^maintainer = "\(.*\)"$/\1/p' Cargo.toml)  $(date --utc --date="@$SOURCE_DATE_EPOCH" -R)
 TEXT
 for script in postinst prerm postrm; do
     sed -e '/^#FUNCTIONS#$/{' -e 'r packaging/maintainer.sh' -e 'd' -e '}' "packaging/deb/$script" >"$stage/deb/$script"

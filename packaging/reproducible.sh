@@ -5,7 +5,7 @@
 # Orders of names, and permissions of what is made, whatever the user has. The compiler sees the folder without symbolic links.
 export LC_ALL=C
 umask 022
-cd -P .
+cd -P . || exit
 
 # Of what is packed, not of today.
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"

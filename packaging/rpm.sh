@@ -11,7 +11,7 @@ needs cargo-generate-rpm "an rpm"
 stage_package rpm "$program" "$target" "$speaker"
 install -D -m 644 packaging/rpm/sysusers.conf "$stage/root/usr/lib/sysusers.d/litequic.conf"
 mkdir -p "$share/licenses/litequic"
-cp "$share/doc/litequic/LICENSE" "$share/licenses/litequic/"
+mv "$share/doc/litequic/LICENSE" "$share/licenses/litequic/"
 for script in post preun postun; do
     sed -e '/^#FUNCTIONS#$/{' -e 'r packaging/maintainer.sh' -e 'd' -e '}' "packaging/rpm/$script" >"$stage/rpm/$script"
 done

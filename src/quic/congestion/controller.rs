@@ -376,11 +376,13 @@ impl CongestionController for Controller {
                     let friendly = friendly.get_or_insert_with(|| RenoFriendly::after_slow_start(window));
                     friendly.on_ack(bytes_acknowledged, window, (*max_datagram).into());
                 }
+                // s2n-quic's own W_est divides by the shortest round trip, and behind a full buffer grows faster than TCP's.
+                let smoothed = RttEstimator::new(rtt_estimator.smoothed_rtt());
                 let mut left = bytes_acknowledged;
                 while left > 0 {
                     let (bytes, window) = (left.min(step), inner.congestion_window());
                     left -= bytes;
-                    inner.on_ack(sent, bytes, (), rtt_estimator, random_generator, now, listening);
+                    inner.on_ack(sent, bytes, (), &smoothed, random_generator, now, listening);
                     // It is used too little to grow, or recovers, or has reached what it grows to: so has it with the rest.
                     if inner.congestion_window() == window {
                         step = usize::MAX;

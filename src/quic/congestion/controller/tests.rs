@@ -118,6 +118,26 @@ fn a_small_window_grows_from_the_first_round_trip_after_each_congestion() {
     }
 }
 
+/// RFC 9438 §4.3: by α a round trip, which a full buffer makes longer than the shortest one.
+#[test]
+fn a_small_window_grows_as_much_in_a_round_trip_behind_a_full_buffer() {
+    let rounds = |delay: u64| {
+        let mut path = Path::new(Congestion::Cubic, Duration::from_millis(10));
+        (0..2).for_each(|_| path.round(2));
+        path.delay = Duration::from_millis(delay);
+        path.lose(false);
+        (0..4).for_each(|_| path.round(2));
+        let before = path.window();
+        path.lose(false);
+        (0_u32..100).find(|_| {
+            path.round(2);
+            path.window() >= before
+        })
+    };
+    let (empty, full) = (rounds(10).unwrap(), rounds(20).unwrap());
+    assert!(empty.abs_diff(full) <= 1, "{empty} round trips of 10 ms, {full} of 20 ms");
+}
+
 /// RFC 9438 §4.2, RFC 9002 §7.8.
 #[test]
 fn a_window_that_the_application_does_not_use_does_not_grow() {

@@ -1,6 +1,6 @@
 //! Conformance ("Conformance of QUIC congestion control", IMC 2024): does a congestion control behave as the kernel's of that name?
 
-use super::{Amount, Experiment, Kind, Options, Task, Variant, download, more_than, names, over, steps};
+use super::{Amount, Experiment, Kind, Options, Task, Variant, download, more_than, names, over, shared, steps};
 use crate::bench::Sampled;
 use anyhow::Result;
 use std::time::Duration;
@@ -119,7 +119,7 @@ fn cell(rate: u64, rtt: u32, buffer: f64, beside: &'static str, who: Vec<String>
     let bulk = |seconds: f64| download(more_than(rate, seconds), Amount::Cut { seconds, beginning });
     let algorithm = beside.trim_start_matches("h1-");
     let name = format!("{rate} Mbit/s, {rtt} ms, {buffer} BDP, {algorithm}");
-    let mut task = over(&format!("rate={rate}M,rtt={rtt}ms,buffer={buffer}bdp"), "", "", "throughput", bulk(seconds));
+    let mut task = over(&shared(rate, rtt, buffer), "", "", "throughput", bulk(seconds));
     (task.case.name, task.case.group) = (name, format!("{rate} Mbit/s, {rtt} ms, {algorithm}"));
     task.case.drawn = vec!["share".to_owned()];
     task.case.x = Some(buffer);

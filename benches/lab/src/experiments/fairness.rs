@@ -1,6 +1,6 @@
 //! Fairness: which share of a bottleneck each of two downloads gets.
 
-use super::{Amount, Experiment, Kind, Options, Task, Variant, download, more_than, over};
+use super::{Amount, Experiment, Kind, Options, Task, Variant, download, more_than, over, shared};
 use anyhow::Result;
 
 /// The download that all are measured beside, and that all others are compared with.
@@ -37,7 +37,7 @@ fn tasks(options: &Options) -> Vec<Task> {
 fn cell(other: &'static str, buffer: u32, options: &Options) -> Task {
     let (seconds, beginning) = if options.quick { (2.0, 1.0) } else { (20.0, 5.0) };
     let bulk = |seconds| download(more_than(20, seconds), Amount::Cut { seconds, beginning });
-    let path = format!("rate=20M,rtt=50ms,buffer={buffer}bdp");
+    let path = shared(20, 50, buffer.into());
     let mut task = over(&path, &format!("{buffer} BDP"), &format!("beside {other}"), "share", bulk(seconds));
     task.case.drawn = vec!["goodput".to_owned()];
     task.kinds = vec![Kind::H3, Kind::H1];

@@ -33,7 +33,8 @@ boot() {
     local root=${SYSTEMD_ROOT:-}
     if [[ -z $root ]]; then
         command -v debootstrap >/dev/null || skip "needs debootstrap, or SYSTEMD_ROOT"
-        root=${SYSTEMD_CACHE:-$work}/root${MORE_PACKAGES:+-$MORE_PACKAGES}
+        # In the options of a mount a comma ends a value.
+        root=${SYSTEMD_CACHE:-$work}/root${MORE_PACKAGES:+-${MORE_PACKAGES//,/-}}
         # The newest file that it makes says whether one in the cache is whole, and has these packages.
         [[ $(cat "$root/etc/packages.made" 2>/dev/null) == "$PACKAGES" ]] || {
             rm -rf "$root"

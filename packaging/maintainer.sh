@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # A certificate to begin with, if the configuration still has it. It names this machine and localhost.
 make_certificate() {
     grep -qs self-signed /etc/litequic/litequic.toml || return 0

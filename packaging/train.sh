@@ -16,7 +16,7 @@ trap 'kill -KILL $pids 2>/dev/null || true; rm -rf "$work"' EXIT
 
 # Sets `port` to what the file $1 says by the sed expression $2, once it does.
 await_port() {
-    port= tries=100
+    port='' tries=100
     while [ -z "$port" ] && [ "$tries" -gt 0 ]; do
         sleep 0.1
         tries=$((tries - 1))

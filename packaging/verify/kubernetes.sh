@@ -6,6 +6,7 @@
 #   HOST_PORT=PORT       that the DaemonSet binds on each node; 443
 #   KILL='COMMAND ID'    kills a container by its runtime's ID; without it the sidecar is stopped by a signal
 # Works in the namespaces litequic-verify and litequic-verify-node, which are made anew and removed.
+# shellcheck disable=SC2317 # functions are called by their names
 cd "$(dirname "$0")/../.."
 # shellcheck source=packaging/verify/checks.sh
 . packaging/verify/checks.sh

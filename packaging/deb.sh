@@ -24,6 +24,6 @@ for script in postinst prerm postrm; do
 done
 
 cargo deb --quiet --package litequic --no-build --no-strip --target "$target" --output "$stage/out" >/dev/null
-file=$(basename "$stage"/out/*.deb)
-mv "$stage/out/$file" target/dist/
+file=$(asset_name "$stage"/out/*.deb)
+mv "$stage"/out/*.deb "target/dist/$file"
 echo "target/dist/$file"

@@ -47,6 +47,12 @@ stage_package() {
     gzip --no-name --best "$share"/man/man1/*
 }
 
+# asset_name FILE: its name, without what GitHub would replace, after which SHA256SUMS had another one. The package itself keeps its
+# version, such as 1.0.0~rc.1.
+asset_name() {
+    basename "$1" | tr '~' '.'
+}
+
 # What tools.sh installs.
 PATH=$PWD/target/tools/bin:$PWD/target/tools/venv/bin:$PATH
 export PATH

@@ -19,6 +19,6 @@ done
 # What it requires is said, too: what it links to could be asked on the target alone. A version has no hyphen: 1.0.0~rc.1.
 cargo generate-rpm --arch "${target%%-*}" --auto-req disabled --set-metadata "version = \"$(version_of_sources | sed 's/-/~/')\"" \
     --output "$stage/out"
-file=$(basename "$stage"/out/*.rpm)
-mv "$stage/out/$file" target/dist/
+file=$(asset_name "$stage"/out/*.rpm)
+mv "$stage"/out/*.rpm "target/dist/$file"
 echo "target/dist/$file"

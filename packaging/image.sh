@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes target/dist/litequic-VERSION-image-ARCHITECTURE.tar, the container image with the program of that architecture's tarball in
 # target/dist. The Dockerfile's last stage is all that runs, so another architecture needs no emulation. The same tarball and the same base
-# image make the same file, to the byte.
+# image make the same file, to the byte. target/base-images/ARCHITECTURE then has the base image's name and digest, for the provenance.
 # usage: packaging/image.sh amd64|arm64; needs Docker Engine 25 or newer with buildx, and python3. From the environment, both optional:
 #   RUNTIME_IMAGE          the base image, for a mirror or a digest; otherwise the Dockerfile's
 #   LITEQUIC_REPOSITORY    the URL of the repository, for a label
@@ -21,6 +21,13 @@ version=$(version_of_sources)
 name=litequic-$version
 built=litequic-release:$version-$architecture
 
+# A tag's image changes. This is the one of today; a base image that is in no registry has the digest of its configuration alone.
+base=${RUNTIME_IMAGE:-$(sed -n 's/^ARG RUNTIME_IMAGE=//p' Dockerfile)}
+docker pull --quiet --platform "linux/$architecture" "$base" >/dev/null 2>&1 || docker image inspect "$base" >/dev/null
+digest=$(docker image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}{{.Id}}' "$base" | sed 's/.*@//' | head -n 1)
+mkdir -p target/base-images
+echo "${base%@*} $digest" >"target/base-images/$architecture"
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"; docker image rm "$built" >/dev/null 2>&1 || true' EXIT
 mkdir -p "$work/program" "$work/context/packaging/container"
@@ -34,7 +41,7 @@ find "$work/context" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
 # times of an older commit.
 BUILDX_NO_DEFAULT_ATTESTATIONS=1 DOCKER_BUILDKIT=1 docker build --quiet --no-cache --platform "linux/$architecture" --target image \
     --build-context "program=$work/program" --tag "$built" \
-    ${RUNTIME_IMAGE:+--build-arg "RUNTIME_IMAGE=$RUNTIME_IMAGE"} \
+    --build-arg "RUNTIME_IMAGE=$base" \
     --build-arg "VERSION=$version" --build-arg "REVISION=$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
     --build-arg "CREATED=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)" --build-arg "SOURCE=${LITEQUIC_REPOSITORY:-unknown}" \
     --build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH" "$work/context" >/dev/null

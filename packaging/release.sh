@@ -86,6 +86,7 @@ packages() {
 }
 
 images() {
+    rm -rf target/base-images
     for architecture in amd64 arm64; do
         if [ -n "$rehearse" ] && ! docker info >/dev/null 2>&1; then
             echo "SKIPPED: packaging/image.sh $architecture: needs a container engine"

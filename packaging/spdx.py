@@ -19,8 +19,12 @@ def main() -> None:
     root = bom["metadata"]["component"]
     components = [root, *bom.get("components", [])]
     ids = {component["bom-ref"]: f"SPDXRef-Package-{number}-{spelt(component)}" for number, component in enumerate(components)}
+    # Crates that run in a build and are not in the program.
+    excluded = {component["bom-ref"] for component in components if component.get("scope") == "excluded"}
     depends = [
-        related(ids[each["ref"]], "DEPENDS_ON", ids[on])
+        related(ids[on], "BUILD_DEPENDENCY_OF", ids[each["ref"]])
+        if on in excluded and each["ref"] not in excluded
+        else related(ids[each["ref"]], "DEPENDS_ON", ids[on])
         for each in bom.get("dependencies", [])
         if each["ref"] in ids
         for on in each.get("dependsOn", [])

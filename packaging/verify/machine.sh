@@ -1,10 +1,13 @@
 # shellcheck shell=bash disable=SC2154 # checks.sh sets `work`
-# A small Debian 12 with a systemd of its own, as process 1 of namespaces without a network but loopback. Sourced after checks.sh.
+# A small Debian, 12 or SYSTEMD_RELEASE (trixie is 13), with a systemd of its own, as process 1 of namespaces without a network but
+# loopback. Sourced after checks.sh.
 # Needs root, debootstrap or a root file system with systemd in SYSTEMD_ROOT, and cgroups that may be mounted; says SKIPPED without
 # one of them. Leaves nothing behind but the file system in SYSTEMD_CACHE, if that is set.
 
 # What a Debian that is installed has, of what litequic or its package uses; and what a script wants further.
 readonly PACKAGES=systemd,systemd-sysv,dbus,procps,openssl,adduser${MORE_PACKAGES:+,$MORE_PACKAGES}
+
+readonly release=${SYSTEMD_RELEASE:-bookworm}
 
 skip() {
     echo "SKIPPED: $1"
@@ -23,7 +26,7 @@ trap end EXIT
 # unshare's only child is process 1.
 first() { pgrep -P "$manager"; }
 inside() { nsenter --target "$(first)" --pid --mount --ipc --uts --cgroup --net -- "$@"; }
-up() { inside systemctl is-system-running | grep -Eq 'running|degraded'; }
+up() { says '^(running|degraded)$' inside systemctl is-system-running; }
 
 # boot SCRIPT: starts it. SCRIPT lays files into its root, the first argument, before. Nothing is written to the file system that is
 # kept.
@@ -34,11 +37,11 @@ boot() {
     if [[ -z $root ]]; then
         command -v debootstrap >/dev/null || skip "needs debootstrap, or SYSTEMD_ROOT"
         # In the options of a mount a comma ends a value.
-        root=${SYSTEMD_CACHE:-$work}/root${MORE_PACKAGES:+-${MORE_PACKAGES//,/-}}
+        root=${SYSTEMD_CACHE:-$work}/$release${MORE_PACKAGES:+-${MORE_PACKAGES//,/-}}
         # The newest file that it makes says whether one in the cache is whole, and has these packages.
         [[ $(cat "$root/etc/packages.made" 2>/dev/null) == "$PACKAGES" ]] || {
             rm -rf "$root"
-            debootstrap --variant=minbase --include="$PACKAGES" bookworm "$root" >"$work/debootstrap" 2>&1 ||
+            debootstrap --variant=minbase --include="$PACKAGES" "$release" "$root" >"$work/debootstrap" 2>&1 ||
                 skip "debootstrap failed: $(tail -n 1 "$work/debootstrap")"
             echo "$PACKAGES" >"$root/etc/packages.made"
         }
@@ -57,9 +60,8 @@ mount -t sysfs -o ro sysfs "$top/sys"
 mount -t tmpfs tmpfs "$top/run"
 mount -t tmpfs tmpfs "$top/tmp"
 mount --rbind /dev "$top/dev"
-if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
-    mount -t cgroup2 cgroup2 "$top/sys/fs/cgroup"
-else
+# systemd 256 and newer know the second version alone, also without controllers.
+if ! mount -t cgroup2 cgroup2 "$top/sys/fs/cgroup"; then
     mount -t tmpfs tmpfs "$top/sys/fs/cgroup"
     mkdir "$top/sys/fs/cgroup/systemd"
     mount -t cgroup -o none,name=systemd cgroup "$top/sys/fs/cgroup/systemd"

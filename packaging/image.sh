@@ -33,12 +33,13 @@ trap 'rm -rf "$work"; docker image rm "$built" >/dev/null 2>&1 || true' EXIT
 mkdir -p "$work/program" "$work/context/packaging/container"
 tar --extract --file "target/dist/$name-$target.tar.gz" --directory "$work/program" --strip-components 2 "$name-$target/bin/litequic"
 # Copies, because layers have the permissions and times of files in a checkout, which each has its own.
-cp Dockerfile LICENSE "$work/context/"
+cp LICENSE "$work/context/"
 cp packaging/container/litequic.toml "$work/context/packaging/container/"
+sed -n -e '/^ARG RUNTIME_IMAGE=/p' -e '/^FROM .* AS image$/,$p' Dockerfile >"$work/context/Dockerfile"
 find "$work/context" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
 
-# The folder stands for the stage of this name. No attestations: the engine would write times into them. No cache: its layers may have
-# times of an older commit.
+# The folder stands for the stage of this name; the stages before the last are cut off, as an engine asks a registry for their base images.
+# No attestations: the engine would write times into them. No cache: its layers may have times of an older commit.
 BUILDX_NO_DEFAULT_ATTESTATIONS=1 DOCKER_BUILDKIT=1 docker build --quiet --no-cache --platform "linux/$architecture" --target image \
     --build-context "program=$work/program" --tag "$built" \
     --build-arg "RUNTIME_IMAGE=$base" \

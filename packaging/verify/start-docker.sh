@@ -41,8 +41,9 @@ mkdir "$work/tls"
 chmod 0755 "$work" "$work/tls"
 began=$(date +%s%N)
 check "docker load" says '^Loaded image' docker load --quiet --input "$archive"
-image=$(docker load --quiet --input "$archive" | sed -n 's/^Loaded image: //p')
-certificate tls/tls localhost
+image=$(sed -n 's/^Loaded image: //p' "$work/out")
+certificate tls localhost
+mv "$work"/tls.* "$work/tls/"
 check "docker run" docker run --detach --name "$name" --network host --read-only --cap-drop ALL --security-opt no-new-privileges \
     --volume "$work/tls:/tls:ro" --env "LITEQUIC_ORIGIN=127.0.0.1:$(cat "$work/port")" "$image"
 get() {

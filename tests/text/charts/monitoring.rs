@@ -1,7 +1,10 @@
 //! The dashboard and the rules of the charts: that every metric and label of their queries is litequic's, and what `promtool`
 //! says of them where there is one.
 
-use super::{ROOT, read};
+use super::{
+    ROOT, read,
+    rendered::{Helm, file_in, manifest},
+};
 use crate::docs::scrape;
 use serde_json::{Value as Json, json};
 use std::{
@@ -163,6 +166,25 @@ fn rules_pass_their_unit_tests() {
         let Some(output) = promtool(&arguments) else { return };
         assert!(output.status.success(), "{arguments:?}: {output:?}");
     }
+}
+
+/// For a Prometheus without the operator: the ConfigMap's file, where the unit tests read the chart's.
+#[test]
+fn rules_in_a_config_map_pass_the_same_unit_tests() {
+    let Some(helm) = Helm::find() else { return };
+    let rendered =
+        helm.rendered("litequic", &["--set", "config.origin.url=http://web:8080,metrics.rules.enabled=true"]);
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    let map = manifest(&rendered, "ConfigMap", "it-litequic-rules").unwrap();
+    fs::write(&rules, file_in(map, "it-litequic.yaml")).unwrap();
+    let tests = read(UNIT_TESTS);
+    let (before, after) = tests.split_once("\nrule_files:").unwrap();
+    let after = after.split_once('\n').unwrap().1;
+    let file = folder.path().join("tests.yaml");
+    fs::write(&file, format!("{before}\nrule_files: [{}]\n{after}", rules.display())).unwrap();
+    let Some(output) = promtool(&["test", "rules", file.to_str().unwrap()]) else { return };
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// As rules, whose queries promtool parses.

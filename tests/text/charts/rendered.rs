@@ -67,11 +67,16 @@ pub(super) fn sidecar(helm: &Helm, set: &str) -> String {
     helm.rendered("examples/application", &["--set", &set])
 }
 
+/// A file in a rendered ConfigMap.
+pub(super) fn file_in(rendered: &str, name: &str) -> String {
+    let (_, block) = rendered.split_once(&format!("  {name}: |\n")).unwrap();
+    let lines = block.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    lines.map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect()
+}
+
 /// litequic.toml in a rendered ConfigMap, as litequic reads it.
 pub(super) fn configuration(rendered: &str) -> config::Config {
-    let (_, block) = rendered.split_once("  litequic.toml: |\n").unwrap();
-    let lines = block.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
-    let text: String = lines.map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
+    let text = file_in(rendered, "litequic.toml");
     let file = Path::new("/etc/litequic/config/litequic.toml");
     config::parse(&text, file, |_| Some("x".into())).unwrap_or_else(|faults| panic!("{faults}\n{text}"))
 }
@@ -528,6 +533,23 @@ fn values_of_the_edge_chart_do_what_they_say() {
             ],
         ),
         (
+            "metrics.rules.enabled=true,metrics.rules.namespace=monitoring,metrics.rules.labels.rules=p,\
+             metrics.rules.annotations.a=b,metrics.prometheusRule.disabled[0]=LitequicDown,\
+             metrics.prometheusRule.rules[0].alert=Mine,metrics.prometheusRule.rules[0].expr=vector(1)",
+            "ConfigMap",
+            "it-litequic-rules",
+            &[
+                "  namespace: monitoring\n",
+                "    rules: p\n",
+                "annotations:\n    a: b\n",
+                "  it-litequic.yaml: |\n    groups:\n",
+                "!alert: LitequicDown",
+                "alert: LitequicErrors",
+                "record: job:litequic_requests:rate5m",
+                "- name: it-litequic\n      rules:\n      - alert: Mine\n        expr: vector(1)",
+            ],
+        ),
+        (
             "metrics.dashboard.enabled=true,metrics.dashboard.namespace=monitoring,metrics.dashboard.annotations.grafana_folder=Edge",
             "ConfigMap",
             "it-litequic-dashboard",
@@ -547,6 +569,9 @@ fn values_of_the_edge_chart_do_what_they_say() {
             let (text, wanted) = text.strip_prefix('!').map_or((*text, true), |text| (text, false));
             assert_eq!(manifest.contains(text), wanted, "{set}: {kind} {name}: {text}\n{manifest}");
         }
+    }
+    for name in ["it-litequic-rules", "it-litequic-dashboard"] {
+        assert!(manifest(&edge(&helm, ""), "ConfigMap", name).is_none(), "{name}");
     }
     for (set, kind) in [
         ("podDisruptionBudget.enabled=false", "PodDisruptionBudget"),
@@ -629,7 +654,8 @@ fn the_sidecar_starts_before_its_application_and_ends_after_it() {
 fn the_sidecar_s_metrics_are_scraped_and_shown_as_the_edge_chart_s() {
     let Some(helm) = Helm::find() else { return };
     let set = "metrics.podMonitor.enabled=true,litequic-sidecar.metrics.podMonitor.selector.app=it,\
-               litequic-sidecar.metrics.prometheusRule.enabled=true,litequic-sidecar.metrics.dashboard.enabled=true,\
+               litequic-sidecar.metrics.prometheusRule.enabled=true,litequic-sidecar.metrics.rules.enabled=true,\
+               litequic-sidecar.metrics.dashboard.enabled=true,\
                litequic-sidecar.commonLabels.team=web";
     let rendered = sidecar(&helm, set);
     let monitor = manifest(&rendered, "PodMonitor", "it-litequic").unwrap();
@@ -638,7 +664,10 @@ fn the_sidecar_s_metrics_are_scraped_and_shown_as_the_edge_chart_s() {
     let dashboard = manifest(&rendered, "ConfigMap", "it-litequic-dashboard").unwrap();
     assert!(rule.contains("alert: LitequicErrors") && dashboard.contains("  it-litequic.json: |\n    {\n"));
     // The edge chart has the same.
-    let edge = edge(&helm, "metrics.prometheusRule.enabled=true");
+    let edge = edge(&helm, "metrics.prometheusRule.enabled=true,metrics.rules.enabled=true");
+    let file =
+        |rendered: &str| file_in(manifest(rendered, "ConfigMap", "it-litequic-rules").unwrap(), "it-litequic.yaml");
+    assert_eq!(file(&rendered), file(&edge));
     let groups = |rule: &str| rule.split_once("\n  groups:\n").unwrap().1.trim_end().to_owned();
     assert_eq!(groups(rule), groups(manifest(&edge, "PrometheusRule", "it-litequic").unwrap()));
 }

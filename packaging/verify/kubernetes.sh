@@ -288,7 +288,8 @@ check "helm upgrade --wait rolls it" h upgrade --wait --timeout 300s "${daemon[@
 check "the download is whole" wait "$download"
 check "the old pods end" wait_for 120 gone
 taken() { says '"listen.workers": "1"' k exec "$(pods app.kubernetes.io/instance=daemon | tail -n 1)" -- /usr/local/bin/litequic ctl config; }
-check "the new ones have the new configuration" taken
-check "HTTP/3 at the node's port" says '^origin$' get www.example.com "$host_port" / first
+# helm does not wait for the last pod, which the DaemonSet lets be unavailable.
+check "the new ones have the new configuration" wait_for 60 taken
+check "HTTP/3 at the node's port" wait_for 30 says '^origin$' get www.example.com "$host_port" / first
 check "helm uninstall" h uninstall daemon --wait --timeout 120s
 finish

@@ -21,7 +21,8 @@ export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 
 # --target: build scripts and macros are left alone.
 build() {
-    RUSTFLAGS="$rust_paths $2" CFLAGS="$c_paths" cargo build --release --locked --package litequic --bin litequic --target "$host" --target-dir "$work/$1"
+    SOURCE_DATE_EPOCH=$COMPILED RUSTFLAGS="$rust_paths $2" CFLAGS="$c_paths" \
+        cargo build --release --locked --package litequic --bin litequic --target "$host" --target-dir "$work/$1"
 }
 
 if [ "${1-}" = --train ]; then

@@ -17,6 +17,10 @@ rust_paths="--remap-path-prefix=$PWD=/litequic --remap-path-prefix=$_cargo=/carg
 c_paths="-ffile-prefix-map=$PWD=/litequic -ffile-prefix-map=$_cargo=/cargo"
 export rust_paths c_paths
 
+# SOURCE_DATE_EPOCH for compilers: mimalloc has the time of its compilation in it, and the same sources are to make the same program
+# at the next commit, too, or in a target/ that an older one has left.
+readonly COMPILED=0
+
 # needs PROGRAM WHAT: ends with 69 where the program that makes WHAT is missing.
 needs() {
     command -v "$1" >/dev/null || {

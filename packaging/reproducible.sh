@@ -19,6 +19,7 @@ export rust_paths c_paths
 
 # SOURCE_DATE_EPOCH for compilers: mimalloc has the time of its compilation in it, and the same sources are to make the same program
 # at the next commit, too, or in a target/ that an older one has left.
+# shellcheck disable=SC2034 # program.sh and pgo.sh
 readonly COMPILED=0
 
 # needs PROGRAM WHAT: ends with 69 where the program that makes WHAT is missing.

@@ -41,9 +41,12 @@ if [ "${1-}" = --train ]; then
     gzip --best --no-name --stdout "$work/litequic.profdata" >"$profile.gz"
 fi
 
-# Named by its contents, so that cargo builds anew when they change.
+# Named by its contents, so that cargo builds anew when they change; and written once, as it also does when the file is newer.
 used=$work/$(sha256sum "$profile.gz" | cut -c 1-16).profdata
-gzip --decompress --stdout "$profile.gz" >"$used"
+if [ ! -e "$used" ]; then
+    gzip --decompress --stdout "$profile.gz" >"$used.new"
+    mv "$used.new" "$used"
+fi
 build optimized "-Cprofile-use=$used -Cllvm-args=-no-pgo-warn-mismatch"
 mkdir -p target/release
 cp "$work/optimized/$host/release/litequic" target/release/litequic-pgo

@@ -6,6 +6,15 @@
 readonly config=/etc/litequic/litequic.toml
 get() { inside litequic get --ca /etc/litequic/self-signed.crt --resolve localhost:8443:127.0.0.1 https://localhost:8443/bytes/1000; }
 
+# A page by the Chromium of this machine in the network of the other one, which has QUIC as its only way there.
+page() {
+    local key
+    key=$(inside openssl x509 -in /etc/litequic/self-signed.crt -noout -pubkey | openssl pkey -pubin -outform der |
+        openssl dgst -sha256 -binary | openssl base64 -A)
+    nsenter --target "$(first)" --net timeout 60 chromium --headless --no-sandbox --disable-gpu --user-data-dir="$work/chromium" \
+        --origin-to-force-quic-on=localhost:8443 --ignore-certificate-errors-spki-list="$key" --dump-dom https://localhost:8443/
+}
+
 # machine_with PACKAGE NAME: starts the machine, with PACKAGE as /root/NAME, and the server that is there before litequic is: the small
 # one of `litequic demo`. Sets origin to its URL.
 machine_with() {
@@ -26,6 +35,11 @@ from_package_to_response() {
     check "the service is started" start
     check "a response over HTTP/3" get
     printf 'start: %d s\n' $((($(date +%s%N) - began + 999999999) / 1000000000))
+    if command -v chromium >/dev/null; then
+        check "Chromium shows a page over HTTP/3" says '<h1>' page
+    else
+        echo "SKIPPED: a page over HTTP/3: needs chromium"
+    fi
     check "it runs as litequic" says '^litequic$' inside ps -o user= -p "$(property MainPID)"
     check "other users cannot read the key" says '^640 root litequic$' inside stat -c '%a %U %G' /etc/litequic/self-signed.key
 }

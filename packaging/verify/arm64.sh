@@ -19,7 +19,8 @@ unpack() {
     mkdir "$work/$1"
     tar --extract --file "$dist"/litequic-*-"$1".tar.gz --directory "$work/$1" --strip-components 1
 }
-emulated() { qemu-aarch64-static -L /usr/aarch64-linux-gnu "$@"; }
+# No function: as a background process that would be a shell, whose end leaves the program running.
+readonly emulated=(qemu-aarch64-static -L /usr/aarch64-linux-gnu)
 stop() {
     kill "$server"
     wait "$server" || true
@@ -45,22 +46,22 @@ serve "$work/$native/bin/litequic"
 for target in aarch64-unknown-linux-gnu aarch64-unknown-linux-musl; do
     unpack $target
     program=$work/$target/bin/litequic
-    check "$target: has its version" says '^litequic [0-9]' emulated "$program" --version
-    check "$target: probe" says '^litequic would use: epoll' emulated "$program" probe
+    check "$target: has its version" says '^litequic [0-9]' "${emulated[@]}" "$program" --version
+    check "$target: probe" says '^litequic would use: epoll' "${emulated[@]}" "$program" probe
     sed -n 's/^litequic would use: /      /p' "$work/out"
-    check "$target: downloads from a native server" download emulated "$program"
+    check "$target: downloads from a native server" download "${emulated[@]}" "$program"
 done
 stop
 for target in aarch64-unknown-linux-gnu aarch64-unknown-linux-musl; do
     program=$work/$target/bin/litequic
     certificate tls localhost
     printf 'origin.url = "http://127.0.0.1:1"\n[[certificates]]\ncert = "tls.crt"\nkey = "tls.key"\n' >"$work/litequic.toml"
-    check "$target: check" emulated "$program" check --config "$work/litequic.toml"
+    check "$target: check" "${emulated[@]}" "$program" check --config "$work/litequic.toml"
     echo 'limits.max_headers = "no"' | cat - "$work/litequic.toml" >"$work/wrong.toml"
-    check "$target: check finds a fault" ends_with 78 'limits.max_headers' emulated "$program" check --config "$work/wrong.toml"
-    serve emulated "$program"
+    check "$target: check finds a fault" ends_with 78 'limits.max_headers' "${emulated[@]}" "$program" check --config "$work/wrong.toml"
+    serve "${emulated[@]}" "$program"
     check "$target: serves a native client" download "$work/$native/bin/litequic"
-    check "$target: serves an emulated one" download emulated "$program"
+    check "$target: serves an emulated one" download "${emulated[@]}" "$program"
     stop
 done
 finish

@@ -54,8 +54,17 @@ skippable() {
     [ -n "$made" ] || echo "SKIPPED: $*"
 }
 
+# The section of CHANGELOG.md; a rehearsal is content with what is to become it.
+notes() {
+    if [ -n "$rehearse" ] && ! grep -q "^## \[$version\]" CHANGELOG.md; then
+        packaging/tag.sh "v$version" Unreleased
+    else
+        packaging/tag.sh "v$version"
+    fi
+}
+
 packages() {
-    packaging/tag.sh "v$version" ${rehearse:+Unreleased} >/dev/null
+    notes >/dev/null
     rm -rf "$dist"
     mkdir -p "$dist"
     host=
@@ -101,7 +110,7 @@ images() {
 }
 
 finish() {
-    packaging/tag.sh "v$version" ${rehearse:+Unreleased} >target/notes.md
+    notes >target/notes.md
     [ ! -e "$dist/tools" ] || mv "$dist/tools" target/built-by
     rm -f "$dist"/SHA256SUMS* "$dist/litequic-$version.provenance.json"
     packaging/provenance.py "$version" target/built-by "$dist"/* >"$work/provenance"

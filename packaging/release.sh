@@ -136,6 +136,8 @@ finish() {
         echo "UNSIGNED: neither COSIGN_PRIVATE_KEY nor MINISIGN_SECRET_KEY is set"
         printf '\nThis release is not signed.\n' >>target/notes.md
     else
+        # cosign's is its user's alone.
+        chmod 644 "$dist"/SHA256SUMS*
         echo "signed:$signed"
     fi
 }

@@ -24,7 +24,9 @@ built=litequic-release:$version-$architecture
 # A tag's image changes. This is the one of today; a base image that is in no registry has the digest of its configuration alone.
 base=${RUNTIME_IMAGE:-$(sed -n 's/^ARG RUNTIME_IMAGE=//p' Dockerfile)}
 docker pull --quiet --platform "linux/$architecture" "$base" >/dev/null 2>&1 || docker image inspect "$base" >/dev/null
-digest=$(docker image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}{{.Id}}' "$base" | sed 's/.*@//' | head -n 1)
+repository=$(echo "${base%@*}" | sed 's|:[^/]*$||')
+digest=$(docker image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}{{.Id}}' "$base" |
+    sed -n -e "s|^$repository@||p" -e '/^sha256:/p' | head -n 1)
 mkdir -p target/base-images
 echo "${base%@*} $digest" >"target/base-images/$architecture"
 

@@ -372,17 +372,25 @@ impl CongestionController for Controller {
         let (sent, now) = (newest_acked_time_sent, ack_receive_time);
         match (algorithm, newest_acked_packet_info) {
             (Algorithm::Cubic(inner), _) => {
+                let datagram = u32::from(*max_datagram);
                 if !slow_start && !unused && reduced.is_none_or(|reduced| sent > reduced) {
-                    let friendly = friendly.get_or_insert_with(|| RenoFriendly::after_slow_start(window));
-                    friendly.on_ack(bytes_acknowledged, window, (*max_datagram).into());
+                    let friendly = friendly.get_or_insert_with(|| RenoFriendly::after_slow_start(window, datagram));
+                    friendly.on_ack(bytes_acknowledged, datagram);
                 }
                 // s2n-quic's own W_est divides by the shortest round trip, and behind a full buffer grows faster than TCP's.
-                let smoothed = RttEstimator::new(rtt_estimator.smoothed_rtt());
+                let smoothed = rtt_estimator.smoothed_rtt();
+                let told = RttEstimator::new(match (friendly, reduced) {
+                    (Some(friendly), Some(reduced)) => {
+                        let since = now.saturating_duration_since(*reduced);
+                        friendly.round_trip(inner.congestion_window(), since, smoothed)
+                    }
+                    _ => smoothed,
+                });
                 let mut left = bytes_acknowledged;
                 while left > 0 {
                     let (bytes, window) = (left.min(step), inner.congestion_window());
                     left -= bytes;
-                    inner.on_ack(sent, bytes, (), &smoothed, random_generator, now, listening);
+                    inner.on_ack(sent, bytes, (), &told, random_generator, now, listening);
                     // It is used too little to grow, or recovers, or has reached what it grows to: so has it with the rest.
                     if inner.congestion_window() == window {
                         step = usize::MAX;

@@ -1,47 +1,77 @@
-//! The window that additive increase and multiplicative decrease would have (RFC 9438 §4.3). Where it is larger, it is
-//! CUBIC's. Pure.
+//! The window that additive increase and multiplicative decrease would have (RFC 9438 §4.3), in whole packets as Linux
+//! counts it (`net/ipv4/tcp_cubic.c`). Where it is larger, it is CUBIC's. Pure.
+
+use std::time::Duration;
 
 /// β of RFC 9438 §4.6, in tenths.
 const BETA_TENTHS: u32 = 7;
-/// The additive increase that is as fair to Reno with that β as one segment a round trip is with a half: 3 (1 - β) / (1 + β).
+/// The additive increase that is as fair to Reno with that β as one packet a round trip is with a half: 3 (1 - β) / (1 + β).
 const ALPHA: f64 = 9.0 / 17.0;
-/// Segments that a window has at least (RFC 9002 §7.2).
+/// Packets that a window has at least (RFC 9002 §7.2).
 const LEAST: u32 = 2;
+/// How much longer than it is s2n-quic's CUBIC may take the round trip for. It also looks a round trip ahead.
+const LONGER: u32 = 4;
 
-/// Of one path, in one period of congestion avoidance. In bytes.
+/// Of one path, in one period of congestion avoidance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RenoFriendly {
-    window: f64,
-    /// CUBIC's before it was reduced last: from there on one segment a round trip is added, as by Reno.
-    before: f64,
+    /// In packets, as at the beginning of the period.
+    began: u32,
+    /// In packets.
+    window: u32,
+    max_datagram: u32,
+    /// Bytes acknowledged since the window grew.
+    acknowledged: f64,
 }
 
 impl RenoFriendly {
-    /// Congestion reduced `window`.
+    /// Congestion reduced `window`, in bytes.
     pub(super) fn reduced(window: u32, max_datagram: u32) -> Self {
-        let left = (u64::from(window) * u64::from(BETA_TENTHS) / 10).max(u64::from(LEAST * max_datagram));
-        #[expect(clippy::cast_precision_loss, reason = "windows are far below 2^53 bytes")]
-        Self { window: left as f64, before: window.into() }
+        Self::began(packets(window, max_datagram).saturating_mul(BETA_TENTHS) / 10, max_datagram)
     }
 
-    /// Slow start ended with `window`, without congestion.
-    pub(super) fn after_slow_start(window: u32) -> Self {
-        Self { window: window.into(), before: f64::INFINITY }
+    /// Slow start ended with `window`, in bytes, without congestion.
+    pub(super) fn after_slow_start(window: u32, max_datagram: u32) -> Self {
+        Self::began(packets(window, max_datagram), max_datagram)
     }
 
-    /// So many bytes of `window`, CUBIC's, were acknowledged, and the path was used.
-    pub(super) fn on_ack(&mut self, bytes: usize, window: u32, max_datagram: u32) {
-        let alpha = if self.window < self.before { ALPHA } else { 1.0 };
-        let acknowledged = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
-        self.window += alpha * acknowledged / f64::from(window.max(1)) * f64::from(max_datagram);
+    fn began(packets: u32, max_datagram: u32) -> Self {
+        let window = packets.max(LEAST);
+        Self { began: window, window, max_datagram, acknowledged: 0.0 }
     }
 
-    /// In whole bytes.
+    /// So many bytes were acknowledged, and the path was used.
+    pub(super) fn on_ack(&mut self, bytes: usize, max_datagram: u32) {
+        self.max_datagram = max_datagram;
+        self.acknowledged += f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let a_packet = f64::from(self.window()) / ALPHA;
+        if self.acknowledged >= a_packet {
+            self.acknowledged = (self.acknowledged - a_packet).min(a_packet);
+            self.window = self.window.saturating_add(1);
+        }
+    }
+
+    /// In bytes.
     pub(super) fn window(&self) -> u32 {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and saturates")]
-        let window = self.window as u32;
-        window
+        self.window.saturating_mul(self.max_datagram)
     }
+
+    /// The round-trip time by which s2n-quic's W_est, α × `since` / RTT, grows as this window does. If `window`,
+    /// CUBIC's own, is larger by a packet, it follows its curve, and the round-trip time is the smoothed one.
+    pub(super) fn round_trip(&self, window: u32, since: Duration, smoothed: Duration) -> Duration {
+        if window >= self.window().saturating_add(self.max_datagram) {
+            return smoothed;
+        }
+        let longest = smoothed.saturating_mul(LONGER);
+        match self.window - self.began {
+            0 => longest,
+            grown => (since.min(longest.saturating_mul(grown)).mul_f64(ALPHA) / grown).clamp(smoothed, longest),
+        }
+    }
+}
+
+fn packets(window: u32, max_datagram: u32) -> u32 {
+    window / max_datagram.max(1)
 }
 
 #[cfg(test)]
@@ -51,32 +81,51 @@ mod tests {
     const DATAGRAM: u32 = 1_000;
 
     #[test]
-    fn it_grows_from_what_congestion_left_by_alpha_a_round_trip_and_by_one_segment_beyond_what_there_was() {
-        let mut friendly = RenoFriendly::reduced(30_000, DATAGRAM);
-        let mut rounds = 0;
+    fn it_grows_by_a_packet_for_every_window_by_alpha_that_is_acknowledged() {
+        let mut friendly = RenoFriendly::reduced(30_900, DATAGRAM);
+        assert_eq!(friendly.window(), 21_000, "whole packets, before and after");
         let mut grown = Vec::new();
-        while rounds < 40 {
-            let window = friendly.window();
-            friendly.on_ack(window as usize, window, DATAGRAM);
-            grown.push(friendly.window() - window);
-            rounds += 1;
+        for _ in 0..40 {
+            friendly.on_ack(friendly.window() as usize, DATAGRAM);
+            grown.push(friendly.window() / DATAGRAM);
         }
-        assert_eq!(
-            grown.iter().filter(|grown| **grown > 900).count(),
-            40 - 18,
-            "9,000 bytes at 529 a round: {grown:?}"
-        );
-        assert!(grown.iter().all(|grown| (528..=1_000).contains(grown)), "{grown:?}");
+        assert_eq!(grown.iter().copied().max(), Some(21 + 21), "40 round trips by 17/9: {grown:?}");
+        assert_eq!(grown.iter().position(|window| *window == 22), Some(1), "{grown:?}");
     }
 
     #[test]
-    fn it_is_two_segments_at_least_and_grows_alike_in_parts() {
+    fn it_is_two_packets_at_least_and_grows_alike_in_parts() {
         assert_eq!(RenoFriendly::reduced(2_000, DATAGRAM).window(), 2_000);
-        let (mut whole, mut parts) = (RenoFriendly::after_slow_start(20_000), RenoFriendly::after_slow_start(20_000));
-        whole.on_ack(20_000, 20_000, DATAGRAM);
-        (0..20).for_each(|_| parts.on_ack(1_000, 20_000, DATAGRAM));
-        assert!(whole.window().abs_diff(parts.window()) <= 1);
-        parts.on_ack(usize::MAX, 0, u32::MAX);
+        assert_eq!(RenoFriendly::reduced(2_000, 0).window(), 0);
+        let after_slow_start = || RenoFriendly::after_slow_start(20_000, DATAGRAM);
+        let (mut whole, mut parts) = (after_slow_start(), after_slow_start());
+        for _ in 0..8 {
+            whole.on_ack(20_000, DATAGRAM);
+            (0..20).for_each(|_| parts.on_ack(1_000, DATAGRAM));
+        }
+        assert_eq!((whole.window(), parts.window()), (23_000, 23_000));
+        for _ in 0..100 {
+            parts.on_ack(usize::MAX, u32::MAX);
+        }
         assert_eq!(parts.window(), u32::MAX);
+    }
+
+    #[test]
+    fn s2n_quics_round_trip_is_one_by_which_its_window_grows_alike() {
+        let smoothed = Duration::from_millis(20);
+        let mut friendly = RenoFriendly::reduced(20_000, DATAGRAM);
+        assert_eq!(friendly.round_trip(14_000, smoothed, smoothed), smoothed * LONGER, "nothing has grown");
+        for rounds in 1..=20 {
+            friendly.on_ack(friendly.window() as usize, DATAGRAM);
+            let grown = friendly.window() - 14_000;
+            let since = smoothed * rounds;
+            let told = friendly.round_trip(friendly.window(), since, smoothed);
+            let its = ALPHA * since.as_secs_f64() / told.as_secs_f64() * f64::from(DATAGRAM);
+            assert!(
+                its <= f64::from(grown.max(1_000)) + 1.0 && its + 500.0 >= f64::from(grown),
+                "{rounds}: {grown}, {its}"
+            );
+        }
+        assert_eq!(friendly.round_trip(friendly.window() + DATAGRAM, smoothed, smoothed), smoothed, "CUBIC's curve");
     }
 }

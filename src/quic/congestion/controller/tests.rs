@@ -109,8 +109,8 @@ fn a_small_window_grows_from_the_first_round_trip_after_each_congestion() {
             let left = path.window();
             (0..10).for_each(|_| path.round(group));
             let grown = path.window() - left;
-            // α segments a round trip, and up to one for each where there were as many before.
-            assert!((5 * DATAGRAM..=10 * DATAGRAM).contains(&grown), "{group}, {congestion}: {grown}");
+            // α packets a round trip, whole ones.
+            assert!((7 * DATAGRAM / 2..=7 * DATAGRAM).contains(&grown), "{group}, {congestion}: {grown}");
             if congestion % 2 == 0 {
                 (0..3).for_each(|_| path.round(group));
             }

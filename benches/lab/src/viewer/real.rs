@@ -14,7 +14,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::{net::SocketAddr, path::PathBuf, thread, time::Instant};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    thread::{self, JoinHandle},
+    time::Instant,
+};
 
 /// Browsers at a time, at most: each decodes its video.
 const BROWSERS: u32 = 3;
@@ -132,19 +137,26 @@ struct Watched {
     failure: Option<String>,
 }
 
-/// Watches, and prints the report as JSON.
+/// Watches, and prints the report as JSON. All viewers begin once each browser has dash.js.
 pub(crate) fn real(arguments: &RealArguments) -> Result<()> {
-    let began = Instant::now();
-    let viewers: Vec<_> = (0..arguments.count)
+    let browsers: Vec<_> = (0..arguments.count)
         .map(|_| {
             let arguments = arguments.clone();
-            thread::spawn(move || watch(&arguments))
+            thread::spawn(move || prepared(&arguments))
+        })
+        .collect();
+    let browsers = browsers.into_iter().map(joined).collect::<Result<Vec<Browser>>>()?;
+    let began = Instant::now();
+    let viewers: Vec<_> = browsers
+        .into_iter()
+        .map(|browser| {
+            let arguments = arguments.clone();
+            thread::spawn(move || watch(browser, &arguments))
         })
         .collect();
     let mut report = Report::default();
     for viewer in viewers {
-        let Ok(watched) = viewer.join() else { bail!("a viewer's thread panicked") };
-        let Watched { view, segments, failure } = watched?;
+        let Watched { view, segments, failure } = joined(viewer)?;
         report.bytes += segments.iter().map(|segment| segment.bytes).sum::<u64>();
         let qualities = segments.iter().map(|segment| segment.quality).collect();
         let failures = u32::from(failure.is_some());
@@ -154,27 +166,36 @@ pub(crate) fn real(arguments: &RealArguments) -> Result<()> {
     client::print(&report)
 }
 
-fn watch(arguments: &RealArguments) -> Result<Watched> {
+fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| bail!("a viewer's thread panicked"))
+}
+
+/// A browser with dash.js.
+fn prepared(arguments: &RealArguments) -> Result<Browser> {
     let origin = Origin { address: arguments.address, spki: &arguments.spki, h1: arguments.h1 };
     let mut browser = Browser::start(&arguments.program, &origin)?;
     browser.open(&origin, PAGE)?;
-    let setup = json!({
-        "dash": arguments.dash,
-        "mpd": arguments.mpd,
-        "rules": arguments.rule.active(),
-        "seconds": arguments.seconds,
-    });
+    browser.evaluate(&format!("({LOAD})({})", json!(arguments.dash)))?;
+    Ok(browser)
+}
+
+fn watch(mut browser: Browser, arguments: &RealArguments) -> Result<Watched> {
+    let setup = json!({ "mpd": arguments.mpd, "rules": arguments.rule.active(), "seconds": arguments.seconds });
     let reported = browser.evaluate(&format!("({WATCH})({setup})"))?;
     let watched = serde_json::from_value(reported).context("what the page reports")?;
     browser.end()?;
     Ok(watched)
 }
 
-/// Plays the video for so long. Stalls are seen by whether its time goes on.
-const WATCH: &str = "async ({ dash, mpd, rules, seconds }) => {
+/// Loads dash.js.
+const LOAD: &str = "async dash => {
     const answer = await fetch(dash);
     if (!answer.ok) throw new Error('dash.js: status ' + answer.status);
     (0, eval)(await answer.text());
+}";
+
+/// Plays the video for so long. Stalls are seen by whether its time goes on.
+const WATCH: &str = "async ({ mpd, rules, seconds }) => {
     const video = document.createElement('video');
     video.muted = true;
     document.body.append(video);

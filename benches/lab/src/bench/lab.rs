@@ -341,7 +341,7 @@ impl Lab {
         let (first, mut kept) = (results.runs.len(), Vec::new());
         for attempt in 1..=self.options.tries() {
             let mut client = String::new();
-            let (measured, void) = match self.attempt(task, contender, &mut client) {
+            let (measured, void) = match self.attempt(task, contender, round, &mut client) {
                 Ok(measured) => (measured, None),
                 Err(error) => {
                     interrupt::check()?;

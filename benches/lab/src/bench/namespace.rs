@@ -202,15 +202,15 @@ impl Network {
         self.namespaces().into_iter().map(|namespace| udp(namespace, "RcvbufErrors")).sum()
     }
 
-    /// Whether something on the servers' side has a socket at a port: UDP, or TCP that listens.
-    pub(crate) fn is_listening(&self, port: u16, tcp: bool) -> Result<bool> {
+    /// At how many addresses of the servers' side there is a socket at a port: UDP, or TCP that listens.
+    pub(crate) fn listening_at(&self, port: u16, tcp: bool) -> Result<usize> {
         let file = if tcp { "tcp" } else { "udp" };
         let sockets = inside(&self.server.namespace, || {
             let read = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}"));
             // Without IPv6 there is only the first.
             Ok(read(file)? + &read(&format!("{file}6")).unwrap_or_default())
         })?;
-        Ok(procfs::has_socket(&sockets, port, tcp))
+        Ok(procfs::addresses_at(&sockets, port, tcp))
     }
 
     /// Messages that the servers' side gave to UDP so far: with GSO one is many datagrams.

@@ -1,6 +1,9 @@
 //! What files of /proc say. Pure: each function takes a file's text.
 
-use std::ops::{Add, Sub};
+use std::{
+    collections::BTreeSet,
+    ops::{Add, Sub},
+};
 
 /// CPU time of processes, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -162,16 +165,17 @@ fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(value.trim())
 }
 
-/// Whether /proc/net/udp or /proc/net/tcp has a socket at a local port; of TCP one that listens.
-pub(crate) fn has_socket(text: &str, port: u16, tcp: bool) -> bool {
+/// At how many local addresses /proc/net/udp or /proc/net/tcp has a socket at a port; of TCP one that listens.
+pub(crate) fn addresses_at(text: &str, port: u16, tcp: bool) -> usize {
     /// TCP_LISTEN (include/net/tcp_states.h); an unconnected socket of UDP is in another state.
     const LISTEN: &str = "0A";
     let port = format!("{port:04X}");
-    text.lines().any(|line| {
+    let addresses = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
-        let is_there = words.next().and_then(|local| local.rsplit_once(':')).is_some_and(|(_, there)| there == port);
-        is_there && (!tcp || words.nth(1) == Some(LISTEN))
-    })
+        let (address, there) = words.next()?.rsplit_once(':')?;
+        (there == port && (!tcp || words.nth(1) == Some(LISTEN))).then_some(address)
+    });
+    addresses.collect::<BTreeSet<&str>>().len()
 }
 
 #[cfg(test)]
@@ -243,7 +247,7 @@ mod tests {
         let text = "  sl  local_address rem_address   st tx_queue rx_queue\n\
                     \x20  7: 010200C0:20FB 00000000:0000 07 00000000:00000000\n\
                     \x20  8: 010200C0:20FC 00000000:0000 0A 00000000:00000000\n";
-        assert!(has_socket(text, 8443, false) && !has_socket(text, 8443, true));
-        assert!(has_socket(text, 8444, true) && !has_socket(text, 8445, false));
+        assert_eq!((addresses_at(text, 8443, false), addresses_at(text, 8443, true)), (1, 0));
+        assert_eq!((addresses_at(text, 8444, true), addresses_at(text, 8445, false)), (1, 0));
     }
 }

@@ -55,8 +55,8 @@ const METRICS: Duration = Duration::from_secs(10);
 const CHECKED: u64 = 1_000_000; // bytes
 /// The same over a path, which may be slow.
 const CHECKED_OVER_A_PATH: u64 = 100_000; // bytes
-/// Where a server listens that has several links.
-const ANY: &str = "0.0.0.0";
+/// From a port for metrics to that of the same server for the next link.
+const NEXT_LINK: u16 = 10;
 /// Below this share of a core it is quiet, for so long: some ticks of the kernel's clock.
 const QUIET: f64 = 0.08;
 const QUIET_LOOK: Duration = Duration::from_millis(300);
@@ -79,11 +79,19 @@ struct Setup<'a> {
     kind: Kind,
     link: Option<&'a Link>,
     folder: &'a Path,
+    /// CPU time of the servers beside the measured one, seconds.
+    beside: &'a dyn Fn() -> f64,
 }
 
 impl Lab {
     /// Starts a contender, has it prove itself, loads it over each link. An error: the run is void.
-    pub(super) fn attempt(&mut self, task: &Task, contender: usize, client: &mut String) -> Result<Vec<Measured>> {
+    pub(super) fn attempt(
+        &mut self,
+        task: &Task,
+        contender: usize,
+        round: usize,
+        client: &mut String,
+    ) -> Result<Vec<Measured>> {
         let upload = task.load.kind == load::Kind::Upload;
         self.start_origin(upload)?;
         let (path, crc32) = self.files.body(task.load.body)?;
@@ -105,7 +113,8 @@ impl Lab {
         let values = self.values(present, task, folder.path(), if upload { SINK_PORT } else { ORIGIN_PORT });
         let log = (self.options.trace || task.sampled.is_some()).then(|| folder.path().join("packets.csv"));
         let link = task.path.as_ref().map(|path| {
-            let links = Links { path, count: task.links, seed: 1, log: log.as_deref() };
+            // A round alone has the same seed as its link among several: each has one a direction.
+            let links = Links { path, count: task.links, seed: 2 * round as u64 - 1, log: log.as_deref() };
             Link::start_all(&self.network, &links, folder.path())
         });
         let link = link.transpose()?;
@@ -113,7 +122,11 @@ impl Lab {
             self.network.control_congestion(name)?;
         }
         let quota = task.share.quota().map(|share| Cgroup::new(Limit::Cpu(share))).transpose()?;
-        let mut server = self.start(present, task, folder.path(), &values, quota.as_ref())?;
+        let mut servers = self.start_all(present, task, folder.path(), &values, (PORT, ADMIN_PORT), quota.as_ref())?;
+        if task.links > 1 {
+            self.wait_for_sockets(&mut servers, PORT, present.contender.kind)?;
+        }
+        let (server, siblings) = servers.split_first_mut().context("no server")?;
 
         let [address, other_address] = [PORT, OTHER_PORT].map(|port| format!("{}:{port}", self.network.address));
         let target = Target {
@@ -144,7 +157,7 @@ impl Lab {
         } else {
             (one, Target { path: &checked_path, crc32: Some(checked_crc32), ..target.clone() })
         };
-        self.prove(&mut server, &proof.0, &proof.1)?;
+        self.prove(server, &proof.0, &proof.1)?;
 
         let mark = folder.path().join("mark");
         let measured = Target { mark: Some(&mark), ..target.clone() };
@@ -175,7 +188,11 @@ impl Lab {
         let mut before = self.told(metrics.as_ref())?;
         let throttled = quota.as_ref().and_then(Cgroup::throttled);
         link.as_ref().map_or(Ok(()), Link::begin_anew)?;
-        let setup = Setup { task, kind: present.contender.kind, link: link.as_ref(), folder: folder.path() };
+        let others = other.iter().flat_map(|(servers, _)| servers).chain(siblings.iter());
+        let others: Vec<&Server> = others.collect();
+        let cpu = || others.iter().map(|server| server.cpu().total()).sum();
+        let setup =
+            Setup { task, kind: present.contender.kind, link: link.as_ref(), folder: folder.path(), beside: &cpu };
         let begun = || {
             // Not a load that is cut, or not yet; and once.
             if fs::remove_file(&mark).is_err() {
@@ -186,12 +203,13 @@ impl Lab {
             Ok(true)
         };
         let _twins = self.start_twins(task, &Target { mark: None, ..measured.clone() }, folder.path())?;
-        let measured = self.measure(&setup, &mut server, &arguments, begun)?;
+        let measured = self.measure(&setup, server, &arguments, begun)?;
         let after = self.told(metrics.as_ref())?;
+        siblings.iter_mut().try_for_each(Server::check)?;
         crowd.as_mut().map_or(Ok(()), Server::check)?;
         beside.iter_mut().try_for_each(Server::check)?;
         drop(beside);
-        other.as_mut().map_or(Ok(()), |(server, _)| server.check())?;
+        other.as_mut().map_or(Ok(()), |(servers, _)| servers.iter_mut().try_for_each(Server::check))?;
         drop(other);
         let Measured { noise, mut figures, views, .. } = measured;
         if let (Some(before), Some(after)) = (throttled, quota.as_ref().and_then(Cgroup::throttled)) {
@@ -264,25 +282,57 @@ impl Lab {
         Ok(Some(crowd))
     }
 
-    /// Starts the server that others load meanwhile. TCP connections get the congestion control of when they are accepted: the
+    /// Starts a server for each link: one that had connections over several links would handle their datagrams together,
+    /// in larger bursts than those of one.
+    fn start_all(
+        &self,
+        present: &Present,
+        task: &Task,
+        folder: &Path,
+        values: &Values,
+        (port, mut admin_port): (u16, u16),
+        group: Option<&Cgroup>,
+    ) -> Result<Vec<Server>> {
+        let mut values = values.clone();
+        values.set("PORT", port);
+        values.set("ADMIN_PORT", admin_port);
+        let mut servers = vec![self.start(present, task, folder, &values, group)?];
+        for link in 1..task.links {
+            let folder = folder.join(format!("link-{link}"));
+            fs::create_dir_all(&folder)?;
+            admin_port += NEXT_LINK;
+            values.set("RUN", folder.display());
+            values.set("ADDRESS", self.host(link));
+            values.set("ADMIN_PORT", admin_port);
+            servers.push(self.start(present, task, &folder, &values, group)?);
+        }
+        Ok(servers)
+    }
+
+    /// Waits until each server has a socket at `port`.
+    fn wait_for_sockets(&self, servers: &mut [Server], port: u16, kind: Kind) -> Result<()> {
+        let waited = interrupt::wait_for(READY, || {
+            servers.iter_mut().try_for_each(Server::check)?;
+            Ok((self.network.listening_at(port, kind == Kind::H1)? >= servers.len()).then_some(()))
+        })?;
+        waited.with_context(|| format!("not all servers listen at port {port}"))
+    }
+
+    /// Starts the servers that others load meanwhile. TCP connections get the congestion control of when they are accepted: the
     /// contender's own, if it has TCP, must be the same.
-    fn start_other(&self, name: &str, task: &Task, folder: &Path) -> Result<(Server, Kind)> {
+    fn start_other(&self, name: &str, task: &Task, folder: &Path) -> Result<(Vec<Server>, Kind)> {
         let present = self.known.iter().find(|known| known.contender.name == name);
         let present = present.with_context(|| format!("{name} is to be there as well"))?;
         let folder = folder.join("other");
         fs::create_dir_all(&folder)?;
-        let mut values = self.values(present, task, &folder, ORIGIN_PORT);
-        values.set("PORT", OTHER_PORT);
-        values.set("ADMIN_PORT", OTHER_ADMIN_PORT);
+        let values = self.values(present, task, &folder, ORIGIN_PORT);
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
-        let mut server = self.start(present, task, &folder, &values, None)?;
         let kind = present.contender.kind;
-        let is_listening = || Ok(self.network.is_listening(OTHER_PORT, kind == Kind::H1)?.then_some(()));
-        let waited = interrupt::wait_for(READY, || server.check().and_then(|()| is_listening()))?;
-        waited.with_context(|| format!("{name} does not listen"))?;
-        Ok((server, kind))
+        let mut servers = self.start_all(present, task, &folder, &values, (OTHER_PORT, OTHER_ADMIN_PORT), None)?;
+        self.wait_for_sockets(&mut servers, OTHER_PORT, kind)?;
+        Ok((servers, kind))
     }
 
     /// Starts what others do meanwhile over each link, and gives it time to fill the path.
@@ -329,7 +379,7 @@ impl Lab {
         let mut values = Values::default();
         values.set("BIN", program.display());
         values.set("RUN", folder.display());
-        values.set("ADDRESS", if task.links > 1 { ANY } else { self.network.address });
+        values.set("ADDRESS", self.network.address);
         values.set("PORT", PORT);
         values.set("ADMIN_PORT", ADMIN_PORT);
         values.set("CERT", self.files.certificate.display());
@@ -425,7 +475,7 @@ impl Lab {
         let end = Instant::now() + READY;
         // A client that is too early gets no answer, and tries again after a second. A server that listens elsewhere
         // than it should shows below.
-        let is_listening = || Ok(self.network.is_listening(PORT, target.kind == Kind::H1)?.then_some(()));
+        let is_listening = || Ok((self.network.listening_at(PORT, target.kind == Kind::H1)? > 0).then_some(()));
         interrupt::wait_for(READY / 2, || server.check().and_then(|()| is_listening()))?;
         loop {
             let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
@@ -468,7 +518,7 @@ impl Lab {
         client: &[String],
         mut begun: impl FnMut() -> Result<bool>,
     ) -> Result<Measured> {
-        let Setup { task, kind, link, folder } = *setup;
+        let Setup { task, kind, link, folder, beside } = *setup;
         let client_core = self.options.client_core.to_string();
         let origin = if task.load.kind == load::Kind::Upload { &self.sink } else { &self.file_origin };
         let origin_cpu = || origin.as_ref().map(Server::cpu).unwrap_or_default();
@@ -484,17 +534,17 @@ impl Lab {
         let rival = task.rival().map(|turns| Rival::start(turns, &self.own, place, core, folder));
         let mut rival = rival.transpose()?;
         let rival_cpu = |rival: &Option<Rival>| rival.as_ref().map_or(0.0, Rival::cpu);
-        let (mut before, mut rival_before) = (snapshot(server)?, rival_cpu(&rival));
+        let (mut before, mut rival_before, mut beside_before) = (snapshot(server)?, rival_cpu(&rival), beside());
         let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
         let finished = process::finish(command, LOAD, || {
             observer.look(server);
             rival.as_mut().map_or(Ok(()), Rival::check)?;
             if begun()? {
-                (before, rival_before) = (snapshot(server)?, rival_cpu(&rival));
+                (before, rival_before, beside_before) = (snapshot(server)?, rival_cpu(&rival), beside());
             }
             server.check()
         })?;
-        let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));
+        let (after, rival_after, beside_after) = (snapshot(server)?, rival_cpu(&rival), beside());
         drop(rival);
         server.check()?;
         let outcome =
@@ -509,7 +559,8 @@ impl Lab {
             let delivering = if link.is_some() { times.interrupts } else { 0.0 };
             Core { times, own, delivering }
         };
-        let cores = (core(cores.0, cpu.total() + rival), core(cores.1, origin.total() + own));
+        let cores =
+            (core(cores.0, cpu.total() + rival + (beside_after - beside_before)), core(cores.1, origin.total() + own));
         let noise = if task.workers == 1 { Noise::of(cores.0, cores.1) } else { Noise::together(cores.0, cores.1) };
         if task.observe.program().is_some() {
             // The tracer is on the client's core, and was not waited for yet.

@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 pub(super) const VALIDATION: Experiment = Experiment {
     name: "validation",
     about: "Does Conformance see what it should? BBR whose window is 1 to 4 times the estimated bandwidth-delay product, beside itself \
-            as it comes (2 times), as in the paper's figure 5: Conformance is highest at 2, Conformance-T stays. Needs a \
+            as it comes (2 times), as in the paper's figure 5: Conformance is highest at 2 (*-again* is that once more), Conformance-T stays. Needs a \
             litequic with the feature `laboratory`: `cargo build --release --features laboratory --target-dir target/laboratory`, and \
             `--bin litequic=target/laboratory/release/litequic`.",
     reference: Some(BBR),
@@ -41,7 +41,7 @@ const RIVALS: [&str; 3] = ["nginx", "haproxy", "caddy"];
 const GAINS: [u32; 5] = [100, 150, AS_IT_COMES, 300, 400];
 const AS_IT_COMES: u32 = 200;
 
-/// A trial's, and how many there are, at once over a link each; with --overnight.
+/// A trial's, and how many there are, at once, each with its own link and servers; with --overnight.
 const SECONDS: f64 = 60.0;
 const TRIALS: u8 = 3;
 const LONG_SECONDS: f64 = 120.0;
@@ -58,7 +58,7 @@ fn variants() -> Result<Vec<Variant>> {
     Ok(variants)
 }
 
-/// The kernel's once more.
+/// The same once more.
 fn again(of: &str) -> String {
     format!("{of}-again")
 }
@@ -87,14 +87,16 @@ fn tasks(options: &Options) -> Vec<Task> {
 }
 
 fn gains() -> Result<Vec<Variant>> {
-    let variant = |gain: u32| Variant {
-        name: gained(gain),
+    let variant = |name: String, gain: u32| Variant {
+        name,
         extra: "[litequic]\ncongestion = \"bbr\"\n".to_owned(),
         environment: [("LITEQUIC_BBR_GAIN".to_owned(), gain.to_string())].into(),
         needs: Some("laboratory".to_owned()),
         ..Variant::default()
     };
-    Ok(GAINS.map(variant).to_vec())
+    let mut variants = GAINS.map(|gain| variant(gained(gain), gain)).to_vec();
+    variants.push(variant(again(&gained(AS_IT_COMES)), AS_IT_COMES));
+    Ok(variants)
 }
 
 fn gained(gain: u32) -> String {
@@ -102,8 +104,9 @@ fn gained(gain: u32) -> String {
 }
 
 fn validation(options: &Options) -> Vec<Task> {
-    let gains = GAINS.map(gained);
-    let mut task = cell(20, 50, 5.0, BBR, gains.to_vec(), options);
+    let mut gains = GAINS.map(gained).to_vec();
+    gains.push(again(&gained(AS_IT_COMES)));
+    let mut task = cell(20, 50, 5.0, BBR, gains, options);
     task.case.conforms_to = Some(gained(AS_IT_COMES));
     vec![task]
 }

@@ -8,7 +8,7 @@ const KERNEL: &str = "h1-cubic";
 const BBR: &str = "litequic-bbr";
 /// In this order: of a pair the first one is measured, the other one began earlier.
 const WHO: [&str; 7] = ["litequic", BBR, "nginx", "haproxy", "caddy", KERNEL, "h1-bbr"];
-/// Pairs that are measured at once, over a link each.
+/// Pairs that are measured at once, each with its own link and servers.
 const TRIALS: u8 = 3;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {

@@ -28,6 +28,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::Path,
+    slice,
     time::{Duration, Instant},
 };
 
@@ -79,8 +80,8 @@ struct Setup<'a> {
     kind: Kind,
     link: Option<&'a Link>,
     folder: &'a Path,
-    /// CPU time of the servers beside the measured one, seconds.
-    beside: &'a dyn Fn() -> f64,
+    /// Servers beside the measured one: what they do is no noise.
+    beside: &'a [&'a Server],
 }
 
 impl Lab {
@@ -122,9 +123,9 @@ impl Lab {
             self.network.control_congestion(name)?;
         }
         let quota = task.share.quota().map(|share| Cgroup::new(Limit::Cpu(share))).transpose()?;
-        let mut servers = self.start_all(present, task, folder.path(), &values, (PORT, ADMIN_PORT), quota.as_ref())?;
-        if task.links > 1 {
-            self.wait_for_sockets(&mut servers, PORT, present.contender.kind)?;
+        let mut servers = self.start_all(present, task, folder.path(), &values, ADMIN_PORT, quota.as_ref())?;
+        if task.links > 1 && !self.wait_for_sockets(&mut servers, PORT, present.contender.kind, READY)? {
+            bail!("not all servers listen");
         }
         let (server, siblings) = servers.split_first_mut().context("no server")?;
 
@@ -190,9 +191,8 @@ impl Lab {
         link.as_ref().map_or(Ok(()), Link::begin_anew)?;
         let others = other.iter().flat_map(|(servers, _)| servers).chain(siblings.iter());
         let others: Vec<&Server> = others.collect();
-        let cpu = || others.iter().map(|server| server.cpu().total()).sum();
         let setup =
-            Setup { task, kind: present.contender.kind, link: link.as_ref(), folder: folder.path(), beside: &cpu };
+            Setup { task, kind: present.contender.kind, link: link.as_ref(), folder: folder.path(), beside: &others };
         let begun = || {
             // Not a load that is cut, or not yet; and once.
             if fs::remove_file(&mark).is_err() {
@@ -290,13 +290,11 @@ impl Lab {
         task: &Task,
         folder: &Path,
         values: &Values,
-        (port, mut admin_port): (u16, u16),
+        mut admin_port: u16,
         group: Option<&Cgroup>,
     ) -> Result<Vec<Server>> {
+        let mut servers = vec![self.start(present, task, folder, values, group)?];
         let mut values = values.clone();
-        values.set("PORT", port);
-        values.set("ADMIN_PORT", admin_port);
-        let mut servers = vec![self.start(present, task, folder, &values, group)?];
         for link in 1..task.links {
             let folder = folder.join(format!("link-{link}"));
             fs::create_dir_all(&folder)?;
@@ -309,13 +307,13 @@ impl Lab {
         Ok(servers)
     }
 
-    /// Waits until each server has a socket at `port`.
-    fn wait_for_sockets(&self, servers: &mut [Server], port: u16, kind: Kind) -> Result<()> {
-        let waited = interrupt::wait_for(READY, || {
+    /// Waits until each server has a socket at `port`; whether it has one in time.
+    fn wait_for_sockets(&self, servers: &mut [Server], port: u16, kind: Kind, time: Duration) -> Result<bool> {
+        let waited = interrupt::wait_for(time, || {
             servers.iter_mut().try_for_each(Server::check)?;
             Ok((self.network.listening_at(port, kind == Kind::H1)? >= servers.len()).then_some(()))
         })?;
-        waited.with_context(|| format!("not all servers listen at port {port}"))
+        Ok(waited.is_some())
     }
 
     /// Starts the servers that others load meanwhile. TCP connections get the congestion control of when they are accepted: the
@@ -325,13 +323,17 @@ impl Lab {
         let present = present.with_context(|| format!("{name} is to be there as well"))?;
         let folder = folder.join("other");
         fs::create_dir_all(&folder)?;
-        let values = self.values(present, task, &folder, ORIGIN_PORT);
+        let mut values = self.values(present, task, &folder, ORIGIN_PORT);
+        values.set("PORT", OTHER_PORT);
+        values.set("ADMIN_PORT", OTHER_ADMIN_PORT);
         if let Some(name) = &present.contender.congestion_control {
             self.network.control_congestion(name)?;
         }
         let kind = present.contender.kind;
-        let mut servers = self.start_all(present, task, &folder, &values, (OTHER_PORT, OTHER_ADMIN_PORT), None)?;
-        self.wait_for_sockets(&mut servers, OTHER_PORT, kind)?;
+        let mut servers = self.start_all(present, task, &folder, &values, OTHER_ADMIN_PORT, None)?;
+        if !self.wait_for_sockets(&mut servers, OTHER_PORT, kind, READY)? {
+            bail!("{name} does not listen");
+        }
         Ok((servers, kind))
     }
 
@@ -475,8 +477,7 @@ impl Lab {
         let end = Instant::now() + READY;
         // A client that is too early gets no answer, and tries again after a second. A server that listens elsewhere
         // than it should shows below.
-        let is_listening = || Ok((self.network.listening_at(PORT, target.kind == Kind::H1)? > 0).then_some(()));
-        interrupt::wait_for(READY / 2, || server.check().and_then(|()| is_listening()))?;
+        self.wait_for_sockets(slice::from_mut(server), PORT, target.kind, READY / 2)?;
         loop {
             let command = process::command(&self.network.client, &core, &arguments, &BTreeMap::new());
             let answer = process::finish(command, READY, || server.check()).and_then(|finished| {
@@ -528,23 +529,24 @@ impl Lab {
                 (process::core_times(self.options.server_core)?, process::core_times(self.options.client_core)?);
             let own = process::own_cpu().total() + link.map_or(0.0, Link::cpu);
             let kernel = (self.network.drops()?, server.wakes(), self.network.datagrams_sent()?);
-            Ok((server.cpu(), origin_cpu(), own, cores, kernel, Instant::now()))
+            let beside: f64 = beside.iter().map(|server| server.cpu().total()).sum();
+            Ok((server.cpu(), origin_cpu(), own, cores, kernel, Instant::now(), beside))
         };
         let (place, core) = (&self.network.server, self.options.server_core);
         let rival = task.rival().map(|turns| Rival::start(turns, &self.own, place, core, folder));
         let mut rival = rival.transpose()?;
         let rival_cpu = |rival: &Option<Rival>| rival.as_ref().map_or(0.0, Rival::cpu);
-        let (mut before, mut rival_before, mut beside_before) = (snapshot(server)?, rival_cpu(&rival), beside());
+        let (mut before, mut rival_before) = (snapshot(server)?, rival_cpu(&rival));
         let command = process::command(&self.network.client, &client_core, client, &BTreeMap::new());
         let finished = process::finish(command, LOAD, || {
             observer.look(server);
             rival.as_mut().map_or(Ok(()), Rival::check)?;
             if begun()? {
-                (before, rival_before, beside_before) = (snapshot(server)?, rival_cpu(&rival), beside());
+                (before, rival_before) = (snapshot(server)?, rival_cpu(&rival));
             }
             server.check()
         })?;
-        let (after, rival_after, beside_after) = (snapshot(server)?, rival_cpu(&rival), beside());
+        let (after, rival_after) = (snapshot(server)?, rival_cpu(&rival));
         drop(rival);
         server.check()?;
         let outcome =
@@ -559,8 +561,7 @@ impl Lab {
             let delivering = if link.is_some() { times.interrupts } else { 0.0 };
             Core { times, own, delivering }
         };
-        let cores =
-            (core(cores.0, cpu.total() + rival + (beside_after - beside_before)), core(cores.1, origin.total() + own));
+        let cores = (core(cores.0, cpu.total() + rival + (after.6 - before.6)), core(cores.1, origin.total() + own));
         let noise = if task.workers == 1 { Noise::of(cores.0, cores.1) } else { Noise::together(cores.0, cores.1) };
         if task.observe.program().is_some() {
             // The tracer is on the client's core, and was not waited for yet.

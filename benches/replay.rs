@@ -112,6 +112,7 @@ fn request(section: Vec<u8>) -> Replay {
         protocol: Protocol::Http3,
         server_name: Some("localhost".into()),
         identity: Identity::default(),
+        connection: 0,
     };
     let metrics = WorkerMetrics::default();
     let field = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));

@@ -80,6 +80,7 @@ fn taken(routing: &Routing, path: http::uri::PathAndQuery) -> Option<usize> {
         protocol: Protocol::Http3,
         server_name: None,
         identity: Identity::default(),
+        connection: 0,
     };
     request_head(routing, &mut head, &client).ok()?;
     assert_eq!(head.uri.path_and_query(), Some(&path));

@@ -73,6 +73,8 @@ pub struct Client {
     pub server_name: Option<Arc<str>>,
     /// The identity by its certificate.
     pub identity: Identity,
+    /// The number of its connection: no other open connection of the worker has it.
+    pub connection: u64,
 }
 
 /// An IPv4-mapped IPv6 address as IPv4.

@@ -266,6 +266,7 @@ mod tests {
             protocol: Protocol::Http3,
             server_name: None,
             identity: Identity::default(),
+            connection: 0,
         })
     }
 

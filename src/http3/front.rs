@@ -175,8 +175,8 @@ impl<H> Connection<H> {
         holder.holds(move || sends.used().saturating_add(received.held()));
         Self {
             budget,
+            client: RefCell::new(Rc::new(Client { connection: holder.number(), ..client })),
             holder,
-            client: RefCell::new(Rc::new(client)),
             uni: RefCell::new(UniStreams::new(Endpoint::Client)),
             accepted: Cell::new(0),
             unknown_streams: Cell::new(0),
@@ -304,5 +304,6 @@ pub(super) fn client_of(connection: &mut s2n_quic::Connection, front: &Front) ->
         protocol: Protocol::Http3,
         server_name: connection.server_name().ok()?.map(|name| Arc::from(name.to_ascii_lowercase())),
         identity: identity.map(|identity| *identity).unwrap_or_default(),
+        connection: 0,
     })
 }

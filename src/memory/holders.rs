@@ -96,6 +96,11 @@ impl Holders {
 }
 
 impl Holder {
+    /// The number of the connection: no other open connection of the worker has it.
+    pub const fn number(&self) -> u64 {
+        self.id
+    }
+
     /// It holds so many bytes besides as `held` returns.
     pub fn holds(&self, held: impl Fn() -> u64 + 'static) {
         self.state.holds.borrow_mut().push(Box::new(held));

@@ -211,6 +211,7 @@ mod tests {
             protocol: Protocol::Http3,
             server_name: None,
             identity: Identity::default(),
+            connection: 0,
         }
     }
 

@@ -221,6 +221,7 @@ mod tests {
             protocol: Protocol::Http3,
             server_name: None,
             identity: Identity::default(),
+            connection: 0,
         };
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
         let route = routes.choose("", "/", &parts).unwrap().unwrap().clone();

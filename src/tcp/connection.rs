@@ -113,10 +113,10 @@ impl<H> Connection<H> {
         let (holder, sends) = (front.budgets.holders.begin(), Rc::clone(&budget));
         holder.holds(move || sends.used());
         Rc::new(Self {
+            client: Rc::new(Client { connection: holder.number(), ..client }),
             holder,
             told_end: Cell::default(),
             budget,
-            client: Rc::new(client),
             resets: RefCell::new(Bucket::new(limits.max_resets)),
             has_tunnels: front.has_tunnels(),
             account: OnceCell::new(),

@@ -108,6 +108,7 @@ async fn hands(mut stream: TcpStream, ends: Ends, tls: &ChooseTls) -> Result<(Tl
         protocol,
         server_name,
         identity: Identity { asked, certificate },
+        connection: 0,
     };
     Ok((stream, client))
 }

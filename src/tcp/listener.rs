@@ -88,6 +88,7 @@ pub async fn serve_plain<H: Handler>(listener: std::net::TcpListener, front: Rc<
                 protocol: Protocol::Http1,
                 server_name: None,
                 identity: Identity { asked: CertificateRequest::None, certificate: None },
+                connection: 0,
             };
             front.metrics.tcp_connections_plain.increment();
             let connection = Connection::new(Rc::clone(&front), client, None);

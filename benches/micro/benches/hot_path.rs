@@ -198,6 +198,7 @@ fn heads(criterion: &mut Criterion) {
         protocol: Protocol::Http3,
         server_name: Some("www.example.org".into()),
         identity: Identity::default(),
+        connection: 0,
     };
     let mut group = criterion.benchmark_group("head");
     group.bench_function("a request's to HTTP/1.1", |bencher| {

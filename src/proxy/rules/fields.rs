@@ -189,6 +189,7 @@ pub(super) mod tests {
             protocol: Protocol::Http3,
             server_name: None,
             identity: Identity::default(),
+            connection: 0,
         }
     }
 

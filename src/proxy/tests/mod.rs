@@ -206,6 +206,7 @@ impl Setup {
             protocol: Protocol::Http3,
             server_name: None,
             identity: Identity::default(),
+            connection: 0,
         };
         (Exchange { request, client: Rc::new(client), interim, record: Record::default() }, queue)
     }

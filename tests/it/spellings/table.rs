@@ -150,6 +150,7 @@ fn taken(routing: &Routing, path: &str) -> Option<String> {
         protocol: Protocol::Http3,
         server_name: None,
         identity: Identity::default(),
+        connection: 0,
     };
     request_head(routing, &mut head, &client).ok()?;
     assert_eq!(head.uri.to_string(), path, "what the origin gets");

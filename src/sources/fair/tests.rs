@@ -1,0 +1,314 @@
+use super::*;
+use proptest::prelude::*;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+/// The pool by its rules, counted anew at each question.
+#[derive(Debug, Default)]
+struct Model {
+    held: BTreeMap<usize, Source>,
+    /// In the order of arrival.
+    waiting: Vec<(u32, Source)>,
+}
+
+fn prefixes(source: &Source) -> Vec<String> {
+    let path: Vec<String> = source.path().map(|key| format!("{key:?}")).collect();
+    (0..=path.len()).map(|length| path[..length].join("/")).collect()
+}
+
+impl Model {
+    fn held_in(&self, branch: &str) -> usize {
+        self.held.values().filter(|source| prefixes(source).iter().any(|prefix| prefix == branch)).count()
+    }
+
+    fn waiting_in(&self, branch: &str) -> usize {
+        self.waiting.iter().filter(|(_, source)| prefixes(source).iter().any(|prefix| prefix == branch)).count()
+    }
+
+    /// Branches beside `branch`, and itself, in which requests wait.
+    fn siblings(&self, branch: &str, level: usize) -> Vec<String> {
+        let parent = branch.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let all = self.waiting.iter().filter_map(|(_, source)| prefixes(source).get(level).cloned());
+        let mut siblings: Vec<_> =
+            all.filter(|other| other.rsplit_once('/').map_or("", |(parent, _)| parent) == parent).collect();
+        siblings.sort();
+        siblings.dedup();
+        siblings
+    }
+
+    /// On no level a branch in which a request waits holds less than that of the request.
+    fn grant(&mut self, request: u32, slot: usize) {
+        let at = self.waiting.iter().position(|(waiting, _)| *waiting == request).unwrap();
+        let source = self.waiting[at].1;
+        for (level, branch) in prefixes(&source).iter().enumerate().skip(1) {
+            for sibling in self.siblings(branch, level) {
+                assert!(self.held_in(&sibling) >= self.held_in(branch), "{sibling} holds less than {branch}");
+            }
+        }
+        let first = self.waiting.iter().position(|(_, other)| *other == source).unwrap();
+        assert_eq!(first, at, "requests of one connection are served in their order");
+        self.waiting.remove(at);
+        assert!(self.held.insert(slot, source).is_none());
+    }
+
+    /// On every level its branch has the longest queue, and it is the newest of its connection.
+    fn shed(&mut self, request: u32) {
+        let at = self.waiting.iter().position(|(waiting, _)| *waiting == request).unwrap();
+        let source = self.waiting[at].1;
+        for (level, branch) in prefixes(&source).iter().enumerate().skip(1) {
+            for sibling in self.siblings(branch, level) {
+                assert!(self.waiting_in(&sibling) <= self.waiting_in(branch), "{sibling} has the longer queue");
+            }
+        }
+        let last = self.waiting.iter().rposition(|(_, other)| *other == source).unwrap();
+        assert_eq!(last, at, "the newest is dropped");
+        self.waiting.remove(at);
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Ask(Source),
+    GiveBack(usize),
+    Leave(usize),
+    Limit(u32),
+}
+
+fn sources() -> impl Strategy<Value = Source> {
+    let ipv4 = (0_u32..3, 0_u32..3)
+        .prop_map(|(network, host)| (IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + (network << 8) + host)), 32));
+    let ipv6 = (0_u128..2, 0_u128..2, 0_u128..2).prop_map(|(site, home, subnet)| {
+        (IpAddr::V6(Ipv6Addr::from_bits((0xfd00 << 112) + (site << 80) + (home << 72) + (subnet << 64))), 64)
+    });
+    let network = prop_oneof![4 => ipv4.prop_map(Some), 4 => ipv6.prop_map(Some), 1 => Just(None)];
+    (network, 0_u64..3).prop_map(|(network, connection)| Source::new(network, connection))
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let action = prop_oneof![
+        8 => sources().prop_map(Action::Ask),
+        5 => any::<usize>().prop_map(Action::GiveBack),
+        1 => any::<usize>().prop_map(Action::Leave),
+        1 => (0_u32..12).prop_map(Action::Limit),
+    ];
+    prop::collection::vec(action, 0..200)
+}
+
+const QUEUE: u32 = 6;
+
+/// Has a request wait in a queue without a bound.
+fn queue<W>(pool: &mut Fair<W>, source: Source, now: Instant, request: W) {
+    let waited = pool.wait(source, now, u32::MAX, request);
+    assert!(matches!(waited, Waited::Queued(_, None)));
+}
+
+proptest! {
+    #[test]
+    fn a_pool_keeps_its_rules_whatever_happens(actions in actions()) {
+        let (mut pool, mut model, now) = (Fair::new(4), Model::default(), Instant::now());
+        let (mut limit, mut places) = (4, BTreeMap::<u32, Place>::new());
+        for (request, action) in (0_u32..).zip(actions) {
+            match action {
+                Action::Ask(source) => match pool.take(source) {
+                    Some(Slot(slot)) => {
+                        prop_assert!(model.waiting.is_empty() && model.held.len() < limit as usize);
+                        model.held.insert(slot, source);
+                    }
+                    None => {
+                        prop_assert!(
+                            model.held.len() >= limit as usize || !model.waiting.is_empty(),
+                            "no request waits while a slot is free"
+                        );
+                        model.waiting.push((request, source));
+                        match pool.wait(source, now, QUEUE, request) {
+                            Waited::Queued(place, shed) => {
+                                places.insert(request, place);
+                                prop_assert_eq!(shed.is_some(), model.waiting.len() > QUEUE as usize);
+                                if let Some(shed) = shed {
+                                    prop_assert_ne!(shed, request);
+                                    model.shed(shed);
+                                }
+                            }
+                            Waited::Refused(refused) => {
+                                prop_assert_eq!(refused, request);
+                                prop_assert!(model.waiting.len() > QUEUE as usize, "none is refused while there is room");
+                                model.shed(request);
+                            }
+                        }
+                    }
+                },
+                Action::GiveBack(nth) if !model.held.is_empty() => {
+                    let slot = *model.held.keys().nth(nth % model.held.len()).unwrap();
+                    model.held.remove(&slot);
+                    pool.give_back(Slot(slot));
+                }
+                Action::Leave(nth) if !model.waiting.is_empty() => {
+                    let (request, _) = model.waiting.remove(nth % model.waiting.len());
+                    prop_assert_eq!(pool.leave(places[&request]), Some(request));
+                    prop_assert_eq!(pool.leave(places[&request]), None);
+                }
+                Action::Limit(next) => {
+                    limit = next;
+                    pool.set_limit(next);
+                }
+                _ => {}
+            }
+            while let Some((request, Slot(slot))) = pool.grant() {
+                prop_assert!(model.held.len() < limit as usize);
+                model.grant(request, slot);
+            }
+            prop_assert!(model.waiting.is_empty() || model.held.len() >= limit as usize);
+            prop_assert_eq!((pool.taken() as usize, pool.waiting() as usize), (model.held.len(), model.waiting.len()));
+            if let Some(tree) = &pool.tree {
+                // The root, and at most three networks and a connection for each.
+                prop_assert!(tree.len() <= 1 + 4 * (model.held.len() + model.waiting.len()));
+            }
+            if let Some(next) = pool.next() {
+                for (slot, source) in &model.held {
+                    let excess = pool.excess(Slot(*slot), &next.branches);
+                    let least = model.waiting.iter().map(|(_, source)| source).map(|other| {
+                        let (giver, taker) = (prefixes(source), prefixes(other));
+                        let parted = giver.iter().zip(&taker).position(|(giver, taker)| giver != taker);
+                        parted.map_or(0, |at| {
+                            model.held_in(&giver[at]).saturating_sub(model.held_in(&taker[at]))
+                        })
+                    });
+                    // What gives way holds two slots more than some waiting request's client, where they part.
+                    prop_assert!(excess.is_none() || least.max().unwrap_or(0) >= 2);
+                }
+            }
+        }
+        let slots: Vec<usize> = model.held.keys().copied().collect();
+        slots.into_iter().for_each(|slot| pool.give_back(Slot(slot)));
+        while let Some((_, slot)) = pool.grant() {
+            pool.give_back(slot);
+        }
+        if limit > 0 {
+            prop_assert_eq!((pool.taken(), pool.waiting()), (0, 0));
+            prop_assert!(pool.tree.is_none(), "nothing is left");
+        }
+    }
+
+    #[test]
+    fn splitting_a_network_gives_it_no_more_than_a_slot(subnets in 1_u128..40, limit in 1_u32..20, served in 1_usize..200) {
+        let (mut pool, now) = (Fair::new(limit), Instant::now());
+        let split = |subnet: u128| Source::new(Some((Ipv6Addr::from_bits((0xfd00 << 112) + (subnet << 64)).into(), 64)), 1);
+        let honest = Source::new(Some(([192, 0, 2, 1].into(), 32)), 1);
+        let mut slots: Vec<Slot> = Vec::new();
+        for subnet in 0..200_u128 {
+            match pool.take(split(subnet % subnets)) {
+                Some(slot) => slots.push(slot),
+                None => queue(&mut pool, split(subnet % subnets), now, false),
+            }
+        }
+        (0..200).for_each(|_| queue(&mut pool, honest, now, true));
+        let mut granted = 0_usize;
+        for slot in slots.drain(..).take(served) {
+            pool.give_back(slot);
+            granted += usize::from(pool.grant().is_some_and(|(is_honest, _)| is_honest));
+        }
+        // All slots were the network's: until both hold as many, each free one is the other's.
+        let served = served.min(limit as usize);
+        prop_assert!(granted + 1 >= served.min((limit as usize).div_ceil(2)), "{granted} of {served}");
+    }
+
+    #[test]
+    fn giving_way_ends_and_leaves_the_giver_with_no_less_than_the_taker(
+        holders in prop::collection::vec(sources(), 1..30), taker in sources(),
+    ) {
+        let (mut pool, now) = (Fair::new(u32::try_from(holders.len()).unwrap()), Instant::now());
+        let mut slots: Vec<(Slot, Source)> = holders.iter().map(|source| (pool.take(*source).unwrap(), *source)).collect();
+        (0..100).for_each(|_| queue(&mut pool, taker, now, ()));
+        let mut given = 0;
+        while let Some(next) = pool.next() {
+            let largest = slots.iter().filter_map(|(slot, _)| Some((pool.excess(*slot, &next.branches)?, *slot))).max();
+            let Some((_, slot)) = largest else { break };
+            given += 1;
+            prop_assert!(given <= holders.len(), "it does not end");
+            pool.give_back(slot);
+            slots.retain(|(other, _)| *other != slot);
+            let ((), slot) = pool.grant().unwrap();
+            slots.push((slot, taker));
+        }
+        let held = |branch: &str| slots.iter().filter(|(_, source)| prefixes(source).iter().any(|one| one == branch)).count();
+        for (_, source) in &slots {
+            let (giver, taker) = (prefixes(source), prefixes(&taker));
+            if let Some(at) = giver.iter().zip(&taker).position(|(giver, taker)| giver != taker) {
+                prop_assert!(held(&giver[at]) <= held(&taker[at]) + 1, "{} has more than {}", giver[at], taker[at]);
+            }
+        }
+    }
+}
+
+fn address(last: u8) -> Option<(IpAddr, u8)> {
+    Some(([192, 0, 2, last].into(), 32))
+}
+
+#[test]
+fn one_source_has_the_whole_pool_while_no_other_waits() {
+    let mut pool = Fair::<()>::new(512);
+    let slots: Vec<Slot> = (0..512).map(|_| pool.take(Source::new(address(1), 1)).unwrap()).collect();
+    assert!(pool.tree.is_none(), "nothing is counted by source");
+    assert!(pool.take(Source::new(address(2), 2)).is_none());
+    slots.into_iter().for_each(|slot| pool.give_back(slot));
+    assert_eq!(pool.taken(), 0);
+}
+
+#[test]
+fn the_connections_of_one_source_take_turns() {
+    let (mut pool, now) = (Fair::new(1), Instant::now());
+    let slot = pool.take(Source::new(address(1), 9)).unwrap();
+    for request in 0..1_000 {
+        queue(&mut pool, Source::new(address(1), 1), now, request);
+    }
+    queue(&mut pool, Source::new(address(1), 2), now, 1_000);
+    pool.give_back(slot);
+    let (first, slot) = pool.grant().unwrap();
+    pool.give_back(slot);
+    assert_eq!((first, pool.grant().unwrap().0), (0, 1_000), "a colleague does not wait behind a thousand requests");
+}
+
+#[test]
+fn a_full_queue_loses_the_newest_request_of_the_source_with_the_longest_queue() {
+    let (mut pool, now) = (Fair::new(0), Instant::now());
+    for request in 0..8 {
+        let _ = pool.wait(Source::new(address(1), 1), now, 8, request);
+    }
+    let Waited::Refused(8) = pool.wait(Source::new(address(1), 1), now, 8, 8) else {
+        panic!("the newcomer's own queue")
+    };
+    for (source, connection, shed) in [(1, 2, 7), (2, 3, 6), (3, 4, 5)] {
+        let waited = pool.wait(Source::new(address(source), connection), now, 8, 9);
+        assert!(matches!(waited, Waited::Queued(_, Some(request)) if request == shed), "{waited:?}");
+    }
+}
+
+#[test]
+fn the_last_eighth_of_a_pool_without_a_queue_is_for_sources_that_hold_nothing() {
+    let mut pool = Fair::<()>::new(160);
+    let take = |pool: &mut Fair<()>, source: Source| {
+        let admitted = pool.admits_to_the_last(&source);
+        admitted.then(|| pool.take(source)).flatten().is_some()
+    };
+    let taken = (0..200).filter(|_| take(&mut pool, Source::new(address(1), 1))).count();
+    assert_eq!(taken, 140);
+    let others = (2..=200).filter(|last| take(&mut pool, Source::new(address(*last), 1))).count();
+    assert_eq!(others, 10, "others of the same /24, until a sixteenth is left");
+    let networks = |third| Source::new(Some(([192, 0, third, 1].into(), 32)), 1);
+    assert_eq!((3..=200).filter(|third| take(&mut pool, networks(*third))).count(), 10);
+    assert_eq!(pool.taken(), 160);
+}
+
+#[test]
+fn a_slot_whose_client_becomes_known_counts_for_that_client() {
+    let mut pool = Fair::<()>::new(4);
+    let slot = pool.take(Source::new(None, 1)).unwrap();
+    let behind = Source::new(address(1), 1);
+    assert_eq!(pool.held_by(&behind), 0);
+    pool.rename(slot, behind);
+    assert_eq!((pool.held_by(&behind), pool.source(slot)), (1, Some(behind)));
+    pool.give_back(slot);
+    assert_eq!(pool.held_by(&behind), 0);
+}

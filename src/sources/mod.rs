@@ -1,0 +1,12 @@
+//! Pools of slots that clients share. [`Fair`] gives one client a whole pool while no other client waits, and divides a pool
+//! evenly between sources once others wait (docs/adr/0034-fair-pools.md). Pure: the caller passes the time.
+
+mod fair;
+mod shares;
+mod source;
+mod tree;
+
+pub use fair::{Fair, Next, Place, Slot, Waited};
+pub use shares::{Pool, Shares, SourceSlot, admits};
+pub use source::Source;
+pub use tree::{Branches, Excess};

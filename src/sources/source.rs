@@ -1,0 +1,103 @@
+//! A client as shared pools know it: the networks that its address is in, one in the other, and its connection.
+
+use std::{fmt, net::IpAddr};
+
+/// Prefix lengths of the IPv4 networks above a source: a /24 is the smallest network that is routed on the internet.
+const IPV4_LEVELS: [u8; 1] = [24];
+/// Prefix lengths of the IPv6 networks above a source: a site gets a /48, a home a /56 (RFC 6177 §2).
+const IPV6_LEVELS: [u8; 2] = [48, 56];
+/// Networks of one source at most: two above it and its own.
+const NETWORKS: usize = 3;
+
+/// A client of a pool: the networks of its address, from the widest to the source's own, and its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// The source's own network: the address and its prefix length. `None` if the connection is a source by itself.
+    network: Option<(IpAddr, u8)>,
+    connection: u64,
+}
+
+/// A branch of the tree of sources below its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    /// The bits of a network's prefix, with the prefix length.
+    Ipv4(u32, u8),
+    Ipv6(u128, u8),
+    /// The number of a connection.
+    Connection(u64),
+}
+
+impl Source {
+    /// The client with the number `connection`, at an address of `network` (address and prefix length in bits). Without a network
+    /// the connection is a source of its own: one of an exempt network, or every one if sources are not distinguished.
+    pub const fn new(network: Option<(IpAddr, u8)>, connection: u64) -> Self {
+        Self { network, connection }
+    }
+
+    /// The number of the connection.
+    pub const fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// The branches from the root of the tree down to the connection.
+    pub(super) fn path(&self) -> impl Iterator<Item = Key> + use<> {
+        let mut networks = [None; NETWORKS];
+        match self.network {
+            None => {}
+            Some((IpAddr::V4(address), own)) => {
+                let above = IPV4_LEVELS.into_iter().filter(|level| *level < own).chain([own]);
+                let bits =
+                    |prefix: u8| address.to_bits() & u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+                networks.iter_mut().zip(above).for_each(|(key, prefix)| *key = Some(Key::Ipv4(bits(prefix), prefix)));
+            }
+            Some((IpAddr::V6(address), own)) => {
+                let above = IPV6_LEVELS.into_iter().filter(|level| *level < own).chain([own]);
+                let bits = |prefix: u8| {
+                    address.to_bits() & u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
+                };
+                networks.iter_mut().zip(above).for_each(|(key, prefix)| *key = Some(Key::Ipv6(bits(prefix), prefix)));
+            }
+        }
+        networks.into_iter().flatten().chain([Key::Connection(self.connection)])
+    }
+}
+
+/// The source's own network, or the connection if it has none.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.network {
+            Some((address, prefix)) => write!(f, "{address}/{prefix}"),
+            None => write!(f, "connection {}", self.connection),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_from_the_widest_network_to_the_connection() {
+        let shown = |network: Option<(&str, u8)>| {
+            let network = network.map(|(address, prefix)| (address.parse().unwrap(), prefix));
+            let key = |key| match key {
+                Key::Ipv4(bits, prefix) => format!("{}/{prefix}", std::net::Ipv4Addr::from_bits(bits)),
+                Key::Ipv6(bits, prefix) => format!("{}/{prefix}", std::net::Ipv6Addr::from_bits(bits)),
+                Key::Connection(number) => format!("#{number}"),
+            };
+            Source::new(network, 7).path().map(key).collect::<Vec<_>>().join(" ")
+        };
+        for (network, path) in [
+            (None, "#7"),
+            (Some(("192.0.2.9", 32)), "192.0.2.0/24 192.0.2.9/32 #7"),
+            (Some(("192.0.2.9", 24)), "192.0.2.0/24 #7"),
+            (Some(("192.0.2.9", 1)), "128.0.0.0/1 #7"),
+            (Some(("2001:db8:1:2ff::9", 64)), "2001:db8:1::/48 2001:db8:1:200::/56 2001:db8:1:2ff::/64 #7"),
+            (Some(("2001:db8:1:2ff::9", 56)), "2001:db8:1::/48 2001:db8:1:200::/56 #7"),
+            (Some(("2001:db8:1:2ff::9", 32)), "2001:db8::/32 #7"),
+            (Some(("2001:db8::9", 128)), "2001:db8::/48 2001:db8::/56 2001:db8::9/128 #7"),
+        ] {
+            assert_eq!(shown(network), path);
+        }
+    }
+}

@@ -171,7 +171,7 @@ async fn serve<H: Handler>(
     let covers = move |client: &Client, host: &str| {
         resolver.covers(client.server_name.as_deref(), client.local.ip(), host) && routing.load().admits(client, host)
     };
-    let handler = Rc::new(wrap(Proxy::new(parts.routing, Arc::clone(&metrics.proxy))));
+    let handler = Rc::new(wrap(Proxy::new(parts.routing, Arc::clone(&metrics.proxy), pressure.clone())));
     let (records, lines) = parts.access.records();
     let mut endpoints = JoinSet::new();
     let budget = Budget::for_worker(config.load().limits.worker_send_buffer);

@@ -55,6 +55,9 @@ pub enum BodyError {
     /// The connection closed before the body's end.
     #[error("the body was cut short")]
     Truncated,
+    /// litequic ended the exchange: another client's request needed the connection to the origin.
+    #[error("the connection to the origin was needed for another client")]
+    Evicted,
 }
 
 impl Body {

@@ -93,6 +93,8 @@ pub enum End {
     Malformed,
     /// There was no response, or it was cut off.
     Failed,
+    /// litequic ended it, because a request of a client that used fewer connections to the origin waited.
+    Evicted,
 }
 
 impl End {
@@ -104,6 +106,7 @@ impl End {
             Self::Stalled => "stalled",
             Self::Malformed => "malformed",
             Self::Failed => "failed",
+            Self::Evicted => "evicted",
         }
     }
 }
@@ -143,10 +146,17 @@ impl Record {
     /// A response's body was cut off.
     pub fn broke_off(&self, error: BodyError) {
         self.error(match error {
+            BodyError::Evicted => return self.evicted(),
             BodyError::TimedOut => "connection_read_timeout",
             BodyError::Malformed | BodyError::TooLarge => "http_protocol_error",
             BodyError::Cancelled | BodyError::Truncated => "http_response_incomplete",
         });
+    }
+
+    /// litequic ended the request because another client's waited: from now on this is how it ended.
+    pub fn evicted(&self) {
+        self.note(|facts| facts.end = End::Evicted);
+        self.error("connection_limit_reached");
     }
 
     /// The final response's header was sent to the client.
@@ -166,7 +176,11 @@ impl Recording {
 
     /// How it ended; until this is called it counts as cancelled: its connection closed.
     pub fn ended(&self, end: End) {
-        self.record.note(|facts| facts.end = end);
+        self.record.note(|facts| {
+            if facts.end != End::Evicted {
+                facts.end = end;
+            }
+        });
     }
 }
 

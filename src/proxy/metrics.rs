@@ -41,16 +41,26 @@ metrics! {
             limit_rate [limit: "rate_limit"],
             limit_rate_addresses [limit: "rate_limit_addresses"],
             limit_source_tunnels [limit: "source_tunnels"] "The same of `limits.max_tunnels`.",
-            limit_source_origin [limit: "source_origin_connections"]
-                "Requests that waited for, or did not get, a connection to their origin for the same reason.",
             limit_origin_connections [limit: "origin_max_connections"],
-            limit_origin_queue [limit: "origin_max_queue"],
+            limit_origin_queue [limit: "origin_max_queue"]
+                "Requests that a full queue lost: the newest of the source that had most in it.",
             limit_origin_requests [limit: "origin_max_requests"],
-            limit_slow_uploads [limit: "slow_uploads"]
-                "Slow uploads ended for a request that waited, as they held more than half of \
-                    `origin.max_connections`.",
             limit_interim [limit: "interim"] "Interim responses dropped because the client had not read the 8 before.",
             limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic accepts.",
+        }
+        Counter(
+            "origin_evictions",
+            "Exchanges that ended because a request of a client that used fewer connections to the origin waited."
+        ) {
+            evicted_slow_uploads [reason: "slow_upload"] "Their clients sent slowly: 503, or a reset once the response has begun.",
+            evicted_slow_downloads [reason: "slow_download"] "Their clients read slowly.",
+            evicted_silent [reason: "silent"] "Nothing had moved on them for 10 seconds.",
+        }
+        Counter(
+            "origin_rests_taken",
+            "Responses to slow clients whose rest was taken into memory, so that a waiting request got their connection."
+        ) {
+            origin_rests_taken,
         }
         Counter(TIMEOUTS) {
             timeout_connect [timeout: "connect"],

@@ -34,12 +34,13 @@ use crate::{
         self, Abort, Body, CertificateRequest, Client, Exchange, Handler, Interim, Protocol, Record, Response, Upgrade,
         date,
     },
-    sources::Pool,
+    memory::Pressure,
+    sources::{Pool, Source},
 };
 use arc_swap::ArcSwap;
 use error::Error;
 use http::{HeaderValue, StatusCode, header};
-use origin::{Origin, Outcome, Sending, Standing};
+use origin::{Origin, Outcome, RestBudget, Sending, Standing};
 use request::Framing;
 use rules::{Limiter, Rules, Taken, Variables};
 use std::{
@@ -65,6 +66,7 @@ pub struct Proxy {
     shared: Arc<ArcSwap<Routing>>,
     metrics: Arc<Metrics>,
     local: RefCell<Rc<Local>>,
+    rests: Rc<RestBudget>,
     /// Tunnels, those that are still being opened too.
     tunnels: Rc<Cell<u32>>,
     /// Their sources.
@@ -81,11 +83,13 @@ struct Local {
 }
 
 impl Proxy {
-    /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`.
-    pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<Metrics>) -> Self {
-        let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics);
+    /// The proxy of the worker with these `metrics`. It follows what is stored in `shared`. Nothing is taken into memory to free a
+    /// connection while `pressure` says that memory is short.
+    pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<Metrics>, pressure: Pressure) -> Self {
+        let rests = RestBudget::new(pressure);
+        let local = Local::new(shared.load_full(), &BTreeMap::new(), &metrics, &rests);
         let (tunnels, tunnel_sources) = (Rc::default(), Pool::new("tunnels"));
-        Self { local: RefCell::new(Rc::new(local)), shared, metrics, tunnels, tunnel_sources }
+        Self { local: RefCell::new(Rc::new(local)), shared, metrics, rests, tunnels, tunnel_sources }
     }
 
     /// The routing in force. A server that a reload did not touch keeps its pool; one that is gone closes its idle
@@ -96,7 +100,7 @@ impl Proxy {
         if Arc::ptr_eq(&shared, &local.routing) {
             return local;
         }
-        let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics));
+        let next = Rc::new(Local::new(Arc::clone(&shared), &local.origins, &self.metrics, &self.rests));
         for (name, origin) in &local.origins {
             origin.close_but(next.origins.get(name).map(Rc::as_ref));
         }
@@ -126,10 +130,11 @@ impl Proxy {
             self.metrics.limit_body_bytes.increment();
             return Err(Error::BodyTooLarge.into());
         }
-        let source = local.routing.source(client.address.ip(), &head.headers);
+        let network = local.routing.source(client.address.ip(), &head.headers);
+        let source = Source::new(network.map(|network| (network.address, network.prefix)), client.connection);
         let wish = origin.wish(&head.headers, || local.routing.client(client.address.ip(), &head.headers));
         let switch = match head.extensions.remove::<Upgrade>() {
-            Some(upgrade) => self.switch(asked, &upgrade, source)?,
+            Some(upgrade) => self.switch(asked, &upgrade, network)?,
             None => None,
         };
         self.translate(asked, &mut head, framing, origin.config().ambiguous_fields)?;
@@ -295,14 +300,19 @@ fn last_recipient(id: &HeaderValue) -> Response {
 }
 
 impl Local {
-    fn new(routing: Arc<Routing>, before: &BTreeMap<String, Rc<Origin>>, metrics: &Arc<Metrics>) -> Self {
+    fn new(
+        routing: Arc<Routing>,
+        before: &BTreeMap<String, Rc<Origin>>,
+        metrics: &Arc<Metrics>,
+        rests: &Rc<RestBudget>,
+    ) -> Self {
         let origin = |(name, (config, standings)): (&String, &(config::Origin, Vec<Arc<Standing>>))| {
             let before = before.get(name);
             let origin = match before.filter(|origin| origin.config() == config) {
                 Some(kept) => Rc::clone(kept),
                 None => {
                     let key = &routing.cookie_key;
-                    Rc::new(Origin::new(name, config, standings, key, before.map(Rc::as_ref), metrics))
+                    Rc::new(Origin::new(name, config, standings, key, before.map(Rc::as_ref), metrics, rests))
                 }
             };
             origin.follow(standings);
@@ -360,6 +370,9 @@ impl Handler for Proxy {
                     _ => tracing::info!(request, %error, "answered in place of the origin"),
                 }
                 let (status, kind) = error.table();
+                if error == Error::Evicted {
+                    record.evicted();
+                }
                 record.error(kind);
                 let pages = route.map_or(&local.routing.general_pages, |route| &route.pages);
                 error.response(&id, pages.find(status))

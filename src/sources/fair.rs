@@ -57,12 +57,23 @@ pub enum Waited<W> {
 }
 
 /// The request to which the next free slot goes.
-#[derive(Debug, Clone, Copy)]
-pub struct Next {
+#[derive(Debug)]
+pub struct Next<'a, W> {
     /// When it began to wait.
     pub since: Instant,
+    /// The request.
+    pub request: &'a W,
+    /// Its client.
+    pub source: Source,
     /// The branches of its client, for [`Fair::excess`].
     pub branches: Branches,
+}
+
+impl Slot {
+    /// Its index: smaller than the largest number of slots that were in use at once.
+    pub const fn index(self) -> usize {
+        self.0
+    }
 }
 
 impl<W> Fair<W> {
@@ -154,10 +165,16 @@ impl<W> Fair<W> {
     }
 
     /// The request to which the next free slot goes; `None` if no request waits.
-    pub fn next(&self) -> Option<Next> {
+    pub fn next(&self) -> Option<Next<'_, W>> {
         let tree = self.tree.as_ref()?;
         let (leaf, waiting) = tree.peek()?;
-        Some(Next { since: waiting.since, branches: tree.branches_of(leaf) })
+        let Waiting { source, since, request } = waiting;
+        Some(Next { since: *since, request, source: *source, branches: tree.branches_of(leaf) })
+    }
+
+    /// The slots in use.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.slots.iter().map(|(slot, _)| Slot(slot))
     }
 
     /// The source of a slot in use.

@@ -13,7 +13,7 @@ use super::{
     wait::{self, Interims, Waited},
 };
 use crate::{
-    config::{Network, Timeouts},
+    config::Timeouts,
     exchange::{Body, Record, Response, Tunnel, has_rarely_a_body},
     proxy::{
         balance::{Set, Wish},
@@ -23,6 +23,7 @@ use crate::{
         rules::Rules,
         upgrade::Switch,
     },
+    sources::Source,
 };
 use http::{Method, Request, StatusCode, Version, header, request};
 use hyper::{body::Incoming, client::conn::TrySendError};
@@ -43,7 +44,7 @@ pub(super) struct Attempts<'a> {
     upload: Option<Rc<Upload>>,
     interims: Interims<'a>,
     proxied: Option<Proxied>,
-    source: Option<Network>,
+    source: Source,
     record: &'a Record,
     timeouts: &'a Timeouts,
     deadline: Option<Deadline>,
@@ -268,9 +269,9 @@ impl<'a> Attempts<'a> {
             return Err(self.bad(&ticket, error));
         }
         origin.stick(self.wish, ticket.number, &mut parts.headers);
-        let (upload, idle) = (self.upload.take(), self.timeouts.response_body);
-        let body =
-            ResponseBody::wrap(incoming, lease, ticket, upload, self.rules, idle, self.deadline, &origin.metrics);
+        let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
+        let (rules, deadline) = (self.rules, self.deadline);
+        let body = ResponseBody::wrap(incoming, lease, ticket, upload, record, rules, idle, deadline, &origin.metrics);
         Ok(Response::from_parts(parts, body))
     }
 

@@ -6,16 +6,20 @@ mod connect;
 mod copy;
 mod deadline;
 mod driver;
+mod giving_way;
 mod pool;
 mod proxied;
 mod request_body;
 mod resolve;
 mod response_body;
+mod rest;
 mod server;
+mod transfer;
 mod tunnel;
 mod wait;
 
 pub(super) use check::{Checked, check_all};
+pub(super) use rest::RestBudget;
 pub(super) use server::{Finding, Standing};
 
 use super::{
@@ -27,9 +31,10 @@ use super::{
     upgrade::Switch,
 };
 use crate::{
-    config::{self, Network, OriginAddress, OriginServer, Share, Sticky, StickyBy, Timeouts},
+    config::{self, OriginAddress, OriginServer, Share, Sticky, StickyBy, Timeouts},
     exchange::{Abort, Body, BodyError, Client, Interim, Record, Response},
     proxy::Metrics,
+    sources::Source,
 };
 use attempt::{Attempts, Sent};
 use http::{HeaderMap, HeaderName, request};
@@ -88,8 +93,8 @@ pub(super) struct Sending<'a> {
     pub(super) body: Body,
     pub(super) max_body_bytes: Option<u64>,
     pub(super) client: &'a Client,
-    /// Its source.
-    pub(super) source: Option<Network>,
+    /// The client by whose share of the pools it is served.
+    pub(super) source: Source,
     pub(super) interim: &'a Interim,
     pub(super) record: &'a Record,
     pub(super) timeouts: &'a Timeouts,
@@ -118,7 +123,8 @@ impl From<Error> for Outcome {
 
 impl Origin {
     /// The origin with the name `name`, whose servers' health is in `standings`, and whose cookies are made with `key`.
-    /// Servers that it shares with the one `before` stay, with their connections and their state.
+    /// Servers that it shares with the one `before` stay, with their connections and their state. `rests` is the worker's memory for
+    /// responses whose connection is needed.
     pub(super) fn new(
         name: &str,
         config: &config::Origin,
@@ -126,11 +132,12 @@ impl Origin {
         key: &CookieKey,
         before: Option<&Self>,
         metrics: &Arc<Metrics>,
+        rests: &Rc<RestBudget>,
     ) -> Self {
         let server = |(OriginServer { address, .. }, standing): (&OriginServer, &Arc<Standing>)| {
             let mut kept = before.iter().flat_map(|before| &before.servers);
             let Some(kept) = kept.find(|server| server.pool.fits(config, address)) else {
-                return Rc::new(Server::new(name, config, address, standing, metrics));
+                return Rc::new(Server::new(name, config, address, standing, metrics, rests));
             };
             kept.follow(standing);
             Rc::clone(kept)
@@ -305,6 +312,7 @@ impl Origin {
             }
             // Counted by the front end, whose timeout it was.
             BodyError::TimedOut => Error::ClientTooSlow.into(),
+            BodyError::Evicted => Error::Evicted.into(),
             BodyError::Cancelled | BodyError::Malformed | BodyError::Truncated => Outcome::Abort(Abort::Request),
         }
     }

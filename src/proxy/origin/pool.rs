@@ -1,20 +1,24 @@
-//! One worker's connections to one server of an origin: newest first, so that the rest can idle out; bounded; and a
-//! bounded first-in, first-out queue for requests that find none. If the server gets the client's address (PROXY
-//! protocol), a connection is used for that client only.
+//! One worker's connections to one server of an origin: newest first, so that the rest can idle out; bounded; and a bounded queue for
+//! requests that find none. A source may use all connections while no other waits; otherwise what becomes free goes to the source that
+//! uses fewest, and slow clients of the source that uses most give theirs up ([0034](../../../docs/adr/0034-fair-pools.md)). If the server
+//! gets the client's address (PROXY protocol), a connection is used for that client only.
 
 use super::{
     connect::{Connector, FIRST_READ, Stream, StreamState},
     deadline::Deadline,
     driver::{Driver, Pump},
+    giving_way::{Direction, PATIENCE, Reason, Taker},
     proxied::Proxied,
     request_body::{RequestBody, Upload},
+    rest::RestBudget,
+    transfer::{Open, Transfer},
 };
 use crate::{
-    config::{self, Network, OriginAddress, Timeouts},
-    exchange::Room,
+    config::{self, OriginAddress, Timeouts},
+    exchange::{Record, Room},
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
-    sources::{self, Shares},
+    sources::{Excess, Fair, Place, Slot, Source, Waited},
     telemetry::Counted,
 };
 use bytes::Bytes;
@@ -26,22 +30,17 @@ use hyper::{
 };
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
     future::{Future, poll_fn},
     pin::{Pin, pin},
     rc::{Rc, Weak},
     sync::Arc,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 use tokio::{
     sync::oneshot,
     task::{AbortHandle, spawn_local, unconstrained},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
-
-/// How often a queued request may end a slow upload.
-const GIVE_WAY: Duration = Duration::from_millis(250);
 
 /// Connections of one worker to one server.
 #[derive(Debug)]
@@ -51,25 +50,48 @@ pub(super) struct Pool {
     connector: Connector,
     metrics: Arc<Metrics>,
     counters: Arc<ServerMetrics>,
+    /// For rests of responses whose connection is needed.
+    rests: Rc<RestBudget>,
     state: RefCell<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// The newest is last.
     idle: Vec<Idle>,
-    /// Connections that are being opened, used, or idle.
-    open: u32,
-    waiting: VecDeque<Waiting>,
-    /// The sources of the connections in use.
-    shares: Shares<Network>,
-    /// Uploads: those that had bodies to send when they got their connection; some have ended.
-    uploads: Vec<Weak<Upload>>,
-    /// When slow ones were searched last.
-    looked: Option<Instant>,
+    /// The connections that are opened or used, by their clients, and the queue for them.
+    fair: Fair<Waiting>,
+    /// What may give its connection up, by slot.
+    exchanges: Vec<Exchange>,
+    /// The task that has exchanges give way, while requests wait.
+    review: Option<AbortHandle>,
     /// Set while something is idle.
     watch: Option<Watch>,
     closed: bool,
+}
+
+/// What a slot is used for, as far as it can give way.
+#[derive(Debug, Clone, Default)]
+enum Exchange {
+    /// A connection that is opened, or a request whose response's head is awaited.
+    #[default]
+    Request,
+    /// An upload without a response so far.
+    Upload(Weak<Upload>),
+    /// A response's body.
+    Response(Weak<Transfer>),
+    /// One that gives way: its connection is free soon.
+    Leaving,
+}
+
+/// An exchange that is to give way.
+#[derive(Debug)]
+struct Giver {
+    slot: Slot,
+    exchange: Exchange,
+    reason: Reason,
+    /// The client of the request that waits.
+    taker: Source,
 }
 
 #[derive(Debug)]
@@ -90,29 +112,29 @@ struct Watch {
 #[derive(Debug)]
 struct Waiting {
     turn: oneshot::Sender<Turn>,
-    source: Option<Network>,
+    /// It waits no longer than until then.
+    until: Instant,
 }
 
-/// A connection in use, as its client's source holds it. Given back when dropped.
+/// A slot of the pool: one connection, opened or in use. Given back when dropped, and then to the next request.
 #[derive(Debug)]
-struct Share {
+struct InUse {
     pool: Rc<Pool>,
-    source: Option<Network>,
+    slot: Slot,
+    released: bool,
 }
 
-/// What a queued request gets: its share first, as the connection, when it is dropped, may go to one of the same
-/// source.
+/// What a queued request gets: a slot, and a connection if one became free.
 #[derive(Debug)]
-enum Turn {
-    Connection(Share, Connection),
-    Slot(Share, Slot),
+struct Turn {
+    connection: Option<Connection>,
+    in_use: InUse,
 }
 
-/// The permission to have a connection; counted in [`State::open`].
-#[derive(Debug)]
-struct Slot {
-    pool: Rc<Pool>,
-    _counted: Counted<ServerMetrics>,
+/// A request's place in the queue. Dropped, it leaves the queue.
+struct Queued<'a> {
+    pool: &'a Rc<Pool>,
+    place: Place,
 }
 
 /// A connection without a request.
@@ -125,10 +147,9 @@ struct Connection {
     born: Instant,
     /// How often it was leased.
     requests: u64,
-    /// Before the slot: the connection closes first, then the next one may open.
     driver: Rc<Driver>,
     _open: Counted<Metrics>,
-    slot: Slot,
+    _counted: Counted<ServerMetrics>,
 }
 
 /// A connection in use by one request. Dropped, it is closed.
@@ -136,9 +157,9 @@ struct Connection {
 pub(super) struct Lease {
     /// Before the connection, which it may use.
     pump: Option<Pump>,
-    /// Before it too: the next request in the queue may be of the same source.
-    share: Share,
+    /// Before the slot: the connection closes first, then the next one may open.
     connection: Connection,
+    in_use: InUse,
     reused: bool,
     received_before: u64,
     reusable: Cell<bool>,
@@ -151,14 +172,18 @@ impl Pool {
         address: &OriginAddress,
         metrics: Arc<Metrics>,
         counters: Arc<ServerMetrics>,
+        rests: Rc<RestBudget>,
     ) -> Rc<Self> {
+        let (idle, exchanges, review, watch, closed) = Default::default();
+        let fair = Fair::new(origin.max_connections);
         Rc::new(Self {
             connector: Connector::new(address, origin.dns_interval),
             address: address.clone(),
             origin: origin.clone(),
             metrics,
             counters,
-            state: RefCell::default(),
+            rests,
+            state: RefCell::new(State { idle, fair, exchanges, review, watch, closed }),
         })
     }
 
@@ -176,12 +201,12 @@ impl Pool {
     /// Requests on a connection or in the queue.
     pub(super) fn requests(&self) -> u32 {
         let state = self.state.borrow();
-        let count = |list: usize| u32::try_from(list).unwrap_or(u32::MAX);
-        state.open.saturating_sub(count(state.idle.len())).saturating_add(count(state.waiting.len()))
+        state.fair.taken().saturating_add(state.fair.waiting())
     }
 
     /// A connection: the newest idle one, else a new one, else the first that becomes free, each within its time of
-    /// `timeouts` and `deadline`. `fresh` requires one that served no request yet, `proxied` one for that client.
+    /// `timeouts` and `deadline`. `fresh` requires one that served no request yet, `proxied` one for that client. `source` is the
+    /// client by whose share of the connections the request is served.
     ///
     /// # Errors
     ///
@@ -194,11 +219,10 @@ impl Pool {
         self: &Rc<Self>,
         fresh: bool,
         proxied: Option<Proxied>,
-        source: Option<Network>,
+        source: Source,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<Lease, Error> {
-        let now = Instant::now();
         if self.connector.is_stale() {
             let pool = Rc::clone(self);
             // Not joined: it ends within a lookup's time.
@@ -207,135 +231,194 @@ impl Pool {
                 pool.close_strays();
             });
         }
-        let share = self.share(source);
-        let limited = share.is_none();
-        if let Some(share) = share {
-            while let Some(connection) = self.pop_idle(proxied) {
-                if fresh {
-                    // Only its slot is needed.
-                    break;
-                }
-                if connection.is_usable(now) && connection.stream.is_quiet() {
-                    return Ok(Lease::new(connection, share, true));
-                }
-            }
-            // At the cap the idle ones are other clients': the oldest is closed.
-            if let Some(slot) = self.take_slot().or_else(|| self.oldest_idle().map(Connection::into_slot)) {
-                return self.connect(slot, share, proxied, timeouts, deadline).await;
-            }
-            self.metrics.limit_origin_connections.increment();
-        }
-        let turn = self.queue(source, limited)?;
+        let slot = self.state.borrow_mut().fair.take(source);
+        let turn = match slot {
+            Some(slot) => Turn { connection: None, in_use: InUse::new(self, slot) },
+            None => self.wait(source, timeouts, deadline).await?,
+        };
+        self.lease(turn, fresh, proxied, timeouts, deadline).await
+    }
+
+    /// Waits in the queue for a slot, because all are in use.
+    async fn wait(
+        self: &Rc<Self>,
+        source: Source,
+        timeouts: &Timeouts,
+        deadline: Option<Deadline>,
+    ) -> Result<Turn, Error> {
+        self.metrics.limit_origin_connections.increment();
+        let now = Instant::now();
+        let until = now + deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
+        let (queued, turn) = self.queue(source, now, until)?;
         let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
-        let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
-        let turn = timeout(patience, self.turn(turn)).await;
-        drop(waiting);
+        let turn = timeout_at(until, turn).await;
+        drop((waiting, queued));
         match turn {
-            Ok(Ok(Turn::Connection(share, connection)))
-                if !fresh && connection.proxied == proxied && connection.stream.is_quiet() =>
-            {
-                Ok(Lease::new(connection, share, true))
-            }
-            Ok(Ok(Turn::Connection(share, connection))) => {
-                self.connect(connection.into_slot(), share, proxied, timeouts, deadline).await
-            }
-            Ok(Ok(Turn::Slot(share, slot))) => self.connect(slot, share, proxied, timeouts, deadline).await,
+            Ok(Ok(turn)) => Ok(turn),
+            // The queue was full, and this was the newest request of the source that has most of it.
+            Ok(Err(_)) => Err(Error::QueueFull),
             Err(_) if deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) => {
                 self.metrics.timeout_request.increment();
-                // Its source's other requests hold its share.
+                // Other requests hold the connections.
                 Err(Error::RequestTimeout { servers: false })
             }
-            // The pool was closed, or the time has passed.
-            Ok(Err(_)) | Err(_) => {
+            Err(_) => {
                 self.metrics.timeout_queue.increment();
                 Err(Error::QueueTimeout)
             }
         }
     }
 
-    /// A place in the queue for a request of `source`, which waits because that is `limited`, or because all are in
-    /// use.
-    fn queue(&self, source: Option<Network>, limited: bool) -> Result<oneshot::Receiver<Turn>, Error> {
-        let mut state = self.state.borrow_mut();
-        // Those whose request went away in the meantime hold no place.
-        state.waiting.retain(|waiting| !waiting.turn.is_closed());
-        let (waiting, most) = (state.waiting.len() as u64, u64::from(self.origin.max_queue));
-        let of_source = || state.waiting.iter().filter(|waiting| waiting.source == source).count() as u64;
-        let full = source.is_some() && !sources::admits(of_source, waiting, most);
-        if limited || full {
-            self.metrics.limit_source_origin.increment();
-        }
-        if waiting >= most {
-            self.metrics.limit_origin_queue.increment();
-        }
-        if full || waiting >= most {
-            return Err(Error::QueueFull);
-        }
+    /// A place in the queue for a request of `source`, which waits until `until`.
+    fn queue(
+        self: &Rc<Self>,
+        source: Source,
+        now: Instant,
+        until: Instant,
+    ) -> Result<(Queued<'_>, oneshot::Receiver<Turn>), Error> {
         let (sender, turn) = oneshot::channel();
-        state.waiting.push_back(Waiting { turn: sender, source });
-        Ok(turn)
-    }
-
-    /// A share of `source` in the connections that are in use; `None` if its source has reached its limit.
-    fn share(self: &Rc<Self>, source: Option<Network>) -> Option<Share> {
         let mut state = self.state.borrow_mut();
-        if state.admits(source, self.origin.max_connections, 0) {
-            state.shares.take(source);
-            return Some(Share { pool: Rc::clone(self), source });
-        }
-        if let Some(source) = source {
-            state.shares.refused(source, "connections to an origin", std::time::Instant::now());
-        }
-        None
-    }
-
-    /// What a queued request gets from `turn`. While it waits, slow uploads are ended.
-    async fn turn(&self, turn: oneshot::Receiver<Turn>) -> Result<Turn, oneshot::error::RecvError> {
-        let mut turn = pin!(turn);
-        loop {
-            self.have_slow_uploads_give_way();
-            if let Ok(turn) = timeout(GIVE_WAY, &mut turn).await {
-                return turn;
+        let since = now.into_std();
+        match state.fair.wait(source, since, self.origin.max_queue, Waiting { turn: sender, until }) {
+            Waited::Refused(_) => {
+                self.metrics.limit_origin_queue.increment();
+                Err(Error::QueueFull)
+            }
+            Waited::Queued(place, shed) => {
+                if state.review.is_none() {
+                    state.review = Some(spawn_local(review(Rc::downgrade(self))).abort_handle());
+                }
+                drop(state);
+                if shed.is_some() {
+                    self.metrics.limit_origin_queue.increment();
+                }
+                Ok((Queued { pool: self, place }, turn))
             }
         }
     }
 
-    /// Ends the slowest uploads, as many as requests are queued, as far as slow ones hold more than half of the maximum
-    /// of connections. Searches once in [`GIVE_WAY`] at most.
-    fn have_slow_uploads_give_way(&self) {
+    /// A lease of the connection that came with `turn`, of an idle one, or of a new one.
+    async fn lease(
+        self: &Rc<Self>,
+        turn: Turn,
+        fresh: bool,
+        proxied: Option<Proxied>,
+        timeouts: &Timeouts,
+        deadline: Option<Deadline>,
+    ) -> Result<Lease, Error> {
+        let Turn { connection, in_use } = turn;
+        if fresh {
+            // A connection that has served a request only leaves its slot.
+            drop(connection);
+        } else {
+            let is_fit = |connection: &Connection| connection.proxied == proxied && connection.stream.is_quiet();
+            if let Some(connection) = connection.filter(is_fit) {
+                return Ok(Lease::new(connection, in_use, true));
+            }
+            let mut now = None;
+            while let Some(connection) = self.pop_idle(proxied) {
+                let now = *now.get_or_insert_with(Instant::now);
+                if self.is_usable(&connection, now) && connection.stream.is_quiet() {
+                    return Ok(Lease::new(connection, in_use, true));
+                }
+            }
+        }
+        // Connections of other clients, or that have served a request, may fill the pool: the oldest of these are closed.
+        while let Some(oldest) = self.excessive_idle() {
+            drop(oldest);
+        }
+        self.connect(in_use, proxied, timeouts, deadline).await
+    }
+
+    /// Gives free slots to the requests that wait for them.
+    fn hand_out(self: &Rc<Self>) {
+        while let Some((waiting, slot)) = self.granted() {
+            // Should it come back, its drop passes the slot on.
+            let _ = waiting.turn.send(Turn { connection: None, in_use: InUse::new(self, slot) });
+        }
+    }
+
+    fn granted(&self) -> Option<(Waiting, Slot)> {
+        self.state.borrow_mut().fair.grant()
+    }
+
+    /// Has exchanges of the sources that use most connections give way to requests that have waited for long.
+    fn review(&self) {
         let now = Instant::now();
-        let slowest = {
-            let mut state = self.state.borrow_mut();
-            let full = state.open >= self.origin.max_connections && state.idle.is_empty();
-            if !full || state.looked.is_some_and(|looked| now < looked + GIVE_WAY) {
-                return;
-            }
-            state.looked = Some(now);
-            state.uploads.retain(|upload| upload.strong_count() > 0);
-            let uploads = state.uploads.iter().filter_map(Weak::upgrade);
-            let mut slow: Vec<_> = uploads.filter_map(|upload| upload.slow(now).map(|rate| (rate, upload))).collect();
-            slow.sort_unstable_by_key(|(rate, _)| *rate);
-            let excess = slow.len().saturating_sub(self.origin.max_connections as usize / 2);
-            slow.truncate(excess.min(state.waiting.len()));
-            slow
-        };
-        for (rate, upload) in slowest {
-            self.metrics.limit_slow_uploads.increment();
-            tracing::debug!(origin = %self.address, bytes_a_second = rate, "ending a slow upload for a request that waits");
-            upload.give_way();
+        for _ in 0..self.origin.max_connections {
+            let Some(giver) = self.giver(now) else { return };
+            self.give_way(&giver);
         }
     }
 
-    /// Watches `upload`, which has a connection.
-    fn watch_upload(&self, upload: &Rc<Upload>) {
-        let mut state = self.state.borrow_mut();
-        if state.uploads.len() > 2 * state.open as usize {
-            state.uploads.retain(|upload| upload.strong_count() > 0);
+    /// The exchange that gives way to the request that is next in the queue, if that has waited for long: of the source that uses most
+    /// connections, the slowest.
+    fn giver(&self, now: Instant) -> Option<Giver> {
+        let state = self.state.borrow();
+        let leaving = state.exchanges.iter().filter(|exchange| matches!(exchange, Exchange::Leaving)).count();
+        if leaving >= state.fair.waiting() as usize {
+            return None;
         }
-        let upload = Rc::downgrade(upload);
-        // A retried one is registered already.
-        if !state.uploads.iter().any(|known| known.ptr_eq(&upload)) {
-            state.uploads.push(upload);
+        let next = state.fair.next()?;
+        if now.into_std().saturating_duration_since(next.since) < PATIENCE {
+            return None;
+        }
+        let patience = next.request.until.saturating_duration_since(now);
+        let gives_way = |slot: Slot| {
+            let excess: Excess = state.fair.excess(slot, &next.branches)?;
+            let taker = Taker { patience, same_source: excess.between_connections };
+            let reason = match state.exchanges.get(slot.index())? {
+                Exchange::Request | Exchange::Leaving => None,
+                Exchange::Upload(upload) => upload.upgrade()?.gives_way(now, taker),
+                Exchange::Response(transfer) => transfer.upgrade()?.gives_way(now, taker),
+            };
+            Some((excess, reason?, slot))
+        };
+        let (_, reason, slot) = state.fair.slots().filter_map(gives_way).max()?;
+        Some(Giver { slot, exchange: state.exchanges.get(slot.index())?.clone(), reason, taker: next.source })
+    }
+
+    /// Has an exchange give way.
+    fn give_way(&self, &Giver { slot, ref exchange, reason, taker }: &Giver) {
+        {
+            let state = &mut *self.state.borrow_mut();
+            if let Some(noted) = state.exchanges.get_mut(slot.index()) {
+                *noted = Exchange::Leaving;
+            }
+            // An upload's task has to run, and a rest to come, before the slot is free: it counts for its next client already.
+            state.fair.rename(slot, taker);
+        }
+        let is_kept = match exchange {
+            Exchange::Upload(upload) => {
+                if let Some(upload) = upload.upgrade() {
+                    upload.evict();
+                }
+                false
+            }
+            Exchange::Response(transfer) => {
+                let budget = matches!(reason, Reason::Slow(..)).then_some(&self.rests);
+                transfer.upgrade().is_some_and(|transfer| transfer.give_way(budget) == Some(false))
+            }
+            Exchange::Request | Exchange::Leaving => return,
+        };
+        let (counter, reason) = match reason {
+            _ if is_kept => (&self.metrics.origin_rests_taken, "slow download, whose rest is taken into memory"),
+            Reason::Slow(_, Direction::Upload) => (&self.metrics.evicted_slow_uploads, "slow upload"),
+            Reason::Slow(_, Direction::Download) => (&self.metrics.evicted_slow_downloads, "slow download"),
+            Reason::Silent(_) => (&self.metrics.evicted_silent, "silent body"),
+        };
+        counter.increment();
+        tracing::debug!(origin = %self.address, reason, "an exchange gives its connection up for a request that waits");
+    }
+
+    /// The slot is used for `exchange` from now on.
+    fn note(&self, slot: Slot, exchange: Exchange) {
+        let exchanges = &mut self.state.borrow_mut().exchanges;
+        if exchanges.len() <= slot.index() {
+            exchanges.resize(slot.index().saturating_add(1), Exchange::Request);
+        }
+        if let Some(noted) = exchanges.get_mut(slot.index()) {
+            *noted = exchange;
         }
     }
 
@@ -354,12 +437,12 @@ impl Pool {
 
     async fn connect(
         self: &Rc<Self>,
-        slot: Slot,
-        share: Share,
+        in_use: InUse,
         proxied: Option<Proxied>,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<Lease, Error> {
+        let counted = Counted::new(&self.counters, |counters| &counters.connections);
         let began = Instant::now();
         let limit = deadline.map_or(timeouts.connect, |deadline| deadline.shorten(timeouts.connect, began));
         let connected = self.connector.connect(limit, proxied, &self.metrics).await.map_err(|error| {
@@ -381,8 +464,9 @@ impl Pool {
         self.metrics.origin_connections.increment();
         let open = Counted::new(&self.metrics, |metrics| &metrics.origin_connections_open);
         let born = Instant::now();
-        let connection = Connection { sender, stream, proxied, born, requests: 0, driver, _open: open, slot };
-        Ok(Lease::new(connection, share, false))
+        let connection =
+            Connection { sender, stream, proxied, born, requests: 0, driver, _open: open, _counted: counted };
+        Ok(Lease::new(connection, in_use, false))
     }
 
     /// The newest of those that are for `proxied`: the last one, if the server does not get the client's address.
@@ -392,9 +476,12 @@ impl Pool {
         Some(idle.remove(at).connection)
     }
 
-    fn oldest_idle(&self) -> Option<Connection> {
-        let idle = &mut self.state.borrow_mut().idle;
-        (!idle.is_empty()).then(|| idle.remove(0).connection)
+    /// The oldest idle connection, if those in use and the idle ones are more than the maximum.
+    fn excessive_idle(&self) -> Option<Connection> {
+        let mut state = self.state.borrow_mut();
+        let open = state.idle.len().saturating_add(state.fair.taken() as usize);
+        let excessive = open > self.origin.max_connections as usize && !state.idle.is_empty();
+        excessive.then(|| state.idle.remove(0).connection)
     }
 
     /// Closes idle connections to addresses that the server's name no longer has.
@@ -406,29 +493,24 @@ impl Pool {
         drop(strays);
     }
 
-    fn take_slot(self: &Rc<Self>) -> Option<Slot> {
-        let mut state = self.state.borrow_mut();
-        (state.open < self.origin.max_connections).then(|| {
-            state.open += 1;
-            Slot::new(self)
-        })
-    }
-
-    /// Keeps `connection` for the next request, which may be queued already.
-    fn put(self: &Rc<Self>, mut connection: Connection) {
+    /// Gives a connection and its slot to the next request that waits, or keeps the connection for a later one.
+    fn put(self: &Rc<Self>, connection: Connection, in_use: InUse) {
         let now = Instant::now();
-        if !connection.is_usable(now) || self.state.borrow().closed {
+        if !self.is_usable(&connection, now) || self.state.borrow().closed {
             return;
         }
         if self.origin.max_requests.is_some_and(|most| connection.requests >= most) {
             self.metrics.limit_origin_requests.increment();
             return;
         }
-        while let Some((waiting, share)) = self.next_waiting(1) {
-            match waiting.send(Turn::Connection(share, connection)) {
-                Ok(()) | Err(Turn::Slot(..)) => return self.hand_out(),
-                Err(Turn::Connection(_, back)) => connection = back,
-            }
+        in_use.release();
+        let mut connection = connection;
+        while let Some((waiting, slot)) = self.granted() {
+            let turn = Turn { connection: Some(connection), in_use: InUse::new(self, slot) };
+            let Err(Turn { connection: Some(back), in_use }) = waiting.turn.send(turn) else { return self.hand_out() };
+            // That request has gone: the next one.
+            in_use.release();
+            connection = back;
         }
         let mut state = self.state.borrow_mut();
         match &state.watch {
@@ -442,32 +524,12 @@ impl Pool {
         state.idle.push(Idle { connection, since: now });
     }
 
-    /// Continues requests that are queued although there are connections: their source had reached its limit, and has
-    /// not now.
-    fn hand_out(self: &Rc<Self>) {
-        let is_free = || {
-            let state = self.state.borrow();
-            !state.closed && !state.waiting.is_empty() && state.open < self.origin.max_connections
-        };
-        while is_free() {
-            let Some((waiting, share)) = self.next_waiting(0) else { return };
-            let Some(slot) = self.take_slot() else { return };
-            // Should it come back after all, its own drop passes it on.
-            let _ = waiting.send(Turn::Slot(share, slot));
-        }
-    }
-
-    /// The first queued request whose source may have another connection, with `released` of those in use being given
-    /// back.
-    fn next_waiting(self: &Rc<Self>, released: u64) -> Option<(oneshot::Sender<Turn>, Share)> {
-        let mut state = self.state.borrow_mut();
-        // Those whose request went away in the meantime hold no place.
-        state.waiting.retain(|waiting| !waiting.turn.is_closed());
-        let admitted = |waiting: &Waiting| state.admits(waiting.source, self.origin.max_connections, released);
-        let at = state.waiting.iter().position(admitted)?;
-        let Waiting { turn, source } = state.waiting.remove(at)?;
-        state.shares.take(source);
-        Some((turn, Share { pool: Rc::clone(self), source }))
+    /// Whether `connection` may serve another request.
+    fn is_usable(&self, connection: &Connection, now: Instant) -> bool {
+        // Ready means for hyper: the last request is sent, its response read, and nothing else came.
+        connection.sender.is_ready()
+            && self.origin.max_age.is_none_or(|age| now < connection.born + age)
+            && self.connector.leads_to(connection.stream.address)
     }
 
     /// Closes what is to be kept no longer; returns when to run again. `cx` is the watch's, and woken earlier if
@@ -520,62 +582,62 @@ async fn watch(pool: Weak<Pool>) {
     .await;
 }
 
-impl Slot {
-    /// One of `pool` that is in its count of open ones already.
-    fn new(pool: &Rc<Pool>) -> Self {
-        Self { pool: Rc::clone(pool), _counted: Counted::new(&pool.counters, |counters| &counters.connections) }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        // The slot goes to the next request that waits and is still there.
-        if let Some((waiting, share)) = self.pool.next_waiting(1) {
-            // Should it come back after all, its own drop passes it on.
-            let _ = waiting.send(Turn::Slot(share, Self::new(&self.pool)));
-        } else {
-            let mut state = self.pool.state.borrow_mut();
-            state.open = state.open.saturating_sub(1);
+/// Looks for exchanges that give way, for as long as requests wait.
+async fn review(pool: Weak<Pool>) {
+    loop {
+        sleep(PATIENCE).await;
+        let Some(pool) = pool.upgrade() else { return };
+        pool.review();
+        let mut state = pool.state.borrow_mut();
+        if state.fair.waiting() == 0 {
+            state.review = None;
+            return;
         }
-        self.pool.hand_out();
     }
 }
 
-impl Connection {
-    /// Closes it; another may open.
-    fn into_slot(self) -> Slot {
-        self.slot
+impl InUse {
+    fn new(pool: &Rc<Pool>, slot: Slot) -> Self {
+        Self { pool: Rc::clone(pool), slot, released: false }
     }
 
-    fn is_usable(&self, now: Instant) -> bool {
-        let pool = &self.slot.pool;
-        // Ready means for hyper: the last request is sent, its response read, and nothing else came.
-        self.sender.is_ready()
-            && pool.origin.max_age.is_none_or(|age| now < self.born + age)
-            && pool.connector.leads_to(self.stream.address)
+    /// Gives the slot back, and leaves it to the caller to look for the next request.
+    fn release(mut self) {
+        self.give_back();
     }
-}
 
-impl State {
-    /// Whether `source` may use another connection, of `most`, when `released` of those in use are about to be released.
-    fn admits(&self, source: Option<Network>, most: u32, released: u64) -> bool {
-        let in_use = u64::from(self.open).saturating_sub(self.idle.len() as u64).saturating_sub(released);
-        self.shares.admits(source, in_use, most.into())
+    fn give_back(&mut self) {
+        self.released = true;
+        let state = &mut *self.pool.state.borrow_mut();
+        state.fair.give_back(self.slot);
+        if let Some(exchange) = state.exchanges.get_mut(self.slot.index()) {
+            *exchange = Exchange::Request;
+        }
     }
 }
 
-impl Drop for Share {
+impl Drop for InUse {
     fn drop(&mut self) {
-        self.pool.state.borrow_mut().shares.give_back(self.source);
+        if !self.released {
+            self.give_back();
+            self.pool.hand_out();
+        }
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        let left = self.pool.state.borrow_mut().fair.leave(self.place);
+        drop(left);
     }
 }
 
 impl Lease {
-    fn new(mut connection: Connection, share: Share, reused: bool) -> Self {
+    fn new(mut connection: Connection, in_use: InUse, reused: bool) -> Self {
         connection.requests = connection.requests.saturating_add(1);
         let received_before = connection.stream.received.get();
         connection.stream.room.set(FIRST_READ);
-        Self { pump: None, share, connection, reused, received_before, reusable: Cell::new(true) }
+        Self { pump: None, connection, in_use, reused, received_before, reusable: Cell::new(true) }
     }
 
     /// Sends `request`; the future is the response's header.
@@ -584,7 +646,7 @@ impl Lease {
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> {
         if let Some(upload) = request.body().upload() {
-            self.connection.slot.pool.watch_upload(upload);
+            self.in_use.pool.note(self.in_use.slot, Exchange::Upload(Rc::downgrade(upload)));
         }
         let Connection { sender, driver, .. } = &mut self.connection;
         let response = driver.quietly(|_| sender.try_send_request(request));
@@ -655,13 +717,20 @@ impl Lease {
         self.reusable.set(false);
     }
 
+    /// The transfer of the body of a response that came over `open`'s connection, of an exchange with this `record`.
+    pub(super) fn transfer(open: Open, upload: Option<Rc<Upload>>, record: Record) -> Rc<Transfer> {
+        let (pool, slot) = (Rc::clone(&open.lease.in_use.pool), open.lease.in_use.slot);
+        let transfer = Transfer::new(open, upload, record);
+        pool.note(slot, Exchange::Response(Rc::downgrade(&transfer)));
+        transfer
+    }
+
     /// Gives the connection back if it may serve another request; closes it otherwise.
     pub(super) fn give_back(self) {
         if self.reusable.get() {
-            let Self { connection, share, .. } = self;
-            drop(share);
-            let pool = Rc::clone(&connection.slot.pool);
-            pool.put(connection);
+            let Self { connection, in_use, .. } = self;
+            let pool = Rc::clone(&in_use.pool);
+            pool.put(connection, in_use);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A request's body to the origin: checked as it is sent, and watched by the exchange that it belongs to.
 
+use super::giving_way::{ClientTime, Reason, Taker, update};
 use crate::{
     config::AmbiguousFields,
     exchange::{Body, BodyError},
@@ -25,11 +26,7 @@ use tokio::time::{Instant, timeout};
 
 /// How long to wait for the first bytes of a body of unknown length before the request is sent without them.
 const FIRST_BYTES: Duration = Duration::from_secs(1);
-/// Bytes a second below which an upload is slow while requests are queued: half of what EDGE does.
-const SLOW: u64 = 16 * 1024;
-/// From when on its rate is known: a few round trips, lost packets included.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// How much later if the client waits for 100 (Continue): until litequic sends it, and a round trip.
+/// A client's rate counts that much later if the client waits for 100 (Continue): until litequic sends it, and a round trip.
 const CONTINUE: Duration = Duration::from_secs(2);
 
 /// A request's body as hyper reads it.
@@ -55,7 +52,7 @@ pub(super) struct Upload {
     /// hyper has asked for a frame, and got one, or there is none.
     asked: Cell<bool>,
     ahead: RefCell<Ahead>,
-    client: Cell<Client>,
+    client: Cell<ClientTime>,
     /// The client waits for 100 (Continue) before it sends anything.
     expects_continue: Cell<bool>,
     /// The waker of the task that waits for the client.
@@ -93,23 +90,6 @@ impl Ahead {
         let rest = |rest: &mut BytesMut| (!rest.is_empty()).then(|| rest.split().freeze());
         let data = self.first.take().or_else(|| rest(&mut self.rest));
         data.map(Frame::data).or_else(|| self.trailers.take().map(Frame::trailers))
-    }
-}
-
-/// The rate at which the client sends a request's body.
-#[derive(Debug, Clone, Copy, Default)]
-struct Client {
-    bytes: u64,
-    waited: Duration,
-    /// The start of the wait for it, if there is one.
-    since: Option<Instant>,
-}
-
-impl Client {
-    /// For how long it was waited for by `now`.
-    fn waited(&self, now: Instant) -> Duration {
-        let since = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        self.waited.saturating_add(since)
     }
 }
 
@@ -216,7 +196,7 @@ impl Upload {
             read.await;
         }
         // From now on others wait for it.
-        self.client.set(Client::default());
+        self.client.set(ClientTime::default());
     }
 
     /// The client waits for 100 (Continue) before it sends anything.
@@ -224,19 +204,24 @@ impl Upload {
         self.expects_continue.set(true);
     }
 
-    /// Its bytes a second for as long as its client was waited for, if they are too few to hold a connection that
-    /// another request is queued for.
-    pub(super) fn slow(&self, now: Instant) -> Option<u64> {
-        let client = self.client.get();
-        let waited = client.waited(now);
-        let after = SLOW_AFTER + if self.expects_continue.get() { CONTINUE } else { Duration::ZERO };
-        let rate = client.bytes.saturating_mul(1000) / u64::try_from(waited.as_millis()).unwrap_or(u64::MAX).max(1);
-        (self.progress() == Progress::Client && waited >= after && rate < SLOW).then_some(rate)
+    /// Whether it gives way to `taker`, because its client is waited for and slow.
+    pub(super) fn gives_way(&self, now: Instant, taker: Taker) -> Option<Reason> {
+        if self.progress() != Progress::Client {
+            return None;
+        }
+        let rest = matches!(self.framing, Framing::Length(_)).then(|| self.owed.get());
+        let later = if self.expects_continue.get() { CONTINUE } else { Duration::ZERO };
+        self.client.get().upload(rest, later, now, taker)
     }
 
-    /// Ended for another request.
-    pub(super) fn give_way(&self) {
-        self.progress.set(Progress::Failed(BodyError::TimedOut));
+    /// When a byte of it was last passed to hyper.
+    pub(super) fn moved(&self) -> Instant {
+        self.moved.get()
+    }
+
+    /// Ends it for another client's request.
+    pub(super) fn evict(&self) {
+        self.progress.set(Progress::Failed(BodyError::Evicted));
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -307,9 +292,7 @@ impl Upload {
             let frame = match polled {
                 Poll::Pending => {
                     self.progress.set(Progress::Client);
-                    let client = self.client.get();
-                    let since = Some(client.since.unwrap_or_else(Instant::now));
-                    self.client.set(Client { since, ..client });
+                    update(&self.client, |client| client.begin(Instant::now));
                     self.waker.replace(Some(cx.waker().clone()));
                     return Poll::Pending;
                 }
@@ -320,8 +303,7 @@ impl Upload {
             self.progress.set(Progress::Origin);
             let now = Instant::now();
             self.moved.set(now);
-            let client = self.client.get();
-            self.client.set(Client { waited: client.waited(now), since: None, ..client });
+            update(&self.client, |client| client.end(|| now));
             let data = match frame.into_data() {
                 Ok(data) => data,
                 Err(frame) => match (frame.into_trailers(), &self.trailers) {
@@ -338,8 +320,7 @@ impl Upload {
                 continue;
             }
             let length = data.len() as u64;
-            let client = self.client.get();
-            self.client.set(Client { bytes: client.bytes.saturating_add(length), ..client });
+            update(&self.client, |client| client.count(length));
             match self.allowed.get().checked_sub(length) {
                 Some(allowed) => self.allowed.set(allowed),
                 None => return self.fail(BodyError::TooLarge),

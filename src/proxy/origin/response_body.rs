@@ -1,13 +1,14 @@
-//! A response's body: its trailers, its timeouts, and the connection's fate at its end.
+//! A response's body: its trailers, its timeouts, and what becomes of the connection at its end.
 
 use super::{
     deadline::Deadline,
     pool::Lease,
     request_body::{Progress, Upload},
     server::Ticket,
+    transfer::{Open, Read, Transfer},
 };
 use crate::{
-    exchange::{Body, BodyError},
+    exchange::{Body, BodyError, Record},
     proxy::{Metrics, response, rules::Rules},
 };
 use bytes::Bytes;
@@ -28,18 +29,13 @@ type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 /// A response's body. Its end gives the connection back; anything else closes it.
 pub(super) struct ResponseBody {
-    incoming: Incoming,
-    lease: Option<Lease>,
-    ticket: Ticket,
-    upload: Option<Rc<Upload>>,
+    transfer: Rc<Transfer>,
     /// The route's, for trailers.
     rules: Option<Arc<Rules>>,
     /// Between two reads.
     idle: Duration,
     /// Of the whole exchange.
     deadline: Option<Deadline>,
-    /// Since when the origin is waited for.
-    waiting: Option<Instant>,
     /// One timer a body, made at the first wait and set again only when it fires too early.
     timer: Option<Pin<Box<Sleep>>>,
     metrics: Arc<Metrics>,
@@ -53,78 +49,73 @@ impl ResponseBody {
         lease: Lease,
         ticket: Ticket,
         upload: Option<Rc<Upload>>,
+        record: &Record,
         rules: Option<&Arc<Rules>>,
         idle: Duration,
         deadline: Option<Deadline>,
         metrics: &Arc<Metrics>,
     ) -> Body {
-        let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
-        let room = lease.room();
-        let (lease, waiting, timer) = (Some(lease), None, None);
-        let mut this = Self { incoming, lease, ticket, upload, rules, idle, deadline, waiting, timer, metrics };
-        if this.incoming.is_end_stream() {
-            this.finish();
+        let mut open = Open { incoming, lease, ticket };
+        if open.incoming.is_end_stream() {
+            finish(open, upload.as_ref());
             return Body::empty();
         }
-        if let (Some(lease), Some(upload)) = (&mut this.lease, &this.upload)
-            && upload.progress() != Progress::Done
-        {
-            lease.keep_sending();
+        if upload.as_ref().is_some_and(|upload| upload.progress() != Progress::Done) {
+            open.lease.keep_sending();
         }
-        Body::stream_within(room, this)
+        let room = open.lease.room();
+        let transfer = Lease::transfer(open, upload, record.clone());
+        let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
+        Body::stream_within(room, Self { transfer, rules, idle, deadline, timer: None, metrics })
     }
 
     /// The response is complete: another request may use the connection, unless this one's body is still being sent.
-    fn finish(&mut self) {
-        self.ticket.went_well();
-        let sent = self.upload.as_ref().is_none_or(|upload| upload.progress() == Progress::Done);
-        if let Some(lease) = self.lease.take().filter(|_| sent) {
-            lease.give_back();
-        }
-        self.cancel();
-    }
-
-    /// Closes the connection, if it is still leased, and drops the client's stream.
-    fn cancel(&mut self) {
-        self.lease = None;
-        if let Some(upload) = self.upload.take() {
-            upload.cancel();
+    fn finish(&self) {
+        if let Some(open) = self.transfer.close() {
+            finish(open, self.transfer.upload());
         }
     }
 
     /// Closes the connection. The client's stream is dropped with this: the front end must have set by then the code
     /// with which it is stopped.
-    fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.lease = None;
+    fn fail(&self, error: BodyError) -> Polled {
+        drop(self.transfer.close());
+        Poll::Ready(Some(Err(error)))
+    }
+
+    /// The server has failed the exchange.
+    fn fail_by_server(&self, error: BodyError) -> Polled {
+        if let Some(open) = self.transfer.close() {
+            open.ticket.failed();
+        }
         Poll::Ready(Some(Err(error)))
     }
 
     /// The origin has sent nothing more yet.
     fn wait(&mut self, cx: &mut Context<'_>) -> Polled {
-        let waiting = *self.waiting.get_or_insert_with(Instant::now);
+        let waiting = self.transfer.wait();
         // An origin that answered early may want the rest of the request before it continues.
-        let since = Upload::server_since(self.upload.as_deref(), waiting, Instant::now);
+        let since = Upload::server_since(self.transfer.upload().map(Rc::as_ref), waiting, Instant::now);
         match self.poll_timeout(cx, since) {
-            Poll::Ready(()) => self.fail(BodyError::TimedOut),
+            Poll::Ready(true) => self.fail_by_server(BodyError::TimedOut),
+            Poll::Ready(false) => self.fail(BodyError::TimedOut),
             Poll::Pending => Poll::Pending,
         }
     }
 
     /// The connection ended before the response, or the response is invalid.
-    fn broke_off(&mut self, error: &hyper::Error) -> Polled {
+    fn broke_off(&self, error: &hyper::Error) -> Polled {
         // A request's body that fails ends the response, too.
-        if let Some(Progress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
+        if let Some(Progress::Failed(cause)) = self.transfer.upload().map(|upload| upload.progress()) {
             return self.fail(cause);
         }
         tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
-        self.ticket.failed();
-        self.fail(BodyError::Truncated)
+        self.fail_by_server(BodyError::Truncated)
     }
 
     /// A piece of the body, or its trailers.
-    fn came(&mut self, frame: Frame<Bytes>) -> Polled {
-        self.waiting = None;
+    fn came(&self, frame: Frame<Bytes>) -> Polled {
         if self.deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) {
             self.metrics.timeout_request.increment();
             return self.fail(BodyError::TimedOut);
@@ -136,14 +127,16 @@ impl ResponseBody {
             }
             Err(frame) => frame,
         };
-        if frame.is_trailers() || self.incoming.is_end_stream() {
+        if frame.is_trailers() || self.transfer.is_end_stream() {
             self.finish();
+        } else {
+            self.transfer.gave(frame.data_ref().map_or(0, Bytes::len));
         }
         Poll::Ready(Some(Ok(frame)))
     }
 
-    /// Whether a deadline has passed, and the counter of it.
-    fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<()> {
+    /// Ready once a deadline has passed, which is counted: whether it is the server's fault.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<bool> {
         let idle = since + self.idle;
         let next = self.deadline.map_or(idle, |deadline| deadline.at().min(idle));
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next)));
@@ -162,10 +155,7 @@ impl ResponseBody {
                         deadline.passed(since, Instant::now()).is_servers()
                     }
                 };
-                if servers {
-                    self.ticket.failed();
-                }
-                return Poll::Ready(());
+                return Poll::Ready(servers);
             }
             timer.as_mut().reset(next);
         }
@@ -178,30 +168,44 @@ impl HttpBody for ResponseBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = &mut *self;
-        let Some(lease) = &mut this.lease else { return Poll::Ready(None) };
-        match lease.poll_frame(&mut this.incoming, cx) {
-            Poll::Pending => this.wait(cx),
-            Poll::Ready(None) => {
-                this.finish();
+        match self.transfer.poll(cx) {
+            Read::Wait => self.wait(cx),
+            Read::End => {
+                self.finish();
                 Poll::Ready(None)
             }
-            Poll::Ready(Some(Err(error))) => this.broke_off(&error),
-            Poll::Ready(Some(Ok(frame))) => this.came(frame),
+            Read::Frame(frame) => self.came(frame),
+            Read::Broken(error) => self.broke_off(&error),
+            Read::Failed(error) => self.fail(error),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.lease.is_none() || self.incoming.is_end_stream()
+        self.transfer.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.transfer.size_hint()
     }
 }
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        self.cancel();
+        // Closes the connection, if it is still leased, and drops the client's stream.
+        drop(self.transfer.close());
+        if let Some(upload) = self.transfer.upload() {
+            upload.cancel();
+        }
+    }
+}
+
+/// Gives the connection of a complete response back, unless the request's body is still being sent, and drops the client's stream.
+fn finish(Open { lease, ticket, .. }: Open, upload: Option<&Rc<Upload>>) {
+    ticket.went_well();
+    if upload.is_none_or(|upload| upload.progress() == Progress::Done) {
+        lease.give_back();
+    }
+    if let Some(upload) = upload {
+        upload.cancel();
     }
 }

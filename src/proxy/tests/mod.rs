@@ -4,6 +4,7 @@ mod answers;
 mod balancing;
 mod clocks;
 mod failing;
+mod fairness;
 mod pooling;
 mod sticky;
 mod translation;
@@ -16,6 +17,7 @@ use crate::{
         Abort, Body, BodyError, Client, Exchange, Handler, Identity, Interim, InterimQueue, Protocol, Record, Request,
         Response,
     },
+    memory::Pressure,
     proxy::Metrics,
 };
 use arc_swap::ArcSwap;
@@ -106,7 +108,7 @@ fn setup_at(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Setup {
     let config = config(address, change);
     let shared = Arc::new(ArcSwap::from_pointee(Routing::new(&config)));
     let metrics = Arc::new(Metrics::default());
-    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics)));
+    let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics), Pressure::default()));
     Setup { proxy, metrics, shared, config }
 }
 
@@ -199,22 +201,37 @@ impl Peer {
 
 impl Setup {
     fn exchange(request: Request) -> (Exchange, InterimQueue) {
+        Self::exchange_of(7, 0, request)
+    }
+
+    /// A request of the client with this last byte of its address, over this connection of it.
+    fn exchange_of(client: u8, connection: u64, request: Request) -> (Exchange, InterimQueue) {
         let (interim, queue) = Interim::channel();
         let client = Client {
-            address: "192.0.2.7:4711".parse().unwrap(),
+            address: ([192, 0, 2, client], 4711).into(),
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,
             identity: Identity::default(),
-            connection: 0,
+            connection,
         };
         (Exchange { request, client: Rc::new(client), interim, record: Record::default() }, queue)
     }
 
     /// Sends a request as a task of its own.
     fn send(&self, request: Request) -> tokio::task::JoinHandle<Result<Response, Abort>> {
+        self.send_as(7, 0, request)
+    }
+
+    /// The same for this client and this connection of it.
+    fn send_as(
+        &self,
+        client: u8,
+        connection: u64,
+        request: Request,
+    ) -> tokio::task::JoinHandle<Result<Response, Abort>> {
         let proxy = Rc::clone(&self.proxy);
-        let (exchange, _) = Self::exchange(request);
+        let (exchange, _) = Self::exchange_of(client, connection, request);
         spawn_local(async move { proxy.handle(exchange).await })
     }
 

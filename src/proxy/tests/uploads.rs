@@ -1,9 +1,6 @@
 //! Requests' bodies that come slowly: what is read before there is a connection, and which are ended for others.
 
-use super::{
-    Feed, Script, Setup, config, data, fed, fed_known, get, origin, proxy_status, request, settle, setup_at, text,
-    with_a_jumping_clock,
-};
+use super::{Script, Setup, config, data, fed, fed_known, origin, request, settle, setup_at, with_a_jumping_clock};
 use crate::exchange::{Abort, BodyError, Response};
 use http::{HeaderValue, Method};
 use std::time::Duration;
@@ -128,74 +125,5 @@ fn a_body_that_was_only_read_ahead_is_sent_to_another_server() {
             assert_eq!(status(sent).await, 204);
         }
         assert_eq!(setup.metrics.origin_retries.get(), 1);
-    });
-}
-
-/// Uploads that have connections, and whose clients have sent a byte each.
-async fn slow(setup: &Setup, script: &Script, count: usize) -> Vec<(Feed, Sent)> {
-    let mut uploads = Vec::new();
-    for _ in 0..count {
-        let (feed, body) = fed();
-        feed.send(data("a")).unwrap();
-        let sent = setup.send(request(Method::POST, body));
-        let mut peer = script.accept().await;
-        peer.until("1\r\na\r\n").await;
-        // It keeps the connection for as long as the proxy does.
-        tokio::task::spawn_local(async move { peer.rest().await });
-        uploads.push((feed, sent));
-    }
-    uploads
-}
-
-#[test]
-fn slow_uploads_make_room_until_they_hold_half_of_the_connections() {
-    with_a_jumping_clock(async {
-        let script = Script::new().await;
-        let setup = script.proxy(|config| origin(config).max_connections = 4);
-        let uploads = slow(&setup, &script, 4).await;
-        let began = Instant::now();
-        let first = setup.get();
-        let mut peer = script.accept().await;
-        for sent in [Some(first), None] {
-            let sent = sent.unwrap_or_else(|| setup.get());
-            peer.head().await;
-            peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
-            assert_eq!(status(sent).await, 204);
-            assert_eq!(setup.metrics.limit_slow_uploads.get(), 1, "three of four are left, and nothing waits for them");
-        }
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-        let ended = uploads.iter().filter(|(_, sent)| sent.is_finished()).count();
-        assert_eq!(ended, 1);
-        for (_, sent) in uploads.into_iter().filter(|(_, sent)| sent.is_finished()) {
-            assert_eq!(status(sent).await, 408);
-        }
-    });
-}
-
-#[test]
-fn uploads_that_are_fast_or_wait_for_their_origin_or_hold_less_than_half_make_no_room() {
-    with_a_jumping_clock(async {
-        let script = Script::new().await;
-        let setup = script.proxy(|config| {
-            origin(config).max_connections = 4;
-            config.timeouts.queue = Duration::from_secs(3);
-        });
-        // Two are slow; two have sent what their origin is to answer.
-        let slow = slow(&setup, &script, 2).await;
-        let mut answered = Vec::new();
-        for _ in 0..2 {
-            let sent = setup.get();
-            let mut peer = script.accept().await;
-            peer.head().await;
-            answered.push((sent, peer));
-        }
-        let refused = setup.send(get()).await.unwrap().unwrap();
-        assert_eq!(
-            (refused.status().as_u16(), proxy_status(&refused).as_str()),
-            (503, "error=connection_limit_reached")
-        );
-        text(refused).await.unwrap();
-        assert_eq!(setup.metrics.limit_slow_uploads.get(), 0);
-        assert!(slow.iter().all(|(_, sent)| !sent.is_finished()));
     });
 }

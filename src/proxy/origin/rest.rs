@@ -1,0 +1,172 @@
+//! The rest of a response that is taken from its origin into memory, so that a slow client does not keep the connection.
+
+use super::transfer::{Open, Read, Transfer};
+use crate::{
+    exchange::BodyError,
+    memory::{Pressure, Step},
+};
+use bytes::{Bytes, BytesMut};
+use http_body::Frame;
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    rc::{Rc, Weak},
+    task::{Context, Waker},
+    time::Duration,
+};
+use tokio::{
+    task::{AbortHandle, spawn_local},
+    time::timeout,
+};
+
+/// Bytes of one response's rest that are taken into memory at most.
+const REST: u64 = 256 * 1024;
+/// Bytes of all rests of a worker.
+const RESTS: u64 = 16 * 1024 * 1024;
+/// The time within which the origin has to send a rest: it is small, and the origin has been waited for by its client so far.
+const TAKING: Duration = Duration::from_secs(5);
+
+/// A worker's memory for rests of responses.
+#[derive(Debug)]
+pub(in crate::proxy) struct RestBudget {
+    held: Cell<u64>,
+    pressure: Pressure,
+}
+
+/// Memory for one rest. Given back when dropped.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    budget: Rc<RestBudget>,
+    bytes: u64,
+}
+
+impl RestBudget {
+    /// A budget of which nothing is reserved. Nothing is taken into memory while `pressure` says that buffers shrink.
+    pub(in crate::proxy) fn new(pressure: Pressure) -> Rc<Self> {
+        Rc::new(Self { held: Cell::new(0), pressure })
+    }
+
+    /// Memory for a rest of `bytes`; `None` if that is too much, or memory is short.
+    pub(super) fn reserve(self: &Rc<Self>, bytes: u64) -> Option<Reserved> {
+        let held = self.held.get().saturating_add(bytes);
+        let fits = bytes <= REST && held <= RESTS && self.pressure.step() < Step::Shrink;
+        fits.then(|| {
+            self.held.set(held);
+            Reserved { budget: Rc::clone(self), bytes }
+        })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.budget.held.set(self.budget.held.get().saturating_sub(self.bytes));
+    }
+}
+
+/// The rest of a body. Dropped, it stops what is being taken.
+#[derive(Debug)]
+pub(super) struct Rest {
+    state: State,
+    reserved: Reserved,
+    task: Option<AbortHandle>,
+    reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The origin sends it.
+    Coming,
+    Came(Bytes),
+    Failed(BodyError),
+    /// The reader has all of it.
+    Read,
+}
+
+impl Rest {
+    /// A rest for which memory is `reserved`.
+    pub(super) const fn pending(reserved: Reserved) -> Self {
+        Self { state: State::Coming, reserved, task: None, reader: None }
+    }
+
+    /// Takes it from the origin, for `transfer`. The connection is then free for another request.
+    pub(super) fn take(&mut self, open: Open, transfer: Weak<Transfer>) {
+        let length = usize::try_from(self.reserved.bytes).unwrap_or(usize::MAX);
+        let task = spawn_local(async move {
+            let taken = timeout(TAKING, whole(open, length)).await.unwrap_or(Err(BodyError::TimedOut));
+            if let Some(transfer) = transfer.upgrade() {
+                transfer.took(taken);
+            }
+        });
+        self.task = Some(task.abort_handle());
+    }
+
+    /// It came, or failed.
+    pub(super) fn took(&mut self, taken: Result<Bytes, BodyError>) {
+        self.state = taken.map_or_else(State::Failed, State::Came);
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// All of it at once.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Read {
+        match std::mem::replace(&mut self.state, State::Read) {
+            State::Coming => {
+                self.state = State::Coming;
+                self.reader = Some(cx.waker().clone());
+                Read::Wait
+            }
+            State::Came(bytes) if bytes.is_empty() => Read::End,
+            State::Came(bytes) => Read::Frame(Frame::data(bytes)),
+            State::Failed(error) => Read::Failed(error),
+            State::Read => Read::End,
+        }
+    }
+
+    /// Whether the reader has all of it.
+    pub(super) const fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Read)
+    }
+
+    /// Bytes that the reader has not got.
+    pub(super) const fn length(&self) -> u64 {
+        match &self.state {
+            State::Coming | State::Came(_) => self.reserved.bytes,
+            State::Failed(_) | State::Read => 0,
+        }
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+/// The `length` bytes that are left of a body, copied: a piece as hyper gives it keeps a read buffer of up to 256 KiB. Gives the
+/// connection back at its end.
+async fn whole(mut open: Open, length: usize) -> Result<Bytes, BodyError> {
+    let mut whole = BytesMut::with_capacity(length);
+    open.lease.room().set(length.max(1));
+    loop {
+        let next = poll_fn(|cx| open.lease.poll_frame(&mut open.incoming, cx)).await;
+        match next {
+            None => break,
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => whole.extend_from_slice(&data),
+                // A body of known length has no trailers.
+                Err(_) => break,
+            },
+            Some(Err(error)) => {
+                tracing::debug!(%error, "the origin's response was cut off");
+                open.ticket.failed();
+                return Err(BodyError::Truncated);
+            }
+        }
+    }
+    open.ticket.went_well();
+    open.lease.give_back();
+    Ok(whole.freeze())
+}

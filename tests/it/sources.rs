@@ -6,7 +6,7 @@ use crate::support::{
     client::{Client, Quic},
     origin::{self, Script},
     proxy::Litequic,
-    raw::{self, Outcome, Raw},
+    raw::{self, Raw},
     within,
 };
 use futures_util::future;
@@ -123,16 +123,15 @@ fn get(path: &str, client: &str) -> Vec<u8> {
     raw::headers(&[raw::pseudo("GET", path), vec![("x-forwarded-for", client)]].concat())
 }
 
-/// Behind a proxy that is trusted, the address counts that it names.
+/// Behind a trusted proxy the client counts that the proxy names.
 #[tokio::test]
-async fn a_source_that_holds_half_of_an_origins_connections_leaves_the_others_to_others() {
+async fn a_source_that_uses_all_connections_to_an_origin_and_fills_the_queue_leaves_what_becomes_free_to_others() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
         limited(config);
         config.trusted_proxies = vec![network(Ipv4Addr::LOCALHOST)];
-        config.timeouts.queue = Duration::from_millis(300);
         for origin in config.origins.values_mut() {
-            (origin.max_connections, origin.max_queue) = (16, 16);
+            (origin.max_connections, origin.max_queue) = (8, 8);
         }
     })
     .await;
@@ -143,32 +142,36 @@ async fn a_source_that_holds_half_of_an_origins_connections_leaves_the_others_to
         exchange
     };
     let (mut held, mut peers) = (Vec::new(), Vec::new());
-    for _ in 0..9 {
+    for _ in 0..8 {
         held.push(ask("192.0.2.1").await);
         let mut peer = script.accept().await;
         peer.head().await;
         peers.push(peer);
     }
-    let mut refused = Vec::new();
-    for _ in 0..20 {
-        refused.push(ask("192.0.2.1").await);
+    let mut waiting = Vec::new();
+    for queued in 1..=8 {
+        waiting.push(ask("192.0.2.1").await);
+        litequic
+            .wait_until("in the queue", |worker| worker.proxy.limit_origin_connections.get(), |count| count == queued)
+            .await;
     }
-    for of in ["192.0.2.2", "2001:db8::1", "192.0.2.3"] {
-        let mut honest = ask(of).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+    let mut honest = Vec::new();
+    for (of, queued) in ["2001:db8::1", "198.51.100.3", "192.0.2.2"].into_iter().zip(9..) {
+        honest.push(ask(of).await);
+        litequic
+            .wait_until("in the queue", |worker| worker.proxy.limit_origin_connections.get(), |count| count == queued)
+            .await;
+    }
+    for (mut exchange, peer) in honest.into_iter().zip(&mut peers) {
         peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
-        assert_eq!(honest.outcome().await.status(), 204);
+        let mut next = script.accept().await;
+        next.head().await;
+        next.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
+        assert_eq!(exchange.outcome().await.status(), 204);
     }
-    for mut exchange in refused {
-        assert_eq!(exchange.outcome().await.status(), 503, "in its queue, or beyond its share of that");
-    }
-    assert!(litequic.sum(|worker| worker.proxy.limit_source_origin.get()) >= 20);
-    for peer in &mut peers {
-        peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
-    }
-    for mut exchange in held {
-        assert!(matches!(exchange.outcome().await, Outcome::Response(_)));
+    assert_eq!(litequic.sum(|worker| worker.proxy.limit_origin_queue.get()), 3, "the newest three of eight");
+    for mut exchange in waiting.split_off(5) {
+        assert_eq!(exchange.outcome().await.status(), 503);
     }
     litequic.stop().await;
 }

@@ -33,12 +33,20 @@ use litequic::{
         ack_merge::{Acknowledged, Arrival, Order},
         frame::{AckRanges, Frames, kind},
     },
+    sources::{Fair, Source},
 };
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
 };
-use std::{env, hint::black_box, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{
+    collections::VecDeque,
+    env,
+    hint::black_box,
+    net::Ipv4Addr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 const LIMITS: FieldLimits = FieldLimits { bytes: 32 * 1024, fields: 100 };
 /// Bytes of a full datagram, and of a STREAM frame's data in it.
@@ -94,7 +102,36 @@ const CASES: &[Case] = &[
     ("ack100", || download(100)),
     ("upload", upload),
     ("handshake", handshake),
+    ("pool", || pool(0)),
+    ("queue", || pool(1_000)),
 ];
+
+/// A slot of a pool of 512 connections, taken and given back, while `waiting` requests of sixteen connections of one client wait.
+fn pool(waiting: u64) -> Replay {
+    let (mut pool, now) = (Fair::new(512), Instant::now());
+    let source = |number: u64| Source::new(Some((Ipv4Addr::LOCALHOST.into(), 32)), number % 16);
+    let wait = move |pool: &mut Fair<u64>, number| {
+        black_box(pool.wait(source(number), now, u32::MAX, number));
+    };
+    let mut used = VecDeque::new();
+    if waiting > 0 {
+        used.extend((0..512).map_while(|number| pool.take(source(number))));
+        (0..waiting).for_each(|number| wait(&mut pool, number));
+    }
+    let mut number = waiting;
+    Box::new(move || {
+        number += 1;
+        match pool.take(source(number)) {
+            Some(slot) => used.push_back(slot),
+            None => wait(&mut pool, number),
+        }
+        pool.give_back(used.pop_front().expect("a slot in use"));
+        used.extend(pool.grant().map(|(request, slot)| {
+            black_box(request);
+            slot
+        }));
+    })
+}
 
 /// A request with the field section `section` and its response of 1 KB: from the stream's bytes to the origin's head, and back.
 fn request(section: Vec<u8>) -> Replay {

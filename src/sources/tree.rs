@@ -25,6 +25,8 @@ pub(super) struct Tree<W> {
     children: HashMap<(Id, Key), Id, RandomState>,
     /// Numbers of requests and of turns: a larger one is newer.
     next: u64,
+    /// Whether branches are ordered by their queues: from the first request that a full queue loses until no request waits.
+    sheds: bool,
 }
 
 /// A network, a connection, or the root.
@@ -35,7 +37,7 @@ struct Node<W> {
     counts: Counts,
     /// Children with a waiting request; the one whose turn it is first.
     needy: BTreeSet<(u32, u64, Id)>,
-    /// Children with a waiting request; the one with the longest queue last.
+    /// Children with a waiting request, while requests are lost; the one with the longest queue last.
     queues: BTreeSet<(u32, u64, Id)>,
     /// The requests that wait, of a connection, by their numbers.
     queue: BTreeMap<u64, W>,
@@ -83,7 +85,7 @@ impl<W> Tree<W> {
     pub(super) fn new() -> Self {
         let mut nodes = Slab::new();
         let root = nodes.insert(Node::new(Id::MAX, None));
-        Self { nodes, root, children: HashMap::default(), next: 0 }
+        Self { nodes, root, children: HashMap::default(), next: 0, sheds: false }
     }
 
     /// Requests that wait.
@@ -140,6 +142,7 @@ impl<W> Tree<W> {
 
     /// Removes the newest request of the connection with the longest queue, on each level the branch with the longest. Returns its number.
     pub(super) fn shed(&mut self) -> Option<(u64, W)> {
+        self.order_queues();
         let leaf = self.descend(|node| node.queues.last())?;
         let (number, request) = self.nodes.get_mut(leaf)?.queue.pop_last()?;
         self.change(leaf, Change::Leave);
@@ -201,6 +204,19 @@ impl<W> Tree<W> {
         self.nodes.len()
     }
 
+    /// Orders all branches by their queues, unless they are.
+    fn order_queues(&mut self) {
+        if std::mem::replace(&mut self.sheds, true) {
+            return;
+        }
+        let queues: Vec<_> = self.nodes.iter().map(|(id, node)| (node.parent, node.counts.queue(id))).collect();
+        for (parent, queue) in queues {
+            if let Some(parent) = self.nodes.get_mut(parent) {
+                parent.queues.extend(queue);
+            }
+        }
+    }
+
     fn number(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         self.next
@@ -229,13 +245,20 @@ impl<W> Tree<W> {
 
     /// Applies `change` to the connection `leaf` and all branches above it. Branches that count nothing any more are removed.
     fn change(&mut self, leaf: Id, change: Change) {
-        let mut at = leaf;
+        let (mut at, sheds) = (leaf, self.sheds);
         while let Some(node) = self.nodes.get_mut(at) {
             let before = node.counts;
             node.counts = before.after(change);
             let (after, parent, key) = (node.counts, node.parent, node.key);
-            let Some(above) = self.nodes.get_mut(parent) else { return };
-            above.reorder(at, before, after);
+            let Some(above) = self.nodes.get_mut(parent) else {
+                // The root: without a request that waits nothing is ordered.
+                self.sheds &= after.waiting > 0;
+                return;
+            };
+            replace(&mut above.needy, before.turn(at), after.turn(at));
+            if sheds {
+                replace(&mut above.queues, before.queue(at), after.queue(at));
+            }
             if let Some(key) = key.filter(|_| after.held == 0 && after.waiting == 0) {
                 self.nodes.try_remove(at);
                 self.children.remove(&(parent, key));
@@ -250,14 +273,6 @@ impl<W> Node<W> {
         let (counts, needy, queues, queue) = Default::default();
         Self { parent, key, counts, needy, queues, queue }
     }
-
-    /// The counts of the child `id` have changed.
-    fn reorder(&mut self, id: Id, before: Counts, after: Counts) {
-        let turn = |counts: Counts| (counts.waiting > 0).then_some((counts.held, counts.turn, id));
-        replace(&mut self.needy, turn(before), turn(after));
-        let queue = |counts: Counts| (counts.waiting > 0).then_some((counts.waiting, counts.newest, id));
-        replace(&mut self.queues, queue(before), queue(after));
-    }
 }
 
 fn replace<T: Ord + Copy>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) {
@@ -271,6 +286,16 @@ fn replace<T: Ord + Copy>(set: &mut BTreeSet<T>, before: Option<T>, after: Optio
 }
 
 impl Counts {
+    /// The place of the branch `id` among those whose turn it is, if a request waits in it.
+    fn turn(self, id: Id) -> Option<(u32, u64, Id)> {
+        (self.waiting > 0).then_some((self.held, self.turn, id))
+    }
+
+    /// Its place by the length of its queue.
+    fn queue(self, id: Id) -> Option<(u32, u64, Id)> {
+        (self.waiting > 0).then_some((self.waiting, self.newest, id))
+    }
+
     fn after(self, change: Change) -> Self {
         let Self { held, waiting, turn, newest } = self;
         match change {

@@ -496,11 +496,15 @@ impl Pool {
     /// Gives a connection and its slot to the next request that waits, or keeps the connection for a later one.
     fn put(self: &Rc<Self>, connection: Connection, in_use: InUse) {
         let now = Instant::now();
-        if !self.is_usable(&connection, now) || self.state.borrow().closed {
-            return;
-        }
-        if self.origin.max_requests.is_some_and(|most| connection.requests >= most) {
+        let mut is_kept = self.is_usable(&connection, now) && !self.state.borrow().closed;
+        if is_kept && self.origin.max_requests.is_some_and(|most| connection.requests >= most) {
             self.metrics.limit_origin_requests.increment();
+            is_kept = false;
+        }
+        if !is_kept {
+            // In this order: the next connection opens once this one is closed.
+            drop(connection);
+            drop(in_use);
             return;
         }
         in_use.release();

@@ -10,7 +10,8 @@ use super::{
     spelling,
 };
 use crate::exchange::{field::may_trail, members};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, response};
+use hyper::ext::ReasonPhrase;
 
 /// Converts the head of an origin's response to a `method` request for the client. `length` is the body's as hyper will
 /// deliver it, if it is known.
@@ -55,8 +56,14 @@ pub(super) fn translate(parts: &mut response::Parts, method: &Method, length: Op
         // It names the origin's own ports.
         fields.remove(header::ALT_SVC);
     }
-    // hyper's reason phrase: HTTP/3 has none.
+    // The origin's reason phrase: HTTP/2 and HTTP/3 have none.
     parts.extensions.clear();
+    // A gateway sends its own version (RFC 9112 §2.3), whatever its origin speaks; hyper has no other ones.
+    parts.version = Version::HTTP_11;
+    if parts.status.canonical_reason().is_none() {
+        // hyper would write `<none>`; an empty phrase is right (RFC 9112 §4).
+        parts.extensions.insert(ReasonPhrase::from_static(b""));
+    }
     Ok(())
 }
 

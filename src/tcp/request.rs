@@ -87,7 +87,8 @@ fn upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgrade> {
     HeaderValue::from_bytes(&lines.join(&b',')).ok().map(Upgrade)
 }
 
-/// What HTTP/2 counts (RFC 9113 §6.5.2), pseudo-headers too. HTTP/1.1's guard has counted before.
+/// Checks the size of an HTTP/2 request's header: bytes as RFC 9113 §6.5.2 counts them, pseudo-header fields too. HTTP/1.1's guard has
+/// checked before.
 fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
     let field = |name: usize, value: usize| name.saturating_add(value).saturating_add(32);
     let uri = &parts.uri;
@@ -101,7 +102,9 @@ fn check_size(parts: &request::Parts, bounds: &Bounds) -> Result<(), Refusal> {
     if pseudo.into_iter().chain(regular).fold(0, usize::saturating_add) > bounds.bytes {
         return Err(Refusal::too_large(Limit::HeaderBytes));
     }
-    if parts.headers.len().saturating_add(pseudo.len()) > bounds.fields {
+    // Pseudo-header fields do not count, and all lines of `cookie` are one field (RFC 9113 §8.2.3), as over HTTP/1.1.
+    let cookies = parts.headers.get_all(header::COOKIE).iter().count();
+    if parts.headers.len().saturating_sub(cookies.saturating_sub(1)) > bounds.fields {
         return Err(Refusal::too_large(Limit::Headers));
     }
     Ok(())

@@ -10,9 +10,9 @@ use bytes::{Buf, Bytes, BytesMut};
 /// What a field section may hold at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldLimits {
-    /// Bytes, counted as RFC 9114 §4.2.2 does: name + value + 32 a field.
+    /// Bytes, counted as RFC 9114 §4.2.2 does: name + value + 32 for each line.
     pub bytes: usize,
-    /// Fields.
+    /// Fields, as over HTTP/1.1: pseudo-header fields do not count, and all lines of `cookie` are one (RFC 9114 §4.2.1).
     pub fields: usize,
 }
 
@@ -58,12 +58,18 @@ pub fn decode(block: Bytes, limits: &FieldLimits) -> Result<Vec<Field>, DecodeEr
     let mut section = Section { rest: block, strings: BytesMut::new() };
     section.prefix()?;
     let mut fields = Vec::with_capacity(USUAL_FIELDS.min(limits.fields));
-    let mut bytes = 0_usize;
+    let (mut bytes, mut count, mut has_cookie) = (0_usize, 0_usize, false);
     while let Some(&first) = section.rest.first() {
-        if fields.len() >= limits.fields {
+        let field = section.line(first)?;
+        let counts = match field.name.as_bytes() {
+            [b':', ..] => false,
+            b"cookie" => !std::mem::replace(&mut has_cookie, true),
+            _ => true,
+        };
+        count = count.saturating_add(counts.into());
+        if count > limits.fields {
             return Err(DecodeError::TooManyFields);
         }
-        let field = section.line(first)?;
         bytes = bytes.saturating_add(field.name.as_bytes().len() + field.value.len() + FIELD_OVERHEAD);
         if bytes > limits.bytes {
             return Err(DecodeError::TooManyBytes);
@@ -202,17 +208,22 @@ mod tests {
 
     #[test]
     fn limits_hold_to_the_byte_and_to_the_field() {
-        // :method GET counts 7 + 3 + 32 = 42.
-        let block = Bytes::from_static(&[0, 0, 0xd1, 0xd1]);
-        let table = [
-            (84, 2, Ok(2)),
-            (83, 2, Err(DecodeError::TooManyBytes)),
-            (84, 1, Err(DecodeError::TooManyFields)),
-            (0, 0, Err(DecodeError::TooManyFields)),
-        ];
-        for (bytes, fields, expected) in table {
-            let count = decode(block.clone(), &FieldLimits { bytes, fields }).map(|fields| fields.len());
-            assert_eq!(count, expected, "{bytes} bytes, {fields} fields");
+        // `:method: GET` counts 7 + 3 + 32 = 42 bytes, `abc: d` 36, `cookie: a=b` 41.
+        let (pseudo, regular, cookies) =
+            (&[0, 0, 0xd1, 0xd1][..], &b"\0\0\x23abc\x01d\x23abc\x01d"[..], &b"\0\0\x75\x03a=b\x75\x03a=b"[..]);
+        for (block, bytes, fields, expected) in [
+            (pseudo, 84, 0, Ok(2)),
+            (pseudo, 83, 2, Err(DecodeError::TooManyBytes)),
+            (regular, 72, 2, Ok(2)),
+            (regular, 71, 2, Err(DecodeError::TooManyBytes)),
+            (regular, 72, 1, Err(DecodeError::TooManyFields)),
+            (regular, 0, 0, Err(DecodeError::TooManyFields)),
+            (cookies, 82, 1, Ok(2)),
+            (cookies, 81, 1, Err(DecodeError::TooManyBytes)),
+            (cookies, 82, 0, Err(DecodeError::TooManyFields)),
+        ] {
+            let count = decode(Bytes::copy_from_slice(block), &FieldLimits { bytes, fields }).map(|fields| fields.len());
+            assert_eq!(count, expected, "{block:?}: {bytes} bytes, {fields} fields");
         }
     }
 

@@ -6,6 +6,7 @@ mod connect;
 mod copy;
 mod deadline;
 mod driver;
+mod lookup;
 mod pool;
 mod proxied;
 mod request_body;

@@ -2,15 +2,29 @@
 //! continued, a full disk. Always the real process.
 
 use crate::support::{
-    DEADLINE, io_key, needs,
-    process::{Process, command, free_udp_port},
+    DEADLINE,
+    client::Quic,
+    io_key, needs,
+    process::{Process, command, free_tcp_port, free_udp_port},
+    raw::{self, Raw},
+    tls::{self, Tls},
+    within,
 };
-use litequic::tls::{SelfSigned, self_signed};
+use litequic::{
+    admin::WORKER_DEADLINE,
+    tls::{SelfSigned, self_signed},
+};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     process::Command,
     time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
 };
 
 /// A directory with a configuration and the files that it names.
@@ -138,4 +152,216 @@ async fn a_name_server_that_does_not_answer_holds_one_thread_for_each_name_and_n
     // No lookup keeps the process.
     process.signal("TERM");
     process.end_within(Duration::from_secs(10)).success();
+}
+
+/// How long litequic is stopped: longer than [`LIMIT`], and short enough for a QUIC client to wait.
+const STOPPED: Duration = Duration::from_secs(3);
+/// Every timeout of the connections and requests that are open when litequic is stopped.
+const LIMIT: &str = "1500ms";
+/// Connections of each kind: not all are polled in the turn of the worker in which all timers expire.
+const CLIENTS: usize = 6;
+
+/// An origin that answers `/later` once it is released, and `/half` with the first half of a body before.
+async fn holding_back(released: watch::Receiver<bool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut released = released.clone();
+            tokio::spawn(async move {
+                let mut stream = BufReader::new(stream);
+                loop {
+                    let (mut path, mut length) = (String::new(), 0);
+                    loop {
+                        let mut line = String::new();
+                        if stream.read_line(&mut line).await.unwrap_or(0) == 0 {
+                            return;
+                        }
+                        let line = line.trim().to_ascii_lowercase();
+                        if path.is_empty() {
+                            path = line.split(' ').nth(1).unwrap().to_owned();
+                        }
+                        if let Some(value) = line.strip_prefix("content-length: ") {
+                            length = value.parse().unwrap();
+                        }
+                        if line.is_empty() {
+                            break;
+                        }
+                    }
+                    stream.read_exact(&mut vec![0; length]).await.unwrap();
+                    let (head, body) = ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n", ["hello", "there"]);
+                    let mut release = async || released.wait_for(|released| *released).await.is_ok();
+                    if path == "/later" {
+                        release().await;
+                    }
+                    let _ = stream.write_all(format!("{head}{}", body[0]).as_bytes()).await;
+                    if path == "/half" {
+                        release().await;
+                    }
+                    let _ = stream.write_all(body[1].as_bytes()).await;
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Parts of a request that are sent before and while litequic is stopped, and the kind of both.
+const SPLIT: [(&str, &str, &str); 5] = [
+    ("a header", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Le", "ngth: 4\r\n\r\nbody"),
+    ("a body", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbo", "dy"),
+    ("a response", "GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n", ""),
+    ("a response's body", "GET /half HTTP/1.1\r\nHost: localhost\r\n\r\n", ""),
+    ("an idle connection", "", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+];
+
+/// Configures every timeout of connections and requests, but for QUIC's `idle`.
+fn timeouts(idle: &str) -> String {
+    let short = ["handshake", "request_header", "request_body", "connect", "response_header", "response_body", "send"];
+    let short: String = short.iter().map(|key| format!("{key} = \"{LIMIT}\"\n")).collect();
+    format!("[timeouts]\n{short}idle = \"{idle}\"\n")
+}
+
+/// A litequic to stop, before an origin that holds back until it is told otherwise.
+struct Stoppable {
+    setup: Setup,
+    process: Process,
+    admin: SocketAddr,
+    release: watch::Sender<bool>,
+}
+
+impl Stoppable {
+    async fn new(idle: &str) -> Self {
+        let (release, released) = watch::channel(false);
+        let origin = holding_back(released).await;
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
+        let setup = Setup::new(&format!(
+            "listen.workers = 1\norigin.url = \"http://{origin}\"\nadmin.probes = \"{admin}\"\n{}",
+            timeouts(idle)
+        ));
+        let process = Process::spawn(setup.command());
+        assert_eq!(process.address(), setup.address);
+        Self { setup, process, admin, release }
+    }
+
+    /// Stops litequic for `length`, while clients and origin go on with `meanwhile`.
+    async fn stop(&self, length: Duration, meanwhile: impl Future<Output = ()>) {
+        self.process.signal("STOP");
+        let end = tokio::time::Instant::now() + length;
+        self.release.send(true).unwrap();
+        meanwhile.await;
+        tokio::time::sleep_until(end).await;
+        self.process.signal("CONT");
+    }
+
+    /// Requests `/healthz` over a new connection.
+    async fn request_health(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(self.admin).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+        stream
+    }
+}
+
+/// What `/healthz` answers.
+async fn health(mut stream: TcpStream) -> String {
+    let mut answer = String::new();
+    within("liveness", stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn liveness_does_not_fail_after_the_process_was_stopped() {
+    let litequic = Stoppable::new("10s").await;
+    let mut waiting = Vec::new();
+    let meanwhile = async {
+        for _ in 0..20 {
+            waiting.push(litequic.request_health().await);
+        }
+    };
+    litequic.stop(WORKER_DEADLINE + Duration::from_secs(1), meanwhile).await;
+    let began = Instant::now();
+    for stream in waiting {
+        let answer = health(stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    while began.elapsed() < Duration::from_secs(2) {
+        let answer = health(litequic.request_health().await).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{:?} after SIGCONT: {answer}", began.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn what_arrived_over_tcp_while_the_process_was_stopped_is_read_before_its_timeouts_count() {
+    // Less than [`STOPPED`], and enough to open all connections.
+    let litequic = Stoppable::new("2900ms").await;
+    let (address, certificate) = (litequic.setup.address, &litequic.setup.made.cert_pem);
+    let config = || tls::config(certificate, &["http/1.1"]);
+    let mut clients = Vec::new();
+    for split in [(); CLIENTS].iter().flat_map(|()| SPLIT) {
+        clients.push((split, Tls::connect(address, "localhost", config()).await.unwrap()));
+    }
+    for (_, client) in &mut clients {
+        client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        client.until("hellothere").await;
+    }
+    for ((_, before, _), client) in &mut clients {
+        client.say(before).await;
+    }
+    let mut handshakes = Vec::new();
+    for _ in 0..CLIENTS {
+        handshakes.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut shaken = JoinSet::new();
+    let meanwhile = async {
+        for ((_, _, after), client) in &mut clients {
+            client.say(after).await;
+        }
+        for stream in handshakes {
+            shaken.spawn(Tls::over(stream, "localhost", config()));
+        }
+    };
+    litequic.stop(STOPPED, meanwhile).await;
+    for ((what, ..), client) in &mut clients {
+        let answer = within(what, client.until("there")).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{what}: {answer}");
+    }
+    for handshake in within("handshakes", shaken.join_all()).await {
+        handshake.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_arrived_over_quic_while_the_process_was_stopped_is_read_before_its_timeouts_count() {
+    let litequic = Stoppable::new("10s").await;
+    let (address, certificate) = (litequic.setup.address, &litequic.setup.made.cert_pem);
+    let header = |method, path| raw::headers(&raw::pseudo(method, path));
+    let upload = [header("POST", "/"), raw::data("body")].concat();
+    let (half, most) = (upload.len() / 4, upload.len() - 2);
+    let split: [(&str, Vec<u8>, &[u8]); 4] = [
+        ("a header", upload[..half].to_vec(), &upload[half..]),
+        ("a body", upload[..most].to_vec(), &upload[most..]),
+        ("a response", header("GET", "/later"), &[]),
+        ("a response's body", header("GET", "/half"), &[]),
+    ];
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let quic = Quic::connect(address, "localhost", certificate, quinn::TransportConfig::default()).await;
+        clients.push(Raw::over(quic).await);
+    }
+    let mut exchanges = Vec::new();
+    for client in &clients {
+        for (what, before, after) in &split {
+            exchanges.push((what, client.open(before).await, after));
+        }
+    }
+    let meanwhile = async {
+        for (_, exchange, after) in &mut exchanges {
+            exchange.send(after).await;
+            exchange.finish();
+        }
+    };
+    litequic.stop(STOPPED, meanwhile).await;
+    for (what, exchange, _) in &mut exchanges {
+        assert_eq!(within(what, exchange.outcome()).await.status(), 200, "{what}");
+    }
 }

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     config::{Health, OriginAddress},
     proxy::{CheckMetrics, Checks, ServerName, balance::Streak},
+    suspension::timeout,
 };
 use bytes::Bytes;
 use http::{Request, header};
@@ -22,7 +23,7 @@ use tokio::{
     select,
     sync::Notify,
     task::{AbortHandle, JoinSet},
-    time::{sleep, timeout},
+    time::sleep,
 };
 
 /// The random part of an interval, in both directions: checks of many litequic do not coincide for long.

@@ -5,7 +5,13 @@
 
 use super::{lookup::Lookups, proxied::Proxied, resolve::Resolver};
 use crate::{
-    budget::TRAIN_BYTES, config::OriginAddress, exchange::Room, proxy::Metrics, proxy::error::Error, telemetry::Cause,
+    budget::TRAIN_BYTES,
+    config::OriginAddress,
+    exchange::Room,
+    proxy::Metrics,
+    proxy::error::Error,
+    suspension::{timeout, timeout_at},
+    telemetry::Cause,
 };
 use bytes::BufMut;
 use socket2::SockRef;
@@ -24,7 +30,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::{TcpStream, UnixStream},
-    time::{Instant, timeout, timeout_at},
+    time::Instant,
 };
 
 /// Bytes that are read at once before a response's body is requested: its header, and most bodies as a whole. It is as

@@ -15,6 +15,7 @@ use crate::{
     proxy::error::Error,
     proxy::{Metrics, ServerMetrics},
     sources::{self, Shares},
+    suspension,
     telemetry::Counted,
 };
 use bytes::Bytes;
@@ -228,7 +229,7 @@ impl Pool {
         let turn = self.queue(source, limited)?;
         let waiting = Counted::new(&self.counters, |counters| &counters.waiting);
         let patience = deadline.map_or(timeouts.queue, |deadline| deadline.shorten(timeouts.queue, now));
-        let turn = timeout(patience, self.turn(turn)).await;
+        let turn = suspension::timeout(patience, self.turn(turn)).await;
         drop(waiting);
         match turn {
             Ok(Ok(Turn::Connection(share, connection)))

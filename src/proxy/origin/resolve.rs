@@ -2,16 +2,14 @@
 //! last answer.
 
 use super::lookup::{Lookup, Lookups, shared};
+use crate::suspension::timeout;
 use std::{
     cell::{Cell, RefCell},
     io,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use tokio::{sync::Mutex, time::Instant};
 
 /// After a failed lookup without an earlier answer there is no other for that long: a burst of requests must not become
 /// a burst of lookups.

@@ -9,12 +9,12 @@ use super::{
 use crate::{
     exchange::{Body, BodyError},
     proxy::{Metrics, response, rules::Rules},
+    suspension,
 };
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::{
-    future::Future,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -125,7 +125,8 @@ impl ResponseBody {
     /// A piece of the body, or its trailers.
     fn came(&mut self, frame: Frame<Bytes>) -> Polled {
         self.waiting = None;
-        if self.deadline.is_some_and(|deadline| deadline.is_over(Instant::now())) {
+        let over = self.deadline.is_some_and(|deadline| deadline.is_over(Instant::now()));
+        if over && suspension::grace().is_none() {
             self.metrics.timeout_request.increment();
             return self.fail(BodyError::TimedOut);
         }
@@ -150,7 +151,7 @@ impl ResponseBody {
         if timer.deadline() > next {
             timer.as_mut().reset(next);
         }
-        while timer.as_mut().poll(cx).is_ready() {
+        while suspension::poll_elapsed(timer.as_mut(), cx).is_ready() {
             if timer.deadline() >= next {
                 let servers = match self.deadline.filter(|_| next != idle) {
                     None => {

@@ -2,14 +2,14 @@
 //! continued, a full disk. Always the real process.
 
 use crate::support::{
-    DEADLINE,
-    client::Quic,
+    client::{self, Client, Quic},
     io_key, needs,
     process::{Process, command, free_tcp_port, free_udp_port},
     raw::{self, Raw},
     tls::{self, Tls},
     within,
 };
+use http::Method;
 use litequic::{
     admin::WORKER_DEADLINE,
     tls::{SelfSigned, self_signed},
@@ -17,8 +17,9 @@ use litequic::{
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
     process::Command,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -68,15 +69,6 @@ impl Setup {
         let url = format!("https://localhost:{}{path}", self.address.port());
         let resolve = format!("localhost:{}:127.0.0.1", self.address.port());
         command(["get", "--head", "--timeout", "20s", "--ca", &self.path("tls.crt"), "--resolve", &resolve, &url])
-    }
-}
-
-/// Waits until `done` holds.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what} did not happen within {DEADLINE:?}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -253,13 +245,14 @@ impl Stoppable {
         tokio::time::sleep_until(end).await;
         self.process.signal("CONT");
     }
+}
 
-    /// Requests `/healthz` over a new connection.
-    async fn request_health(&self) -> TcpStream {
-        let mut stream = TcpStream::connect(self.admin).await.unwrap();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
-        stream
-    }
+/// Requests `path` of the admin address `admin` over a new connection.
+async fn request(admin: SocketAddr, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(admin).await.unwrap();
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
 }
 
 /// What `/healthz` answers.
@@ -275,7 +268,7 @@ async fn liveness_does_not_fail_after_the_process_was_stopped() {
     let mut waiting = Vec::new();
     let meanwhile = async {
         for _ in 0..20 {
-            waiting.push(litequic.request_health().await);
+            waiting.push(request(litequic.admin, "healthz").await);
         }
     };
     litequic.stop(WORKER_DEADLINE + Duration::from_secs(1), meanwhile).await;
@@ -285,7 +278,7 @@ async fn liveness_does_not_fail_after_the_process_was_stopped() {
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
     while began.elapsed() < Duration::from_secs(2) {
-        let answer = health(litequic.request_health().await).await;
+        let answer = health(request(litequic.admin, "healthz").await).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{:?} after SIGCONT: {answer}", began.elapsed());
     }
 }
@@ -364,4 +357,77 @@ async fn what_arrived_over_quic_while_the_process_was_stopped_is_read_before_its
     for (what, exchange, _) in &mut exchanges {
         assert_eq!(within(what, exchange.outcome()).await.status(), 200, "{what}");
     }
+}
+
+/// libfaketime, by which a process sees another time than the system's.
+fn faketime() -> Option<PathBuf> {
+    let folders = fs::read_dir("/usr/lib").unwrap().flatten().map(|entry| entry.path());
+    let found = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|library| library.is_file());
+    if found.is_none() {
+        needs::skip("there is no libfaketime");
+    }
+    found
+}
+
+/// Seconds by which `Date` of the response `head` is ahead of this process's clock.
+fn ahead(head: &str) -> i64 {
+    let mut fields = head.lines().filter_map(|line| line.split_once(": "));
+    let (_, date) = fields.find(|(name, _)| name.eq_ignore_ascii_case("date")).unwrap();
+    let seconds = |time: SystemTime| i64::try_from(time.duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
+    seconds(httpdate::parse_http_date(date).unwrap()) - seconds(SystemTime::now())
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_by_an_hour_changes_date_and_no_timeout_limit_check_or_handshake() {
+    const HOUR: i64 = 3600;
+    let Some(library) = faketime() else { return };
+    let (release, released) = watch::channel(false);
+    let origin = holding_back(released).await;
+    let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
+    // Each QUIC client is asked to validate its address by a token.
+    let setup = Setup::new(&format!(
+        "listen.workers = 1\nadmin.probes = \"{admin}\"\nadmin.ready_needs_origin = true\nlimits.retry_handshakes = 0\n\
+         [origin]\nurl = \"http://{origin}\"\nhealth = {{ path = \"/\", interval = \"200ms\", timeout = \"10s\" }}\n\
+         [[routes]]\npath = \"/limited\"\norigin = \"origin\"\nrate_limit = {{ requests = 1, per = \"1h\" }}\n\
+         [[routes]]\norigin = \"origin\"\n"
+    ));
+    setup.write("time", "+0");
+    let mut command = setup.command();
+    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", setup.path("time"));
+    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+    let process = Process::spawn(command);
+    let (address, certificate) = (process.address(), &setup.made.cert_pem);
+    let quic = async || {
+        let quic = Quic::connect(address, "localhost", certificate, quinn::TransportConfig::default()).await;
+        Client::over(quic, "localhost").await
+    };
+    let tcp = async || Tls::connect(address, "localhost", tls::config(certificate, &["http/1.1"])).await.unwrap();
+    let (h3, mut h1) = (quic().await, tcp().await);
+    let head = async |client: &mut Tls| {
+        client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        client.until("hellothere").await
+    };
+    assert!(ahead(&head(&mut h1).await).abs() < HOUR / 2);
+    let mut open = h3.open(h3.request(Method::GET, "/later")).await;
+    open.finish().await.unwrap();
+    assert_eq!(h3.get("/limited").await.status, 200);
+    assert_eq!(h3.get("/limited").await.status, 429);
+
+    for set in [HOUR, 0, -HOUR, HOUR, -HOUR] {
+        setup.write("time", &format!("{set:+}"));
+        let answer = head(&mut h1).await;
+        assert!((ahead(&answer) - set).abs() < HOUR / 2, "set by {set}: {answer}");
+        assert_eq!(h3.get("/").await.status, 200, "{set}");
+        assert_eq!(h3.get("/limited").await.status, 429, "{set}");
+        assert_eq!(quic().await.get("/").await.status, 200, "{set}");
+        head(&mut tcp().await).await;
+        for path in ["healthz", "readyz"] {
+            let answer = health(request(admin, path).await).await;
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{set}: {answer}");
+        }
+    }
+    release.send(true).unwrap();
+    assert_eq!(within("the response", client::answer(&mut open)).await.status, 200);
+    process.signal("TERM");
+    process.end().success();
 }

@@ -3,8 +3,8 @@
 
 use crate::support::{
     client::{self, Client, Quic},
-    io_key, needs,
-    process::{Process, command, free_tcp_port, free_udp_port},
+    io_key, needs, origin,
+    process::{Ended, Process, command, free_tcp_port, free_udp_port},
     raw::{self, Raw},
     tls::{self, Tls},
     within,
@@ -68,7 +68,7 @@ impl Setup {
     fn get(&self, path: &str) -> Command {
         let url = format!("https://localhost:{}{path}", self.address.port());
         let resolve = format!("localhost:{}:127.0.0.1", self.address.port());
-        command(["get", "--head", "--timeout", "20s", "--ca", &self.path("tls.crt"), "--resolve", &resolve, &url])
+        command(["get", "--timeout", "20s", "--ca", &self.path("tls.crt"), "--resolve", &resolve, &url])
     }
 }
 
@@ -125,7 +125,7 @@ async fn a_name_server_that_does_not_answer_holds_one_thread_for_each_name_and_n
     let name_server = Process::spawn(join(server.args(["-c", SILENT_NAME_SERVER])));
     name_server.await_stdout("listens");
 
-    let get = |path: &str| Process::spawn(join(&setup.get(path)));
+    let get = |path: &str| Process::spawn(join(setup.get(path).arg("--head")));
     // Several clients, so that each worker gets some, more than once.
     for _ in 0..3 {
         let hang: Vec<_> = (0..6).map(|_| get("/hangs")).collect();
@@ -430,4 +430,74 @@ async fn a_clock_that_is_set_by_an_hour_changes_date_and_no_timeout_limit_check_
     assert_eq!(within("the response", client::answer(&mut open)).await.status, 200);
     process.signal("TERM");
     process.end().success();
+}
+
+/// On a file system with one inode besides its directory.
+#[tokio::test]
+async fn a_full_file_system_is_an_error_of_the_process_that_starts_and_the_one_that_serves_goes_on() {
+    let [Some(unshare), Some(nsenter)] = ["unshare", "nsenter"].map(needs::program) else { return };
+    let origin = origin::demo().await;
+    let setup = Setup::new(&format!(
+        "listen.workers = 1\norigin.url = \"http://{origin}\"\nadmin.handover = \"full/handover.sock\"\n"
+    ));
+    fs::create_dir(setup.folder.path().join("full")).unwrap();
+    let namespace = |script: &str| {
+        let mut inside = Command::new(&unshare);
+        inside.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+        let mount = "mount -t tmpfs -o nr_inodes=2 none \"$1\"";
+        inside.arg(format!("{mount} && {script} && shift && exec \"$@\"")).arg("sh").arg(setup.path("full"));
+        inside.env_remove("RUST_LOG").env_remove("SSLKEYLOGFILE");
+        inside
+    };
+    if !namespace("true").arg("true").output().unwrap().status.success() {
+        return needs::skip("there may be no mount namespace here");
+    }
+    let run = |mut inside: Command| {
+        let litequic = setup.command();
+        inside.arg(litequic.get_program()).args(litequic.get_args());
+        Process::spawn(inside)
+    };
+    let is_full = |ended: &Ended| {
+        assert_eq!(ended.code, Some(78), "{ended:?}");
+        for part in ["cannot listen on admin.handover", "No space left on device"] {
+            assert!(ended.stderr.contains(part), "{ended:?}");
+        }
+    };
+    is_full(&run(namespace("touch \"$1/file\"")).end());
+
+    let serving = run(namespace("true"));
+    let quic =
+        Quic::connect(serving.address(), "localhost", &setup.made.cert_pem, quinn::TransportConfig::default()).await;
+    let client = Client::over(quic, "localhost").await;
+    for _ in 0..2 {
+        let mut beside = Command::new(&nsenter);
+        beside.args(["--target", &serving.id().to_string(), "--user", "--mount", "--preserve-credentials"]);
+        is_full(
+            &tokio::task::spawn_blocking({
+                let next = run(beside);
+                || next.end()
+            })
+            .await
+            .unwrap(),
+        );
+        assert_eq!(client.get("/status/204").await.status, 204, "{}", serving.stderr());
+    }
+    let mut get = setup.get("/bytes/100000");
+    get.args(["--output", "/dev/full"]);
+    let get = tokio::task::spawn_blocking(move || get.output().unwrap()).await.unwrap();
+    let told = String::from_utf8_lossy(&get.stderr).contains("cannot write /dev/full: No space left on device");
+    assert!(get.status.code() == Some(74) && told, "{get:?}");
+    serving.signal("TERM");
+    tokio::task::spawn_blocking(|| serving.end().success()).await.unwrap();
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_each_command_that_writes() {
+    for line in ["schema", "probe", "completions bash", "reference metrics"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended = command(line.split(' ')).stdout(full).output().unwrap();
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        let told = stderr.contains("cannot write to standard output: No space left on device");
+        assert!(ended.status.code() == Some(74) && told, "{line}: {ended:?}");
+    }
 }

@@ -278,7 +278,8 @@ mod tests {
         let resolver = Resolver::by(&lookups, "hang", Duration::from_millis(1));
         assert!(timeout(RETRY_INTERVAL, resolver.addresses()).await.is_err());
         NAMES.release();
-        resolver.pending.borrow().clone().unwrap().answer().await.unwrap();
+        let pending = resolver.pending.borrow().clone();
+        pending.unwrap().answer().await.unwrap();
         tokio::time::sleep(resolver.interval * 2).await;
         assert!(resolver.addresses().await.is_ok());
         assert_eq!(NAMES.asked.load(Relaxed), 2);
